@@ -1,0 +1,57 @@
+# `make demo` and `make test` set up a virtual environment of their own and then do their job.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+SOURCES := pyproject.toml constraints.txt
+JOBS ?= 2
+
+.PHONY: help demo test test-all lint format bench clean
+
+help:
+	@echo "make demo      evaluate the examples (installs neither torch nor jax)"
+	@echo "make test      the tests, at most 15 minutes on 2 cores"
+	@echo "make test-all  the same and the long ones"
+	@echo "make lint      ruff and mypy --strict"
+	@echo "make format    let ruff write the code in its form"
+	@echo "make bench     Weft and its peers side by side (benchmarks/)"
+	@echo "make clean     remove the virtual environment and all caches"
+
+$(BIN)/python:
+	@echo "making $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(SOURCES) | $(BIN)/python
+	@echo "installing weft[stablehlo,cli] into $(VENV) ..."
+	@$(PIP) -e '.[stablehlo,cli]'
+	@touch $@
+
+$(VENV)/.dev: $(SOURCES) | $(BIN)/python
+	@echo "installing weft[dev] into $(VENV) ..."
+	@$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -n $(JOBS)
+
+test-all: $(VENV)/.dev
+	WEFT_EXAMPLES=200 $(BIN)/python -m pytest -q -n $(JOBS) -m "not gpu"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict weft
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev
+	@for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
