@@ -1,0 +1,99 @@
+"""Source locations: where in the user's program a node comes from."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)(?: to (?:(\d+))?:(\d+))?')
+_NAME = re.compile(r'"((?:[^"\\]|\\.)*)"\(?')
+_ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
+
+
+def unescape(text: str) -> str:
+    """Undo MLIR's string escapes, two hex digits or one character after a backslash."""
+    if "\\" not in text:
+        return text
+    raw = bytearray()
+    position = 0
+    for match in _ESCAPE.finditer(text):
+        raw += text[position : match.start()].encode()
+        code = match[1]
+        raw += bytes([int(code, 16)]) if len(code) == 2 else _SHORT.get(code, code).encode()
+        position = match.end()
+    raw += text[position:].encode()
+    return raw.decode("utf-8", "surrogateescape")
+
+
+_SHORT = {"n": "\n", "t": "\t"}
+
+
+def escape(text: str) -> str:
+    """Write a string the way MLIR's lexer reads it back."""
+    out = []
+    for byte in text.encode("utf-8", "surrogateescape"):
+        plain = 0x20 <= byte < 0x7F and byte not in (0x22, 0x5C)
+        out.append(chr(byte) if plain else f"\\{byte:02X}")
+    return "".join(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """One place, as MLIR writes it; the user's file and line are read from the text on demand."""
+
+    text: str = "unknown"
+
+    @property
+    def known(self) -> bool:
+        """Whether there is anything to show."""
+        return self.text != "unknown"
+
+    @property
+    def name(self) -> str | None:
+        """The name a tracer gave the op, such as `jit(step)/dot_general`."""
+        match = _NAME.match(self.text)
+        return unescape(match[1]) if match and not _FILE.match(self.text) else None
+
+    @property
+    def frames(self) -> tuple[tuple[str, int, int], ...]:
+        """Every (file, line, column), innermost first."""
+        return _frames(self.text)
+
+    @property
+    def line(self) -> tuple[str, int] | None:
+        """The user's file and line: the innermost frame."""
+        frames = self.frames
+        return (frames[0][0], frames[0][1]) if frames else None
+
+    def describe(self) -> str:
+        """`model.py:41  h = x @ w`, or the tracer's name where there is no file."""
+        frames = self.frames
+        if not frames:
+            return self.name or self.text
+        file, line, column = frames[0]
+        source = linecache.getline(file, line).strip()
+        place = f"{file}:{line}:{column}" if file.endswith(".mlir") else f"{file}:{line}"
+        return f"{place}  {source[:120]}" if source else place
+
+    def __str__(self) -> str:
+        return f"loc({self.text})"
+
+
+@lru_cache(maxsize=65536)
+def _frames(text: str) -> tuple[tuple[str, int, int], ...]:
+    return tuple((unescape(m[1]), int(m[2]), int(m[3])) for m in _FILE.finditer(text))
+
+
+UNKNOWN = Location()
+
+
+def fuse(*locations: Location) -> Location:
+    """The location of a node that does the work of several."""
+    distinct = [place for place in dict.fromkeys(locations) if place.known]
+    if not distinct:
+        return UNKNOWN
+    if len(distinct) == 1:
+        return distinct[0]
+    return Location(f"fused[{', '.join(place.text for place in distinct)}]")

@@ -1,0 +1,233 @@
+"""The declaration of an op: its fields, its types, its rule, its reference and its work."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
+from typing import Any, ClassVar, Protocol, TypeVar, cast, dataclass_transform, get_type_hints
+
+from weft.errors import WeftError
+from weft.ir.attrs import Attrs, Codec, codec_of
+from weft.ir.rule import Rule
+from weft.ir.types import Array, TensorType, Type, Types
+from weft.ir.work import Work
+from weft.mesh import Mesh
+
+OpClass = TypeVar("OpClass", bound="type[Op]")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What an op may know of one of its regions: its types, and what it combines with what.
+
+    `combiners[i]` is the name of the op if result i is that op of argument i and argument n + i.
+    """
+
+    args: Types
+    results: Types
+    combiners: tuple[str | None, ...] = ()
+
+
+class RegionCall(Protocol):
+    """A region that a reference may run."""
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]:
+        """Run the region once on arrays of its argument types."""
+        ...
+
+    def each(self, *arrays: Array) -> tuple[Array, ...]:
+        """Run a region on scalars for every element of arrays that have one shape."""
+        ...
+
+    def run(self, *values: Any) -> Generator[Any, Any, tuple[Any, ...]]:
+        """Run the region once, giving way wherever devices meet (for control flow)."""
+        ...
+
+
+class Run(Protocol):
+    """What a control op may ask of the evaluation that runs it."""
+
+    device: tuple[int, int]  # replica id and partition id
+
+    @property
+    def meshes(self) -> Mapping[str, Mesh]:
+        """The meshes of the module, by name."""
+        ...
+
+    def call(self, function: str, *values: Any) -> Generator[Any, Any, tuple[Any, ...]]:
+        """Run a function of the module, giving way wherever devices meet."""
+        ...
+
+    def parallel(
+        self, programs: tuple[tuple[str, ...], ...], infeed: tuple[str, ...], *values: Any
+    ) -> tuple[Any, ...]:
+        """Run functions side by side, one a device, rows of replicas by columns of partitions."""
+        ...
+
+    def everywhere(self, region: RegionCall, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Run a region on as many devices as there are rows of arguments; their results."""
+        ...
+
+    def feed(self) -> str:
+        """The function that gives the next values to be fed in; an error if there is none."""
+        ...
+
+    def channel(self, key: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        """What was sent under this key and not yet received, oldest first."""
+        ...
+
+
+class Interned(type):
+    """Makes equal ops one object, so that equality is identity."""
+
+    _known: ClassVar[weakref.WeakValueDictionary[tuple[object, ...], Any]] = (
+        weakref.WeakValueDictionary()
+    )
+
+    def __call__(cls, *args: object, **kwargs: object) -> Any:
+        made = super().__call__(*args, **kwargs)
+        key = (cls, *(getattr(made, name) for name in made.fields()))
+        return Interned._known.setdefault(key, made)
+
+
+class Op(metaclass=Interned):
+    """One op with its attributes. Two equal ops are the same object.
+
+    Every op says:
+    - `infer(*operand_types) -> type(s)`: its result types; refuses what does not fit;
+    - `rule(*operand_types) -> Rule`: its factors;
+    - `reference(*arrays) -> array(s)`: its meaning in numpy; it never reads the rule;
+    - `work(operand_types, result_types, bodies) -> Work`: what it, and its regions, have to do.
+    An op with regions gets the keyword `regions`: Bodies in `infer` and `rule`, RegionCalls in
+    `reference`. A field `out` holds the result type (`outs` all of them) where the operands do not
+    determine it; the other fields are MLIR attributes, by their MLIR names (`name_` for `name`).
+    """
+
+    __slots__ = ("__weakref__",)
+    name: ClassVar[str]
+    codecs: ClassVar[Mapping[str, Codec]]
+    defaults: ClassVar[Mapping[str, object]]
+    regions: ClassVar[int | None] = 0  # how many; None for any number
+    pure: ClassVar[bool] = True  # no effect but its results, and the same results every time
+    elementwise: ClassVar[bool] = False  # on scalars; run on arrays, it treats each element alike
+    # Its reference is a generator that takes the keywords `regions` and `run`, and may give way.
+    control: ClassVar[bool] = False
+    # Devices meet in it: its reference takes the operands of each device of a group, in order, and
+    # gives the results of each; `groups(replicas, partitions, meshes)` says who meets.
+    collective: ClassVar[bool] = False
+    assembly: ClassVar[str | None] = None  # how its line is written; see weft.ir.write
+    infer: ClassVar[Callable[..., Type | Types]]
+    rule: ClassVar[Callable[..., Rule]]
+    reference: ClassVar[Callable[..., Any]]
+    work: ClassVar[Callable[..., Work]]
+
+    def local(self, operands: Types, results: Types) -> Op:
+        """The op for a piece: fields that hold sizes shrink to those of the local types."""
+        if "out" in self.fields():
+            return self.replace(out=results[0])
+        return self.replace(outs=results) if "outs" in self.fields() else self
+
+    def attributes(self) -> Attrs:
+        """The fields as MLIR attributes, those that are None left out."""
+        found = [
+            (n.rstrip("_"), c.write(getattr(self, n)))
+            for n, c in self.codecs.items()
+            if self._given(n)
+        ]
+        return tuple(sorted(found))
+
+    def _given(self, name: str) -> bool:
+        value = getattr(self, name)
+        return value is not None and not (value is False and self.defaults.get(name) is False)
+
+    def replace(self, **changes: object) -> Op:
+        """The same op with some fields changed."""
+        values = {name: getattr(self, name) for name in self.fields()}
+        made: Op = type(self)(**(values | changes))
+        return made
+
+    @classmethod
+    def fields(cls) -> tuple[str, ...]:
+        """The names of the fields, in order."""
+        return tuple(cls.__dataclass_fields__)  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.fields())
+        return f"{self.name}({shown})"
+
+
+_REQUIRED = ("infer", "rule", "reference", "work")
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def op(name: str) -> Callable[[OpClass], OpClass]:
+    """Declare an op under its MLIR name; one that lacks a required part is refused here."""
+
+    def declare(cls: OpClass) -> OpClass:
+        cls.name = name
+        for part in _REQUIRED:
+            assert hasattr(cls, part), f"{name} declares no {part}"
+        made: Any = dataclass(frozen=True, eq=False, repr=False, slots=True)(cls)
+        hints = get_type_hints(made, include_extras=True)
+        own = [f for f in fields(made) if f.name not in ("out", "outs")]
+        made.codecs = {f.name: codec_of(hints[f.name]) for f in own}
+        made.defaults = {f.name: f.default for f in own if f.default is not MISSING}
+        return cast(OpClass, made)
+
+    return declare
+
+
+def read_op(cls: type[Op], attributes: dict[str, str], results: Types) -> tuple[Op, Attrs]:
+    """Build an op from attribute texts and result types; what it does not know is handed back."""
+    values: dict[str, object] = {}
+    for name, codec in cls.codecs.items():
+        text = attributes.get(name.rstrip("_"))
+        if text is not None:
+            values[name] = _decode(cls.name, name, codec, text)
+        elif name not in cls.defaults:
+            raise WeftError(
+                f"{cls.name}: attribute {name!r} is missing", help=f"add {name} = ... to the op"
+            )
+    names = cls.fields()
+    if "out" in names:
+        if len(results) != 1 or not isinstance(results[0], TensorType):
+            raise WeftError(f"{cls.name}: gives one tensor", help="give it one tensor result")
+        values["out"] = results[0]
+    if "outs" in names:
+        values["outs"] = results
+    known = {name.rstrip("_") for name in cls.codecs}
+    rest = tuple(sorted((k, v) for k, v in attributes.items() if k not in known))
+    return cls(**values), rest
+
+
+def _decode(op_name: str, name: str, codec: Codec, text: str) -> object:
+    try:
+        return codec.read(text)
+    except (ValueError, IndexError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        raise WeftError(
+            f"{op_name}: attribute {name} = {text[:80]} has the wrong form",
+            help="see the op's entry in the StableHLO specification",
+        ) from error
+
+
+@lru_cache(maxsize=131072)
+def infer(op: Op, operands: Types, regions: tuple[Body, ...] = ()) -> Types:
+    """The result types of an op on operands of these types; an error if they do not fit."""
+    try:
+        made = op.infer(*operands, regions=regions) if regions else op.infer(*operands)
+    except TypeError as error:
+        if "positional argument" not in str(error):
+            raise
+        raise WeftError(
+            f"{op.name}: takes another number of operands than the {len(operands)} given",
+            help="see the op's entry in the StableHLO specification",
+        ) from error
+    return made if isinstance(made, tuple) else (made,)
+
+
+@lru_cache(maxsize=131072)
+def rule(op: Op, operands: Types, regions: tuple[Body, ...] = ()) -> Rule:
+    """The factor rule of an op on operands of these types."""
+    return op.rule(*operands, regions=regions) if regions else op.rule(*operands)

@@ -1,0 +1,150 @@
+"""The factor rule: the loop nest of an op, and the dims that each factor runs over."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+from weft.ir.types import TensorType, Types
+
+Role = Literal["pass", "reduction", "whole", "permutation"]
+Combine = Literal["sum", "max", "min", "prod", "and", "or", "xor"]
+Dims: TypeAlias = tuple[
+    tuple[int, ...], ...
+]  # for each dim of one tensor, its factors, major first
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One index of an op's loop nest.
+
+    `pass` factors may be split freely; `reduction` ones leave pieces to combine; `permutation` ones
+    may be split if neighbours exchange pieces; `whole` ones must be gathered first.
+    """
+
+    size: int
+    role: Role = "pass"
+    combine: Combine | None = None  # how the pieces of a reduction are put together, if known
+    blocked: bool = False  # shardings do not propagate along it
+    aided: bool = False  # a piece needs more than pieces of the operands, such as where it begins
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The factors of an op, and the dims they run over, for every operand and every result."""
+
+    factors: tuple[Factor, ...]
+    operands: tuple[Dims, ...]
+    results: tuple[Dims, ...]
+
+    @cached_property
+    def points(self) -> int:
+        """The size of the whole iteration space."""
+        return math.prod(f.size for f in self.factors)
+
+    def names(self) -> tuple[str, ...]:
+        """i, j, ..., z, z_1, z_2, ... as Shardy names them."""
+        letters = string.ascii_lowercase[8:]
+        count = len(letters)
+        return tuple(
+            letters[n] if n < count else f"z_{n - count + 1}" for n in range(len(self.factors))
+        )
+
+    def __str__(self) -> str:
+        names = self.names()
+        sizes = ", ".join(f"{n}={f.size}" for n, f in zip(names, self.factors, strict=True))
+        text = f"({_side(self.operands, names)})->({_side(self.results, names)}) {{{sizes}}}"
+        for role, word in _WORDS.items():
+            chosen = [n for n, f in zip(names, self.factors, strict=True) if f.role == role]
+            text += f" {word}={{{', '.join(chosen)}}}" if chosen else ""
+        blocked = [n for n, f in zip(names, self.factors, strict=True) if f.blocked]
+        return text + (f" blocked_propagation={{{', '.join(blocked)}}}" if blocked else "")
+
+
+_WORDS: dict[Role, str] = {
+    "reduction": "reduction",
+    "whole": "need_replication",
+    "permutation": "permutation",
+}
+
+
+def _side(tensors: tuple[Dims, ...], names: tuple[str, ...]) -> str:
+    return ", ".join(f"[{', '.join(''.join(names[f] for f in dim) for dim in t)}]" for t in tensors)
+
+
+class RuleBuilder:
+    """Collects factors in order; dims that no factor was given are added as whole ones."""
+
+    def __init__(self, operands: Types, results: Types) -> None:
+        self._operands = [_empty(t) for t in operands]
+        self._results = [_empty(t) for t in results]
+        self._types = (*operands, *results)
+        self._factors: list[Factor] = []
+
+    def factor(
+        self,
+        operand_dims: Sequence[int | None],
+        result_dims: Sequence[int | None],
+        size: int,
+        role: Role = "pass",
+        *,
+        combine: Combine | None = None,
+        blocked: bool = False,
+        aided: bool = False,
+    ) -> RuleBuilder:
+        """Add one factor: for each tensor the dim it runs over, or None."""
+        index = len(self._factors)
+        self._factors.append(Factor(size, role, combine, blocked, aided))
+        for tensors, dims in ((self._operands, operand_dims), (self._results, result_dims)):
+            for tensor, dim in zip(tensors, dims, strict=True):
+                if dim is not None and tensor is not None:
+                    tensor[dim].append(index)
+        return self
+
+    def pointwise(
+        self,
+        shape: Sequence[int],
+        role: Callable[[int], Role] | Role = "pass",
+        *,
+        skip: Callable[[int], bool] = lambda dim: False,
+        blocked: bool = False,
+    ) -> RuleBuilder:
+        """Add a factor for each dim that every operand and result of that rank shares."""
+        for dim, size in enumerate(shape):
+            if skip(dim):
+                continue
+            chosen = role if isinstance(role, str) else role(dim)
+            self.factor(
+                [dim if _rank(t) == len(shape) else None for t in self._operands],
+                [dim if _rank(t) == len(shape) else None for t in self._results],
+                size,
+                chosen,
+                blocked=blocked,
+            )
+        return self
+
+    def build(self) -> Rule:
+        """The rule; every dim left without a factor gets one of its own that must stay whole."""
+        for tensor, type in zip((*self._operands, *self._results), self._types, strict=True):
+            for dim, given in enumerate(tensor or ()):
+                if not given:
+                    assert isinstance(type, TensorType)
+                    given.append(len(self._factors))
+                    self._factors.append(Factor(type.bounds[dim], "whole"))
+        return Rule(
+            tuple(self._factors),
+            tuple(tuple(tuple(d) for d in t or ()) for t in self._operands),
+            tuple(tuple(tuple(d) for d in t or ()) for t in self._results),
+        )
+
+
+def _empty(type: object) -> list[list[int]] | None:
+    return [[] for _ in type.shape] if isinstance(type, TensorType) else None
+
+
+def _rank(tensor: list[list[int]] | None) -> int | None:
+    return None if tensor is None else len(tensor)

@@ -1,0 +1,246 @@
+"""Types: element types, dims, tensors, tokens, tuples and futures, each interned."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from weft.errors import Unsupported, WeftError
+
+Array: TypeAlias = npt.NDArray[Any]
+Kind = Literal["bool", "int", "uint", "float", "complex"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DType:
+    """An element type: its MLIR name, its kind, its width, and the numpy type that holds it."""
+
+    name: str
+    kind: Kind
+    bits: int
+    numpy: np.dtype[Any]
+
+    @property
+    def is_integer(self) -> bool:
+        """Signed or unsigned integer, booleans not counted."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def is_float(self) -> bool:
+        """A real floating-point type of any width."""
+        return self.kind == "float"
+
+    @property
+    def is_complex(self) -> bool:
+        """A pair of floats."""
+        return self.kind == "complex"
+
+    @property
+    def real(self) -> DType:
+        """The type of a complex number's parts; any other type itself."""
+        return DTYPES[self.name[8:-1]] if self.is_complex else self
+
+    @property
+    def mantissa(self) -> int:
+        """Stored mantissa bits of a float (of its parts, for a complex)."""
+        return int(ml_dtypes.finfo(self.real.numpy).nmant)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+_SMALL_FLOATS = (
+    "4E2M1FN 6E2M3FN 6E3M2FN 8E3M4 8E4M3 8E4M3FN 8E4M3FNUZ 8E4M3B11FNUZ 8E5M2 8E5M2FNUZ 8E8M0FNU"
+)
+
+
+def _table() -> dict[str, DType]:
+    rows: list[DType] = [DType("i1", "bool", 1, np.dtype(bool))]
+    for bits in (2, 4):
+        rows.append(DType(f"i{bits}", "int", bits, np.dtype(getattr(ml_dtypes, f"int{bits}"))))
+        rows.append(DType(f"ui{bits}", "uint", bits, np.dtype(getattr(ml_dtypes, f"uint{bits}"))))
+    for bits in (8, 16, 32, 64):
+        rows.append(DType(f"i{bits}", "int", bits, np.dtype(f"int{bits}")))
+        rows.append(DType(f"ui{bits}", "uint", bits, np.dtype(f"uint{bits}")))
+    rows.append(DType("index", "int", 64, np.dtype("int64")))
+    for name in _SMALL_FLOATS.split():
+        held = getattr(ml_dtypes, f"float{name[0]}_{name[1:].lower()}")
+        rows.append(DType(f"f{name}", "float", int(name[0]), np.dtype(held)))
+    rows.append(DType("bf16", "float", 16, np.dtype(ml_dtypes.bfloat16)))
+    for bits in (16, 32, 64):
+        rows.append(DType(f"f{bits}", "float", bits, np.dtype(f"float{bits}")))
+    for bits in (32, 64):
+        rows.append(DType(f"complex<f{bits}>", "complex", 2 * bits, np.dtype(f"complex{2 * bits}")))
+    return {row.name: row for row in rows}
+
+
+DTYPES = _table()
+BOOL, I32, I64, UI32, UI64 = (DTYPES[n] for n in ("i1", "i32", "i64", "ui32", "ui64"))
+F32, F64 = DTYPES["f32"], DTYPES["f64"]
+_BY_NUMPY = {row.numpy: row for row in reversed(DTYPES.values()) if row.name != "index"}
+
+
+def dtype(name: str) -> DType:
+    """The element type of that MLIR name."""
+    if found := DTYPES.get(name):
+        return found
+    if name.startswith("!quant"):
+        raise Unsupported(
+            f"quantized type {name}: Weft computes no quantized types",
+            help="dequantize in the program (stablehlo.uniform_dequantize is refused, too)",
+        )
+    raise WeftError(f"unknown element type {name!r}", help=f"known: {', '.join(DTYPES)}")
+
+
+def dtype_of(held: np.dtype[Any]) -> DType:
+    """The element type that a numpy dtype holds."""
+    if found := _BY_NUMPY.get(held):
+        return found
+    raise WeftError(
+        f"numpy dtype {held} has no StableHLO element type",
+        help=f"convert the array first; known: {', '.join(str(d) for d in _BY_NUMPY)}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A dim whose size is known only when the program runs, never above its bound."""
+
+    bound: int
+
+    def __repr__(self) -> str:
+        return f"?<={self.bound}"
+
+
+Dim: TypeAlias = int | Symbol
+Shape: TypeAlias = tuple[Dim, ...]
+
+
+class TensorType:
+    """A shape and an element type."""
+
+    __slots__ = ("__weakref__", "_text", "dtype", "shape")
+    _known: ClassVar[dict[tuple[Shape, DType], TensorType]] = {}
+    shape: Shape
+    dtype: DType
+    _text: str
+
+    def __new__(cls, shape: Shape, dtype: DType) -> TensorType:
+        key = (shape, dtype)
+        if found := cls._known.get(key):
+            return found
+        self = object.__new__(cls)
+        self.shape = shape
+        self.dtype = dtype
+        self._text = _tensor_text(shape, dtype)
+        return cls._known.setdefault(key, self)
+
+    @property
+    def rank(self) -> int:
+        """The number of dims."""
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every dim is an integer."""
+        return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape, where every dim must be an integer."""
+        for dim in self.shape:
+            if isinstance(dim, Symbol):
+                raise WeftError(
+                    f"{self} has a dim that is known only at run time",
+                    help=f"give it a size (at most {dim.bound}) when the program is captured",
+                )
+        return self.shape  # type: ignore[return-value]  # every dim was just seen to be an int
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """The sizes, with the bound of every symbol in its place."""
+        return tuple(d.bound if isinstance(d, Symbol) else d for d in self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements, at most."""
+        return math.prod(self.bounds)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the elements take, packed."""
+        return (self.size * self.dtype.bits + 7) // 8
+
+    def with_shape(self, shape: Shape) -> TensorType:
+        """The same elements in another shape."""
+        return TensorType(shape, self.dtype)
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        """The same shape of other elements."""
+        return TensorType(self.shape, dtype)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_tensor, (self.shape, self.dtype.name)
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _rebuild_tensor(shape: Shape, name: str) -> TensorType:
+    return TensorType(shape, DTYPES[name])
+
+
+def _tensor_text(shape: Shape, dtype: DType) -> str:
+    dims = "".join(f"{'?' if isinstance(d, Symbol) else d}x" for d in shape)
+    if all(isinstance(d, int) for d in shape):
+        return f"tensor<{dims}{dtype.name}>"
+    bounds = ", ".join(str(d.bound) if isinstance(d, Symbol) else "?" for d in shape)
+    return f"tensor<{dims}{dtype.name}, #stablehlo.bounds<{bounds}>>"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenType:
+    """The type of a value that only orders effects."""
+
+    def __repr__(self) -> str:
+        return "!stablehlo.token"
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType:
+    """Several values as one."""
+
+    types: tuple[Type, ...]
+
+    def __repr__(self) -> str:
+        return f"tuple<{', '.join(map(str, self.types))}>"
+
+
+@dataclass(frozen=True, slots=True)
+class FutureType:
+    """What an asynchronous start gives: the values that its done will have."""
+
+    types: tuple[Type, ...]
+
+    def __repr__(self) -> str:
+        return f"!stablehlo.future<{', '.join(map(str, self.types))}>"
+
+
+Type: TypeAlias = TensorType | TokenType | TupleType | FutureType
+Types: TypeAlias = tuple[Type, ...]
+TOKEN = TokenType()
+
+
+def tensor(*shape: int, dtype: DType | str = F32) -> TensorType:
+    """`tensor(8, 512, dtype="bf16")`, for tests and builders."""
+    return TensorType(shape, DTYPES[dtype] if isinstance(dtype, str) else dtype)
+
+
+def type_of(array: Array) -> TensorType:
+    """The type of a numpy array."""
+    return TensorType(tuple(array.shape), dtype_of(array.dtype))

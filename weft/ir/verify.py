@@ -1,0 +1,81 @@
+"""The verifier: cheap enough to run after every pass."""
+
+from __future__ import annotations
+
+from weft.errors import WeftError
+from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.op import infer
+from weft.ir.types import Types
+from weft.ir.write import node_text
+
+_HELP = "this is a bug in the pass that ran last; attach the module's text to a report"
+
+
+def verify(module: Module) -> Module:
+    """The module itself, if every value is defined before its use and every type follows."""
+    signatures = {n: (f.arg_types, f.result_types) for n, f in module.functions.items()}
+    for function in module.functions.values():
+        _check_function(function)
+        _check_region(function.body, set(), signatures)
+    return module
+
+
+def _check_function(function: Function) -> None:
+    for what, attrs, values in (
+        ("arguments", function.arg_attrs, function.body.args),
+        ("results", function.res_attrs, function.body.results),
+    ):
+        if attrs and len(attrs) != len(values):
+            raise WeftError(
+                f"function {function.name!r} has {len(values)} {what}, "
+                f"but attributes for {len(attrs)}",
+                help=_HELP,
+                loc=function.loc,
+            )
+
+
+def _check_region(
+    region: Region, defined: set[Value], signatures: dict[str, tuple[Types, Types]]
+) -> None:
+    added = [*region.args]
+    defined.update(region.args)
+    for node in region.nodes:
+        operands = node.operands
+        if not defined.issuperset(operands):
+            raise _undefined(node)
+        for inner in node.regions:
+            _check_region(inner, defined, signatures)
+        types = tuple([v.type for v in operands])
+        bodies = node.bodies if node.regions else ()
+        expected = infer(node.op, types, bodies)
+        results = node.results
+        if expected != tuple([v.type for v in results]):
+            raise WeftError(f"{node.op.name}: result types are wrong", help=_HELP).at(
+                node.loc, node_text(node)
+            )
+        if (callee := getattr(node.op, "callee", None)) is not None:
+            _check_call(node, callee, signatures)
+        defined.update(results)
+        added.extend(results)
+    if not defined.issuperset(region.results):
+        raise WeftError("a region returns a value that it cannot see", help=_HELP, loc=region.loc)
+    defined.difference_update(added)
+
+
+def _undefined(node: Node) -> WeftError:
+    error = WeftError(f"{node.op.name}: reads a value that is not defined before it", help=_HELP)
+    return error.at(node.loc, node_text(node))
+
+
+def _check_call(node: Node, callee: str, signatures: dict[str, tuple[Types, Types]]) -> None:
+    found = signatures.get(callee)
+    if found is None:
+        known = ", ".join(signatures)
+        raise WeftError(f"call of an unknown function {callee!r}", help=f"known: {known}").at(
+            node.loc, node_text(node)
+        )
+    if found != (node.operand_types, node.types):
+        raise WeftError(
+            f"call of {callee!r} with other types than it has",
+            help="make the call's types those of the function",
+        ).at(node.loc, node_text(node))

@@ -1,0 +1,115 @@
+"""The algebra of axes and sub-axes: prefixes, overlaps, and what can be merged.
+
+An axis of size n that is split into parts a, b, c (major to minor) has the sub-axes (1)a, (a)b and
+(ab)c; two of them may stand side by side only if one refines the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from weft.mesh.axes import Axis, Mesh
+
+Axes = tuple[Axis, ...]
+
+
+def size_of(axis: Axis, mesh: Mesh) -> int:
+    """The number of devices along an axis or sub-axis."""
+    return mesh.axis_sizes[axis.name] if axis.size is None else axis.size
+
+
+def total_size(axes: Iterable[Axis], mesh: Mesh) -> int:
+    """The number of pieces that these axes make."""
+    return math.prod(size_of(axis, mesh) for axis in axes)
+
+
+def part(name: str, before: int, size: int, mesh: Mesh) -> Axis:
+    """The sub-axis that starts after `before` devices; the axis itself if it is whole."""
+    whole = before == 1 and size == mesh.axis_sizes[name]
+    return Axis(name) if whole else Axis(name, before, size)
+
+
+def is_prefix(axis: Axis, other: Axis) -> bool:
+    """Whether an axis is the major part of another, or the other itself."""
+    if axis == other:
+        return True
+    if axis.name != other.name or axis.size is None or axis.before != other.before:
+        return False
+    return other.size is None or axis.size < other.size
+
+
+def contains(axis: Axis, other: Axis) -> bool:
+    """Whether a sub-axis lies within an axis."""
+    if axis.name != other.name:
+        return False
+    if axis.size is None or other.size is None:
+        return axis.size is None
+    return axis.before <= other.before and axis.before * axis.size >= other.before * other.size
+
+
+def overlaps(axis: Axis, other: Axis) -> bool:
+    """Whether two sub-axes have a part in common."""
+    if axis.name != other.name:
+        return False
+    if axis.size is None or other.size is None:
+        return True
+    return axis.before < other.before * other.size and other.before < axis.before * axis.size
+
+
+def _can_coexist(axis: Axis, other: Axis) -> bool:
+    """Whether one split of the whole axis has both sub-axes as unions of its parts."""
+    if axis.name != other.name or axis.size is None or other.size is None:
+        return True
+    low, high = sorted((axis.before, other.before))
+    near, far = sorted((axis.before * axis.size, other.before * other.size))
+    if near > high:
+        return high % low == 0 and near % high == 0 and far % near == 0
+    return high % near == 0
+
+
+def prefix_without(axis: Axis, others: Iterable[Axis]) -> Axis | None:
+    """The largest major part of an axis that overlaps none of the others."""
+    for other in others:
+        if axis.name != other.name:
+            continue
+        if not _can_coexist(axis, other):
+            return None
+        if not overlaps(axis, other):
+            continue
+        if axis.before >= other.before:
+            return None
+        axis = Axis(axis.name, axis.before, other.before // axis.before)
+    return axis
+
+
+def append_merged(axes: list[Axis], axis: Axis, mesh: Mesh) -> None:
+    """Append an axis, merged into the last one if it continues it."""
+    if axes and axes[-1].name == axis.name and axes[-1].size is not None and axis.size is not None:
+        last = axes[-1]
+        assert last.size is not None
+        if last.before * last.size == axis.before:
+            axes[-1] = part(axis.name, last.before, last.size * axis.size, mesh)
+            return
+    axes.append(axis)
+
+
+def is_strict_prefix(axes: Sequence[Axis], others: Sequence[Axis]) -> bool:
+    """Whether a list of axes is a proper beginning of another, its last axis perhaps in part."""
+    return is_list_prefix(axes, others) and tuple(axes) != tuple(others)
+
+
+def is_list_prefix(axes: Sequence[Axis], others: Sequence[Axis]) -> bool:
+    """Whether a list of axes is a beginning of another, its last axis perhaps in part."""
+    if not axes:
+        return True
+    if len(axes) > len(others):
+        return False
+    last = len(axes) - 1
+    return tuple(axes[:last]) == tuple(others[:last]) and is_prefix(axes[last], others[last])
+
+
+def in_mesh_order(axes: Iterable[Axis], mesh: Mesh) -> Axes:
+    """Axes sorted as the mesh lists them, sub-axes from major to minor."""
+    order = {name: n for n, (name, _) in enumerate(mesh.axes)}
+    return tuple(sorted(axes, key=lambda a: (order[a.name], a.before, a.size or 0)))

@@ -1,0 +1,152 @@
+"""Meshes of named axes, and axes that are parts of others."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.errors import WeftError
+
+_MESH_AXIS = re.compile(r'"([^"]+)"\s*=\s*(\d+)')
+_DEVICES = re.compile(r"device_ids=\[([\d, ]*)\]")
+_AXIS = re.compile(r'(?:#sdy<axis_ref)?\s*"([^"]+)"(?::\((\d+)\)(\d+))?>?')
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of a mesh, or the part of it that starts after `before` devices and has `size`."""
+
+    name: str
+    before: int = 1
+    size: int | None = None  # None for the whole axis
+
+    def __str__(self) -> str:
+        return (
+            f'"{self.name}"' if self.size is None else f'"{self.name}":({self.before}){self.size}'
+        )
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Mesh:
+    """Named axes with sizes, major to minor, and the devices in that order: `Mesh(data=2, model=4)`.
+
+    The axes may be given as pairs, too: `Mesh((("data", 2), ("model", 4)))`.
+    """
+
+    axes: tuple[tuple[str, int], ...]
+    device_ids: tuple[int, ...] | None = None  # None for 0, 1, 2, ...
+
+    def __init__(
+        self,
+        axes: Iterable[tuple[str, int]] = (),
+        device_ids: Iterable[int] | None = None,
+        **sizes: int,
+    ) -> None:
+        pairs = (*_pairs(axes), *sizes.items())
+        for n, (name, size) in enumerate(pairs):
+            _check_axis(name, size, pairs[:n])
+        ids = None if device_ids is None else tuple(device_ids)
+        count = math.prod(size for _, size in pairs)
+        if ids is not None and pairs and len(ids) != count:
+            raise WeftError(
+                f"the axes make {count} devices, but {len(ids)} device ids are given",
+                help="give one id for each device, in the order of the axes, major first",
+            )
+        object.__setattr__(self, "axes", pairs)
+        object.__setattr__(self, "device_ids", ids)
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return (
+            math.prod(size for _, size in self.axes)
+            if self.device_ids is None
+            else len(self.device_ids)
+        )
+
+    @property
+    def axis_sizes(self) -> dict[str, int]:
+        """The size of each axis, by name."""
+        return dict(self.axes)
+
+    def devices(self) -> npt.NDArray[np.int64]:
+        """The device ids, as an array with one dim an axis."""
+        ids = np.arange(self.size) if self.device_ids is None else np.array(self.device_ids)
+        return ids.reshape([size for _, size in self.axes])
+
+    def groups(self, axes: tuple[Axis, ...]) -> tuple[tuple[int, ...], ...]:
+        """The devices that differ only along these axes: one group a row, major axis first."""
+        grid = self.devices()
+        known = dict(self.axes)
+        shape: list[int] = []
+        where: dict[Axis, int] = {}
+        for name, size in self.axes:
+            parts = sorted((a for a in axes if a.name == name and a.size), key=lambda a: a.before)
+            if Axis(name) in axes:
+                where[Axis(name)] = len(shape)
+                shape.append(size)
+                continue
+            done = 1
+            for part in parts:
+                assert part.size is not None
+                shape.append(part.before // done)
+                where[part] = len(shape)
+                shape.append(part.size)
+                done = part.before * part.size
+            shape.append(size // done)
+        for axis in axes:
+            if axis.name not in known or axis not in where:
+                raise WeftError(f"the mesh has no axis {axis}", help=f"known: {', '.join(known)}")
+        split = grid.reshape(shape)
+        chosen = [where[a] for a in axes]
+        rest = [d for d in range(split.ndim) if d not in chosen]
+        count = math.prod(split.shape[d] for d in chosen)
+        rows = split.transpose([*rest, *chosen]).reshape(-1, count)
+        return tuple(tuple(int(d) for d in row) for row in rows)
+
+    def __str__(self) -> str:
+        parts = ["[" + ", ".join(f'"{name}"={size}' for name, size in self.axes) + "]"]
+        if self.device_ids is not None:
+            parts.append(f"device_ids=[{', '.join(map(str, self.device_ids))}]")
+        return f"<{', '.join(parts)}>"
+
+
+def _pairs(axes: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    try:
+        return tuple((name, size) for name, size in axes)
+    except (TypeError, ValueError):
+        raise WeftError(
+            f"{axes!r} does not name the axes of a mesh", help="write Mesh(data=2, model=4)"
+        ) from None
+
+
+def _check_axis(name: object, size: object, before: tuple[tuple[str, int], ...]) -> None:
+    if not isinstance(name, str) or not isinstance(size, int) or size < 1:
+        raise WeftError(
+            f"axis {name!r} of size {size!r}: an axis has a name and a size of at least 1",
+            help="write Mesh(data=2, model=4)",
+        )
+    if any(name == other for other, _ in before):
+        raise WeftError(f"the mesh has axis {name!r} twice", help="give every axis another name")
+
+
+def parse_mesh(text: str) -> Mesh:
+    """`#sdy.mesh<["x"=2, "y"=4]>` as a mesh."""
+    devices = _DEVICES.search(text)
+    ids = tuple(int(d) for d in devices[1].split(",") if d.strip()) if devices else None
+    return Mesh(tuple((n, int(s)) for n, s in _MESH_AXIS.findall(text)), ids)
+
+
+def parse_axis(text: str) -> Axis:
+    """`"x"` or the sub-axis `"x":(2)4`."""
+    match = _AXIS.fullmatch(text.strip())
+    if match is None:
+        raise WeftError(f"{text!r} is no axis", help='expected "name" or "name":(before)size')
+    if match[2] is None:
+        return Axis(match[1])
+    return Axis(match[1], int(match[2]), int(match[3]))

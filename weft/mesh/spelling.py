@@ -1,0 +1,271 @@
+"""The friendly spelling of shardings, `P("data", None)`, and JAX's meshes and shardings as ours."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, Final, TypeAlias
+
+from weft.errors import Unsupported, WeftError
+from weft.mesh.algebra import append_merged, in_mesh_order, overlaps
+from weft.mesh.axes import Axis, Mesh
+from weft.mesh.sharding import DimSharding, Sharding, parse_sharding
+
+OPEN: Final[EllipsisType] = ...  # a dim that may be split as it suits
+
+DimSpelling: TypeAlias = (
+    None | str | EllipsisType | DimSharding | Sequence["str | Axis | EllipsisType"]
+)
+_AXIS = re.compile(r"([^:]+)(?::\((\d+)\)(\d+))?")
+_MESH_AXIS = re.compile(r"\s*([^=,\s]+)\s*=\s*(\d+)\s*")
+_EXAMPLE = 'write P("data", None, ("data", "model")), or ... for a dim that is left open'
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class P:
+    """How a tensor is split, dim by dim: `P("data", None, ("data", "model"))`.
+
+    None keeps a dim whole, `...` leaves it open, `("data", ...)` may be split further; dims that are
+    not named stay whole. `"data:(1)2"` is the major part, of size 2, of an axis.
+    """
+
+    dims: tuple[DimSharding, ...]
+    replicated: tuple[Axis, ...]  # axes that must not split the tensor
+    unreduced: tuple[Axis, ...]  # axes along which it owes a reduction
+
+    def __init__(
+        self,
+        *dims: DimSpelling,
+        replicated: Iterable[str | Axis] = (),
+        unreduced: Iterable[str | Axis] = (),
+        priorities: Sequence[int | None] = (),
+    ) -> None:
+        if len(priorities) > len(dims):
+            raise WeftError(
+                f"{len(priorities)} priorities for {len(dims)} dims",
+                help="give at most one priority for each dim; 0 is the strongest",
+            )
+        ranks = (*priorities, *[None] * (len(dims) - len(priorities)))
+        object.__setattr__(self, "dims", tuple(map(_dim, dims, ranks)))
+        object.__setattr__(self, "replicated", tuple(map(_axis, replicated)))
+        object.__setattr__(self, "unreduced", tuple(map(_axis, unreduced)))
+
+    def sharding(self, rank: int, mesh: Mesh, name: str | None = None) -> Sharding:
+        """This spelling as the sharding of a tensor, on a mesh that the module may hold by name."""
+        if len(self.dims) > rank:
+            scalar = "; a scalar is P()" if rank == 0 else ""
+            raise WeftError(
+                f"{self} is for {len(self.dims)} dims, but the tensor has {rank}",
+                help=f"name at most one entry for each dim{scalar}",
+            )
+        _check_axes(self, mesh)
+        dims = [DimSharding(_merged(d.axes, mesh), d.is_open, d.priority) for d in self.dims]
+        dims += [DimSharding()] * (rank - len(dims))
+        replicated = in_mesh_order(self.replicated, mesh)
+        unreduced = in_mesh_order(self.unreduced, mesh)
+        return Sharding(mesh if name is None else name, tuple(dims), replicated, unreduced)
+
+    def __repr__(self) -> str:
+        parts = [_dim_text(dim) for dim in self.dims]
+        for word, axes in (("replicated", self.replicated), ("unreduced", self.unreduced)):
+            if axes:
+                parts.append(f"{word}={_tuple_text([_axis_text(a) for a in axes])}")
+        if any(d.priority for d in self.dims):
+            parts.append(f"priorities={_tuple_text([str(d.priority or 0) for d in self.dims])}")
+        return f"P({', '.join(parts)})"
+
+
+def _dim(given: DimSpelling, priority: int | None) -> DimSharding:
+    match given:
+        case DimSharding():
+            return given if priority is None else DimSharding(given.axes, given.is_open, priority)
+        case None:
+            return DimSharding((), False, priority)
+        case EllipsisType():
+            return DimSharding((), True, priority)
+        case str():
+            return DimSharding((_axis(given),), False, priority)
+        case tuple() | list():
+            is_open = bool(given) and given[-1] is ...
+            axes = given[:-1] if is_open else given
+            return DimSharding(tuple(map(_axis, axes)), is_open, priority)
+        case _ if _is_unconstrained(given):
+            return DimSharding((), True, priority)
+    raise WeftError(f"{given!r} does not say how a dim is split", help=_EXAMPLE)
+
+
+def _axis(given: object) -> Axis:
+    if isinstance(given, Axis):
+        return given
+    match = _AXIS.fullmatch(given) if isinstance(given, str) else None
+    if match is None:
+        raise WeftError(f"{given!r} is no axis of a mesh", help=_EXAMPLE)
+    return Axis(match[1], int(match[2]), int(match[3])) if match[2] else Axis(match[1])
+
+
+def _axis_text(axis: Axis) -> str:
+    part = "" if axis.size is None else f":({axis.before}){axis.size}"
+    return f'"{axis.name}{part}"'
+
+
+def _dim_text(dim: DimSharding) -> str:
+    parts = [*map(_axis_text, dim.axes), *(["..."] if dim.is_open else [])]
+    if not parts:
+        return "None"
+    return parts[0] if len(parts) == 1 else _tuple_text(parts)
+
+
+def _tuple_text(parts: list[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _merged(axes: tuple[Axis, ...], mesh: Mesh) -> tuple[Axis, ...]:
+    """The axes, neighbouring parts of one axis as one."""
+    made: list[Axis] = []
+    for axis in axes:
+        append_merged(made, axis, mesh)
+    return tuple(made)
+
+
+def _check_axes(spec: P, mesh: Mesh) -> None:
+    """Refuse axes that the mesh does not have, and axes that are used twice."""
+    seen: list[Axis] = []
+    for axis in (*(a for d in spec.dims for a in d.axes), *spec.replicated, *spec.unreduced):
+        size = mesh.axis_sizes.get(axis.name)
+        if size is None:
+            raise WeftError(f"{spec}: the mesh has no axis {axis.name!r}", help=_known(axis, mesh))
+        if axis.size is not None and (axis.size < 2 or size % (axis.before * axis.size)):
+            raise WeftError(
+                f"{spec}: {axis} is no part of an axis of size {size}",
+                help='a part "x:(before)size" needs sizes whose product divides that of the axis',
+            )
+        if any(overlaps(axis, other) for other in seen):
+            raise WeftError(
+                f"{spec} uses axis {axis.name!r} twice",
+                help="an axis splits one dim of a tensor, or none",
+            )
+        seen.append(axis)
+
+
+def _known(axis: Axis, mesh: Mesh) -> str:
+    names = [name for name, _ in mesh.axes]
+    near = difflib.get_close_matches(axis.name, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}known: {', '.join(names) or 'none'}"
+
+
+# What others call meshes and shardings
+
+
+def as_mesh(given: object) -> Mesh:
+    """A mesh of ours, `"data=2,model=4"`, a dict or pairs of sizes, or JAX's Mesh or AbstractMesh."""
+    match given:
+        case Mesh():
+            return given
+        case str():
+            return _mesh_from_text(given)
+        case Mapping():
+            return Mesh(given.items())
+        case tuple() | list():
+            return Mesh(given)
+    names: Any = getattr(given, "axis_names", None)
+    if names is None:
+        raise WeftError(
+            f"{_kind(given)} is no mesh", help="write weft.Mesh(data=2, model=4), or give one of JAX's"
+        )
+    mesh: Any = given
+    if type(given).__name__ == "AbstractMesh":  # it raises when asked for its devices
+        return Mesh(zip(map(str, names), map(int, mesh.axis_sizes), strict=True))
+    devices = mesh.devices
+    ids = tuple(int(device.id) for device in devices.flat)
+    iota = ids == tuple(range(len(ids)))
+    return Mesh(zip(map(str, names), devices.shape, strict=True), None if iota else ids)
+
+
+def _mesh_from_text(text: str) -> Mesh:
+    parts = [_MESH_AXIS.fullmatch(part) for part in text.split(",")]
+    if not all(parts):
+        raise WeftError(f"{text!r} is no mesh", help="write it as data=2,model=4, major axis first")
+    return Mesh((match[1], int(match[2])) for match in parts if match)
+
+
+def as_sharding(
+    given: object, rank: int, mesh: object = None, *, name: str | None = None
+) -> Sharding:
+    """What somebody says of a tensor, as a sharding of ours.
+
+    It may be a Sharding, a `P`, a tuple like one, sdy text, or JAX's NamedSharding or PartitionSpec.
+    The mesh may be left out where what is given knows its own.
+    """
+    ours = None if mesh is None else as_mesh(mesh)
+    if isinstance(given, str) and "<" in given:
+        given = parse_sharding(given)
+    if isinstance(given, Sharding):
+        return _checked(given, rank, ours, name)
+    if hasattr(given, "spec") and hasattr(given, "mesh"):
+        theirs = as_mesh(given.mesh)
+        _check_memory(given)
+        _check_same_mesh(theirs, ours)
+        given, ours = given.spec, theirs if ours is None else ours
+    spec = _as_spec(given)
+    if ours is None:
+        raise WeftError(
+            f"{spec} needs a mesh to be a sharding", help="give the mesh: weft.Mesh(data=2, model=4)"
+        )
+    return spec.sharding(rank, ours, name)
+
+
+def _as_spec(given: object) -> P:
+    if isinstance(given, P):
+        return given
+    partitions: Any = getattr(given, "_partitions", given)
+    if isinstance(partitions, tuple | list):
+        return P(*partitions, unreduced=sorted(getattr(given, "unreduced", ())))
+    raise WeftError(f"{_kind(given)} does not say which axes split which dims", help=_EXAMPLE)
+
+
+def _checked(given: Sharding, rank: int, mesh: Mesh | None, name: str | None) -> Sharding:
+    """A sharding of ours, after the same checks as any other spelling."""
+    if len(given.dims) != rank:
+        raise WeftError(
+            f"{given.body()} is for {len(given.dims)} dims, but the tensor has {rank}",
+            help="give one dim sharding for each dim",
+        )
+    if isinstance(given.mesh, Mesh):
+        _check_same_mesh(given.mesh, mesh)
+        mesh = given.mesh
+    if mesh is None:
+        return given
+    spec = P(*given.dims, replicated=given.replicated, unreduced=given.unreduced)
+    return spec.sharding(rank, mesh, given.mesh if isinstance(given.mesh, str) else name)
+
+
+def _check_same_mesh(theirs: Mesh, ours: Mesh | None) -> None:
+    if ours is None or theirs == ours:
+        return
+    orders = (theirs.device_ids, ours.device_ids)
+    if theirs.axes == ours.axes and None in orders:
+        return  # one of them leaves the order of the devices to the other
+    raise WeftError(
+        f"a sharding on the mesh {theirs} in a program on {ours}",
+        help="use one mesh for the whole program",
+    )
+
+
+def _check_memory(given: object) -> None:
+    kind = getattr(given, "memory_kind", None)
+    if kind not in (None, "device"):
+        raise Unsupported(
+            f"a sharding in memory {kind!r}", help="leave out memory_kind: values are on devices"
+        )
+
+
+def _is_unconstrained(given: object) -> bool:
+    return type(given).__name__ == "UnconstrainedSingleton"
+
+
+def _kind(given: object) -> str:
+    return f"{type(given).__name__} {given!r}"[:120]
