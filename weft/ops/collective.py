@@ -1,0 +1,483 @@
+"""Collectives: ops in which the devices of a group meet.
+
+The reference of a collective takes the operands of each device of one group, in the group's order,
+and gives the results of each. Groups are mesh axes where the program says so, else lists of ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from weft.errors import WeftError
+from weft.ir.attrs import MATRIX, UNIT, Codec, struct
+from weft.ir.check import dims_in_range, require, tensor_type
+from weft.ir.op import Body, Op, RegionCall, Run, op
+from weft.ir.rule import Rule, RuleBuilder
+from weft.ir.types import UI32, Array, TensorType, Type, Types
+from weft.ir.work import Work, elements, moved
+from weft.mesh import Groups, Lists, Mesh, MeshAxes, parse_mesh_axes
+from weft.mesh.groups import cross_partition, cross_replica, cross_replica_and_partition
+
+Member = tuple[Array, ...]  # the operands, or the results, of one device of a group
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelHandle:
+    """The channel that a collective of several programs meets on; 0 for none."""
+
+    handle: int
+    type: int
+    codec: ClassVar[Codec]
+
+
+ChannelHandle.codec = struct("stablehlo.channel_handle")(ChannelHandle)
+
+
+def _read_groups(text: str) -> Groups:
+    if text.startswith("dense"):
+        rows: Lists = MATRIX.read(text)
+        # -1 fills up the rows of shorter groups.
+        return tuple(tuple(d for d in row if d >= 0) for row in rows)
+    return parse_mesh_axes(text)
+
+
+def _write_groups(groups: Groups) -> str:
+    if isinstance(groups, MeshAxes):
+        return str(groups)
+    width = max((len(group) for group in groups), default=0)
+    return MATRIX.write(tuple(group + (-1,) * (width - len(group)) for group in groups))
+
+
+GROUPS = Codec(_read_groups, _write_groups)
+ReplicaGroups = Annotated[Groups, GROUPS]
+Flag = Annotated[bool, UNIT]
+
+
+def device_lists(groups: Groups, meshes: Mapping[str, Mesh]) -> Lists:
+    """Groups as lists of ids."""
+    return groups.lists(meshes) if isinstance(groups, MeshAxes) else groups
+
+
+class Collective(Op):
+    """An op in which devices meet."""
+
+    __slots__ = ()
+    collective = True
+    replica_groups: ReplicaGroups
+    channel_handle: ChannelHandle | None
+
+    @property
+    def channel(self) -> int:
+        """The channel's number, 0 for none."""
+        return self.channel_handle.handle if self.channel_handle else 0
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        sent = max(moved(*operands), moved(*results))
+        return Work(bytes=moved(*operands, *results), sent=sent)
+
+
+class GlobalGroups(Collective):
+    """A collective that meets over replicas, over replicas and partitions, or over global ids."""
+
+    __slots__ = ()
+    use_global_device_ids: Flag
+
+    def groups(self, replicas: int, partitions: int, meshes: Mapping[str, Mesh]) -> Lists:
+        """Who meets, as lists of devices."""
+        lists = device_lists(self.replica_groups, meshes)
+        if self.channel <= 0:
+            require(
+                not self.use_global_device_ids,
+                f"{self.name}: use_global_device_ids without a channel",
+                "give a channel_handle greater than 0",
+            )
+            everyone = lists or (tuple(range(replicas)),)
+            return cross_replica(everyone, replicas, partitions)
+        if self.use_global_device_ids:
+            return lists or (tuple(range(replicas * partitions)),)
+        everyone = lists or (tuple(range(replicas)),)
+        return cross_replica_and_partition(everyone, replicas, partitions)
+
+
+class LocalGroups(Collective):
+    """A collective that meets over replicas, or over partitions if it has a channel."""
+
+    __slots__ = ()
+
+    def groups(self, replicas: int, partitions: int, meshes: Mapping[str, Mesh]) -> Lists:
+        """Who meets, as lists of devices."""
+        lists = device_lists(self.replica_groups, meshes)
+        if self.channel <= 0:
+            everyone = lists or (tuple(range(replicas)),)
+            return cross_replica(everyone, replicas, partitions)
+        everyone = lists or (tuple(range(partitions)),)
+        return cross_partition(everyone, replicas, partitions)
+
+
+def _dim_by_dim(operands: Types, results: Types, *changed: int) -> Rule:
+    """Operands of one shape together, others each with its result; changed dims stay whole."""
+    builder = RuleBuilder(operands, results)
+    count = range(len(operands))
+    alike = len({t.shape for t in operands if isinstance(t, TensorType)}) == 1
+    for members in [set(count)] if alike else [{n} for n in count]:
+        first = min(members)
+        given, made = operands[first], results[first]
+        assert isinstance(given, TensorType) and isinstance(made, TensorType)
+        nowhere = [None] * len(operands)
+        for dim, size in enumerate(given.bounds):
+            if dim not in changed:
+                where = [dim if n in members else None for n in count]
+                builder.factor(where, where, size)
+        for dim in dict.fromkeys(changed):
+            where = [dim if n in members else None for n in count]
+            builder.factor(where, nowhere, given.bounds[dim], "whole")
+            builder.factor(nowhere, where, made.bounds[dim], "whole")
+    return builder.build()
+
+
+def _tensors(name: str, operands: Types) -> tuple[TensorType, ...]:
+    """The operands of a collective: at least one, and tensors."""
+    require(len(operands) > 0, f"{name}: has no operands", "give at least one")
+    return tuple(tensor_type(name, n, t) for n, t in enumerate(operands))
+
+
+def _changed(
+    name: str, operands: Types, outs: Types, check: Callable[[TensorType, TensorType], None]
+) -> Types:
+    """The declared result types of a collective on several operands, each checked."""
+    require(
+        len(operands) == len(outs) > 0,
+        f"{name}: has {len(operands)} operands and {len(outs)} results",
+        "give one result for each operand, and at least one",
+    )
+    for index, (operand, out) in enumerate(zip(operands, outs, strict=True)):
+        given, made = tensor_type(name, index, operand), tensor_type(name, index, out)
+        require(
+            given.rank == made.rank and given.dtype is made.dtype,
+            f"{name}: result {index} is {made}, but operand {index} is {given}",
+            "only sizes may differ",
+        )
+        check(given, made)
+    return outs
+
+
+def _others_equal(name: str, given: TensorType, made: TensorType, *changed: int) -> None:
+    for dim, (size, other) in enumerate(zip(given.shape, made.shape, strict=True)):
+        require(
+            dim in changed or size == other,
+            f"{name}: dim {dim} of the result is {other}, but {size} in the operand",
+            "only the dims that the collective splits or joins may change",
+        )
+
+
+def _has_elements(name: str, what: str, type: TensorType, dim: int) -> None:
+    require(
+        type.bounds[dim] > 0,
+        f"{name}: dim {dim} of the {what} has no elements",
+        "only a dim with elements can be joined or split",
+    )
+
+
+def _divides(name: str, what: str, whole: int, part: int, count: int | None) -> None:
+    fits = whole == part * count if count else (whole % part == 0 if part else whole == 0)
+    require(
+        fits,
+        f"{name}: {what} is {whole}, which is not {count or 'a multiple'} times {part}",
+        "the sizes must follow from the size of the groups",
+    )
+
+
+def _group_size(op: Collective) -> int | None:
+    """The size of the groups where the op alone tells it."""
+    groups = op.replica_groups
+    if isinstance(groups, MeshAxes) or not groups:
+        return None
+    # With a channel and no global ids, every replica brings all its partitions.
+    if op.channel > 0 and isinstance(op, GlobalGroups) and not op.use_global_device_ids:
+        return None
+    return len(groups[0])
+
+
+@op("stablehlo.all_gather")
+class AllGather(GlobalGroups):
+    """Every device gets the operands of its whole group, joined along a dim."""
+
+    all_gather_dim: int
+    replica_groups: ReplicaGroups
+    outs: Types
+    channel_handle: ChannelHandle | None = None
+    use_global_device_ids: Flag = False
+
+    def infer(self, *operands: Type) -> Types:
+        def check(given: TensorType, made: TensorType) -> None:
+            dim = self.all_gather_dim
+            dims_in_range(self.name, "all_gather_dim", (dim,), given.rank)
+            _has_elements(self.name, "operand", given, dim)
+            _others_equal(self.name, given, made, dim)
+            what = f"the result's dim {dim}"
+            _divides(self.name, what, made.bounds[dim], given.bounds[dim], _group_size(self))
+
+        return _changed(self.name, operands, self.outs, check)
+
+    def rule(self, *operands: TensorType) -> Rule:
+        return _dim_by_dim(operands, self.outs, self.all_gather_dim)
+
+    def reference(self, *members: Member) -> list[Member]:
+        joined = tuple(
+            np.concatenate(each, self.all_gather_dim) for each in zip(*members, strict=True)
+        )
+        return [joined] * len(members)
+
+
+def _fold(members: Sequence[Member], body: RegionCall) -> tuple[Array, ...]:
+    """All devices' operands combined, neighbours first."""
+    level = list(members)
+    while len(level) > 1:
+        pairs = [
+            tuple(body.each(a, b)[0] for a, b in zip(x, y, strict=True))
+            for x, y in zip(level[::2], level[1::2], strict=False)
+        ]
+        level = pairs + level[2 * len(pairs) :]
+    return level[0]
+
+
+def _combined_types(name: str, operands: Types, regions: tuple[Body, ...]) -> Types:
+    """The operand types with the element type that the combining region gives."""
+    (body,) = regions
+    require(
+        len(body.args) == 2 and len(body.results) == 1,
+        f"{name}: the region takes {len(body.args)} values and gives {len(body.results)}",
+        "it must combine two scalars into one",
+    )
+    made = tensor_type(name, 0, body.results[0])
+    return tuple(tensor_type(name, n, t).with_dtype(made.dtype) for n, t in enumerate(operands))
+
+
+@op("stablehlo.all_reduce")
+class AllReduce(GlobalGroups):
+    """Every device gets the operands of its whole group, combined element by element."""
+
+    replica_groups: ReplicaGroups
+    channel_handle: ChannelHandle | None = None
+    use_global_device_ids: Flag = False
+    regions = 1
+
+    def infer(self, *operands: Type, regions: tuple[Body, ...]) -> Types:
+        return _combined_types(self.name, _tensors(self.name, operands), regions)
+
+    def rule(self, *operands: TensorType, regions: tuple[Body, ...]) -> Rule:
+        return _dim_by_dim(operands, self.infer(*operands, regions=regions))
+
+    def reference(self, *members: Member, regions: tuple[RegionCall, ...]) -> list[Member]:
+        return [_fold(members, regions[0])] * len(members)
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        size = moved(*operands)
+        count = sum(elements(t) for t in operands)
+        return bodies[0].times(count) + Work(bytes=size + moved(*results), sent=2 * size)
+
+
+@op("stablehlo.reduce_scatter")
+class ReduceScatter(GlobalGroups):
+    """The operands of the group are combined, and every device gets its piece of the result."""
+
+    scatter_dimension: int
+    replica_groups: ReplicaGroups
+    outs: Types
+    channel_handle: ChannelHandle | None = None
+    use_global_device_ids: Flag = False
+    regions = 1
+
+    def infer(self, *operands: Type, regions: tuple[Body, ...]) -> Types:
+        def check(given: TensorType, made: TensorType) -> None:
+            dim = self.scatter_dimension
+            dims_in_range(self.name, "scatter_dimension", (dim,), given.rank)
+            _has_elements(self.name, "result", made, dim)
+            _others_equal(self.name, given, made, dim)
+            what = f"the operand's dim {dim}"
+            _divides(self.name, what, given.bounds[dim], made.bounds[dim], _group_size(self))
+
+        return _changed(self.name, _combined_types(self.name, operands, regions), self.outs, check)
+
+    def rule(self, *operands: TensorType, regions: tuple[Body, ...]) -> Rule:
+        return _dim_by_dim(operands, self.outs, self.scatter_dimension)
+
+    def reference(self, *members: Member, regions: tuple[RegionCall, ...]) -> list[Member]:
+        whole = _fold(members, regions[0])
+        pieces = [np.split(w, len(members), self.scatter_dimension) for w in whole]
+        return [tuple(piece[n] for piece in pieces) for n in range(len(members))]
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        count = sum(elements(t) for t in operands)
+        bytes_ = moved(*operands, *results)
+        return bodies[0].times(count) + Work(bytes=bytes_, sent=moved(*operands))
+
+
+@op("stablehlo.all_to_all")
+class AllToAll(LocalGroups):
+    """Every device splits its operand, sends piece n to device n of the group, and joins."""
+
+    split_dimension: int
+    concat_dimension: int
+    split_count: int
+    replica_groups: ReplicaGroups
+    channel_handle: ChannelHandle | None = None
+
+    def infer(self, *operands: Type) -> Types:
+        require(
+            self.split_count > 0,
+            f"{self.name}: split_count is {self.split_count}",
+            "split into 1 or more",
+        )
+        size = _group_size(self)
+        require(
+            size in (None, self.split_count),
+            f"{self.name}: split_count is {self.split_count}, but the groups have {size} devices",
+            "split into as many pieces as a group has devices",
+        )
+        return tuple(self._result(t) for t in _tensors(self.name, operands))
+
+    def _result(self, given: TensorType) -> TensorType:
+        split, join, count = self.split_dimension, self.concat_dimension, self.split_count
+        dims_in_range(self.name, "split_dimension", (split,), given.rank)
+        dims_in_range(self.name, "concat_dimension", (join,), given.rank)
+        shape = list(given.sizes)
+        require(
+            shape[split] % count == 0,
+            f"{self.name}: dim {split} is {shape[split]}, which {count} pieces do not divide",
+            "pad the dim or split another",
+        )
+        shape[split] //= count
+        shape[join] *= count
+        return given.with_shape(tuple(shape))
+
+    def rule(self, *operands: TensorType) -> Rule:
+        changed = (self.split_dimension, self.concat_dimension)
+        return _dim_by_dim(operands, self.infer(*operands), *changed)
+
+    def reference(self, *members: Member) -> list[Member]:
+        pieces = [[np.split(a, self.split_count, self.split_dimension) for a in m] for m in members]
+        return [
+            tuple(
+                np.concatenate([p[operand][n] for p in pieces], self.concat_dimension)
+                for operand in range(len(members[0]))
+            )
+            for n in range(len(members))
+        ]
+
+
+@op("stablehlo.collective_broadcast")
+class CollectiveBroadcast(LocalGroups):
+    """Every device gets the operand of the first of its group."""
+
+    replica_groups: ReplicaGroups
+    channel_handle: ChannelHandle | None = None
+
+    def infer(self, *operands: Type) -> Types:
+        return _tensors(self.name, operands)
+
+    def rule(self, *operands: TensorType) -> Rule:
+        return _dim_by_dim(operands, operands)
+
+    def alone(self, operands: Member) -> Member:
+        """What a device gets that is in no group: zeros."""
+        return tuple(np.zeros_like(a) for a in operands)
+
+    def reference(self, *members: Member) -> list[Member]:
+        return [members[0]] * len(members)
+
+
+@op("stablehlo.collective_permute")
+class CollectivePermute(Op):
+    """Each source sends its operand to its target; who is no target gets zeros."""
+
+    source_target_pairs: tuple[tuple[int, int], ...]
+    channel_handle: ChannelHandle | None = None
+    collective = True
+
+    def infer(self, *operands: Type) -> Types:
+        for what, end in (("source", 0), ("target", 1)):
+            ids = [pair[end] for pair in self.source_target_pairs]
+            require(
+                len(set(ids)) == len(ids) and all(i >= 0 for i in ids),
+                f"{self.name}: {what}s {ids} repeat or are negative",
+                f"name each {what} at most once",
+            )
+        return _tensors(self.name, operands)
+
+    def rule(self, *operands: TensorType) -> Rule:
+        return _dim_by_dim(operands, operands)
+
+    def groups(self, replicas: int, partitions: int, meshes: Mapping[str, Mesh]) -> Lists:
+        """All replicas, or all partitions if there is a channel."""
+        if self.channel_handle is not None and self.channel_handle.handle > 0:
+            return cross_partition((tuple(range(partitions)),), replicas, partitions)
+        return cross_replica((tuple(range(replicas)),), replicas, partitions)
+
+    def reference(self, *members: Member) -> list[Member]:
+        results = [tuple(np.zeros_like(a) for a in member) for member in members]
+        for source, target in self.source_target_pairs:
+            if max(source, target) >= len(members):
+                raise WeftError(
+                    f"{self.name}: {source} sends to {target}, but {len(members)} devices meet",
+                    help="run on more devices, or correct source_target_pairs",
+                )
+            results[target] = members[source]
+        return results
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        return Work(bytes=moved(*operands, *results), sent=moved(*operands))
+
+
+class DeviceId(Op):
+    """An op that tells a device who it is."""
+
+    __slots__ = ()
+    control = True
+    assembly = " : $type"
+    which: ClassVar[int]
+
+    def infer(self) -> Type:
+        return TensorType((), UI32)
+
+    def rule(self) -> Rule:
+        return RuleBuilder((), (self.infer(),)).build()
+
+    def reference(
+        self, regions: tuple[RegionCall, ...], run: Run
+    ) -> Generator[Any, Any, tuple[Array]]:
+        yield from ()
+        return (np.asarray(run.device[self.which], np.uint32),)
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        return Work(bytes=moved(*results))
+
+
+@op("stablehlo.replica_id")
+class ReplicaId(DeviceId):
+    """The number of this device's replica."""
+
+    which = 0
+
+
+@op("stablehlo.partition_id")
+class PartitionId(DeviceId):
+    """The number of this device's partition."""
+
+    which = 1
+
+
+OPS: tuple[type[Op], ...] = (
+    AllGather,
+    AllReduce,
+    ReduceScatter,
+    AllToAll,
+    CollectiveBroadcast,
+    CollectivePermute,
+    ReplicaId,
+    PartitionId,
+)

@@ -1,0 +1,269 @@
+"""Custom calls, and what goes in and out of a program while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from weft.errors import Unsupported
+from weft.ir.attrs import BOOLEAN, SYMBOL, TEXT, array_of, integer
+from weft.ir.check import require
+from weft.ir.op import Body, Op, RegionCall, Run, op
+from weft.ir.rule import Rule
+from weft.ir.types import TOKEN, Array, TensorType, TokenType, Type, Types, type_of
+from weft.ir.work import Work, moved
+from weft.ops.checks import expect_almost_equal, expect_close, expect_equal
+from weft.ops.collective import ChannelHandle
+from weft.ops.control import carried, opaque
+
+Steps = Generator[Any, Any, tuple[Any, ...]]
+
+
+# Custom calls
+
+
+def _identity(*values: Any) -> tuple[Any, ...]:
+    return values
+
+
+def _checked(check: Callable[..., None]) -> Callable[..., tuple[Any, ...]]:
+    def call(*values: Any) -> tuple[Any, ...]:
+        check(*values)
+        return ()
+
+    return call
+
+
+# The custom calls that have a meaning here: checks, and annotations that leave their value alone.
+KNOWN_CALLS: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "check.expect_eq": _checked(expect_equal),
+    "check.expect_eq_const": _checked(expect_equal),
+    "check.expect_close": _checked(expect_close),
+    "check.expect_close_const": _checked(expect_close),
+    "check.expect_almost_eq": _checked(expect_almost_equal),
+    "check.expect_almost_eq_const": _checked(expect_almost_equal),
+    "Sharding": _identity,
+    "LayoutConstraint": _identity,
+    "annotate_device_placement": _identity,
+    "xla.sdy.FuncResultSharding": _identity,
+    "xla.sdy.PropagationBarrier": _identity,
+}
+
+
+@op("stablehlo.custom_call")
+class CustomCall(Op):
+    """A call of something outside the program, by name."""
+
+    call_target_name: str
+    outs: Types
+    has_side_effect: Annotated[bool, BOOLEAN] = False
+    backend_config: Annotated[str, TEXT] | None = None
+    api_version: Annotated[int, integer("i32")] | None = None
+    called_computations: Annotated[tuple[str, ...], array_of(SYMBOL)] | None = None
+    operand_layouts: Annotated[str, TEXT] | None = None
+    result_layouts: Annotated[str, TEXT] | None = None
+    output_operand_aliases: Annotated[str, TEXT] | None = None
+    custom_call_schedule: Annotated[str, TEXT] | None = None
+    regions: ClassVar[int | None] = None
+    control = True
+    pure = False
+
+    def infer(self, *operands: Type, regions: tuple[Body, ...] = ()) -> Types:
+        if KNOWN_CALLS.get(self.call_target_name) is _identity:
+            require(
+                self.outs == operands,
+                f"custom call {self.call_target_name!r} changes a type",
+                "its results are its operands",
+            )
+        return self.outs
+
+    def rule(self, *operands: Type, regions: tuple[Body, ...] = ()) -> Rule:
+        if KNOWN_CALLS.get(self.call_target_name) is _identity:
+            return carried(operands, self.outs)
+        return opaque(operands, self.outs)
+
+    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+        yield from ()
+        known = KNOWN_CALLS.get(self.call_target_name)
+        if known is None:
+            raise Unsupported(
+                f"custom call {self.call_target_name!r}: Weft does not know what it does",
+                help=f"known: {', '.join(KNOWN_CALLS)}",
+            )
+        return known(*values)
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        return Work(bytes=moved(*operands, *results))
+
+
+# In and out
+
+
+class Transfer(Op):
+    """An op that brings values into a running program or takes them out of it."""
+
+    __slots__ = ()
+    control = True
+    pure = False
+
+    def rule(self, *operands: Type) -> Rule:
+        results = self.infer(*operands)
+        return opaque(operands, results if isinstance(results, tuple) else (results,))
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        return Work(bytes=moved(*operands, *results), sent=moved(*operands))
+
+    def token_last(self, types: Types) -> None:
+        """Refuse unless the last of these types is a token."""
+        require(
+            len(types) > 0 and isinstance(types[-1], TokenType),
+            f"{self.name}: the last value is no token",
+            "pass the token that orders it",
+        )
+
+
+@op("stablehlo.infeed")
+class Infeed(Transfer):
+    """Values that the host feeds in, and a token."""
+
+    outs: Types
+    infeed_config: Annotated[str, TEXT] | None = None
+    layout: Annotated[str, TEXT] | None = None
+
+    def infer(self, token: Type) -> Types:
+        self.token_last((token,))
+        self.token_last(self.outs)
+        return self.outs
+
+    def reference(self, token: None, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+        values = yield from run.call(run.feed())
+        return (*values, None)
+
+
+@op("stablehlo.outfeed")
+class Outfeed(Transfer):
+    """Values given to the host; the reference drops them."""
+
+    outfeed_config: Annotated[str, TEXT] | None = None
+
+    def infer(self, *operands: Type) -> Type:
+        self.token_last(operands)
+        return TOKEN
+
+    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+        yield from ()
+        return (None,)
+
+
+class Message(Transfer):
+    """One half of sending values from a device to another."""
+
+    __slots__ = ()
+    channel_handle: ChannelHandle
+    is_host_transfer: bool
+    source_target_pairs: tuple[tuple[int, int], ...] | None
+
+    def device_only(self) -> None:
+        """Refuse a transfer to or from the host."""
+        if self.is_host_transfer:
+            raise Unsupported(
+                f"{self.name}: a transfer to or from the host",
+                help="return the values from the program, or pass them as arguments",
+            )
+
+    def peer(self, device: tuple[int, int], end: int) -> int | None:
+        """The partition at the other end of a pair, or None where no pairs are given."""
+        if not self.source_target_pairs:
+            return None
+        return next((p[1 - end] for p in self.source_target_pairs if p[end] == device[1]), -1)
+
+
+@op("stablehlo.send")
+class Send(Message):
+    """Send values on a channel; the token says that they are sent."""
+
+    channel_handle: ChannelHandle
+    is_host_transfer: bool = False
+    source_target_pairs: tuple[tuple[int, int], ...] | None = None
+
+    def infer(self, *operands: Type) -> Type:
+        self.token_last(operands)
+        return TOKEN
+
+    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+        yield from ()
+        self.device_only()
+        target = self.peer(run.device, 0)
+        if target != -1:
+            run.channel((self.channel_handle.handle, target)).append(values[:-1])
+        return (None,)
+
+
+@op("stablehlo.recv")
+class Recv(Message):
+    """Wait for the values sent on a channel."""
+
+    channel_handle: ChannelHandle
+    outs: Types
+    is_host_transfer: bool = False
+    source_target_pairs: tuple[tuple[int, int], ...] | None = None
+
+    def infer(self, token: Type) -> Types:
+        self.token_last((token,))
+        self.token_last(self.outs)
+        return self.outs
+
+    def reference(self, token: None, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+        self.device_only()
+        source = self.peer(run.device, 1)
+        if source == -1:
+            zeros = [
+                np.zeros(t.sizes, t.dtype.numpy) for t in self.outs if isinstance(t, TensorType)
+            ]
+            return (*zeros, None)
+        target = None if source is None else run.device[1]
+        queue = run.channel((self.channel_handle.handle, target))
+        while not queue:
+            yield None
+        return (*queue.pop(0), None)
+
+
+@op("interpreter.print")
+class Print(Transfer):
+    """Print a value while the program runs."""
+
+    def infer(self, operand: Type) -> Types:
+        return ()
+
+    def reference(self, value: Array, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+        yield from ()
+        print(f"{type_of(value)} {{\n{value}\n}}")
+        return ()
+
+
+@op("interpreter.probe")
+class Probe(Transfer):
+    """The value itself; what it was is remembered for checks."""
+
+    probe_id: str
+
+    def infer(self, operand: Type) -> Type:
+        return operand
+
+    def reference(self, value: Array, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+        yield from ()
+        run.channel(("probe", self.probe_id)).append((value,))
+        return (value,)
+
+
+OPS: tuple[type[Op], ...] = (
+    CustomCall,
+    Infeed,
+    Outfeed,
+    Send,
+    Recv,
+    Print,
+    Probe,
+)

@@ -1,0 +1,362 @@
+"""Ops that read elements at places held by other tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from weft.errors import WeftError
+from weft.ir.attrs import struct
+from weft.ir.check import dims_in_range, one_of, require, tensor_type
+from weft.ir.op import Op, op
+from weft.ir.rule import Role, Rule, RuleBuilder
+from weft.ir.types import Array, Dim, TensorType, Type, Types, type_of
+from weft.ir.work import Work, moved
+from weft.ops.slicing import check_inside, one_per_dim
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GatherDims:
+    """Which dims of the operand, of the indices and of the result correspond in a gather."""
+
+    offset_dims: Dims = ()
+    collapsed_slice_dims: Dims = ()
+    operand_batching_dims: Dims = ()
+    start_indices_batching_dims: Dims = ()
+    start_index_map: Dims = ()
+    index_vector_dim: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """What gather and scatter have in common: windows of one tensor, placed by indices.
+
+    `slices` is the tensor that holds the windows: a gather's result, a scatter's updates.
+    """
+
+    window: Dims  # the dims of `slices` inside a window; the others count the windows
+    inserted: Dims  # dims of the operand that the windows lack, because they are 1 long there
+    operand_batching: Dims
+    indices_batching: Dims
+    start_map: Dims  # the operand's dim that each element of an index vector is for
+    vector: int  # the dim of the indices that holds index vectors
+
+    @property
+    def absent(self) -> Dims:
+        """The dims of the operand that `slices` has no window dim for."""
+        return (*self.inserted, *self.operand_batching)
+
+    def rank(self, indices: TensorType) -> int:
+        """The number of dims of `slices`, given the indices."""
+        return len(self.window) + indices.rank - (self.vector < indices.rank)
+
+    def kept(self, rank: int) -> list[int]:
+        """The dims of an operand of that rank that the window dims run over, in order."""
+        return [d for d in range(rank) if d not in self.absent]
+
+    def batch(self, rank: int) -> list[int]:
+        """The dims of `slices` of that rank that count the windows, in order."""
+        return [d for d in range(rank) if d not in self.window]
+
+
+GATHER_DIMS = struct("stablehlo.gather")(GatherDims)
+
+
+@op("stablehlo.gather")
+class Gather(Op):
+    """Windows of the operand, each at the place that one vector of the indices names."""
+
+    dimension_numbers: Annotated[GatherDims, GATHER_DIMS]
+    slice_sizes: Dims
+    indices_are_sorted: bool = False
+
+    def infer(self, operand: Type, indices: Type) -> Type:
+        given, places = (
+            tensor_type(self.name, 0, operand),
+            one_of(self.name, 1, indices, "int uint"),
+        )
+        windows = gather_windows(self.dimension_numbers)
+        one_per_dim(self.name, "slice_sizes", self.slice_sizes, given)
+        check_inside(self.name, "slice_sizes", self.slice_sizes, given)
+        for dim in windows.absent:
+            require(
+                0 <= dim < given.rank and self.slice_sizes[dim] <= 1,
+                f"{self.name}: dim {dim} is collapsed or batching, but slice_sizes = "
+                f"{self.slice_sizes}",
+                "a dim that the result lacks must have a slice size of 1",
+            )
+        check_windows(self.name, windows, given, places, windows.rank(places))
+        return given.with_shape(gathered_shape(windows, places, self.slice_sizes))
+
+    def rule(self, operand: TensorType, indices: TensorType) -> Rule:
+        windows = gather_windows(self.dimension_numbers)
+        out = operand.with_shape(gathered_shape(windows, indices, self.slice_sizes))
+        builder = RuleBuilder((operand, indices), (out,))
+        for f in window_factors(windows, operand, indices, out):
+            builder.factor(
+                [f.operand, f.row],
+                [f.slices],
+                f.size,
+                f.role,
+                blocked=f.blocked,
+                aided=f.aided,
+            )
+        return builder.build()
+
+    def reference(self, operand: Array, indices: Array) -> Array:
+        return gather(gather_windows(self.dimension_numbers), self.slice_sizes, operand, indices)
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        return Work(bytes=moved(operands[1]) + 2 * moved(*results))
+
+    def local(self, operands: Types, results: Types) -> Op:
+        source, out = operands[0], results[0]
+        assert isinstance(source, TensorType) and isinstance(out, TensorType)
+        windows = gather_windows(self.dimension_numbers)
+        sizes = list(self.slice_sizes)
+        for dim, offset in zip(windows.kept(source.rank), windows.window, strict=True):
+            sizes[dim] = out.sizes[offset]
+        return self.replace(slice_sizes=tuple(sizes))
+
+
+def gather_windows(dims: GatherDims) -> Windows:
+    """A gather's dims in the terms that it shares with scatter."""
+    return Windows(
+        dims.offset_dims,
+        dims.collapsed_slice_dims,
+        dims.operand_batching_dims,
+        dims.start_indices_batching_dims,
+        dims.start_index_map,
+        dims.index_vector_dim,
+    )
+
+
+def check_windows(
+    name: str, windows: Windows, operand: TensorType, indices: TensorType, rank: int
+) -> None:
+    """Refuse dims that do not describe windows of the operand, in `slices` of that rank."""
+    require(
+        operand.rank == len(windows.window) + len(windows.absent),
+        f"{name}: the operand has {operand.rank} dims, but {len(windows.window)} window dims "
+        f"and {len(windows.absent)} collapsed, inserted or batching ones are named",
+        "each dim of the operand is one or the other",
+    )
+    require(
+        0 <= windows.vector <= indices.rank,
+        f"{name}: index_vector_dim is {windows.vector}, but the indices have {indices.rank} dims",
+        f"use 0 to {indices.rank}; {indices.rank} if every index is one number",
+    )
+    length: Dim = indices.shape[windows.vector] if windows.vector < indices.rank else 1
+    require(
+        len(windows.start_map) == length,
+        f"{name}: an index vector has {length} elements, but {len(windows.start_map)} dims of the "
+        "operand are named for them",
+        "name one dim of the operand for each element of an index vector",
+    )
+    dims_in_range(name, "the window dims", windows.window, rank)
+    dims_in_range(name, "the dims without a window", windows.absent, operand.rank)
+    dims_in_range(
+        name,
+        "the dims that indices are for",
+        (*windows.start_map, *windows.operand_batching),
+        operand.rank,
+    )
+    for dims in (windows.window, windows.inserted, windows.operand_batching):
+        require(
+            list(dims) == sorted(dims),
+            f"{name}: the dims {dims} are not in ascending order",
+            "sort the window, collapsed, inserted and batching dims",
+        )
+    _check_batching(name, windows, operand, indices)
+
+
+def _check_batching(name: str, windows: Windows, operand: TensorType, indices: TensorType) -> None:
+    dims_in_range(name, "the indices' batching dims", windows.indices_batching, indices.rank)
+    require(
+        windows.vector not in windows.indices_batching,
+        f"{name}: dim {windows.vector} of the indices holds index vectors and is a batching dim",
+        "a dim of the indices is one or the other",
+    )
+    require(
+        len(windows.operand_batching) == len(windows.indices_batching),
+        f"{name}: the operand has {len(windows.operand_batching)} batching dims, the indices "
+        f"{len(windows.indices_batching)}",
+        "they belong together one by one",
+    )
+    pairs = zip(windows.operand_batching, windows.indices_batching, strict=True)
+    for source, index in pairs:
+        require(
+            operand.shape[source] == indices.shape[index],
+            f"{name}: sizes differ: operand dim {source} is {operand.shape[source]}, "
+            f"indices dim {index} is {indices.shape[index]}",
+            "batching dims have one size",
+        )
+
+
+def gathered_shape(windows: Windows, indices: TensorType, sizes: Dims) -> tuple[Dim, ...]:
+    """The dims that count the windows and those inside them, each at its place."""
+    counts = iter([n for d, n in enumerate(indices.shape) if d != windows.vector])
+    inside = iter([n for d, n in enumerate(sizes) if d not in windows.absent])
+    dims = range(windows.rank(indices))
+    return tuple([next(inside if d in windows.window else counts) for d in dims])
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFactor:
+    """One factor of a gather or scatter: its dims in the operand, the indices and the slices."""
+
+    operand: int | None
+    row: int | None  # of the indices
+    slices: int | None
+    size: int
+    role: Role = "pass"
+    blocked: bool = False
+    aided: bool = False  # indices point into it, so a piece must know where it begins
+
+
+def window_factors(
+    windows: Windows,
+    operand: TensorType,
+    indices: TensorType,
+    slices: TensorType,
+    rows: Role | None = None,
+) -> Iterator[WindowFactor]:
+    """The factors of a gather; of a scatter, if `rows` is the role of the dims that count updates.
+
+    A dim that indices point into may stay split: in a gather each piece gives what it has, and the
+    pieces are added up; in a scatter each piece takes the updates that fall on it.
+    """
+    index_dims = iter([d for d in range(indices.rank) if d != windows.vector])
+    kept = iter(windows.kept(operand.rank))
+    batching = dict(zip(windows.indices_batching, windows.operand_batching, strict=True))
+    for dim, size in enumerate(slices.bounds):
+        if dim not in windows.window:
+            row = next(index_dims)
+            source = batching.get(row)
+            yield WindowFactor(source, row, dim, size, rows or "pass" if source is None else "pass")
+            continue
+        source = next(kept)
+        room = operand.bounds[source]
+        if size == room:
+            pointed = rows is not None and source in windows.start_map
+            yield WindowFactor(source, None, dim, size, aided=pointed)
+        elif rows is None and size != 1:
+            yield WindowFactor(source, None, dim, room, "whole", blocked=True)
+        else:
+            role: Role = "reduction" if rows is None else "whole"
+            yield WindowFactor(source, None, None, room, role, aided=True)
+            yield WindowFactor(None, None, dim, size, "whole")
+    for source in windows.inserted:
+        room = operand.bounds[source]
+        role = "pass" if rows is not None else "reduction" if room != 1 else "whole"
+        yield WindowFactor(source, None, None, room, role, aided=True)
+    if windows.vector < indices.rank:
+        yield WindowFactor(None, windows.vector, None, indices.bounds[windows.vector], "whole")
+
+
+def window_starts(windows: Windows, operand_rank: int, indices: Array) -> Array:
+    """For every window, in the order of the indices, where it begins in each dim of the operand."""
+    if indices.dtype == np.uint64:  # what int64 cannot hold is out of bounds anyway
+        indices = np.minimum(indices, np.uint64(np.iinfo(np.int64).max))
+    vectors = indices[..., None] if windows.vector == indices.ndim else indices
+    vectors = np.moveaxis(vectors, windows.vector, -1).astype(np.int64)
+    starts = np.zeros((*vectors.shape[:-1], operand_rank), np.int64)
+    starts[..., list(windows.start_map)] = vectors
+    pairs = zip(windows.operand_batching, windows.indices_batching, strict=True)
+    for source, row in pairs:
+        row -= row > windows.vector
+        count = np.arange(vectors.shape[row])
+        starts[..., source] = np.expand_dims(
+            count, [d for d in range(vectors.ndim - 1) if d != row]
+        )
+    return starts
+
+
+def gather(windows: Windows, sizes: Dims, operand: Array, indices: Array) -> Array:
+    """Each window, moved so that it lies inside the operand, with the dims put in their order."""
+    starts = window_starts(windows, operand.ndim, indices)
+    count = starts.ndim - 1
+    places = []
+    for dim, room in enumerate(operand.shape):
+        size = 1 if dim in windows.absent else sizes[dim]
+        offsets = np.arange(size).reshape([size if d == dim else 1 for d in range(operand.ndim)])
+        first = np.clip(starts[..., dim], 0, max(room - size, 0))
+        places.append(first.reshape(*first.shape, *[1] * operand.ndim) + offsets)
+    full = np.broadcast_shapes(*[p.shape for p in places], starts.shape[:-1] + (1,) * operand.ndim)
+    if 0 in operand.shape and 0 not in full:
+        raise WeftError(
+            "stablehlo.gather: reads from an operand without elements",
+            help="gather from an operand whose dims are at least 1 long",
+        )
+    taken = operand[tuple(places)] if 0 not in full else np.empty(full, operand.dtype)
+    taken = np.broadcast_to(taken, full).reshape(
+        (*full[:count], *[full[count + d] for d in windows.kept(operand.ndim)])
+    )
+    batch = windows.batch(taken.ndim)
+    return np.moveaxis(taken, range(taken.ndim), [*batch, *windows.window])
+
+
+@op("stablehlo.torch_index_select")
+class TorchIndexSelect(Op):
+    """out[b.., i.., j.., k..] = operand[b.., i.., index[b.., j..], k..], as torch.index_select."""
+
+    dim: int
+    batch_dims: int
+
+    def infer(self, operand: Type, index: Type) -> Type:
+        given, places = tensor_type(self.name, 0, operand), one_of(self.name, 1, index, "int uint")
+        dim, batch = self._dims(given, places)
+        for what, value, room in (("dim", dim, given.rank), ("batch_dims", batch, dim + 1)):
+            require(
+                0 <= value < room,
+                f"{self.name}: {what} is {value} for {given} and {places}",
+                f"use 0 to {room - 1}",
+            )
+        require(
+            batch <= places.rank and given.shape[:batch] == places.shape[:batch],
+            f"{self.name}: the first {batch} dims of {given} and {places} differ",
+            "batch dims have one size",
+        )
+        return given.with_shape(self._shape(given, places))
+
+    def _dims(self, operand: TensorType, index: TensorType) -> tuple[int, int]:
+        """`dim` and `batch_dims`, counted from the end if negative."""
+        dim = self.dim + operand.rank if self.dim < 0 else self.dim
+        return dim, self.batch_dims + index.rank if self.batch_dims < 0 else self.batch_dims
+
+    def _shape(self, operand: TensorType, index: TensorType) -> tuple[Dim, ...]:
+        dim, batch = self._dims(operand, index)
+        return (*operand.shape[:dim], *index.shape[batch:], *operand.shape[dim + 1 :])
+
+    def rule(self, operand: TensorType, index: TensorType) -> Rule:
+        dim, batch = self._dims(operand, index)
+        out = operand.with_shape(self._shape(operand, index))
+        added = index.rank - batch
+        builder = RuleBuilder((operand, index), (out,))
+        for d, size in enumerate(out.bounds):
+            source = d if d < dim else None if d < dim + added else d - added + 1
+            row = d if d < batch else d - dim + batch if source is None else None
+            builder.factor([source, row], [d], size)
+        builder.factor([dim, None], [None], operand.bounds[dim], "reduction", aided=True)
+        return builder.build()
+
+    def reference(self, operand: Array, index: Array) -> Array:
+        dim, batch = self._dims(type_of(operand), type_of(index))
+        added = index.ndim - batch
+        rank = operand.ndim - 1 + added
+        offsets = [d for d in range(rank) if d >= batch and not dim <= d < dim + added]
+        shared = tuple(range(batch))
+        windows = Windows(tuple(offsets), (dim,), shared, shared, (dim,), index.ndim)
+        sizes = [1 if d == dim or d < batch else n for d, n in enumerate(operand.shape)]
+        return gather(windows, tuple(sizes), operand, index)
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        return Work(bytes=moved(operands[1]) + 2 * moved(*results))
+
+
+OPS: tuple[type[Op], ...] = (Gather, TorchIndexSelect)

@@ -1,0 +1,344 @@
+"""The ops of Shardy's dialect: what a program says about the sharding of its values.
+
+On whole values they change nothing, but for manual computations, whose body runs once a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Annotated, Any
+
+import numpy as np
+
+from weft.errors import WeftError
+from weft.ir.attrs import TEXT, Codec, integer
+from weft.ir.check import require
+from weft.ir.dense import Dense
+from weft.ir.op import Body, Op, RegionCall, Run, op
+from weft.ir.rule import Rule
+from weft.ir.types import Array, TensorType, Type, Types
+from weft.ir.work import Work
+from weft.mesh import Axis, Mesh, Sharding, parse_axes, parse_sharding, parse_shardings
+from weft.ops.control import carried, opaque
+from weft.ops.shape import Constant
+
+Steps = Generator[Any, Any, tuple[Any, ...]]
+Text = Annotated[str, TEXT]
+OneSharding = Annotated[Sharding, Codec(parse_sharding, str)]
+Shardings = Annotated[
+    tuple[Sharding, ...],
+    Codec(
+        parse_shardings,
+        lambda value: f"#sdy.sharding_per_value<[{', '.join(s.body() for s in value)}]>",
+    ),
+]
+ManualAxes = Annotated[
+    tuple[Axis, ...],
+    Codec(parse_axes, lambda value: f"#sdy<manual_axes{{{', '.join(map(str, value))}}}>"),
+]
+
+
+class Annotation(Op):
+    """An op that says something about its operand and gives it back unchanged."""
+
+    __slots__ = ()
+
+    def infer(self, operand: Type) -> Type:
+        return operand
+
+    def rule(self, operand: Type) -> Rule:
+        return carried((operand,), (operand,))
+
+    def reference(self, operand: Array) -> tuple[Array]:
+        return (operand,)
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        return Work()
+
+
+@op("sdy.sharding_constraint")
+class ShardingConstraint(Annotation):
+    """The value is to have this sharding here."""
+
+    sharding: OneSharding
+
+
+@op("sdy.reshard")
+class Reshard(Annotation):
+    """The value in another sharding."""
+
+    sharding: OneSharding
+
+
+@op("sdy.propagation_barrier")
+class PropagationBarrier(Annotation):
+    """Shardings pass only in the allowed direction."""
+
+    allowed_direction: Annotated[int, integer("i32")]
+
+
+@op("sdy.data_flow_edge")
+class DataFlowEdge(Annotation):
+    """One sharding for a value wherever control flow takes it."""
+
+    sharding: OneSharding | None = None
+
+
+@op("sdy.func_data_flow_edge")
+class FuncDataFlowEdge(Annotation):
+    """One sharding for a value across a call."""
+
+    sharding: OneSharding | None = None
+
+
+@op("sdy.all_gather")
+class ShardyAllGather(Annotation):
+    """The value, gathered along axes of each dim."""
+
+    gathering_axes: Text
+    out_sharding: OneSharding
+
+
+@op("sdy.all_slice")
+class AllSlice(Annotation):
+    """The value, split along more axes of each dim."""
+
+    slicing_axes: Text
+    out_sharding: OneSharding
+
+
+@op("sdy.all_to_all")
+class ShardyAllToAll(Annotation):
+    """The value, axes moved from one dim to another."""
+
+    params: Text
+    out_sharding: OneSharding
+
+
+@op("sdy.all_reduce")
+class ShardyAllReduce(Annotation):
+    """The value, no longer owing a reduction over axes."""
+
+    reduction_axes: Text
+    out_sharding: OneSharding
+
+
+@op("sdy.reduce_scatter")
+class ShardyReduceScatter(Annotation):
+    """The value, reduced over axes and split along them."""
+
+    reduce_scatter_axes: Text
+    out_sharding: OneSharding
+
+
+@op("sdy.collective_permute")
+class ShardyCollectivePermute(Annotation):
+    """The value, its pieces on other devices."""
+
+    out_sharding: OneSharding
+
+
+@op("sdy.sharded_to_unreduced")
+class ShardedToUnreduced(Annotation):
+    """The value, owing a reduction over axes that split it before."""
+
+    axes: Text
+    out_sharding: OneSharding
+
+
+@op("sdy.replicated_to_unreduced")
+class ReplicatedToUnreduced(Annotation):
+    """The value, owing a reduction over axes it was equal along before."""
+
+    axes: Text
+    out_sharding: OneSharding
+
+
+@op("sdy.constant")
+class ShardyConstant(Op):
+    """A constant that passes do not merge with others."""
+
+    value: Dense
+
+    def infer(self) -> Type:
+        return self.value.type
+
+    def rule(self) -> Rule:
+        return Constant(self.value).rule()
+
+    def reference(self) -> Array:
+        return self.value.array
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        return Constant(self.value).work(operands, results)
+
+
+@op("sdy.sharding_group")
+class ShardingGroup(Op):
+    """The values of a group are to have one sharding."""
+
+    group_id: int
+    pure = False
+
+    def infer(self, operand: Type) -> Types:
+        return ()
+
+    def rule(self, operand: Type) -> Rule:
+        return opaque((operand,), ())
+
+    def reference(self, operand: Array) -> tuple[()]:
+        return ()
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        return Work()
+
+
+class Computation(Op):
+    """An op whose region is part of the program around it."""
+
+    __slots__ = ()
+    regions = 1
+    control = True
+
+    def rule(self, *operands: Type, regions: tuple[Body, ...]) -> Rule:
+        return opaque(operands, self.infer(*operands, regions=regions))  # type: ignore[arg-type]
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        return sum(bodies, Work())
+
+
+@op("sdy.named_computation")
+class NamedComputation(Computation):
+    """A part of the program under a name."""
+
+    name_: str
+    in_shardings: Shardings | None = None
+    out_shardings: Shardings | None = None
+
+    def infer(self, *operands: Type, regions: tuple[Body, ...]) -> Types:
+        require(
+            regions[0].args == operands,
+            f"sdy.named_computation {self.name_!r}: the region takes other types than it is given",
+            "make the types of the operands and of the region's arguments agree",
+        )
+        return regions[0].results
+
+    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+        return (yield from regions[0].run(*values))
+
+
+@op("sdy.manual_computation")
+class ManualComputation(Computation):
+    """The region runs on every device, on the pieces that the manual axes make of its operands."""
+
+    in_shardings: Shardings
+    out_shardings: Shardings
+    manual_axes: ManualAxes
+    outs: Types
+
+    def infer(self, *operands: Type, regions: tuple[Body, ...]) -> Types:
+        require(
+            len(operands) == len(self.in_shardings) and len(self.outs) == len(self.out_shardings),
+            f"{self.name}: {len(self.in_shardings)} shardings for {len(operands)} operands, "
+            f"{len(self.out_shardings)} for {len(self.outs)} results",
+            "give one sharding for each operand and each result",
+        )
+        return self.outs
+
+    def reference(self, *values: Array, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+        yield from ()
+        mesh = (self.in_shardings + self.out_shardings)[0].resolve(run.meshes)
+        manual = frozenset(axis.name for axis in self.manual_axes)
+        places = coordinates(mesh)
+        rows = [
+            tuple(
+                piece(value, sharding, mesh, manual, places[device])
+                for value, sharding in zip(values, self.in_shardings, strict=True)
+            )
+            for device in range(mesh.size)
+        ]
+        results = run.everywhere(regions[0], rows)
+        return tuple(
+            assemble([r[n] for r in results], out, sharding, mesh, manual, places)
+            for n, (out, sharding) in enumerate(zip(self.outs, self.out_shardings, strict=True))
+            if isinstance(out, TensorType)
+        )
+
+
+Place = dict[str, int]  # a device's position along each axis
+
+
+def coordinates(mesh: Mesh) -> list[Place]:
+    """The position of each device along the axes of its mesh."""
+    grid = mesh.devices()
+    found: list[Place] = [{} for _ in range(mesh.size)]
+    for position in np.ndindex(grid.shape):
+        names = (name for name, _ in mesh.axes)
+        found[int(grid[position])] = dict(zip(names, position, strict=True))
+    return found
+
+
+def _slices(
+    shape: tuple[int, ...], sharding: Sharding, mesh: Mesh, manual: frozenset[str], place: Place
+) -> tuple[slice, ...]:
+    """Where a device's piece lies in the whole tensor, as the manual axes split it."""
+    sizes = dict(mesh.axes)
+    found = []
+    for size, dim in zip(shape, sharding.dims, strict=True):
+        count, index = 1, 0
+        for axis in dim.axes:
+            if axis.name not in manual:
+                continue
+            part = axis.size or sizes[axis.name]
+            after = sizes[axis.name] // (axis.before * part)
+            count, index = count * part, index * part + place[axis.name] // after % part
+        if size % count:
+            raise WeftError(
+                f"sdy.manual_computation: {count} devices do not divide a dim of size {size}",
+                help="pad the dim, or split it along fewer axes",
+            )
+        found.append(slice(index * (size // count), (index + 1) * (size // count)))
+    return tuple(found)
+
+
+def piece(
+    whole: Array, sharding: Sharding, mesh: Mesh, manual: frozenset[str], place: Place
+) -> Array:
+    """The part of a tensor that one device holds."""
+    return whole[_slices(whole.shape, sharding, mesh, manual, place)]
+
+
+def assemble(
+    pieces: list[Array],
+    out: TensorType,
+    sharding: Sharding,
+    mesh: Mesh,
+    manual: frozenset[str],
+    places: list[Place],
+) -> Array:
+    """The whole tensor from the pieces of all devices."""
+    whole = np.empty(out.sizes, out.dtype.numpy)
+    for part, place in zip(pieces, places, strict=True):
+        whole[_slices(whole.shape, sharding, mesh, manual, place)] = part
+    return whole
+
+
+OPS: tuple[type[Op], ...] = (
+    ShardingConstraint,
+    Reshard,
+    ShardingGroup,
+    PropagationBarrier,
+    DataFlowEdge,
+    FuncDataFlowEdge,
+    ManualComputation,
+    NamedComputation,
+    ShardyConstant,
+    ShardyAllGather,
+    AllSlice,
+    ShardyAllToAll,
+    ShardyAllReduce,
+    ShardyReduceScatter,
+    ShardyCollectivePermute,
+    ShardedToUnreduced,
+    ReplicatedToUnreduced,
+)

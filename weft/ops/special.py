@@ -1,0 +1,234 @@
+"""CHLO's elementwise ops: special functions, predicates and constants."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import numpy as np
+
+from weft.ir.attrs import Codec
+from weft.ir.check import tensor_type
+from weft.ir.dense import Dense, parse_dense, scalar_text
+from weft.ir.op import Op, op
+from weft.ir.rule import Rule, RuleBuilder
+from weft.ir.types import Array, TensorType, Type, Types
+from weft.ir.work import Work, moved
+from weft.ops import arithmetic, complex_math, special_functions
+from weft.ops.arithmetic import Function, in_double, in_own_type, with_width
+from weft.ops.pointwise import FLOAT, FLOATS, INTEGER, Pointwise, boolean, pointwise
+
+CHLO = "$operands$fields : $types -> $type"
+
+
+def function(
+    name: str, meaning: str, real: Function, complex: Function | None = None, *, arity: int = 1
+) -> type[Pointwise]:
+    """One row: a special function, of complex numbers too if one is given for them."""
+    return pointwise(
+        name,
+        meaning,
+        in_double(real, complex=complex),
+        arity,
+        FLOATS if complex else FLOAT,
+        transcendental=True,
+        assembly=CHLO,
+    )
+
+
+# Circular and hyperbolic functions
+
+Acos = function("chlo.acos", "the arc cosine", np.arccos, complex_math.acos)
+Acosh = function("chlo.acosh", "the inverse of cosh", np.arccosh, complex_math.acosh)
+Asin = function("chlo.asin", "the arc sine", np.arcsin, complex_math.asin)
+Asinh = function("chlo.asinh", "the inverse of sinh", np.arcsinh, complex_math.asinh)
+Atan = function("chlo.atan", "the arc tangent", np.arctan, complex_math.atan)
+Atanh = function("chlo.atanh", "the inverse of tanh", np.arctanh, complex_math.atanh)
+Cosh = function("chlo.cosh", "(exp(operand) + exp(-operand)) / 2", np.cosh, np.cosh)
+Sinh = function("chlo.sinh", "(exp(operand) - exp(-operand)) / 2", np.sinh, np.sinh)
+Tan = function("chlo.tan", "tan(operand)", np.tan, np.tan)
+AsinAcosKernel = pointwise(
+    "chlo._asin_acos_kernel",
+    "w, from which the arc sine and its kin follow",
+    in_double(complex_math.asin_acos_kernel),
+    1,
+    "complex",
+    transcendental=True,
+    assembly=CHLO,
+)
+
+# Special functions
+
+BesselI1e = function("chlo.bessel_i1e", "exp(-|operand|) I1(operand)", special_functions.bessel_i1e)
+Digamma = function("chlo.digamma", "the derivative of lgamma", special_functions.digamma)
+Erf = function("chlo.erf", "the error function", special_functions.erf)
+ErfInv = function("chlo.erf_inv", "the inverse of erf", special_functions.erf_inv)
+Erfc = function("chlo.erfc", "1 - erf(operand)", special_functions.erfc)
+Lgamma = function("chlo.lgamma", "log|gamma(operand)|", special_functions.lgamma)
+Polygamma = function(
+    "chlo.polygamma",
+    "the lhs-th derivative of digamma at rhs",
+    special_functions.polygamma,
+    arity=2,
+)
+Zeta = function(
+    "chlo.zeta", "the sum of (rhs + k)^-lhs over k = 0, 1, ..", special_functions.zeta, arity=2
+)
+
+# Arithmetic
+
+Conj = pointwise(
+    "chlo.conj", "the complex conjugate", in_own_type(np.conj), 1, FLOATS, assembly=CHLO
+)
+Square = pointwise(
+    "chlo.square",
+    "operand * operand",
+    in_own_type(np.square, complex=complex_math.square),
+    1,
+    FLOATS,
+    assembly=CHLO,
+)
+Mulhi = pointwise(
+    "chlo.mulhi",
+    "the upper half of the bits of lhs * rhs",
+    with_width(arithmetic.high_product),
+    2,
+    INTEGER,
+    assembly=CHLO,
+)
+NextAfter = pointwise(
+    "chlo.next_after",
+    "the number after lhs on the way to rhs",
+    arithmetic.next_after,
+    2,
+    FLOAT,
+    assembly=CHLO,
+)
+
+# Predicates
+
+IsInf = pointwise(
+    "chlo.is_inf",
+    "whether the operand is infinite",
+    lambda x: np.isinf(arithmetic.widen(x)),
+    1,
+    FLOAT,
+    result=boolean,
+    assembly=CHLO,
+)
+IsPosInf = pointwise(
+    "chlo.is_pos_inf",
+    "whether the operand is inf",
+    lambda x: arithmetic.widen(x) == np.inf,
+    1,
+    FLOAT,
+    result=boolean,
+    assembly=CHLO,
+)
+IsNegInf = pointwise(
+    "chlo.is_neg_inf",
+    "whether the operand is -inf",
+    lambda x: arithmetic.widen(x) == -np.inf,
+    1,
+    FLOAT,
+    result=boolean,
+    assembly=CHLO,
+)
+
+
+# Constants
+
+_COMPLEX = re.compile(r"#complex\.number<:\w+ (.+), (.+)> : (.+)")
+
+
+def _read_scalar(text: str) -> Dense:
+    if text in ("true", "false"):
+        return parse_dense(f"dense<{text}> : tensor<i1>")
+    if match := _COMPLEX.fullmatch(text):
+        return parse_dense(f"dense<({match[1]}, {match[2]})> : tensor<{match[3]}>")
+    number, _, dtype = text.partition(" : ")
+    return parse_dense(f"dense<{number}> : tensor<{dtype}>")
+
+
+def _write_scalar(value: Dense) -> str:
+    dtype = value.type.dtype
+    text = scalar_text(value.elements[0], dtype)
+    if dtype.is_complex:
+        return f"#complex.number<:{dtype.real} {text[1:-1]}> : {dtype}"
+    return text if dtype.kind == "bool" else f"{text} : {dtype}"
+
+
+SCALAR = Codec(_read_scalar, _write_scalar)
+
+
+@op("chlo.constant")
+class Constant(Op):
+    """A tensor known when the program is written."""
+
+    value: Dense
+    assembly = "$value"
+    elementwise = True
+
+    def infer(self) -> Type:
+        return self.value.type
+
+    def rule(self) -> Rule:
+        out = self.value.type
+        return RuleBuilder((), (out,)).pointwise(out.bounds).build()
+
+    def reference(self) -> Array:
+        return self.value.array
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        return Work(bytes=moved(*results))
+
+
+@op("chlo.constant_like")
+class ConstantLike(Op):
+    """out[i..] = value, for every i.. of the operand."""
+
+    value: Annotated[Dense, SCALAR]
+    elementwise = True
+
+    def infer(self, operand: Type) -> Type:
+        return tensor_type(self.name, 0, operand).with_dtype(self.value.type.dtype)
+
+    def rule(self, operand: TensorType) -> Rule:
+        return RuleBuilder((operand,), (operand,)).pointwise(operand.bounds).build()
+
+    def reference(self, operand: Array) -> Array:
+        return np.broadcast_to(self.value.array, operand.shape)
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        return Work(bytes=moved(*results))
+
+
+OPS: tuple[type[Op], ...] = (
+    Acos,
+    Acosh,
+    Asin,
+    Asinh,
+    Atan,
+    Atanh,
+    Cosh,
+    Sinh,
+    Tan,
+    AsinAcosKernel,
+    BesselI1e,
+    Digamma,
+    Erf,
+    ErfInv,
+    Erfc,
+    Lgamma,
+    Polygamma,
+    Zeta,
+    Conj,
+    Square,
+    Mulhi,
+    NextAfter,
+    IsInf,
+    IsPosInf,
+    IsNegInf,
+    Constant,
+    ConstantLike,
+)

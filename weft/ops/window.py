@@ -1,0 +1,384 @@
+"""Windows that slide over tensors, and the ops that fold or select what they see."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.errors import WeftError
+from weft.ir.check import require, tensor_type
+from weft.ir.op import Body, Op, RegionCall, op
+from weft.ir.rule import Role, Rule, RuleBuilder
+from weft.ir.types import BOOL, Array, Dim, Shape, Symbol, TensorType, Type, Types
+from weft.ir.work import Work, elements, moved
+from weft.ops.reduce import (
+    SHORT,
+    Arrays,
+    check_fold,
+    check_results,
+    in_types,
+    promotable,
+    with_init,
+)
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window over every dim: its size, how it moves, and how it and the tensor are spread out."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: Pairs
+    base_dilations: tuple[int, ...]  # the tensor's elements stand this far apart
+    window_dilations: tuple[int, ...]  # the window's elements stand this far apart
+
+    def spread(self, dim: int, size: int) -> int:
+        """How long a dim of the tensor is once it is spread out and padded."""
+        dilated = (size - 1) * self.base_dilations[dim] + 1 if size else 0
+        return sum(self.padding[dim]) + dilated
+
+    def is_plain(self, dim: int) -> bool:
+        """Whether the window sees one element of the dim after the other."""
+        return self.sizes[dim] == self.strides[dim] == 1 and self.padding[dim] == (0, 0)
+
+    def count(self, dim: int, size: int) -> int:
+        """How many places the window has along a dim of that size."""
+        padded = self.spread(dim, size)
+        own = (self.sizes[dim] - 1) * self.window_dilations[dim] + 1
+        return 0 if padded <= 0 or own > padded else (padded - own) // self.strides[dim] + 1
+
+    def shape(self, name: str, shape: Shape) -> Shape:
+        """How many places the window has along each dim of a shape."""
+        return tuple(self._places(name, dim, size) for dim, size in enumerate(shape))
+
+    def _places(self, name: str, dim: int, size: Dim) -> Dim:
+        if not isinstance(size, Symbol):
+            return self.count(dim, size)
+        require(
+            self.is_plain(dim) and self.base_dilations[dim] == 1,
+            f"{name}: a window of {self.sizes[dim]} over dim {dim}, whose size varies",
+            "give the dim a size when the program is captured",
+        )
+        return size
+
+
+def make_window(
+    name: str,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...] | None = None,
+    padding: Pairs | None = None,
+    base_dilations: tuple[int, ...] | None = None,
+    window_dilations: tuple[int, ...] | None = None,
+) -> Window:
+    """A window, with ones and zeros for what is left out; refuses what does not fit together."""
+    ones = (1,) * len(sizes)
+    made = Window(
+        sizes,
+        strides if strides is not None else ones,
+        padding if padding is not None else ((0, 0),) * len(sizes),
+        base_dilations if base_dilations is not None else ones,
+        window_dilations if window_dilations is not None else ones,
+    )
+    for what in ("strides", "padding", "base_dilations", "window_dilations"):
+        given = getattr(made, what)
+        require(
+            len(given) == len(sizes),
+            f"{name}: {len(given)} {what} for a window of {len(sizes)} dims",
+            "give one for each dim of the window",
+        )
+    for what in ("sizes", "strides", "base_dilations", "window_dilations"):
+        given = getattr(made, what)
+        require(
+            all(value > 0 for value in given),
+            f"{name}: {what} of the window are {[*given]}",
+            "each must be at least 1",
+        )
+    return made
+
+
+def pad(array: Array, value: Array, window: Window) -> Array:
+    """The array spread out and padded with a value; negative padding takes elements away."""
+    sizes = [max(0, window.spread(dim, size)) for dim, size in enumerate(array.shape)]
+    padded = np.full(sizes, value, array.dtype)
+    targets, sources = [], []
+    for dim, size in enumerate(array.shape):
+        places = window.padding[dim][0] + np.arange(size) * window.base_dilations[dim]
+        kept = np.flatnonzero((places >= 0) & (places < sizes[dim]))
+        sources.append(kept)
+        targets.append(places[kept])
+    if array.ndim == 0:
+        return array
+    padded[np.ix_(*targets)] = array[np.ix_(*sources)]
+    return padded
+
+
+def fold_windows(
+    body: RegionCall, inits: Arrays, arrays: Arrays, window: Window, places: tuple[int, ...]
+) -> Arrays:
+    """Fold what the window sees at each of its places, in order, from initial values."""
+    if math.prod(window.sizes) > SHORT:
+        for dim in reversed(range(len(places))):
+            arrays = fold_runs(body, arrays, dim, window, places[dim])
+        return with_init(body, inits, arrays)
+    folded = tuple(np.broadcast_to(init, places) for init in inits)
+    for offset in np.ndindex(*window.sizes):
+        seen = tuple(
+            slice(n * dilation, n * dilation + (count - 1) * stride + 1, stride)
+            for n, count, stride, dilation in zip(
+                offset, places, window.strides, window.window_dilations, strict=True
+            )
+        )
+        folded = body.each(*folded, *(a[seen] for a in arrays))
+    return tuple(np.array(f) for f in folded)
+
+
+def fold_runs(body: RegionCall, arrays: Arrays, dim: int, window: Window, count: int) -> Arrays:
+    """Fold the window's elements at each of its places along one dim.
+
+    Runs of doubled length are made of two neighbouring runs, so that a window of n elements needs
+    about log n steps; the order of elements is kept.
+    """
+
+    def part(taken: Arrays, places: slice | Array) -> Arrays:
+        return tuple(np.moveaxis(np.moveaxis(a, dim, 0)[places], 0, dim) for a in taken)
+
+    step, left, done, length = window.window_dilations[dim], window.sizes[dim], 0, 1
+    starts = np.arange(count) * window.strides[dim]
+    runs, folded = arrays, None
+    while True:
+        if left & 1:
+            here = part(runs, starts + done * step)
+            folded = here if folded is None else body.each(*folded, *here)
+            done += length
+        left >>= 1
+        if not left:
+            assert folded is not None
+            return folded
+        size = runs[0].shape[dim]
+        runs = body.each(
+            *part(runs, slice(0, size - length * step)), *part(runs, slice(length * step, size))
+        )
+        length *= 2
+
+
+@op("stablehlo.reduce_window")
+class ReduceWindow(Op):
+    """out[i..] = the fold of what a window sees at its place i.., with the region."""
+
+    window_dimensions: tuple[int, ...]
+    outs: Types
+    window_strides: tuple[int, ...] | None = None
+    base_dilations: tuple[int, ...] | None = None
+    window_dilations: tuple[int, ...] | None = None
+    padding: Pairs | None = None
+    regions = 1
+
+    @property
+    def window(self) -> Window:
+        """The window, complete."""
+        return make_window(
+            self.name,
+            self.window_dimensions,
+            self.window_strides,
+            self.padding,
+            self.base_dilations,
+            self.window_dilations,
+        )
+
+    def infer(self, *operands: Type, regions: tuple[Body, ...] = ()) -> Types:
+        inputs, dtypes = check_fold(self.name, operands, regions)
+        require(
+            len(self.window_dimensions) == inputs[0].rank,
+            f"{self.name}: a window of {len(self.window_dimensions)} dims over {inputs[0]}",
+            "give the window one size for each dim",
+        )
+        shape = self.window.shape(self.name, inputs[0].shape)
+        return check_results(self.name, self.outs, tuple(TensorType(shape, d) for d in dtypes))
+
+    def rule(self, *operands: TensorType, regions: tuple[Body, ...] = ()) -> Rule:
+        out, window = self.outs[0], self.window
+        assert isinstance(out, TensorType)
+        count = len(self.outs)
+        builder = RuleBuilder(operands, self.outs)
+        for dim, size in enumerate(out.bounds):
+            role: Role = "pass" if window.is_plain(dim) else "permutation"
+            # Shardy overlooks that elements may be spread out.
+            spread = role == "pass" and size != operands[0].bounds[dim]
+            places = [dim] * count + [None] * count
+            builder.factor(places, [dim] * count, size, role, aided=spread)
+        return builder.build()
+
+    def reference(self, *arrays: Array, regions: tuple[RegionCall, ...] = ()) -> Arrays:
+        count = len(arrays) // 2
+        inits = in_types(arrays[count:], self.outs)
+        window, out = self.window, self.outs[0]
+        assert isinstance(out, TensorType)
+        if out.size == 0:
+            return in_types((np.empty(out.sizes),) * count, self.outs)
+        given = zip(in_types(arrays[:count], self.outs), inits, strict=True)
+        padded = tuple(pad(array, init, window) for array, init in given)
+        return fold_windows(regions[0], inits, padded, window, out.sizes)
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        each = bodies[0] if bodies else Work(flops=1)
+        folds = elements(results[0]) * math.prod(self.window_dimensions)
+        return Work(each.flops * folds, each.transcendentals * folds, moved(*operands, *results))
+
+
+@op("stablehlo.select_and_scatter")
+class SelectAndScatter(Op):
+    """At each place of a window, select one element; add the source's element there to the result.
+
+    The first region selects, the second adds.
+    """
+
+    window_dimensions: tuple[int, ...]
+    out: TensorType
+    window_strides: tuple[int, ...] | None = None
+    padding: Pairs | None = None
+    regions = 2
+
+    @property
+    def window(self) -> Window:
+        """The window, complete."""
+        return make_window(self.name, self.window_dimensions, self.window_strides, self.padding)
+
+    def infer(
+        self, operand: Type, source: Type, init: Type, *, regions: tuple[Body, ...] = ()
+    ) -> Type:
+        taken, given, first = (
+            tensor_type(self.name, index, type)
+            for index, type in enumerate((operand, source, init))
+        )
+        require(
+            given.dtype is taken.dtype,
+            f"{self.name}: operand 0 is {taken}, but operand 1 is {given}",
+            "their elements must have one type; convert one of them",
+        )
+        require(
+            first.rank == 0 and first.dtype is taken.dtype,
+            f"{self.name}: operand 2 is {first}",
+            f"the initial value must be a {taken.with_shape(())}",
+        )
+        require(
+            len(self.window_dimensions) == taken.rank,
+            f"{self.name}: a window of {len(self.window_dimensions)} dims over {taken}",
+            "give the window one size for each dim",
+        )
+        shape = self.window.shape(self.name, taken.shape)
+        require(
+            given.shape == shape,
+            f"{self.name}: operand 1 is {given}, but the window has {[*shape]} places",
+            "give one element of the source for each place of the window",
+        )
+        return self.check_regions(taken, regions)
+
+    def check_regions(self, taken: TensorType, regions: tuple[Body, ...]) -> Type:
+        """The result type, whose elements are those that the second region gives."""
+        require(
+            len(regions) == 2, f"{self.name}: has {len(regions)} regions", "give select and scatter"
+        )
+        select, scatter = regions
+        element = taken.with_shape(())
+        made = scatter.results[0] if scatter.results else element
+        require(
+            select.args == (element, element) and select.results == (TensorType((), BOOL),),
+            f"{self.name}: the region that selects takes {[*select.args]}, "
+            f"gives {[*select.results]}",
+            f"it must take two {element} and give a tensor<i1>",
+        )
+        if (
+            not isinstance(made, TensorType)
+            or scatter.args != (made, made)
+            or scatter.results != (made,)
+            or not promotable(element, made)
+        ):
+            raise WeftError(
+                f"{self.name}: the region that adds takes {[*scatter.args]}, "
+                f"gives {[*scatter.results]}",
+                help=f"it must take two {element}, or a wider type, and give one",
+            )
+        (result,) = check_results(self.name, (self.out,), (taken.with_dtype(made.dtype),))
+        return result
+
+    def rule(
+        self,
+        operand: TensorType,
+        source: TensorType,
+        init: TensorType,
+        *,
+        regions: tuple[Body, ...] = (),
+    ) -> Rule:
+        builder = RuleBuilder((operand, source, init), (self.out,))
+        for dim, size in enumerate(operand.bounds):
+            if self.window.is_plain(dim):
+                builder.factor((dim, dim, None), (dim,), size)
+            else:
+                builder.factor((None, dim, None), (None,), source.bounds[dim], "whole")
+                builder.factor((dim, None, None), (dim,), size, "permutation")
+        return builder.build()
+
+    def reference(
+        self,
+        operand: Array,
+        source: Array,
+        init: Array,
+        *,
+        regions: tuple[RegionCall, ...] = (),
+    ) -> Array:
+        select, scatter = regions
+        result = np.full(operand.size, init, self.out.dtype.numpy)
+        if source.size and operand.size:
+            chosen = self.select(operand, source.shape, select).reshape(-1)
+            add_at(result, chosen, source.reshape(-1).astype(result.dtype), scatter)
+        return result.reshape(operand.shape)
+
+    def select(self, operand: Array, places: tuple[int, ...], body: RegionCall) -> Array:
+        """For each place, the flat index of the element that was selected; -1 if it saw none."""
+        window = self.window
+        index = np.full((), 0)
+        seen = np.full((), True)
+        for dim, (size, count) in enumerate(zip(operand.shape, places, strict=True)):
+            start = np.arange(count)[:, None] * window.strides[dim] - window.padding[dim][0]
+            at = start + np.arange(window.sizes[dim])
+            # places so far, window so far -> one more of each, windows last
+            at = at.reshape([1] * dim + [count] + [1] * dim + [window.sizes[dim]])
+            index = np.expand_dims(index, (dim, 2 * dim + 1)) * size + at
+            seen = np.expand_dims(seen, (dim, 2 * dim + 1)) & (at >= 0) & (at < size)
+        flat = np.where(seen, index, -1).reshape(*places, -1)
+        while (count := flat.shape[-1]) > 1:
+            left, right = flat[..., 0 : count // 2 * 2 : 2], flat[..., 1::2]
+            values = operand.reshape(-1)
+            (keep,) = body.each(values[left], values[right])
+            winner = np.where((right < 0) | ((left >= 0) & keep.astype(bool)), left, right)
+            flat = np.concatenate([winner, flat[..., count // 2 * 2 :]], -1)
+        return np.asarray(flat[..., 0])
+
+    def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        select, scatter = bodies if len(bodies) == 2 else (Work(flops=1), Work(flops=1))
+        places = elements(operands[1])
+        seen = places * math.prod(self.window_dimensions)
+        return Work(
+            select.flops * seen + scatter.flops * places,
+            select.transcendentals * seen + scatter.transcendentals * places,
+            moved(*operands, *results),
+        )
+
+
+def add_at(result: Array, index: Array, values: Array, body: RegionCall) -> None:
+    """Fold each value into the element at its index, in order; an index of -1 is left out."""
+    order = np.argsort(index, kind="stable")
+    order = order[index[order] >= 0]
+    while order.size:
+        first = np.ones(order.size, bool)
+        first[1:] = index[order[1:]] != index[order[:-1]]
+        now = order[first]
+        (result[index[now]],) = body.each(result[index[now]], values[now])
+        order = order[~first]
+
+
+OPS: tuple[type[Op], ...] = (ReduceWindow, SelectAndScatter)
