@@ -1,0 +1,252 @@
+"""Conformance cases: programs that check their own results, run in processes that may die alone."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from weft.capture import parse
+from weft.errors import Unsupported, WeftError
+from weft.evaluate import evaluate
+from weft.ir.module import Function, Module
+
+Status = Literal["pass", "fail", "refused"]
+
+_SEPARATOR = re.compile(r"^// -----.*$", re.M)
+_DISABLED = re.compile(r"^//\s*RUN-DISABLED(?:\(([^)\n]*)\))?", re.M)
+_CODE = re.compile(r"^(?!\s*//)\s*\S", re.M)
+_DTYPE = re.compile(r"_(?:bfloat|float|u?int|complex|bool)\d*(?=_|$)")
+_BYTECODE = b"ML\xefR"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one file ended, and why if it did not pass."""
+
+    file: str
+    status: Status
+    detail: str = ""
+
+    @property
+    def op(self) -> str:
+        """What the file is about: its name up to the first element type, such as `scatter_add`."""
+        stem = Path(self.file).name.removesuffix(".mlir")
+        match = _DTYPE.search(stem)
+        return (stem[: match.start()] if match else stem).rstrip("_")
+
+
+def find_cases(root: Path, only: str | None = None) -> list[Path]:
+    """The `.mlir` files under a folder (or the one file given) whose names match `only`."""
+    if not root.exists():
+        raise WeftError(f"{root} does not exist", help="give a folder of .mlir files, or one file")
+    files = sorted(root.rglob("*.mlir")) if root.is_dir() else [root]
+    if only is not None:
+        pattern = only if re.search(r"[*?\[]", only) else f"*{only}*"
+        files = [f for f in files if fnmatch.fnmatch(f.name, pattern)]
+    if not files:
+        wanted = f" that match {only!r}" if only is not None else ""
+        raise WeftError(
+            f"{root} holds no .mlir files{wanted}", help="give another folder or pattern"
+        )
+    return files
+
+
+def run_file(path: Path, name: str | None = None) -> Outcome:
+    """Run every section of one file in this process."""
+    name = name or path.name
+    try:
+        sections = _sections(path)
+    except OSError as error:
+        return Outcome(name, "fail", f"cannot be read: {error.strerror or error}")
+    if isinstance(sections, str):
+        return Outcome(name, "refused", sections)
+    refused = ""
+    for section in sections:
+        try:
+            _run_section(section)
+        except Unsupported as error:
+            refused = refused or _one_line(error)
+        except WeftError as error:
+            return Outcome(name, "fail", _one_line(error))
+        except Exception as error:  # noqa: BLE001  # one file's bug must not hide the others' results
+            return Outcome(name, "fail", f"bug in weft: {type(error).__name__}: {error}")
+    return Outcome(name, "refused", refused) if refused else Outcome(name, "pass")
+
+
+def _sections(path: Path) -> Sequence[str | bytes | Path] | str:
+    """What to parse, one after the other; or why the file is not to be run."""
+    raw = path.read_bytes()
+    if raw.startswith(_BYTECODE):
+        return [path]
+    text = raw.decode("utf-8", "surrogateescape")
+    code = _CODE.search(text)
+    if disabled := _DISABLED.search(text, 0, code.start() if code else len(text)):
+        return f"disabled upstream ({disabled[1] or 'no reason given'})"
+    separators = list(_SEPARATOR.finditer(text))
+    if not separators:
+        return [path]
+    starts = [0, *(s.end() for s in separators)]
+    ends = [*(s.start() for s in separators), len(text)]
+    # Empty lines in place of what stands before, so that locations stay true.
+    return [
+        "\n" * text.count("\n", 0, start) + text[start:end] + "\n"
+        for start, end in zip(starts, ends, strict=True)
+        if _CODE.search(text[start:end])
+    ]
+
+
+def _run_section(section: str | bytes | Path) -> None:
+    module = parse(section)
+    for function in _entries(module):
+        evaluate(module, func=function.name)
+
+
+def _entries(module: Module) -> list[Function]:
+    """The functions that a case runs: main, or the only one, or all that take no arguments."""
+    functions = list(module.functions.values())
+    if "main" in module.functions:
+        functions = [module.functions["main"]]
+    elif len(functions) > 1:
+        functions = [f for f in functions if not f.body.args]
+    if not functions:
+        raise Unsupported("no function can be run alone", help="add a main that takes no arguments")
+    for function in functions:
+        if function.body.args:
+            raise Unsupported(
+                f"@{function.name} takes {len(function.body.args)} arguments, "
+                "and a conformance case has none to give",
+                help="call it from a main that takes no arguments",
+                loc=function.loc,
+            )
+    return functions
+
+
+def _one_line(error: WeftError) -> str:
+    frames = error.loc.frames if error.loc is not None else ()
+    line = f" (line {frames[0][1]})" if frames else ""
+    return " ".join(error.message.split()) + line
+
+
+class Worker:
+    """A process that runs one file at a time; it is started again when it has died."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    def run(self, path: Path, name: str) -> Outcome:
+        """The outcome of a file, whatever becomes of the process."""
+        if self._stopped:
+            return Outcome(name, "fail", "not run")
+        process = self._running()
+        started = time.monotonic()
+        timer = threading.Timer(self._timeout, process.kill)
+        timer.start()
+        line = _ask(process, path)
+        timer.cancel()
+        if line.endswith(b"\n"):
+            status, detail = json.loads(line)
+            return Outcome(name, status, detail)
+        code = process.wait()
+        self.close()
+        if time.monotonic() - started >= self._timeout:
+            return Outcome(name, "fail", f"no result after {self._timeout:g} seconds")
+        return Outcome(name, "fail", f"the process that ran it died ({_ending(code)})")
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            package = str(Path(__file__).parent.parent)
+            inherited = os.environ.get("PYTHONPATH")
+            search = package if not inherited else package + os.pathsep + inherited
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "weft.conformance"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=os.environ | {"PYTHONPATH": search},
+                start_new_session=True,  # an interrupt is for the parent alone, which ends it
+            )
+        return self._process
+
+    def stop(self) -> None:
+        """End the process, also in the middle of a file, and take no more."""
+        self._stopped = True
+        if self._process is not None:
+            self._process.kill()
+
+    def close(self) -> None:
+        """End the process and let go of its pipes; nobody may be waiting for an answer."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+
+def _ask(process: subprocess.Popen[bytes], path: Path) -> bytes:
+    assert process.stdin and process.stdout
+    try:
+        process.stdin.write(json.dumps(str(path)).encode() + b"\n")
+        process.stdin.flush()
+        return process.stdout.readline()
+    except BrokenPipeError:
+        return b""
+
+
+def _ending(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+
+def run_files(
+    files: Sequence[Path], root: Path, *, jobs: int = 2, timeout: float = 300.0
+) -> Iterator[Outcome]:
+    """Run files in several processes at once; outcomes come as they are known."""
+    workers = [Worker(timeout) for _ in range(min(jobs, len(files)))]
+    idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+    for worker in workers:
+        idle.put(worker)
+
+    def run_one(path: Path) -> Outcome:
+        worker = idle.get()
+        name = path.relative_to(root).as_posix() if root.is_dir() else path.name
+        try:
+            return worker.run(path, name)
+        finally:
+            idle.put(worker)
+
+    with ThreadPoolExecutor(len(workers)) as pool:
+        futures = [pool.submit(run_one, path) for path in files]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            for worker in workers:
+                worker.stop()
+            pool.shutdown(cancel_futures=True)
+            for worker in workers:
+                worker.close()
+
+
+def _serve() -> None:
+    """Answer every path on standard input with the outcome of that file."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)  # whatever a program prints must not spoil the answers
+        for line in sys.stdin:
+            outcome = run_file(Path(json.loads(line)))
+            print(json.dumps([outcome.status, outcome.detail]), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,375 @@
+"""The reference: any module, on one device or many, in numpy.
+
+Every device is a generator that runs its program and gives way where devices meet. A scheduler
+advances them and carries out each collective when its whole group has arrived; a group that can
+never be whole is reported with the lines its devices wait at: on a real machine it would hang.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.errors import Unsupported, WeftError
+from weft.ir.module import Function, Module, Node, Region, Value, walk
+from weft.ir.op import Op, RegionCall
+from weft.ir.types import Array, TensorType, Type, Types
+from weft.ir.write import node_text
+from weft.mesh import Mesh
+
+Values: TypeAlias = tuple[Any, ...]  # arrays; None for a token; tuples for tuples and futures
+Meeting: TypeAlias = tuple[Node, Values]  # a collective, and the operands a device brings to it
+Steps: TypeAlias = Generator[Meeting | None, Values, Values]  # None: waits for what another sends
+
+
+def evaluate(
+    module: Module,
+    *arrays: Any,
+    func: str = "main",
+    devices: int | tuple[int, int] | None = None,
+) -> tuple[Array, ...]:
+    """Run a function of a module on arrays and return its results.
+
+    With `devices` (a number of partitions, or replicas and partitions) the program runs on all of
+    them at once, and every argument and result has a leading dim of that many devices.
+    """
+    function = module.function(func)
+    if len(arrays) != len(function.body.args):
+        raise WeftError(
+            f"{func} takes {len(function.body.args)} arguments, {len(arrays)} given",
+            help="give one array for each argument",
+            loc=function.loc,
+        )
+    grid = (1, 1) if devices is None else (1, devices) if isinstance(devices, int) else devices
+    count = math.prod(grid)
+    if count < 1:
+        raise WeftError(f"{count} devices", help="run on at least one device")
+    stacked = [
+        _argument(a, n, t, None if devices is None else count)
+        for n, (a, t) in enumerate(zip(arrays, function.arg_types, strict=True))
+    ]
+    with np.errstate(all="ignore"):
+        world = World(module, grid)
+        starts = [world.start(d, function, tuple(a[d] for a in stacked)) for d in range(count)]
+        results = world.finish(starts)
+    if devices is None:
+        return results[0]
+    return tuple(np.stack([r[n] for r in results]) for n in range(len(function.body.results)))
+
+
+def _argument(given: Any, index: int, type: Type, devices: int | None) -> Sequence[Any]:
+    """An argument for each device, checked against its type."""
+    if not isinstance(type, TensorType):
+        return [None] * (devices or 1)
+    array = np.asarray(given)
+    weak = isinstance(given, int | float | bool | complex | list | tuple)
+    if array.dtype != type.dtype.numpy and not weak:
+        raise WeftError(
+            f"argument {index} holds {array.dtype}, but the program takes {type}",
+            help=f"convert it with .astype({type.dtype.numpy})",
+        )
+    expected = type.sizes if devices is None else (devices, *type.sizes)
+    if array.shape != expected:
+        raise WeftError(
+            f"argument {index} has the shape {array.shape}, but the program takes {type}"
+            + ("" if devices is None else f" on each of {devices} devices"),
+            help=f"give an array of shape {expected}",
+        )
+    array = array.astype(type.dtype.numpy, copy=False)
+    return [array] if devices is None else list(array)
+
+
+@dataclass
+class World:
+    """The devices that run one program together, and what travels between them."""
+
+    module: Module
+    grid: tuple[int, int]
+    infeed: list[str] = field(default_factory=list)
+    channels: dict[tuple[object, ...], list[Values]] = field(default_factory=dict)
+
+    def start(self, device: int, function: Function, arguments: Values) -> Steps:
+        """A device that runs this function."""
+        return _Device(self, divmod(device, self.grid[1])).function(function, arguments)
+
+    def finish(self, devices: list[Steps]) -> list[Values]:
+        """Run all devices to their end and return the results of each."""
+        results: list[Values] = [()] * len(devices)
+        waiting: dict[int, Meeting] = {}
+        ready: dict[int, Values | None] = dict.fromkeys(range(len(devices)))
+        idle: set[int] = set()
+        while ready:
+            for device, answer in list(ready.items()):
+                del ready[device]
+                try:
+                    met = devices[device].send(answer)  # type: ignore[arg-type]
+                except StopIteration as end:
+                    results[device] = end.value
+                    idle.clear()
+                    continue
+                except RecursionError:
+                    raise Unsupported(
+                        "calls or regions are nested too deeply",
+                        help="does a function call itself?",
+                    ) from None
+                if met is None:  # it waits for something sent
+                    ready[device] = ()
+                    idle.add(device)
+                else:
+                    waiting[device] = met
+                    idle.clear()
+            for device, answer in self.meet(waiting).items():
+                del waiting[device]
+                ready[device] = answer
+                idle.clear()
+            if ready and idle == set(ready):
+                raise self.stuck(waiting, idle)
+        if waiting:
+            raise self.stuck(waiting, idle)
+        return results
+
+    def meet(self, waiting: Mapping[int, Meeting]) -> dict[int, Values]:
+        """Carry out every collective whose whole group has arrived."""
+        answers: dict[int, Values] = {}
+        for device, (node, operands) in waiting.items():
+            if device in answers:
+                continue
+            group = self.group(device, node)
+            if group is None:
+                answers[device] = node.op.alone(operands)  # type: ignore[attr-defined]
+                continue
+            if not all(member in waiting for member in group):
+                continue
+            nodes = [waiting[member][0] for member in group]
+            if any(other.op is not node.op for other in nodes):
+                continue
+            calls = tuple(_Device(self, (0, 0)).region(r, {}) for r in node.regions)
+            members = [waiting[member][1] for member in group]
+            extra = {"regions": calls} if calls else {}
+            for member, result in zip(group, node.op.reference(*members, **extra), strict=True):
+                answers[member] = result
+        return answers
+
+    def group(self, device: int, node: Node) -> tuple[int, ...] | None:
+        """The devices that meet with this one in a collective; None if it may be alone and is."""
+        groups: tuple[tuple[int, ...], ...] = node.op.groups(  # type: ignore[attr-defined]
+            *self.grid, self.module.meshes
+        )
+        for group in groups:
+            if device in group:
+                outside = [d for d in group if d >= math.prod(self.grid)]
+                if outside:
+                    raise WeftError(
+                        f"{node.op.name}: device {outside[0]} is in a group, but only "
+                        f"{math.prod(self.grid)} run",
+                        help="run on more devices, or correct replica_groups",
+                    ).at(node.loc, node_text(node))
+                return group
+        if hasattr(node.op, "alone"):
+            return None
+        raise WeftError(
+            f"{node.op.name}: device {device} is in no group",
+            help=f"replica_groups must name every one of the {math.prod(self.grid)} devices",
+        ).at(node.loc, node_text(node))
+
+    def stuck(self, waiting: Mapping[int, Meeting], idle: set[int]) -> WeftError:
+        """The error for devices that wait for others that will never come."""
+        first = min(waiting) if waiting else None
+        places: dict[str, list[int]] = {}
+        for device, (node, _) in waiting.items():
+            places.setdefault(f"{node.op.name} at {node.loc.describe()}", []).append(device)
+        if idle:
+            places.setdefault("stablehlo.recv", []).extend(sorted(idle))
+        told = "; ".join(f"devices {sorted(d)} wait in {p}" for p, d in sorted(places.items()))
+        error = WeftError(
+            f"the devices wait for each other for ever: {told}",
+            help="every device of a group must reach the same collective; "
+            "on a real machine this program hangs",
+        )
+        return error if first is None else error.at(waiting[first][0].loc)
+
+
+@dataclass
+class _Device:
+    """One device of a world."""
+
+    world: World
+    device: tuple[int, int]
+
+    @property
+    def meshes(self) -> Mapping[str, Mesh]:
+        """The meshes of the module, by name."""
+        return self.world.module.meshes
+
+    def function(self, function: Function, arguments: Values) -> Steps:
+        """Run a function."""
+        return self.steps(function.body, dict(zip(function.body.args, arguments, strict=True)))
+
+    def steps(self, region: Region, values: dict[Value, Any]) -> Steps:
+        """Run the nodes of a region whose arguments are in `values`."""
+        for node, dead in zip(region.nodes, deaths(region), strict=True):
+            operands = [values[v] for v in node.operands]
+            try:
+                if node.op.collective:
+                    results = yield node, tuple(operands)
+                elif node.op.control:
+                    results = yield from node.op.reference(
+                        *operands, regions=self.calls(node, values), run=self
+                    )
+                else:
+                    results = run_plain(node, operands, self.calls(node, values))
+            except WeftError as error:
+                raise error.at(node.loc, node_text(node)) from None
+            for value, result in zip(node.results, results, strict=True):
+                values[value] = result
+            for value in dead:
+                values.pop(value, None)
+        return tuple(values[v] for v in region.results)
+
+    def calls(self, node: Node, values: dict[Value, Any]) -> tuple[_RegionCall, ...]:
+        return tuple([self.region(r, values) for r in node.regions]) if node.regions else ()
+
+    def region(self, region: Region, values: dict[Value, Any]) -> _RegionCall:
+        """A region that a reference may run, with the values it can see."""
+        return _RegionCall(self, region, values)
+
+    def call(self, function: str, *values: Any) -> Steps:
+        """Run a function of the module."""
+        return self.function(self.world.module.function(function), values)
+
+    def parallel(
+        self, programs: tuple[tuple[str, ...], ...], infeed: tuple[str, ...], *values: Any
+    ) -> Values:
+        """Run functions side by side in a world of their own."""
+        world = World(self.world.module, (len(programs), len(programs[0])), list(infeed))
+        starts: list[Steps] = []
+        position = 0
+        for device, name in enumerate(name for row in programs for name in row):
+            function = self.world.module.function(name)
+            count = len(function.body.args)
+            starts.append(world.start(device, function, values[position : position + count]))
+            position += count
+        return tuple(result for each in world.finish(starts) for result in each)
+
+    def everywhere(self, region: RegionCall, rows: list[Values]) -> list[Values]:
+        """Run a region on as many devices as there are rows of arguments."""
+        assert isinstance(region, _RegionCall)
+        world = World(self.world.module, (1, len(rows)))
+        return world.finish(
+            [
+                _RegionCall(_Device(world, (0, n)), region.region, region.values).run(*row)
+                for n, row in enumerate(rows)
+            ]
+        )
+
+    def feed(self) -> str:
+        """The function that gives the next values to be fed in."""
+        if not self.world.infeed:
+            raise Unsupported(
+                "stablehlo.infeed: nothing feeds this program",
+                help="pass the values as arguments; only interpreter.run_parallel has an infeed",
+            )
+        return self.world.infeed.pop(0)
+
+    def channel(self, key: tuple[object, ...]) -> list[Values]:
+        """What was sent under this key and not yet received."""
+        return self.world.channels.setdefault(key, [])
+
+
+@dataclass
+class _RegionCall:
+    """A region and the values it can see, ready to be run by a reference."""
+
+    device: _Device
+    region: Region
+    values: dict[Value, Any]
+
+    def run(self, *arguments: Any) -> Steps:
+        """Run once, giving way wherever devices meet."""
+        # A copy: values of an earlier run, or of a run beside this one, must not be seen.
+        values = self.values | dict(zip(self.region.args, arguments, strict=True))
+        return self.device.steps(self.region, values)
+
+    def __call__(self, *arrays: Array) -> Values:
+        """Run once; devices may not meet inside."""
+        steps = self.run(*arrays)
+        try:
+            next(steps)
+        except StopIteration as end:
+            results: Values = end.value
+            return results
+        raise Unsupported(
+            "devices meet inside a region that runs once per element",
+            help="move the collective out of the reduction, sort or scatter",
+        )
+
+    def each(self, *arrays: Array) -> Values:
+        """Run a region on scalars for every element of arrays that have one shape."""
+        shape = np.broadcast_shapes(*(a.shape for a in arrays))
+        if is_elementwise(self.region):
+            results = self(*arrays)
+            return tuple(np.broadcast_to(r, shape) for r in results)
+        flat = [np.broadcast_to(a, shape).reshape(-1) for a in arrays]
+        outs = [np.empty(flat[0].size, t.dtype.numpy) for t in _tensors(self.region.body.results)]
+        for n in range(flat[0].size):
+            for out, result in zip(outs, self(*(np.asarray(f[n]) for f in flat)), strict=True):
+                out[n] = result
+        return tuple(out.reshape(shape) for out in outs)
+
+
+def _tensors(types: Types) -> list[TensorType]:
+    return [t for t in types if isinstance(t, TensorType)]
+
+
+def run_plain(node: Node, operands: list[Any], calls: tuple[Any, ...]) -> Values:
+    """The results of a node whose op looks at its operands only."""
+    op: Op = node.op
+    try:
+        made = op.reference(*operands, regions=calls) if calls else op.reference(*operands)
+    except MemoryError:
+        raise Unsupported(
+            f"{op.name}: the result does not fit into memory", help="use smaller sizes"
+        ) from None
+    return made if isinstance(made, tuple) else (made,)
+
+
+def is_elementwise(region: Region) -> bool:
+    """Whether a region on scalars treats every element alike when it is run on arrays."""
+    return all(node.op.elementwise and not node.regions for node in region.nodes)
+
+
+Deaths: TypeAlias = tuple[tuple[Value, ...], ...]
+_DEATHS: weakref.WeakKeyDictionary[Region, Deaths] = weakref.WeakKeyDictionary()
+
+
+def deaths(region: Region) -> Deaths:
+    """For each node, the values of this region that nothing reads after it."""
+    found = _DEATHS.get(region)
+    if found is None:
+        found = _DEATHS[region] = _last_uses(region)
+    return found
+
+
+def _last_uses(region: Region) -> Deaths:
+    kept = set(region.results)
+    last: dict[Value, int] = {}
+    for position, node in enumerate(region.nodes):
+        for value in node.results:
+            last[value] = position
+        for value in node.operands:
+            last[value] = position
+        for inner in node.regions:
+            for deep in walk(inner):
+                last.update(dict.fromkeys(deep.operands, position))
+            last.update(dict.fromkeys(inner.results, position))
+    own = {v for node in region.nodes for v in node.results} | set(region.args)
+    dead: list[list[Value]] = [[] for _ in region.nodes]
+    for value, position in last.items():
+        if value in own and value not in kept:
+            dead[position].append(value)
+    return tuple(tuple(d) for d in dead)
