@@ -148,6 +148,9 @@ class Op(metaclass=Interned):
         made: Op = type(self)(**(values | changes))
         return made
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), tuple(getattr(self, name) for name in self.fields())
+
     @classmethod
     def fields(cls) -> tuple[str, ...]:
         """The names of the fields, in order."""

@@ -9,14 +9,19 @@ written in MLIR's generic form.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 from weft.ir.attrs import STRING, SYMBOL, Attrs
 from weft.ir.location import Location
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op
-from weft.ir.types import Types
+from weft.ir.types import TensorType, Types
+from weft.mesh import DimSharding, Sharding
 
+SHARDINGS = "sharding"  # the side table that is written as attributes
+_SHARDING = "sdy.sharding"
+_OWN = {"sharding", "out_sharding", "out_shardings"}  # fields of ops that say it themselves
 _FIELD = re.compile(r"\$(\w+)")
 _OPTIONAL = re.compile(r"\[\[([^\[\]]*)\]\]")
 
@@ -28,9 +33,11 @@ def module_text(module: Module, *, locations: bool = False) -> str:
     lines = [f"module{name}{attrs} {{"]
     for label, mesh in module.meshes.items():
         lines.append(f"  sdy.mesh {SYMBOL.write(label)} = {mesh}")
+    table = module.tables.get(SHARDINGS)
+    shardings = _Shardings(table) if table else None
     for function in module.functions.values():
-        lines.extend(_Writer(locations).function(function))
-    lines.append("}" + (f" {module.loc}" if locations and module.loc.known else ""))
+        lines.extend(_Writer(locations, shardings).function(function))
+    lines.append("}" + (f" {module.loc}" if locations else ""))
     return "\n".join(lines) + "\n"
 
 
@@ -41,17 +48,70 @@ def node_text(node: Node) -> str:
     )
 
 
+def value_names(function: Function) -> dict[Value, str]:
+    """The name that a function's text gives every value: `%arg0`, `%3`, `%4#1`."""
+    writer = _Writer(False)
+    writer.function(function)
+    return writer.names
+
+
+class _Shardings:
+    """The side table of shardings as attributes, every text made once."""
+
+    def __init__(self, table: Mapping[Value, object]) -> None:
+        self.table = table
+        self.made: dict[tuple[object, ...], Attrs] = {}
+        self.silent: dict[type[Op], bool] = {}
+
+    def of_node(self, node: Node) -> Attrs:
+        """A node's attributes and the shardings of its results."""
+        given = [self.table.get(v) for v in node.results]
+        if not any(given):
+            return node.attrs
+        op = type(node.op)
+        if op not in self.silent:
+            self.silent[op] = not _OWN.isdisjoint(op.codecs)
+        if self.silent[op]:
+            return node.attrs
+        key = (node.attrs, *map(id, given))
+        found = self.made.get(key)
+        if found is None:
+            bodies = ", ".join(s.body() for s in _filled(given, node.types))
+            text = f"#sdy.sharding_per_value<[{bodies}]>"
+            found = self.made[key] = tuple(sorted((*node.attrs, (_SHARDING, text))))
+        return found
+
+    def of_argument(self, value: Value, attrs: Attrs) -> Attrs:
+        """An argument's attributes and its sharding."""
+        sharding = self.table.get(value)
+        return attrs if sharding is None else tuple(sorted((*attrs, (_SHARDING, str(sharding)))))
+
+
+def _filled(given: list[object], types: Types) -> list[Sharding]:
+    """All results of an op have a sharding, or none has."""
+    known = next(s for s in given if isinstance(s, Sharding))
+    filled = []
+    for sharding, type in zip(given, types, strict=True):
+        if not isinstance(sharding, Sharding):
+            rank = type.rank if isinstance(type, TensorType) else 0
+            sharding = Sharding(known.mesh, (DimSharding(),) * rank)
+        filled.append(sharding)
+    return filled
+
+
 class _Writer:
     """Names the values of one function and writes its lines."""
 
-    def __init__(self, locations: bool) -> None:
+    def __init__(self, locations: bool, shardings: _Shardings | None = None) -> None:
+        self.shardings = shardings
         self.names: dict[Value, str] = {}
         self.results = 0
         self.args = 0
         self.locations = locations
 
     def place(self, loc: Location) -> str:
-        return f" {loc}" if self.locations and loc.known else ""
+        # Unknown ones, too: otherwise the place in the text becomes the location when it is read.
+        return f" {loc}" if self.locations else ""
 
     def function(self, function: Function) -> list[str]:
         args = []
@@ -59,6 +119,8 @@ class _Writer:
         for value, attrs, loc in zip(
             function.body.args, shown, function.body.arg_locs, strict=True
         ):
+            if self.shardings:
+                attrs = self.shardings.of_argument(value, attrs)
             suffix = f" {_dictionary(attrs)}" if attrs else ""
             args.append(f"{self.argument(value)}: {value.type}{suffix}{self.place(loc)}")
         types = [
@@ -88,9 +150,11 @@ class _Writer:
 
     def nodes(self, region: Region, indent: str, lines: list[str]) -> None:
         names = self.names
+        shardings = self.shardings
         for node in region.nodes:
             operands = tuple([names[v] for v in node.operands])
-            line = _line(node.op, node.operand_types, node.types, node.attrs, len(node.regions))
+            attrs = shardings.of_node(node) if shardings else node.attrs
+            line = _line(node.op, node.operand_types, node.types, attrs, len(node.regions))
             prefix = indent
             if node.results:
                 prefix += self.define(node)
@@ -119,8 +183,9 @@ class _Writer:
             if number:
                 lines.append(f"{indent}}}, {{")
             if region.args:
-                args = ", ".join(f"{self.argument(v)}: {v.type}" for v in region.args)
-                lines.append(f"{indent}^bb0({args}):")
+                pairs = zip(region.args, region.arg_locs, strict=True)
+                args = [f"{self.argument(v)}: {v.type}{self.place(loc)}" for v, loc in pairs]
+                lines.append(f"{indent}^bb0({', '.join(args)}):")
             self.nodes(region, inner, lines)
             lines.append(self.terminator(word, region, inner))
 

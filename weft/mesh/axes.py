@@ -33,9 +33,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Mesh:
-    """Named axes with sizes, major to minor, and the devices in that order: `Mesh(data=2, model=4)`.
+    """Named axes with sizes, major to minor, and the devices in that order.
 
-    The axes may be given as pairs, too: `Mesh((("data", 2), ("model", 4)))`.
+    `Mesh(data=2, model=4)`, or pairs: `Mesh((("data", 2), ("model", 4)))`.
     """
 
     axes: tuple[tuple[str, int], ...]

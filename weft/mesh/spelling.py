@@ -17,7 +17,7 @@ from weft.mesh.sharding import DimSharding, Sharding, parse_sharding
 OPEN: Final[EllipsisType] = ...  # a dim that may be split as it suits
 
 DimSpelling: TypeAlias = (
-    None | str | EllipsisType | DimSharding | Sequence["str | Axis | EllipsisType"]
+    str | EllipsisType | DimSharding | Sequence["str | Axis | EllipsisType"] | None
 )
 _AXIS = re.compile(r"([^:]+)(?::\((\d+)\)(\d+))?")
 _MESH_AXIS = re.compile(r"\s*([^=,\s]+)\s*=\s*(\d+)\s*")
@@ -28,8 +28,8 @@ _EXAMPLE = 'write P("data", None, ("data", "model")), or ... for a dim that is l
 class P:
     """How a tensor is split, dim by dim: `P("data", None, ("data", "model"))`.
 
-    None keeps a dim whole, `...` leaves it open, `("data", ...)` may be split further; dims that are
-    not named stay whole. `"data:(1)2"` is the major part, of size 2, of an axis.
+    None keeps a dim whole, `...` leaves it open, `("data", ...)` may be split further; dims that
+    are not named stay whole. `"data:(1)2"` is the major part, of size 2, of an axis.
     """
 
     dims: tuple[DimSharding, ...]
@@ -161,7 +161,7 @@ def _known(axis: Axis, mesh: Mesh) -> str:
 
 
 def as_mesh(given: object) -> Mesh:
-    """A mesh of ours, `"data=2,model=4"`, a dict or pairs of sizes, or JAX's Mesh or AbstractMesh."""
+    """A mesh of ours or of JAX, a dict or pairs of sizes, or the text `data=2,model=4`."""
     match given:
         case Mesh():
             return given
@@ -174,7 +174,8 @@ def as_mesh(given: object) -> Mesh:
     names: Any = getattr(given, "axis_names", None)
     if names is None:
         raise WeftError(
-            f"{_kind(given)} is no mesh", help="write weft.Mesh(data=2, model=4), or give one of JAX's"
+            f"{_kind(given)} is no mesh",
+            help="write weft.Mesh(data=2, model=4), or give one of JAX's",
         )
     mesh: Any = given
     if type(given).__name__ == "AbstractMesh":  # it raises when asked for its devices
@@ -197,8 +198,8 @@ def as_sharding(
 ) -> Sharding:
     """What somebody says of a tensor, as a sharding of ours.
 
-    It may be a Sharding, a `P`, a tuple like one, sdy text, or JAX's NamedSharding or PartitionSpec.
-    The mesh may be left out where what is given knows its own.
+    It may be a Sharding, a `P` or a tuple like one, sdy text, or JAX's NamedSharding or
+    PartitionSpec. The mesh may be left out where what is given knows its own.
     """
     ours = None if mesh is None else as_mesh(mesh)
     if isinstance(given, str) and "<" in given:
@@ -213,7 +214,8 @@ def as_sharding(
     spec = _as_spec(given)
     if ours is None:
         raise WeftError(
-            f"{spec} needs a mesh to be a sharding", help="give the mesh: weft.Mesh(data=2, model=4)"
+            f"{spec} needs a mesh to be a sharding",
+            help="give the mesh: weft.Mesh(data=2, model=4)",
         )
     return spec.sharding(rank, ours, name)
 

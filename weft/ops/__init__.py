@@ -2,9 +2,9 @@
 
 from weft.ir.op import Op
 from weft.ops import (
-    checks,
     batch_norm,
     broadcasting,
+    checks,
     collective,
     contract,
     control,

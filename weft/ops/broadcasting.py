@@ -116,7 +116,7 @@ def _check_dims(name: str, dims: tuple[int, ...], low: int, high: int) -> None:
 
 def broadcasting(name: str, element: Op) -> type[Broadcasting]:
     """One row: an elementwise op of two operands, with broadcasting."""
-    title = "".join(part.title() for part in name.rpartition(".")[2].split("_"))
+    title = "".join(part.capitalize() for part in name.rpartition(".")[2].split("_"))
     members: dict[str, object] = {
         "__doc__": f"out = {element.name}(lhs, rhs), both stretched to one shape.",
         "__annotations__": {"broadcast_dimensions": tuple[int, ...] | None},

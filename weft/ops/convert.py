@@ -14,9 +14,23 @@ from weft.ir.work import Work, elements, moved
 from weft.ops import arithmetic
 from weft.ops.pointwise import FLOATS, pointwise, real_part
 
-Real = pointwise("stablehlo.real", "the real part", lambda x: x.real, 1, FLOATS, result=real_part)
+Real = pointwise(
+    "stablehlo.real",
+    "the real part",
+    lambda x: x.real,
+    1,
+    FLOATS,
+    result=real_part,
+    module=__name__,
+)
 Imag = pointwise(
-    "stablehlo.imag", "the imaginary part", arithmetic.imaginary, 1, FLOATS, result=real_part
+    "stablehlo.imag",
+    "the imaginary part",
+    arithmetic.imaginary,
+    1,
+    FLOATS,
+    result=real_part,
+    module=__name__,
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class CustomCall(Op):
     result_layouts: Annotated[str, TEXT] | None = None
     output_operand_aliases: Annotated[str, TEXT] | None = None
     custom_call_schedule: Annotated[str, TEXT] | None = None
-    regions: ClassVar[int | None] = None
+    regions = None
     control = True
     pure = False
 

@@ -89,10 +89,12 @@ def pointwise(
     transcendental: bool = False,
     accuracy: bool = False,
     assembly: str = "$operands$fields : $same",
+    module: str = __name__,
 ) -> type[Pointwise]:
     """One row: an elementwise op from its name, its numpy function and what it takes."""
-    title = "".join(part.title() for part in name.rpartition(".")[2].split("_"))
+    title = "".join(part.capitalize() for part in name.rpartition(".")[2].split("_"))
     members: dict[str, object] = {
+        "__module__": module,
         "__doc__": f"out[i..] = {meaning}.",
         "function": staticmethod(function),
         "arity": arity,

@@ -39,6 +39,15 @@ class Constant(Op):
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         return Work(bytes=moved(*results))
 
+    def local(self, operands: Types, results: Types) -> Op:
+        return self.replace(value=local_value(self.value, results[0]))
+
+
+def local_value(value: Dense, piece: Type) -> Dense:
+    """The value of a piece of a constant whose elements are all alike; another is no one's piece."""
+    assert isinstance(piece, TensorType)
+    return Dense(value.elements, piece) if value.is_splat else value
+
 
 @op("stablehlo.iota")
 class Iota(Op):

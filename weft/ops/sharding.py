@@ -20,7 +20,7 @@ from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.work import Work
 from weft.mesh import Axis, Mesh, Sharding, parse_axes, parse_sharding, parse_shardings
 from weft.ops.control import carried, opaque
-from weft.ops.shape import Constant
+from weft.ops.shape import Constant, local_value
 
 Steps = Generator[Any, Any, tuple[Any, ...]]
 Text = Annotated[str, TEXT]
@@ -171,6 +171,9 @@ class ShardyConstant(Op):
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         return Constant(self.value).work(operands, results)
+
+    def local(self, operands: Types, results: Types) -> Op:
+        return self.replace(value=local_value(self.value, results[0]))
 
 
 @op("sdy.sharding_group")

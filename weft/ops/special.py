@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -14,26 +15,29 @@ from weft.ir.op import Op, op
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.work import Work, moved
-from weft.ops import arithmetic, complex_math, special_functions
+from weft.ops import arithmetic, complex_math, shape, special_functions
 from weft.ops.arithmetic import Function, in_double, in_own_type, with_width
 from weft.ops.pointwise import FLOAT, FLOATS, INTEGER, Pointwise, boolean, pointwise
 
-CHLO = "$operands$fields : $types -> $type"
+row = partial(pointwise, assembly="$operands$fields : $types -> $type", module=__name__)
 
 
-def function(
-    name: str, meaning: str, real: Function, complex: Function | None = None, *, arity: int = 1
-) -> type[Pointwise]:
-    """One row: a special function, of complex numbers too if one is given for them."""
-    return pointwise(
-        name,
-        meaning,
-        in_double(real, complex=complex),
-        arity,
-        FLOATS if complex else FLOAT,
-        transcendental=True,
-        assembly=CHLO,
-    )
+def function(name: str, meaning: str, real: Function, complex: Function) -> type[Pointwise]:
+    """One row: a function of real and complex numbers, rounded once."""
+    computed = in_double(real, complex=complex)
+    return row(name, meaning, computed, 1, FLOATS, transcendental=True)
+
+
+def approximated(name: str, meaning: str, real: Function, arity: int = 1) -> type[Pointwise]:
+    """One row: a special function, by XLA's approximation in f32 or f64."""
+
+    def computed(*arrays: Array) -> Array:
+        kept = arrays[0].dtype
+        wide = np.float64 if kept == np.float64 else np.float32
+        with np.errstate(all="ignore"):
+            return np.asarray(real(*[a.astype(wide) for a in arrays])).astype(kept)
+
+    return row(name, meaning, computed, arity, FLOAT, transcendental=True)
 
 
 # Circular and hyperbolic functions
@@ -47,92 +51,82 @@ Atanh = function("chlo.atanh", "the inverse of tanh", np.arctanh, complex_math.a
 Cosh = function("chlo.cosh", "(exp(operand) + exp(-operand)) / 2", np.cosh, np.cosh)
 Sinh = function("chlo.sinh", "(exp(operand) - exp(-operand)) / 2", np.sinh, np.sinh)
 Tan = function("chlo.tan", "tan(operand)", np.tan, np.tan)
-AsinAcosKernel = pointwise(
+AsinAcosKernel = row(
     "chlo._asin_acos_kernel",
     "w, from which the arc sine and its kin follow",
     in_double(complex_math.asin_acos_kernel),
     1,
     "complex",
     transcendental=True,
-    assembly=CHLO,
 )
 
 # Special functions
 
-BesselI1e = function("chlo.bessel_i1e", "exp(-|operand|) I1(operand)", special_functions.bessel_i1e)
-Digamma = function("chlo.digamma", "the derivative of lgamma", special_functions.digamma)
-Erf = function("chlo.erf", "the error function", special_functions.erf)
-ErfInv = function("chlo.erf_inv", "the inverse of erf", special_functions.erf_inv)
-Erfc = function("chlo.erfc", "1 - erf(operand)", special_functions.erfc)
-Lgamma = function("chlo.lgamma", "log|gamma(operand)|", special_functions.lgamma)
-Polygamma = function(
-    "chlo.polygamma",
-    "the lhs-th derivative of digamma at rhs",
-    special_functions.polygamma,
-    arity=2,
+BesselI1e = approximated(
+    "chlo.bessel_i1e", "exp(-|operand|) I1(operand)", special_functions.bessel_i1e
 )
-Zeta = function(
-    "chlo.zeta", "the sum of (rhs + k)^-lhs over k = 0, 1, ..", special_functions.zeta, arity=2
+Digamma = approximated("chlo.digamma", "the derivative of lgamma", special_functions.digamma)
+Erf = approximated("chlo.erf", "the error function", special_functions.erf)
+ErfInv = approximated("chlo.erf_inv", "the inverse of erf", special_functions.erf_inv)
+Erfc = approximated("chlo.erfc", "1 - erf(operand)", special_functions.erfc)
+Lgamma = approximated("chlo.lgamma", "log|gamma(operand)|", special_functions.lgamma)
+Polygamma = approximated(
+    "chlo.polygamma", "the lhs-th derivative of digamma at rhs", special_functions.polygamma, 2
+)
+Zeta = approximated(
+    "chlo.zeta", "the sum of (rhs + k)^-lhs over k = 0, 1, ..", special_functions.zeta, 2
 )
 
 # Arithmetic
 
-Conj = pointwise(
-    "chlo.conj", "the complex conjugate", in_own_type(np.conj), 1, FLOATS, assembly=CHLO
-)
-Square = pointwise(
+Conj = row("chlo.conj", "the complex conjugate", in_own_type(np.conj), 1, FLOATS)
+Square = row(
     "chlo.square",
     "operand * operand",
     in_own_type(np.square, complex=complex_math.square),
     1,
     FLOATS,
-    assembly=CHLO,
 )
-Mulhi = pointwise(
+Mulhi = row(
     "chlo.mulhi",
     "the upper half of the bits of lhs * rhs",
     with_width(arithmetic.high_product),
     2,
     INTEGER,
-    assembly=CHLO,
 )
-NextAfter = pointwise(
+NextAfter = row(
     "chlo.next_after",
     "the number after lhs on the way to rhs",
     arithmetic.next_after,
     2,
     FLOAT,
-    assembly=CHLO,
 )
 
 # Predicates
 
-IsInf = pointwise(
+IsInf = row(
     "chlo.is_inf",
     "whether the operand is infinite",
     lambda x: np.isinf(arithmetic.widen(x)),
     1,
     FLOAT,
     result=boolean,
-    assembly=CHLO,
 )
-IsPosInf = pointwise(
+IsPosInf = row(
     "chlo.is_pos_inf",
     "whether the operand is inf",
     lambda x: arithmetic.widen(x) == np.inf,
     1,
     FLOAT,
     result=boolean,
-    assembly=CHLO,
 )
-IsNegInf = pointwise(
+IsNegInf = row(
     "chlo.is_neg_inf",
     "whether the operand is -inf",
     lambda x: arithmetic.widen(x) == -np.inf,
     1,
     FLOAT,
     result=boolean,
-    assembly=CHLO,
 )
 
 
@@ -173,14 +167,16 @@ class Constant(Op):
         return self.value.type
 
     def rule(self) -> Rule:
-        out = self.value.type
-        return RuleBuilder((), (out,)).pointwise(out.bounds).build()
+        return shape.Constant(self.value).rule()
 
     def reference(self) -> Array:
         return self.value.array
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         return Work(bytes=moved(*results))
+
+    def local(self, operands: Types, results: Types) -> Op:
+        return self.replace(value=shape.local_value(self.value, results[0]))
 
 
 @op("chlo.constant_like")

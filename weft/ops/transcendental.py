@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,15 @@ from weft.ops import arithmetic, complex_math
 from weft.ops.arithmetic import in_double
 from weft.ops.pointwise import FLOATS, Pointwise, pointwise
 
+row = partial(pointwise, transcendental=True, module=__name__)
+
 
 def transcendental(
     name: str, meaning: str, real: Callable[..., Any], complex: Callable[..., Any] | None = None
 ) -> type[Pointwise]:
     """One row: a function of floats and complex numbers with a wish for accuracy."""
     function = in_double(real, complex=complex)
-    return pointwise(name, meaning, function, 1, FLOATS, transcendental=True, accuracy=True)
+    return row(name, meaning, function, 1, FLOATS, accuracy=True)
 
 
 Cbrt = transcendental("stablehlo.cbrt", "the cube root", np.cbrt, complex_math.cbrt)
@@ -41,13 +44,12 @@ Sine = transcendental("stablehlo.sine", "sin(operand)", np.sin)
 Sqrt = transcendental("stablehlo.sqrt", "the square root", np.sqrt)
 Tan = transcendental("stablehlo.tan", "tan(operand)", np.tan)
 Tanh = transcendental("stablehlo.tanh", "tanh(operand)", np.tanh)
-Atan2 = pointwise(
+Atan2 = row(
     "stablehlo.atan2",
     "the angle of the point (rhs, lhs)",
     in_double(np.arctan2, complex=complex_math.atan2),
     2,
     FLOATS,
-    transcendental=True,
 )
 
 
