@@ -366,6 +366,8 @@ def _last_uses(region: Region) -> Deaths:
         for inner in node.regions:
             for deep in walk(inner):
                 last.update(dict.fromkeys(deep.operands, position))
+                for deepest in deep.regions:
+                    last.update(dict.fromkeys(deepest.results, position))
             last.update(dict.fromkeys(inner.results, position))
     own = {v for node in region.nodes for v in node.results} | set(region.args)
     dead: list[list[Value]] = [[] for _ in region.nodes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from weft.errors import WeftError
 from weft.ir.scan import balanced
 
 _START = re.compile(r"\bcheck\.expect_\w+?(_const)?(?=[ %])\s*")
@@ -29,7 +30,12 @@ def generic_checks(text: str) -> str:
             position = match.end()
             continue
         out.append(text[position : match.start()])
-        generic, position = _generic(text, match)
+        try:
+            generic, position = _generic(text, match)
+        except (ValueError, IndexError, WeftError):  # a damaged one, which MLIR is to refuse
+            out.append(match[0])
+            position = match.end()
+            continue
         out.append(generic + "\n" * text.count("\n", match.start(), position))
     out.append(text[position:])
     return "".join(out)

@@ -7,10 +7,17 @@ error. A crash inside the parser ends this process and no other.
 
 from __future__ import annotations
 
+import signal
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, BinaryIO
 
+SECONDS, SECONDS_PER_MEGABYTE = 20.0, 60.0  # of computing, before a parse is given up
 MAGIC = b"ML\xefR"
+LARGE = 1 << 14  # bytes of a program from which on printing takes longer than a file
 
 
 def make_context() -> Any:
@@ -51,21 +58,64 @@ def _producer(program: bytes) -> bytes:
     return program[5:end] if end > 0 else b""
 
 
-def generic_text(module: Any) -> str:
-    """A module in MLIR's generic form, with locations."""
+def generic_text(context: Any, program: bytes) -> bytes:
+    """A program in MLIR's generic form, with locations."""
+    module = parse_module(context, program)
+    if len(program) >= LARGE:
+        text = _printed_to_file(context, module)
+        if text is not None:
+            return text
+        module = parse_module(context, program)  # the pass that was to print it has changed it
     text = module.operation.get_asm(
-        print_generic_op_form=True, enable_debug_info=True, assume_verified=True
+        print_generic_op_form=True, enable_debug_info=True, assume_verified=True, binary=True
     )
-    assert isinstance(text, str)
+    assert isinstance(text, bytes)
     return text
+
+
+def _printed_to_file(context: Any, module: Any) -> bytes | None:
+    """The generic text that MLIR writes to a file before a pass; None if there is no such file.
+
+    `get_asm` calls Python for every token, so a file is about five times faster.
+    """
+    from jaxlib.mlir import passmanager
+
+    with tempfile.TemporaryDirectory() as folder:
+        manager = passmanager.PassManager.parse("builtin.module(symbol-privatize)", context)
+        manager.enable_verifier(False)
+        manager.enable_ir_printing(
+            print_before_all=True,
+            print_after_all=False,
+            enable_debug_info=True,
+            print_generic_op_form=True,
+            tree_printing_dir_path=folder,
+        )
+        manager.run(module.operation)
+        for file in Path(folder).rglob("*.mlir"):
+            return file.read_bytes().partition(b"\n")[2]  # behind a line that names the pass
+    return None
 
 
 def answer(context: Any, program: bytes) -> tuple[bytes, bytes]:
     """The generic text of a program, or why it has none."""
     try:
-        return b"+", generic_text(parse_module(context, program)).encode("utf-8", "replace")
+        return b"+", generic_text(context, program)
     except Exception as error:  # noqa: BLE001  # whatever the parser raises is the answer
         return b"-", str(error).encode("utf-8", "replace")
+
+
+@contextmanager
+def time_limit(program: bytes) -> Iterator[None]:
+    """End this process if the parser computes for much longer than the program's size explains.
+
+    Damaged bytecode can send MLIR round in circles; the signal's default action ends even that.
+    """
+    seconds = SECONDS + SECONDS_PER_MEGABYTE * len(program) / 1e6
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -73,7 +123,8 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     context = make_context()
     while len(header := requests.read(8)) == 8:
         program = requests.read(int.from_bytes(header, "little"))
-        status, text = answer(context, program)
+        with time_limit(program):
+            status, text = answer(context, program)
         answers.write(status + len(text).to_bytes(8, "little"))
         answers.write(text)
         answers.flush()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -32,8 +34,8 @@ def parse(program: str | bytes | os.PathLike[str]) -> Module:
     try:
         return read_module(PARSER.generic_text(source, file), BY_NAME, file)
     except WeftError as error:
-        if file is not None and error.loc is None:
-            error.loc = Location(f'"{file}":1:1')
+        if error.loc is None and (file is not None or not source.startswith(MAGIC)):
+            error.loc = Location(f'"{file or "-"}":1:1')
         raise
 
 
@@ -63,7 +65,11 @@ class ParserProcess:
     def generic_text(self, program: bytes, file: str | None) -> str:
         """The program in MLIR's generic form; an error with a location if it does not parse."""
         with self._lock:
-            status, text = self._ask(program, file)
+            try:
+                status, text = self._ask(program, file)
+            except BaseException:
+                self.close()  # what it still has to say must not answer the next question
+                raise
         if status == b"+":
             return text.decode("utf-8", "replace")
         raise _syntax_error(text.decode("utf-8", "replace"), file)
@@ -83,9 +89,9 @@ class ParserProcess:
             if len(text) == size:
                 return head[:1], text
         code = process.wait()
-        self._process = None
+        ended = "ran on and on" if code == -signal.SIGPROF else "crashed"
         raise WeftError(
-            f"MLIR's parser crashed on this input (exit status {code}); your process is unharmed",
+            f"MLIR's parser {ended} on this input (exit status {code}); your process is unharmed",
             help="the file is damaged in a way that MLIR does not catch; write it anew",
             loc=Location(f'"{file}":1:1') if file else None,
         )
@@ -110,7 +116,8 @@ class ParserProcess:
         """End the process."""
         if self._process is not None and self._owner == os.getpid():
             assert self._process.stdin
-            self._process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # it has died before it read all
+                self._process.stdin.close()
             self._process.terminate()
             self._process.wait()
         self._process = None

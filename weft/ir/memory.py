@@ -1,4 +1,4 @@
-"""Building a program makes many small objects that all stay: the collector need not look at them."""
+"""Building a program makes many objects that all stay: the collector need not look at them."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from weft.ir.attrs import Attrs
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.op import Body, Op, infer
 from weft.ir.types import Type, Types
+from weft.ir.write import module_text
 from weft.mesh import Mesh
 
 
@@ -161,12 +162,13 @@ class Module:
 
     def text(self, *, locations: bool = False) -> str:
         """The module as StableHLO and sdy text."""
-        from weft.ir.write import module_text
-
         return module_text(self, locations=locations)
 
     def with_functions(self, functions: Mapping[str, Function]) -> Module:
-        """The same module with other functions."""
+        """The same module with other functions; the module itself if they are the ones it has."""
+        same = all(self.functions.get(name) is f for name, f in functions.items())
+        if same and len(functions) == len(self.functions):
+            return self
         return replace(self, functions=functions)
 
     def nodes(self) -> Iterator[Node]:

@@ -1,14 +1,13 @@
 """Reading MLIR's generic text form into a module, one node per op.
 
-The heart is one regular expression a line and one dictionary look-up: what stands between an op's
-operands and its location (attributes and types) is few distinct texts in a deep program, so each is
-taken apart once.
+MLIR prints an op a line: `%2 = "name"(%0, %1) <{properties}> : (a, b) -> c loc(#loc3)`. What stands
+behind the operands is few distinct texts in a deep program, so each is taken apart once, and most
+lines cost a few string partitions and two dictionary look-ups.
 """
 
 from __future__ import annotations
 
 import difflib
-import gc
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,22 +15,22 @@ from dataclasses import dataclass
 from weft.errors import Unsupported, WeftError
 from weft.ir.attrs import STRING, Attrs
 from weft.ir.location import UNKNOWN, Location
+from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op, infer, read_op
 from weft.ir.scan import balanced, dictionary, items, parse_signature, parse_type, split
-from weft.ir.types import Types
+from weft.ir.types import Type, Types
 from weft.mesh import Mesh, parse_mesh
 
-_HEAD = r'[ \n]*(?:(%[\w$.-]+)(?::\d+)? = )?"([^"]+)"\(([^)]*)\)'
-_LINE = re.compile(_HEAD + r"([^\n]*) loc\((#loc\d*)\)\n")
-_OPEN = re.compile(_HEAD)
-_BLOCK = re.compile(r"[ \n]*\^\w+(?:\(([^\n]*)\))?:[^\n]*\n")
-_CLOSE = re.compile(r"[ \n]*\}")
+_OP = re.compile(r'\s*(?:(%[\w$.-]+)(?::\d+)? = )?"([^"]+)"\(([^)]*)\)(.*)')
+_BLOCK = re.compile(r"\s*\^\w+(?:\((.*)\))?:(?: *//.*)?")
 _LOC = re.compile(r" ?loc\(")
-_ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.M)
+_PLACE = re.compile(r"#loc\d*\)")
+_ALIAS = re.compile(r"(#loc\d*) = loc\((.*)\)")
 _DEFINED = re.compile(r"^(#[A-Za-z_]\w*) = (?!loc\()(.*)$", re.M)
 _ALIAS_USE = re.compile(r"#loc\d*")
-_ARG = re.compile(r"(%[\w$.-]+): ")
+_ARG = re.compile(r"%[\w$.-]+(?=: )")
+_RESULT_END = re.compile(r" loc\(|$")
 _SYMBOL_KEYS = ("sym_name", "function_type", "sym_visibility", "arg_attrs", "res_attrs")
 TERMINATORS = ("func.return", "stablehlo.return", "sdy.return", "chlo.return", "mhlo.return")
 
@@ -46,40 +45,56 @@ class _Parsed:
     attrs: Attrs
 
 
+class _Values(dict[str, Value]):
+    """The values of a function by their names in the text, `%1`, or `%1#0` if there are several."""
+
+    def define(self, name: str, results: tuple[Value, ...]) -> None:
+        """Give the results of a node their names."""
+        if len(results) == 1:
+            self[name] = results[0]
+        else:
+            name = name.partition(":")[0]
+            self.update({f"{name}#{value.index}": value for value in results})
+
+    def __missing__(self, name: str) -> Value:
+        raise WeftError(
+            f"value {name} is not defined here",
+            help="a region inside a function may read only values that stand before it",
+        )
+
+
 def read_module(text: str, ops: Mapping[str, type[Op]], file: str | None = None) -> Module:
     """Read a module from generic text; `file` names the text that locations point into."""
-    enabled = gc.isenabled()
-    gc.disable()  # a program is many small objects that all stay
     try:
-        return _Reader(text, ops, file).module()
+        with without_gc():
+            return _Reader(text, ops, file).module()
     except RecursionError:
         raise Unsupported(
             "regions are nested too deeply to be read", help="flatten the program's control flow"
         ) from None
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class _Reader:
     def __init__(self, text: str, ops: Mapping[str, type[Op]], file: str | None) -> None:
-        self.text = text if text.endswith("\n") else text + "\n"
         self.ops = ops
-        self.position = 0
-        self.tails: dict[tuple[str, str], _Parsed] = {}
-        self.locations: dict[str, Location] = {}
         self.file = file
-        self.aliases = self.read_aliases()
+        lines = _without_attribute_aliases(text).split("\n")
+        found = [_ALIAS.fullmatch(line) for line in lines if line.startswith("#loc")]
+        self.aliases = {match[1]: match[2] for match in found if match}
+        self.lines = [line for line in lines if line and not line.startswith("#")]
+        self.lines.append("")  # the end, which fits nothing
+        self.at = 0
+        self.tails: dict[tuple[str, str], _Parsed] = {}
+        self.places: dict[str, Location] = {}  # by what stands behind `loc(`
+        self.locations: dict[str, Location] = {}
+        self.headers: dict[str, list[tuple[Type, Location]]] = {}
 
-    def read_aliases(self) -> dict[str, str]:
-        """The location aliases; attribute aliases (`#map = ...`) are written out in the text."""
-        before = self.text[: max(0, self.text.find('"builtin.module"'))]
-        after = self.text[self.text.rfind("\n})") :]
-        defined = dict(_DEFINED.findall(before))
-        for name in sorted(defined, key=len, reverse=True):
-            written = defined[name].replace("\\", r"\\")
-            self.text = re.sub(rf"{name}\b(?! = )", written, self.text)
-        return dict(_ALIAS.findall(before) + _ALIAS.findall(after))
+    def next_line(self) -> str:
+        line = self.lines[self.at]
+        if not line:
+            raise WeftError("the text ends too early", help="the text is cut off")
+        self.at += 1
+        return line
 
     # Locations
 
@@ -97,35 +112,26 @@ class _Reader:
         """Replace every alias in a location by what it stands for."""
         return _ALIAS_USE.sub(lambda m: self.expand(self.aliases.get(m[0], "unknown")), text)
 
-    def trailing_location(self) -> Location:
-        """The location that may follow at the current position."""
-        match = _LOC.match(self.text, self.position)
-        if match is None:
-            return UNKNOWN
-        end = balanced(self.text, match.end() - 1)
-        self.position = end
-        return self.location(self.text[match.end() : end - 1])
+    def place(self, text: str) -> Location | None:
+        """The location at the end of a line, from what stands behind `loc(`, if it is an alias."""
+        if _PLACE.fullmatch(text) is None:
+            return None
+        found = self.places[text] = self.location(text[:-1])
+        return found
 
     # The module and its functions
 
     def module(self) -> Module:
         """The whole text as one module."""
-        while self.text.startswith("#", self.position):
-            self.position = self.text.index("\n", self.position) + 1
-        match = _OPEN.match(self.text, self.position)
+        match = _OP.match(self.lines[0])
         if match is None or match[2] != "builtin.module":
             raise WeftError("the text holds no module", help="expected one builtin.module")
-        self.position = match.end()
-        attributes = self.attributes()
+        self.at = 2 if _BLOCK.fullmatch(self.lines[1]) else 1  # an empty module has a bare block
         functions: dict[str, Function] = {}
         meshes: dict[str, Mesh] = {}
-        self.open_region()
-        while not self.closes_region():
+        while not self.lines[self.at].startswith("}"):
             self.top_level(functions, meshes)
-        self.expect(")")
-        attributes |= self.attributes()
-        self.signature()
-        loc = self.trailing_location()
+        attributes, _, loc = self.around(match[4], self.next_line())
         name = attributes.pop("sym_name", None)
         return Module(
             functions,
@@ -136,37 +142,27 @@ class _Reader:
         )
 
     def top_level(self, functions: dict[str, Function], meshes: dict[str, Mesh]) -> None:
-        match = _OPEN.match(self.text, self.position)
+        line = self.next_line()
+        match = _OP.match(line)
         if match is None:
-            raise WeftError(f"cannot read {self.here()!r}", help="the text is damaged")
+            raise _unreadable(line)
         name = match[2]
         if name == "func.func":
-            function = self.function(match)
+            function = self.function(match[4])
             functions[function.name] = function
         elif name == "sdy.mesh":
-            self.position = match.end()
-            attributes = self.attributes()
-            self.signature()
-            self.trailing_location()
+            attributes, _, _ = self.behind(match[4])
             meshes[STRING.read(attributes["sym_name"])] = parse_mesh(attributes["mesh"])
         else:
             raise Unsupported(
                 f"{name} at the top of a module",
                 help="a module holds func.func and sdy.mesh only",
-                loc=self.skim_location(match.end()),
+                loc=self.skim_location(line),
             )
 
-    def function(self, match: re.Match[str]) -> Function:
-        self.position = match.end()
-        attributes = self.attributes()
-        self.open_region()
-        body = None if self.closes_region() else self.block({})
-        if body is not None:
-            self.expect_close()
-        self.expect(")")
-        attributes |= self.attributes()
-        self.signature()
-        loc = self.trailing_location()
+    def function(self, opening: str) -> Function:
+        (body, *_), closing = self.regions(_Values())
+        attributes, _, loc = self.around(opening, closing)
         name = STRING.read(attributes["sym_name"])
         if body is None:
             raise Unsupported(
@@ -185,209 +181,193 @@ class _Reader:
 
     # Blocks and nodes
 
-    def block(self, values: dict[str, Value]) -> Region:
+    def block(self, values: _Values) -> Region:
         """One block: its arguments, its nodes, and the operands of its terminator.
 
         `values` serves a whole function: MLIR never gives two values that see each other one name.
         """
-        args: list[Value] = []
-        places: list[Location] = []
-        header = _BLOCK.match(self.text, self.position)
-        if header:
-            self.position = header.end()
-            for part in split(header[1] or ""):
-                match = _ARG.match(part)
-                assert match, f"block argument {part!r}"
-                type_text, _, place = part[match.end() :].partition(" loc(")
-                places.append(self.location(place[:-1]) if place else UNKNOWN)
-                value = values[match[1]] = Value(parse_type(type_text), None, len(args))
-                args.append(value)
+        args, arg_locs = self.arguments(values)
         nodes: list[Node] = []
-        text, tails, locations, line = self.text, self.tails, self.locations, _LINE.match
-        add = nodes.append
+        lines, tails, places, add = self.lines, self.tails, self.places, nodes.append
         while True:
-            match = line(text, self.position)
-            if match is None:
-                node = self.node_with_regions(values)
-                if isinstance(node, Node):
-                    add(node)
-                    continue
-                return Region(tuple(args), nodes, *node, tuple(places))
-            result, name, operands, tail, place = match.groups()
-            loc = locations.get(place) or self.location(place)
+            body, _, place = lines[self.at].rpartition(" loc(")
+            left, _, tail = body.partition(")")
+            head, _, operands = left.partition('"(')
+            result, _, name = head.partition('"')
+            loc = places.get(place) or self.place(place)
             parsed = tails.get((name, tail))
-            if parsed is None:
-                if name in TERMINATORS:
-                    self.position = match.end()
-                    returned = self.operands(values, operands)
-                    return Region(tuple(args), nodes, returned, loc, tuple(places))
-                parsed = self.parse_tail(name, tail, loc)
-            self.position = match.end()
-            node = Node(
-                parsed.op,
-                self.operands(values, operands) if operands else (),
-                parsed.results,
-                (),
-                parsed.attrs,
-                loc,
-            )
+            if loc is None or parsed is None:
+                node = self.careful(values)
+                if not isinstance(node, Node):
+                    return Region(args, nodes, *node, arg_locs)
+            else:
+                self.at += 1
+                sources = tuple([values[n] for n in operands.split(", ")]) if operands else ()
+                node = Node(parsed.op, sources, parsed.results, (), parsed.attrs, loc)
+                if result:
+                    values.define(result.strip(" ="), node.results)
             add(node)
-            if result is not None:
-                self.define(values, result, node)
 
-    def operands(self, values: dict[str, Value], text: str) -> tuple[Value, ...]:
-        if not text:
-            return ()
-        try:
-            return tuple([values[name] for name in text.split(", ")])
-        except KeyError as error:
-            raise WeftError(
-                f"value {error.args[0]} is not defined here",
-                help="a region inside a function may read only values that stand before it",
-            ) from None
+    def arguments(self, values: _Values) -> tuple[tuple[Value, ...], tuple[Location, ...]]:
+        """The arguments of a block, if it begins with a line of them."""
+        header = _BLOCK.fullmatch(self.lines[self.at])
+        if header is None:
+            return (), ()
+        self.at += 1
+        text = header[1] or ""
+        names = _ARG.findall(text)
+        key = _ARG.sub("", text)
+        found = self.headers.get(key)
+        if found is None:
+            found = self.headers[key] = [self.argument(part) for part in split(key)]
+        if len(found) != len(names):  # a name stands in a location, too
+            names = [part.partition(":")[0] for part in split(text)]
+        args = tuple([Value(type, None, n) for n, (type, _) in enumerate(found)])
+        values.update(zip(names, args, strict=True))
+        return args, tuple([loc for _, loc in found])
 
-    def define(self, values: dict[str, Value], name: str, node: Node) -> None:
-        if len(node.results) == 1:
-            values[name] = node.results[0]
-        else:
-            for value in node.results:
-                values[f"{name}#{value.index}"] = value
+    def argument(self, text: str) -> tuple[Type, Location]:
+        """`: type loc(...)`."""
+        type_text, _, place = text.removeprefix(": ").partition(" loc(")
+        return parse_type(type_text), self.location(place[:-1]) if place else UNKNOWN
 
-    def node_with_regions(
-        self, values: dict[str, Value]
-    ) -> Node | tuple[tuple[Value, ...], Location]:
-        """An op that the line pattern does not fit; for a terminator, its operands and location."""
-        match = _OPEN.match(self.text, self.position)
+    def careful(self, values: _Values) -> Node | tuple[tuple[Value, ...], Location]:
+        """A line not seen before, or with regions; for a terminator, its operands and location."""
+        line = self.next_line()
+        match = _OP.match(line)
         if match is None:
-            raise WeftError(f"cannot read {self.here()!r}", help="the text is damaged")
-        result, name, operands = match.groups()
-        self.position = match.end()
-        attributes = self.attributes()
-        regions: list[Region] = []
-        if self.text.startswith(" (", self.position):
-            self.expect(" (")
-            while self.text.startswith("{", self.position):
-                self.position += 1
-                regions.append(self.block(values))
-                self.expect_close()
-                if self.text.startswith(", ", self.position):
-                    self.position += 2
-            self.expect(")")
-            attributes |= self.attributes()
-        operand_types, result_types = self.signature()
-        loc = self.trailing_location()
+            raise _unreadable(line)
+        result, name, operands, behind = match.groups()
+        if behind.startswith("[^"):
+            raise _several_blocks(self.skim_location(line))
+        regions: tuple[Region, ...] = ()
+        opening = ""
+        if behind.endswith("({"):
+            found, closing = self.regions(values)
+            regions = tuple(region for region in found if region is not None)
+            opening, behind = behind, closing
+        sources = tuple([values[n] for n in operands.split(", ")]) if operands else ()
         if name in TERMINATORS:
-            return self.operands(values, operands), loc
-        parsed = self.make(name, attributes, operand_types, result_types, loc, tuple(regions))
-        node = Node(
-            parsed.op,
-            self.operands(values, operands),
-            parsed.results,
-            tuple(regions),
-            parsed.attrs,
-            loc,
-        )
+            return sources, self.behind(behind)[2]
+        parsed, loc = self.parsed(name, opening, behind, regions)
+        node = Node(parsed.op, sources, parsed.results, regions, parsed.attrs, loc)
         if result is not None:
-            self.define(values, result, node)
+            values.define(result, node.results)
         return node
 
-    def parse_tail(self, name: str, tail: str, loc: Location) -> _Parsed:
-        """Take apart what stands behind the operands of an op without regions, once."""
-        text, position, self.text, self.position = self.text, self.position, tail, 0
-        try:
-            attributes = self.attributes()
-            operand_types, result_types = self.signature()
-        finally:
-            self.text, self.position = text, position
-        parsed = self.make(name, attributes, operand_types, result_types, loc, ())
-        self.tails[name, tail] = parsed
-        return parsed
+    def regions(self, values: _Values) -> tuple[list[Region | None], str]:
+        """The regions of an op, None for an empty one, and the line that closes the last one."""
+        found: list[Region | None] = []
+        while True:
+            empty = self.lines[self.at].lstrip().startswith("}")
+            found.append(None if empty else self.block(values))
+            line = self.next_line().lstrip()
+            if line.startswith("})"):
+                return found, line
+            if not line.startswith("}, {"):
+                raise _several_blocks(self.skim_location(line))
 
-    def make(
-        self,
-        name: str,
-        attributes: dict[str, str],
-        operands: Types,
-        results: Types,
-        loc: Location,
-        regions: tuple[Region, ...],
-    ) -> _Parsed:
-        """Build the op and check its types."""
-        cls = self.ops.get(name)
-        try:
-            if cls is None:
-                raise unknown_op(name, self.ops)
-            op, attrs = read_op(cls, attributes, results)
-            check_types(op, operands, results, regions)
-        except WeftError as error:
-            listed = ", ".join(map(str, operands))
-            given = ", ".join(map(str, results))
-            raise error.at(loc, f"{name}({listed}) -> {given or '()'}") from None
-        return _Parsed(op, operands, results, attrs)
-
-    # Pieces of syntax
-
-    def attributes(self) -> dict[str, str]:
-        """The dictionaries that may follow: properties `<{...}>` and attributes `{...}`."""
-        found: dict[str, str] = {}
-        for opening, inset in ((" <{", 2), (" {", 1)):
-            if self.text.startswith(opening, self.position):
-                end = balanced(self.text, self.position + 1)
-                body = self.text[self.position + inset : end - inset + 1]
-                found |= dictionary(body)
-                self.position = end
-        return found
-
-    def signature(self) -> tuple[Types, Types]:
-        """` : (a) -> b`."""
-        self.expect(" : ")
-        start = self.position
-        end = balanced(self.text, start)
-        self.expect_at(end, " -> ")
-        end += 4
-        if self.text.startswith("(", end):
-            end = balanced(self.text, end)
+    def parsed(
+        self, name: str, opening: str, behind: str, regions: tuple[Region, ...]
+    ) -> tuple[_Parsed, Location]:
+        """The op that a line, or the lines around its regions, say; each text is read once."""
+        body, _, place = behind.rpartition(" loc(")
+        loc = self.places.get(place) or self.place(place)
+        key = (name, opening + body) if loc is not None else None
+        known = self.tails.get(key) if key is not None else None
+        if known is not None and loc is not None:
+            operands, results = known.operands, known.results
         else:
-            stop = re.compile(r" loc\(|\n|$").search(self.text, end)
-            assert stop
-            end = stop.start()
-        self.position = end
-        return parse_signature(self.text[start:end])
+            attributes, (operands, results), loc = self.around(opening, behind)
+        try:
+            if known is None:
+                if name not in self.ops:
+                    raise unknown_op(name, self.ops)
+                op, attrs = read_op(self.ops[name], attributes, results)
+                known = _Parsed(op, operands, results, attrs)
+            check_types(known.op, operands, results, regions)
+        except WeftError as error:
+            listed, given = (", ".join(map(str, types)) for types in (operands, results))
+            raise error.at(loc, f"{name}({listed}) -> {given or '()'}") from None
+        if key is not None:
+            self.tails[key] = known
+        return known, loc
 
-    def open_region(self) -> None:
-        self.expect(" ({")
+    # What stands behind operands
 
-    def closes_region(self) -> bool:
-        match = _CLOSE.match(self.text, self.position)
-        if match:
-            self.position = match.end()
-        return match is not None
+    def around(
+        self, opening: str, closing: str
+    ) -> tuple[dict[str, str], tuple[Types, Types], Location]:
+        """The attributes, types and location of an op, from the lines around its regions."""
+        attributes, _ = _attributes(opening, 0)
+        more, types, loc = self.behind(closing.removeprefix("})"))
+        return attributes | more, types, loc
 
-    def expect_close(self) -> None:
-        if not self.closes_region():
-            raise Unsupported(
-                "a region of several blocks",
-                help="write branches with stablehlo.if, case or while",
-                loc=self.skim_location(self.position),
-            )
+    def behind(self, text: str) -> tuple[dict[str, str], tuple[Types, Types], Location]:
+        """` <{properties}> {attributes} : (a) -> b loc(...)`."""
+        attributes, position = _attributes(text, 0)
+        types, position = _signature(text, position)
+        loc = UNKNOWN
+        if match := _LOC.match(text, position):
+            loc = self.location(text[match.end() : balanced(text, match.end() - 1) - 1])
+        return attributes, types, loc
 
-    def expect(self, text: str) -> None:
-        self.expect_at(self.position, text)
-        self.position += len(text)
+    def skim_location(self, line: str) -> Location:
+        """A location in this line or in the next that has one."""
+        for text in (line, *self.lines[self.at :]):
+            found = self.place(text.rpartition(" loc(")[2])
+            if found is not None:
+                return found
+        return UNKNOWN
 
-    def expect_at(self, position: int, text: str) -> None:
-        if not self.text.startswith(text, position):
-            raise WeftError(
-                f"expected {text!r} before {self.text[position : position + 40]!r}",
-                help="the text is not in MLIR's generic form",
-            )
 
-    def skim_location(self, position: int) -> Location:
-        found = re.compile(r"loc\((#loc\d*)\)").search(self.text, position)
-        return self.location(found[1]) if found else UNKNOWN
+def _without_attribute_aliases(text: str) -> str:
+    """The text with `#map = ...` written out wherever it is used; locations keep their aliases."""
+    defined = dict(_DEFINED.findall(text[: max(0, text.find('"builtin.module"'))]))
+    for name in sorted(defined, key=len, reverse=True):
+        written = defined[name].replace("\\", r"\\")
+        text = re.sub(rf"{name}\b(?! = )", written, text)
+    return text
 
-    def here(self) -> str:
-        return self.text[self.position : self.position + 60].strip()
+
+def _attributes(text: str, position: int) -> tuple[dict[str, str], int]:
+    """The dictionaries that may follow: properties `<{...}>` and attributes `{...}`."""
+    found: dict[str, str] = {}
+    for opening, inset in ((" <{", 2), (" {", 1)):
+        if text.startswith(opening, position):
+            end = balanced(text, position + 1)
+            found |= dictionary(text[position + inset : end - inset + 1])
+            position = end
+    return found, position
+
+
+def _signature(text: str, position: int) -> tuple[tuple[Types, Types], int]:
+    """` : (a) -> b`, and the position behind it."""
+    start = position + 3
+    end = balanced(text, start) if text.startswith(" : (", position) else start
+    if not text.startswith(" -> ", end):
+        raise WeftError(
+            f"expected ' : (...) -> ...', found {text[position : position + 40]!r}",
+            help="the text is not in MLIR's generic form",
+        )
+    if text.startswith("(", end + 4):
+        stop = balanced(text, end + 4)
+    else:
+        match = _RESULT_END.search(text, end + 4)
+        stop = match.start() if match else len(text)
+    return parse_signature(text[start:stop]), stop
+
+
+def _several_blocks(loc: Location) -> WeftError:
+    return Unsupported(
+        "a region of several blocks",
+        help="write branches with stablehlo.if, case or while",
+        loc=loc,
+    )
+
+
+def _unreadable(line: str) -> WeftError:
+    return WeftError(f"cannot read {line.strip()[:60]!r}", help="the text is damaged")
 
 
 def check_types(op: Op, operands: Types, results: Types, regions: tuple[Region, ...] = ()) -> None:

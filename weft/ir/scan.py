@@ -84,6 +84,8 @@ def integers(text: str) -> tuple[int, ...]:
 def parse_type(text: str) -> Type:
     """One type from its MLIR text."""
     text = text.strip()
+    if text.startswith("tensor<*"):
+        raise Unsupported(f"{text}: a tensor without a rank", help="give the tensor a shape")
     if match := _TENSOR.fullmatch(text):
         return _tensor(text, match)
     if text == "!stablehlo.token":
@@ -92,15 +94,13 @@ def parse_type(text: str) -> Type:
         return TupleType(tuple(parse_type(part) for part in items(text[5:])))
     if text.startswith("!stablehlo.future<"):
         return FutureType(tuple(parse_type(part) for part in items(text[17:])))
-    if text.startswith("tensor<*"):
-        raise Unsupported(f"{text}: a tensor without a rank", help="give the tensor a shape")
     raise Unsupported(
         f"type {text} is not one of StableHLO's", help="use tensors, tokens or tuples"
     )
 
 
 def _tensor(text: str, match: re.Match[str]) -> TensorType:
-    sizes = match[1].split("x")[:-1]
+    sizes, elements = match[1].split("x")[:-1], dtype(match[2])
     bounds = _BOUNDS.fullmatch(match[3]) if match[3] else None
     if match[3] and not bounds:
         raise Unsupported(f"{text}: encoding {match[3]} is unknown", help="remove the encoding")
@@ -116,7 +116,7 @@ def _tensor(text: str, match: re.Match[str]) -> TensorType:
             )
         else:
             shape.append(Symbol(int(limit)))
-    return TensorType(tuple(shape), dtype(match[2]))
+    return TensorType(tuple(shape), elements)
 
 
 @lru_cache(maxsize=65536)

@@ -47,7 +47,10 @@ def _check_region(
             _check_region(inner, defined, signatures)
         types = tuple([v.type for v in operands])
         bodies = node.bodies if node.regions else ()
-        expected = infer(node.op, types, bodies)
+        try:
+            expected = infer(node.op, types, bodies)
+        except WeftError as error:
+            raise error.at(node.loc, node_text(node)) from None
         results = node.results
         if expected != tuple([v.type for v in results]):
             raise WeftError(f"{node.op.name}: result types are wrong", help=_HELP).at(

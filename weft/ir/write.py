@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from weft.ir.attrs import STRING, SYMBOL, Attrs
 from weft.ir.location import Location
-from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.types import TensorType, Types
 from weft.mesh import DimSharding, Sharding
+
+if TYPE_CHECKING:  # a module's text is written from here
+    from weft.ir.module import Function, Module, Node, Region, Value
 
 SHARDINGS = "sharding"  # the side table that is written as attributes
 _SHARDING = "sdy.sharding"
@@ -43,9 +46,10 @@ def module_text(module: Module, *, locations: bool = False) -> str:
 
 def node_text(node: Node) -> str:
     """One node alone, its operands by number, for errors and tables."""
-    return _line(node.op, node.operand_types, node.types, node.attrs, len(node.regions)) % tuple(
-        [f"%{n}" for n in range(len(node.operands))]
-    )
+    line = _line(node.op, node.operand_types, node.types, node.attrs, len(node.regions))
+    head, regions, tail = line.partition("\0")
+    names = tuple([f"%{n}" for n in range(len(node.operands))])
+    return head % names + (f"{{...}}{tail}" if regions else "")
 
 
 def value_names(function: Function) -> dict[Value, str]:
@@ -61,17 +65,13 @@ class _Shardings:
     def __init__(self, table: Mapping[Value, object]) -> None:
         self.table = table
         self.made: dict[tuple[object, ...], Attrs] = {}
-        self.silent: dict[type[Op], bool] = {}
 
     def of_node(self, node: Node) -> Attrs:
         """A node's attributes and the shardings of its results."""
         given = [self.table.get(v) for v in node.results]
         if not any(given):
             return node.attrs
-        op = type(node.op)
-        if op not in self.silent:
-            self.silent[op] = not _OWN.isdisjoint(op.codecs)
-        if self.silent[op]:
+        if says_itself(type(node.op)):
             return node.attrs
         key = (node.attrs, *map(id, given))
         found = self.made.get(key)
@@ -85,6 +85,12 @@ class _Shardings:
         """An argument's attributes and its sharding."""
         sharding = self.table.get(value)
         return attrs if sharding is None else tuple(sorted((*attrs, (_SHARDING, str(sharding)))))
+
+
+@cache
+def says_itself(op: type[Op]) -> bool:
+    """Whether an op says in a field of its own how its results are split."""
+    return not _OWN.isdisjoint(op.codecs)
 
 
 def _filled(given: list[object], types: Types) -> list[Sharding]:

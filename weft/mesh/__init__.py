@@ -9,6 +9,7 @@ from weft.mesh.sharding import (
     parse_sharding,
     parse_shardings,
 )
+from weft.mesh.spelling import P, as_mesh, as_sharding
 
 __all__ = [
     "Axis",
@@ -17,7 +18,10 @@ __all__ = [
     "Lists",
     "Mesh",
     "MeshAxes",
+    "P",
     "Sharding",
+    "as_mesh",
+    "as_sharding",
     "parse_axes",
     "parse_axis",
     "parse_mesh",

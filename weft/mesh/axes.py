@@ -14,6 +14,7 @@ from weft.errors import WeftError
 
 _MESH_AXIS = re.compile(r'"([^"]+)"\s*=\s*(\d+)')
 _DEVICES = re.compile(r"device_ids=\[([\d, ]*)\]")
+_MOST = 1 << 24  # devices that may be written out one by one
 _AXIS = re.compile(r'(?:#sdy<axis_ref)?\s*"([^"]+)"(?::\((\d+)\)(\d+))?>?')
 
 
@@ -76,6 +77,11 @@ class Mesh:
 
     def devices(self) -> npt.NDArray[np.int64]:
         """The device ids, as an array with one dim an axis."""
+        if self.size > _MOST:
+            raise WeftError(
+                f"a mesh of {self.size} devices is too large to be listed",
+                help=f"write a mesh of at most {_MOST} devices",
+            )
         ids = np.arange(self.size) if self.device_ids is None else np.array(self.device_ids)
         return ids.reshape([size for _, size in self.axes])
 

@@ -101,5 +101,5 @@ def parse_axes(text: str) -> tuple[Axis, ...]:
 def parse_shardings(text: str) -> tuple[Sharding, ...]:
     """`#sdy.sharding_per_value<[<@mesh, [{}]>, ...]>`."""
     starts = [m.start() for m in re.finditer(r"<(?:@|mesh<)", text)]
-    ends = [*starts[1:], len(text)]
+    ends = [*starts[1:], len(text)] if starts else []
     return tuple(parse_sharding(text[a:b]) for a, b in zip(starts, ends, strict=True))

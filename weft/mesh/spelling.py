@@ -7,14 +7,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from weft.errors import Unsupported, WeftError
 from weft.mesh.algebra import append_merged, in_mesh_order, overlaps
 from weft.mesh.axes import Axis, Mesh
 from weft.mesh.sharding import DimSharding, Sharding, parse_sharding
-
-OPEN: Final[EllipsisType] = ...  # a dim that may be split as it suits
 
 DimSpelling: TypeAlias = (
     str | EllipsisType | DimSharding | Sequence["str | Axis | EllipsisType"] | None
@@ -32,6 +30,7 @@ class P:
     are not named stay whole. `"data:(1)2"` is the major part, of size 2, of an axis.
     """
 
+    OPEN: ClassVar[EllipsisType] = ...  # a dim that may be split as it suits
     dims: tuple[DimSharding, ...]
     replicated: tuple[Axis, ...]  # axes that must not split the tensor
     unreduced: tuple[Axis, ...]  # axes along which it owes a reduction

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from weft.errors import WeftError
 from weft.ir.attrs import Codec
+from weft.ir.check import require, same_type
 from weft.ir.dense import Dense, scalar_text
 from weft.ir.op import Op, RegionCall, Run, op
 from weft.ir.rule import Rule
@@ -93,8 +94,16 @@ class Check(Op):
 
     __slots__ = ()
     pure = False
+    arity: ClassVar[int] = 2
 
     def infer(self, *operands: Type) -> Types:
+        require(
+            len(operands) == self.arity,
+            f"{self.name}: takes {self.arity} operands, {len(operands)} given",
+            "give what is to be checked and what is expected",
+        )
+        value = getattr(self, "value", None)
+        same_type(self.name, *operands, *([value.type] if isinstance(value, Dense) else []))
         return ()
 
     def rule(self, *operands: Type) -> Rule:
@@ -118,6 +127,7 @@ class ExpectEqConst(Check):
     """The operand equals a constant."""
 
     value: Dense
+    arity = 1
 
     def reference(self, actual: Array) -> tuple[()]:
         expect_equal(actual, self.value.array)
@@ -141,6 +151,7 @@ class ExpectAlmostEqConst(Check):
 
     value: Dense
     tolerance: Annotated[float, FLOAT64] | None = None
+    arity = 1
 
     def reference(self, actual: Array) -> tuple[()]:
         expect_almost_equal(actual, self.value.array, self.tolerance or 1e-4)
@@ -166,6 +177,7 @@ class ExpectCloseConst(Check):
     value: Dense
     max_ulp_difference: int = 3
     min_ulp_difference: int = 0
+    arity = 1
 
     def reference(self, actual: Array) -> tuple[()]:
         expect_close(actual, self.value.array, self.min_ulp_difference, self.max_ulp_difference)
@@ -178,6 +190,7 @@ class ExpectSerializedEq(Check):
 
     probe_id: str
     iter: int = 0
+    arity = 1
     control = True
 
     def reference(self, value: Array, regions: tuple[RegionCall, ...], run: Run) -> Steps:

@@ -9,14 +9,15 @@ import numpy as np
 
 from weft.errors import Unsupported
 from weft.ir.attrs import BOOLEAN, SYMBOL, TEXT, array_of, integer
-from weft.ir.check import require
+from weft.ir.check import require, same_type
 from weft.ir.op import Body, Op, RegionCall, Run, op
 from weft.ir.rule import Rule
 from weft.ir.types import TOKEN, Array, TensorType, TokenType, Type, Types, type_of
 from weft.ir.work import Work, moved
 from weft.ops.checks import expect_almost_equal, expect_close, expect_equal
 from weft.ops.collective import ChannelHandle
-from weft.ops.control import carried, opaque
+from weft.ops.control import opaque
+from weft.ops.custom_rules import custom_rule
 
 Steps = Generator[Any, Any, tuple[Any, ...]]
 
@@ -71,18 +72,26 @@ class CustomCall(Op):
     pure = False
 
     def infer(self, *operands: Type, regions: tuple[Body, ...] = ()) -> Types:
-        if KNOWN_CALLS.get(self.call_target_name) is _identity:
+        known = KNOWN_CALLS.get(self.call_target_name)
+        if known is _identity:
             require(
                 self.outs == operands,
                 f"custom call {self.call_target_name!r} changes a type",
                 "its results are its operands",
             )
+        elif known is not None:
+            require(
+                len(operands) == 2 and self.outs == (),
+                f"custom call {self.call_target_name!r} has {len(operands)} operands "
+                f"and {len(self.outs)} results",
+                "it takes what is to be checked and what is expected, and gives nothing",
+            )
+            same_type(self.name, *operands)
         return self.outs
 
     def rule(self, *operands: Type, regions: tuple[Body, ...] = ()) -> Rule:
-        if KNOWN_CALLS.get(self.call_target_name) is _identity:
-            return carried(operands, self.outs)
-        return opaque(operands, self.outs)
+        known = custom_rule(self.call_target_name, operands, self.outs)
+        return opaque(operands, self.outs) if known is None else known
 
     def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
         yield from ()

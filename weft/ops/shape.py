@@ -44,7 +44,7 @@ class Constant(Op):
 
 
 def local_value(value: Dense, piece: Type) -> Dense:
-    """The value of a piece of a constant whose elements are all alike; another is no one's piece."""
+    """A piece of a constant whose elements are all alike; another is no one's piece."""
     assert isinstance(piece, TensorType)
     return Dense(value.elements, piece) if value.is_splat else value
 

@@ -249,8 +249,10 @@ class ManualComputation(Computation):
         return self.outs
 
     def reference(self, *values: Array, regions: tuple[RegionCall, ...], run: Run) -> Steps:
-        yield from ()
-        mesh = (self.in_shardings + self.out_shardings)[0].resolve(run.meshes)
+        shardings = self.in_shardings + self.out_shardings
+        if not shardings:  # nothing goes in or out, so nobody can tell devices apart
+            return (yield from regions[0].run())
+        mesh = shardings[0].resolve(run.meshes)
         manual = frozenset(axis.name for axis in self.manual_axes)
         places = coordinates(mesh)
         rows = [

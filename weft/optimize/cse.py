@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import replace
 from typing import TypeAlias
 
+from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.op import Op
 from weft.ir.purity import is_pure
 from weft.ir.rebuild import carry_tables
 
@@ -15,55 +16,63 @@ Known: TypeAlias = dict[object, Node]
 
 def cse(module: Module) -> Module:
     """Merge every node without effect into an equal one that stands before it and sees the same."""
-    enabled = gc.isenabled()
-    gc.disable()  # only small objects that stay
-    try:
-        became: dict[Value, Value] = {}
-        functions = {n: _function(f, became) for n, f in module.functions.items()}
-        return carry_tables(module.with_functions(functions), became)
-    finally:
-        if enabled:
-            gc.enable()
+    merging = _Merging()
+    with without_gc():
+        functions = {name: merging.function(f) for name, f in module.functions.items()}
+        return carry_tables(module.with_functions(functions), merging.became)
 
 
-def _function(function: Function, became: dict[Value, Value]) -> Function:
-    body = _region(function.body, {}, became)
-    return function if body is function.body else replace(function, body=body)
+class _Merging:
+    """One run: what every old value has become, and which ops may be merged."""
 
+    def __init__(self) -> None:
+        self.became: dict[Value, Value] = {}
+        self.known: Known = {}  # the nodes that the current place can see
+        self.pure: dict[Op, bool] = {}
 
-def _region(region: Region, outer: Known, became: dict[Value, Value]) -> Region:
-    """The region with equal nodes merged; nodes of the regions around it are known in it."""
-    known = dict(outer) if outer else {}
-    out: list[Node] = []
-    add, get, look = out.append, became.get, known.get
-    for node in region.nodes:
-        operands = node.operands
-        if operands:
-            operands = tuple([get(v, v) for v in operands])
-        if node.regions:
-            regions = tuple([_region(r, known, became) for r in node.regions])
-            key: object = (node.op, operands, node.attrs, *map(_structure, regions))
-            mergeable = is_pure(node)
-        else:
-            regions = ()
-            op = node.op
-            key = (op, operands, node.attrs)
-            mergeable = op.pure and not op.collective and not hasattr(op, "callee")
-        twin = look(key) if mergeable else None
-        if twin is not None:
-            became.update(zip(node.results, twin.results, strict=True))
-            continue
-        if operands != node.operands or regions != node.regions:
-            made = node.rebuilt(operands, regions)
-            became.update(zip(node.results, made.results, strict=True))
-            node = made
-        if mergeable:
-            known[key] = node
-        add(node)
-    results = tuple([get(v, v) for v in region.results])
-    if len(out) == len(region.nodes) and results == region.results and out == region.nodes:
-        return region
-    return Region(region.args, out, results, region.loc, region.arg_locs)
+    def function(self, function: Function) -> Function:
+        """The function with equal nodes merged; the same one if there are none."""
+        body = self.region(function.body)
+        return function if body is function.body else replace(function, body=body)
+
+    def region(self, region: Region) -> Region:
+        """The region with equal nodes merged, also into nodes of the regions around it."""
+        became, known, pure = self.became, self.known, self.pure
+        out: list[Node] = []
+        added: list[object] = []
+        get = became.get
+        for node in region.nodes:
+            op, operands, regions = node.op, node.operands, node.regions
+            if operands:
+                operands = tuple([get(v, v) for v in operands])
+            if regions:
+                regions = tuple([self.region(r) for r in regions])
+                key: object = (op, operands, node.attrs, *map(_structure, regions))
+                mergeable = is_pure(node)
+            else:
+                key = (op, operands, node.attrs)
+                if op not in pure:
+                    pure[op] = is_pure(node)
+                mergeable = pure[op]
+            if mergeable:
+                twin = known.get(key)
+                if twin is not None:
+                    became.update(zip(node.results, twin.results, strict=True))
+                    continue
+            if operands != node.operands or regions != node.regions:
+                made = node.rebuilt(operands, regions)
+                became.update(zip(node.results, made.results, strict=True))
+                node = made
+            if mergeable:
+                known[key] = node
+                added.append(key)
+            out.append(node)
+        for key in added:  # outside, the nodes of this region cannot be seen
+            del known[key]
+        results = tuple([get(v, v) for v in region.results])
+        if results == region.results and out == region.nodes:
+            return region
+        return Region(region.args, out, results, region.loc, region.arg_locs)
 
 
 def _structure(region: Region) -> tuple[object, ...]:

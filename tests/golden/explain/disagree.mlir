@@ -1,0 +1,16 @@
+// Two operands are split by different axes.
+sdy.mesh @mesh = <["x"=2, "y"=4]>
+func.func @main(
+    %a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>},
+    %b: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}]>}) -> tensor<8xf32> {
+  %0 = stablehlo.add %a, %b : tensor<8xf32> loc("model.py":2:7)
+  return %0 : tensor<8xf32>
+}
+// ----- notes
+conflict: add: dim 0 of %arg0 is split by "x", dim 0 of %arg1 by "y"
+  --> model.py:2
+// ----- %0
+%0: add, tensor<8xf32>, replicated
+  --> model.py:2
+  dim 0 (size 8) is whole
+    add: dim 0 of %arg0 is split by "x", dim 0 of %arg1 by "y"

@@ -1,0 +1,126 @@
+"""Random programs: Weft's propagation beside Shardy's, value by value."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.ops.catalogue import CHECKED, EXAMPLES
+from tests.shard.compare import compared, listed
+from tests.shard.fuzz import MESHES, Sharder, program
+from tests.shard.oracle import propagated
+from weft.capture import parse
+from weft.ir.attrs import Attrs
+from weft.ir.module import Module, Value
+from weft.ir.op import Op
+from weft.ir.types import TensorType
+from weft.mesh import Mesh
+from weft.shard import Level, propagate
+
+CHUNK = 50
+
+
+def check(seeds: range, level: Level = "user") -> None:
+    """Compare the programs of these seeds; the oracle may fail on few of them."""
+    failed = []
+    for seed in seeds:
+        text = program(seed)
+        theirs = propagated(text, level, final=False)
+        if theirs.error is not None:
+            failed.append((seed, theirs.error))
+            continue
+        ours = listed(propagate(parse(text), level))
+        found = list(compared(theirs, ours))
+        assert not found, f"seed {seed} ({level}): {found[:5]}\n{text}"
+        assert ours == listed(propagate(parse(text), level)), f"seed {seed} is not deterministic"
+    # Shardy itself ends on some programs with dead code (see test_propagate.py).
+    assert len(failed) <= 3 + len(seeds) // 20, failed
+    assert all("ended with status -11" in error for _, error in failed), failed
+
+
+@pytest.mark.parametrize("start", range(0, 200, CHUNK))
+def test_random_programs(start: int):
+    check(range(start, start + CHUNK))
+
+
+@pytest.mark.parametrize("level", ["op", "aggressive", "basic"])
+def test_random_programs_on_simpler_levels(level: Level):
+    check(range(10_000, 10_040), level)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", range(200, 2600, CHUNK))
+def test_many_random_programs(start: int):
+    check(range(start, start + CHUNK))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("level", ["op", "aggressive", "basic"])
+@pytest.mark.parametrize("start", range(11_000, 11_300, CHUNK))
+def test_many_random_programs_on_simpler_levels(start: int, level: Level):
+    check(range(start, start + CHUNK), level)
+
+
+# One op at a time: every op that Weft knows, with random shardings around it
+
+
+def annotated(module: Module, seed: int) -> Module:
+    """The module with random shardings on the arguments and results of its main."""
+    rng = random.Random(seed)
+    axes = rng.choice(MESHES)
+    mesh = Sharder(rng, "mesh", axes)
+
+    def attrs(values: tuple[Value, ...], chance: float) -> tuple[Attrs, ...]:
+        made: list[Attrs] = []
+        for value in values:
+            is_tensor = isinstance(value.type, TensorType) and value.type.is_static
+            if is_tensor and rng.random() < chance:
+                sharding = mesh.draw(value.type.sizes)  # type: ignore[union-attr]
+                made.append((("sdy.sharding", f"#sdy.sharding{sharding}"),))
+            else:
+                made.append(())
+        return tuple(made)
+
+    main = module.functions["main"]
+    main = replace(
+        main, arg_attrs=attrs(main.body.args, 0.6), res_attrs=attrs(main.body.results, 0.3)
+    )
+    functions = dict(module.functions) | {"main": main}
+    return replace(module.with_functions(functions), meshes={"mesh": Mesh(axes)})
+
+
+def check_op(example: Any, seed: int) -> None:
+    module = example.module()
+    if "main" not in module.functions or module.meshes:
+        return
+    text = annotated(module, seed).text()
+    theirs = propagated(text, final=False)
+    if theirs.error is None:
+        found = list(compared(theirs, listed(propagate(parse(text)))))
+        assert not found, f"{found[:5]}\n{text}"
+
+
+@pytest.mark.parametrize("op", CHECKED, ids=lambda op: op.name)
+def test_every_op(op: type[Op]):
+    @settings(max_examples=3)
+    @given(EXAMPLES[op], st.integers(0, 10**6))
+    def each(example: Any, seed: int) -> None:
+        check_op(example, seed)
+
+    each()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("op", CHECKED, ids=lambda op: op.name)
+def test_every_op_often(op: type[Op]):
+    @settings(max_examples=40)
+    @given(EXAMPLES[op], st.integers(0, 10**6))
+    def each(example: Any, seed: int) -> None:
+        check_op(example, seed)
+
+    each()

@@ -1,0 +1,141 @@
+"""Nouns import nouns, verbs import nouns and no other verb, and optional packages stay optional."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+WEFT = Path(__file__).parent.parent / "weft"
+NOUNS = {*"ir ops mesh machine cost array cache errors knobs timeline".split()}
+VERBS = {*"capture shard partition optimize tile emit run".split()} | {
+    *"simulate profile explain report evaluate".split()
+}
+# What may know two verbs: the pipeline and the doors that call it.
+DOORS = {"pipeline", "cli", "conformance", "__init__", "__main__", "jax"}
+# What looks on from the side, and at whom.
+LOOKS_AT = {"explain": {"shard"}}
+CORE = {"numpy", "ml_dtypes"}
+# The files that may import an optional package, inside a function.
+OPTIONAL = {
+    "jaxlib": {"capture/mlir_parser.py"},
+    "jax": set[str](),
+    "torch": set[str](),
+    "llvmlite": set[str](),
+    "triton": set[str](),
+    "ray": set[str](),
+    "grpc": set[str](),
+    "rich": {
+        "cli/conformance.py",
+        "cli/evaluate.py",
+        "cli/ops.py",
+        "cli/screen.py",
+        "cli/show.py",
+    },
+}
+
+
+def imports(tree: ast.AST, lazy: bool = False) -> Iterator[tuple[str, int, bool]]:
+    """Every imported module with its line, and whether it is imported only when needed."""
+    for node in ast.iter_child_nodes(tree):
+        inner = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            inner = True
+        match node:
+            case ast.Import(names=names):
+                yield from ((name.name, node.lineno, lazy) for name in names)
+            case ast.ImportFrom(module="weft", names=names):
+                yield from ((f"weft.{name.name}", node.lineno, lazy) for name in names)
+            case ast.ImportFrom(module=module, level=level):
+                yield ("." * level + (module or ""), node.lineno, lazy)
+        yield from imports(node, inner)
+
+
+def violations(file: str, source: str) -> Iterator[str]:
+    """What is wrong with the imports of a file, one line each."""
+    part = file.split("/")[0].removesuffix(".py")
+    if part not in NOUNS | VERBS | DOORS:
+        yield f"weft/{file}:1: {part} is in no list of tests/test_layering.py"
+    for module, line, lazy in imports(ast.parse(source)):
+        if reason := wrong(file, part, module, lazy):
+            yield f"weft/{file}:{line}: imports {module}: {reason}"
+
+
+def wrong(file: str, part: str, module: str, lazy: bool) -> str | None:
+    """Why this import is wrong, or None."""
+    package, _, rest = module.partition(".")
+    if package == "":
+        return "write imports in full"
+    if package in OPTIONAL:
+        if file not in OPTIONAL[package]:
+            return "an optional package, and the file is not in the list of those that may"
+        return None if lazy else "an optional package, to be imported inside a function"
+    if package != "weft":
+        known = package in sys.stdlib_module_names or package in CORE
+        return None if known else "the core needs numpy and ml_dtypes only"
+    target = rest.split(".")[0]
+    if part in DOORS or target == part or target in LOOKS_AT.get(part, ()):
+        return None
+    if target in NOUNS:
+        return "ir knows no op by name" if (part, target) == ("ir", "ops") else None
+    return f"{part} is a {'noun' if part in NOUNS else 'verb'}, and {target or 'weft'} is no noun"
+
+
+def test_every_import_follows_the_layers():
+    found = [
+        problem
+        for path in sorted(WEFT.rglob("*.py"))
+        for problem in violations(path.relative_to(WEFT).as_posix(), path.read_text())
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_no_star_imports():
+    found = [
+        f"{path}:{number}"
+        for path in sorted(WEFT.rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if line.lstrip().startswith("from ") and line.rstrip().endswith("import *")
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "problem"),
+    [
+        ("ir/types.py", "import weft.capture", "ir/types.py:1: imports weft.capture: ir is a noun"),
+        ("ir/op.py", "\nfrom weft.ops import OPS", "ir/op.py:2: imports weft.ops: ir knows no op"),
+        ("shard/search.py", "from weft.partition import x", "shard is a verb, and partition is no"),
+        (
+            "shard/search.py",
+            "from weft import evaluate",
+            "shard is a verb, and evaluate is no noun",
+        ),
+        ("shard/graph.py", "from weft.explain import x", "shard is a verb, and explain is no noun"),
+        ("ops/sort.py", "import scipy", "the core needs numpy and ml_dtypes only"),
+        ("ops/sort.py", "from . import x", "write imports in full"),
+        ("ops/sort.py", "def f():\n  import torch", "ops/sort.py:2: imports torch: an optional"),
+        ("cli/screen.py", "import rich", "to be imported inside a function"),
+        ("helpers/x.py", "", "helpers is in no list"),
+    ],
+)
+def test_a_wrong_import_is_found(file: str, source: str, problem: str):
+    assert any(problem in found for found in violations(file, source))
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("evaluate.py", "from weft.ops import OPS\nimport numpy, math"),
+        ("pipeline.py", "from weft.shard import shard\nfrom weft.partition import partition"),
+        ("cli/screen.py", "def f():\n  from rich.console import Console"),
+        ("cli/screen.py", "if TYPE_CHECKING:\n  from rich.console import Console"),
+        ("errors.py", "from weft.ir.location import Location"),
+        ("explain/reasons.py", "from weft.shard import Propagated"),
+    ],
+)
+def test_a_right_import_is_not_found(file: str, source: str):
+    assert not list(violations(file, source))

@@ -1,0 +1,114 @@
+"""`weft shard`: give every value of a program its sharding, or take all shardings out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+from weft.capture import parse
+from weft.cli.parser import Commands, command
+from weft.cli.screen import plural
+from weft.errors import WeftError
+from weft.ir.module import Module, Value, walk
+from weft.ir.types import TensorType
+from weft.ir.write import SHARDINGS
+from weft.mesh import Sharding
+from weft.ops.sharding import Reshard
+from weft.shard import Level, drop_shardings, shard
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        run,
+        "shard",
+        "Propagate the shardings of a StableHLO program to every value, as Shardy does.",
+        "weft shard examples/sharded_mlp.mlir --mesh data=2,model=4 -o sharded.mlir",
+    )
+    parser.add_argument("file", help="StableHLO text or bytecode; - reads standard input")
+    parser.add_argument(
+        "--mesh",
+        metavar="AXIS=SIZE,...",
+        help="the sizes of the mesh's axes; a program without a mesh gets this one, named mesh",
+    )
+    parser.add_argument(
+        "-o", "--out", metavar="OUT.mlir", help="write the program to this file, and a summary here"
+    )
+    parser.add_argument(
+        "--level",
+        choices=get_args(Level),
+        default="user",
+        help="how far shardings spread: each level adds to the one before (default: user)",
+    )
+    parser.add_argument(
+        "--drop",
+        action="store_true",
+        help="instead take every sharding, mesh and sdy op out of the program",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Shard the program, and print it or write it."""
+    if arguments.drop and arguments.mesh:
+        arguments.parser.error("--drop takes meshes out, so it goes without --mesh")
+    source = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file)
+    module = parse(source)
+    if arguments.drop:
+        made = drop_shardings(module)
+    else:
+        made = shard(module, arguments.mesh, level=arguments.level)
+    if arguments.out is None:
+        print(made.text(), end="")
+        return 0
+    _write(Path(arguments.out), made.text())
+    for name, what in summary(made):
+        print(f"{name:<10} {what}")
+    print(f"{'written':<10} {arguments.out}")
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise WeftError(
+            f"cannot write {path}: {error.strerror or error}",
+            help="name a file in a folder of yours",
+        ) from None
+
+
+def summary(module: Module) -> Iterator[tuple[str, str]]:
+    """What was sharded, a line for each thing that can be counted."""
+    for name, mesh in module.meshes.items():
+        axes = ", ".join(f"{axis}={size}" for axis, size in mesh.axes)
+        yield "mesh", f"@{name}: {axes or 'no axes'} ({plural(mesh.size, 'device')})"
+    called = sum(f.visibility == "private" for f in module.functions.values())
+    shared = f", {called:,} of them called" if called else ""
+    yield "functions", f"{len(module.functions):,}{shared}"
+    args = [v for f in module.functions.values() for v in f.body.args]
+    values = [v for node in module.nodes() for v in node.results]
+    if module.meshes:
+        yield "arguments", _counted(module, args)
+        yield "values", _counted(module, values)
+        reshards = sum(
+            isinstance(node.op, Reshard) for f in module.functions.values() for node in walk(f.body)
+        )
+        yield "reshards", f"{reshards:,}"
+    else:
+        yield "values", f"{len(values):,}"
+
+
+def _counted(module: Module, values: list[Value]) -> str:
+    table = module.tables.get(SHARDINGS, {})
+    tensors = [v for v in values if isinstance(v.type, TensorType) and v.type.shape]
+    split = [s for v in tensors if isinstance(s := table.get(v), Sharding) and _is_split(s)]
+    ways = len(set(split))
+    return f"{len(tensors):,} with dims, {len(split):,} of them split in {plural(ways, 'way')}"
+
+
+def _is_split(sharding: Sharding) -> bool:
+    return any(dim.axes for dim in sharding.dims)

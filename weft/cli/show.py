@@ -1,0 +1,238 @@
+"""`weft show`: the shardings of a program by layer, and one value's pieces as a picture."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from weft.capture import parse
+from weft.cli.parser import Commands, command
+from weft.cli.screen import console, has_rich, plural, print_json
+from weft.errors import WeftError
+from weft.explain import Layer, Reasons, Row, layers, lookup, reasons
+from weft.ir.module import Module
+from weft.ir.types import TensorType
+from weft.mesh import Mesh, Sharding
+from weft.mesh.pieces import pieces
+from weft.report.mesh_picture import mesh_picture
+from weft.shard import propagate
+from weft.shard.closing import unsplit
+
+_LISTED = 32  # pieces that are listed in the terminal
+_NAME = 40  # the longest name that is shown whole
+_HEAD = ("value", "type", "sharding", "on a device", "bytes", "note")
+_BYTES = _HEAD.index("bytes")
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        run,
+        "show",
+        "Show how every value of a program is split, by layer, and what a device holds of it.",
+        "weft show examples/sharded_mlp.mlir --value %4 --svg pieces.svg",
+    )
+    parser.add_argument("file", help="StableHLO text or bytecode, with shardings")
+    parser.add_argument(
+        "--value", metavar="VALUE", help="show the pieces of this value only: %%12, %%arg3, a name"
+    )
+    parser.add_argument(
+        "--svg",
+        metavar="OUT.svg",
+        help="draw the mesh with the value's pieces on it (by default: of the largest split one)",
+    )
+    parser.add_argument("--func", metavar="NAME", help="where %%12 is looked up (default: main)")
+    parser.add_argument("--all", action="store_true", help="one row for every value, scalars too")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the table, or one value."""
+    module = parse(Path(arguments.file))
+    found = reasons(propagate(module))
+    if not module.meshes and not found.propagated.module.meshes:
+        raise WeftError(
+            f"{arguments.file} has no mesh, so nothing is split",
+            help="annotate its arguments, or write it with `weft shard --mesh`",
+        )
+    shown = layers(found, everything=arguments.all)
+    if arguments.svg or arguments.value:
+        cell = _cell(found, module, arguments.value, arguments.func)
+        if arguments.svg:
+            _draw(found, cell, Path(arguments.svg))
+        if arguments.value:
+            _show_pieces(found, cell, arguments.json)
+            return 0
+    if arguments.json:
+        print_json([_layer_json(layer) for layer in shown])
+    else:
+        _show_table(found, shown)
+    return 0
+
+
+def _cell(found: Reasons, module: Module, value: str | None, function: str | None) -> int:
+    """The cell of the value that is meant, or of the largest one that is split."""
+    if value is not None:
+        cells = [c for v in lookup(module, value, function) for c in found.cells_of(v)]
+        if cells:
+            return cells[0]
+        raise WeftError(f"{value}: nothing reads it", help="ask for a value that is read")
+    sizes: list[tuple[int, int]] = []
+    for cell, type in enumerate(found.propagated.graph.types):
+        sharding = found.sharding(cell)
+        is_split = sharding is not None and any(d.axes for d in sharding.dims)
+        if is_split and isinstance(type, TensorType) and found.owners[cell] is not None:
+            sizes.append((type.nbytes, -cell))
+    if not sizes:
+        raise WeftError("no value is split", help="choose one with --value %3")
+    return -max(sizes)[1]
+
+
+# One value
+
+
+def _held(found: Reasons, cell: int) -> tuple[TensorType, Sharding, Mesh]:
+    """A value's type and sharding; one without a sharding is whole on the first mesh."""
+    type = found.propagated.graph.types[cell]
+    if not isinstance(type, TensorType):
+        raise WeftError(f"{found.label(cell)} is {type}", help="choose a tensor")
+    meshes = found.propagated.module.meshes
+    sharding = found.sharding(cell) or unsplit(type, next(iter(meshes)))
+    return type, sharding, sharding.resolve(meshes)
+
+
+def _draw(found: Reasons, cell: int, path: Path) -> None:
+    type, sharding, mesh = _held(found, cell)
+    try:
+        path.write_text(mesh_picture(found.label(cell), type, sharding, mesh), encoding="utf-8")
+    except OSError as error:
+        raise WeftError(
+            f"cannot write {path}: {error.strerror or error}", help="name a file in a folder"
+        ) from None
+
+
+def _show_pieces(found: Reasons, cell: int, as_json: bool) -> None:
+    """Every piece of a value, and the devices that hold it."""
+    type, sharding, mesh = _held(found, cell)
+    holders: dict[str, list[int]] = {}
+    for piece in pieces(type.bounds, sharding, mesh):
+        holders.setdefault(str(piece), []).append(piece.device)
+    if as_json:
+        print_json(
+            {
+                "value": found.label(cell),
+                "type": str(type),
+                "sharding": sharding.body(),
+                "pieces": [{"slice": s, "devices": d} for s, d in holders.items()],
+            }
+        )
+        return
+    print(f"{found.label(cell)}  {type}  {sharding_text(sharding)}")
+    width = max(map(len, holders))
+    for slices, devices in list(holders.items())[:_LISTED]:
+        noun = "device" if len(devices) == 1 else "devices"
+        print(f"  {slices:{width}}  {noun} {_listed(devices)}")
+    if len(holders) > _LISTED:
+        print(f"  and {plural(len(holders) - _LISTED, 'more piece')}")
+
+
+def _listed(devices: list[int]) -> str:
+    shown = ", ".join(map(str, devices[:8]))
+    return shown if len(devices) <= 8 else f"{shown} and {len(devices) - 8} more"
+
+
+# The table
+
+
+def _show_table(found: Reasons, shown: list[Layer]) -> None:
+    """The table, its columns as wide as they need to be and its colours where there is rich."""
+    lines: list[tuple[str, str]] = []
+    for name, mesh in found.propagated.module.meshes.items():
+        axes = " x ".join(f"{axis}={size}" for axis, size in mesh.axes)
+        lines.append((f"mesh {name}: {axes}, {plural(mesh.size, 'device')}", ""))
+    rows = [_cells(row) for layer in shown for row in layer.rows]
+    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
+    lines += [("", ""), (_aligned(_HEAD, widths), "bold")]
+    for layer in shown:
+        lines += [("", ""), (_title(layer), "bold cyan")]
+        lines += [(_aligned(_cells(row), widths), _style(row)) for row in layer.rows]
+    if notes := found.notes():
+        lines += [("", ""), (f"{plural(len(notes), 'note')}: `weft why FILE` tells them", "")]
+    _print(lines)
+
+
+def _print(lines: list[tuple[str, str]]) -> None:
+    if not has_rich():
+        print("\n".join(text for text, _ in lines))
+        return
+    from rich.text import Text
+
+    screen = console()
+    for text, style in lines:
+        screen.print(Text(text, style=style), soft_wrap=True)
+
+
+def _title(layer: Layer) -> str:
+    alike = f"  (and {len(layer.alike)} alike)" if layer.alike else ""
+    held = f"  {bytes_text(layer.bytes)} on a device" if layer.is_border else ""
+    return layer.name + alike + held
+
+
+def _style(row: Row) -> str:
+    return "yellow" if "padded" in row.note or "conflict" in row.note else ""
+
+
+def _aligned(cells: tuple[str, ...], widths: list[int]) -> str:
+    """One line; numbers of bytes stand at the right of their column."""
+    parts = [
+        cell.rjust(width) if n == _BYTES else cell.ljust(width)
+        for n, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(parts).rstrip()
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    more = len(row.names) - 1
+    name = f"{row.names[0]} {row.op}".strip()
+    name = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+    shape = "x".join(map(str, row.local.bounds)) or "scalar"
+    sharding = "" if row.sharding is None else sharding_text(row.sharding)
+    named = f"  {name}" + (f" + {more} more" if more else "")
+    return named, str(row.type)[7:-1], sharding, shape, bytes_text(row.bytes), row.note
+
+
+def sharding_text(sharding: Sharding) -> str:
+    """`[{data}, {}]`, the mesh and the quotes left out."""
+    body = ", ".join(str(dim).replace('"', "") for dim in sharding.dims)
+    owing = ", ".join(map(str, sharding.unreduced)).replace('"', "")
+    return f"[{body}]" + (f" unreduced={{{owing}}}" if owing else "")
+
+
+def bytes_text(count: float) -> str:
+    """`1.5 KiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} TiB"
+
+
+def _layer_json(layer: Layer) -> dict[str, Any]:
+    return {
+        "layer": layer.name,
+        "alike": list(layer.alike),
+        "rows": [
+            {
+                "values": list(row.names),
+                "op": row.op,
+                "type": str(row.type),
+                "sharding": None if row.sharding is None else row.sharding.body(),
+                "local": str(row.local),
+                "bytes": row.bytes,
+                "note": row.note,
+            }
+            for row in layer.rows
+        ],
+    }

@@ -1,0 +1,99 @@
+"""`weft why`: tell why a value is split as it is, or what stood in the way anywhere."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from weft.capture import parse
+from weft.cli.parser import Commands, command
+from weft.cli.screen import plural, print_json
+from weft.errors import WeftError
+from weft.explain import Note, Reasons, Story, lookup, reasons
+from weft.ir.module import Module
+from weft.shard import propagate
+
+LEVELS = ("basic", "aggressive", "op", "user")
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        run,
+        "why",
+        "Tell why a value has its sharding: the annotation it came from, the ops on its way, and "
+        "what stopped it. Without a value: every conflict in the program, once for each line.",
+        "weft why examples/sharded_mlp.mlir %4",
+    )
+    parser.add_argument("file", help="StableHLO text or bytecode, with shardings")
+    parser.add_argument(
+        "value",
+        nargs="?",
+        metavar="VALUE",
+        help="%%12, %%arg3 or result0 (as numbered in the file's text), model.py:41 (all values of "
+        "a line), or a tracer's name such as layer0/dot_general",
+    )
+    parser.add_argument("--func", metavar="NAME", help="where %%12 is looked up (default: main)")
+    parser.add_argument(
+        "--level", choices=LEVELS, default="user", help="how far shardings spread (default: user)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the stories as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Find the values, and tell their stories."""
+    module = parse(Path(arguments.file))
+    if not module.meshes:
+        raise WeftError(
+            f"{arguments.file} has no mesh, so nothing is split",
+            help="annotate its arguments, or write it with `weft shard --mesh`",
+        )
+    found = reasons(propagate(module, arguments.level))
+    if arguments.value is None:
+        _show_notes(found.notes(), arguments.json)
+        return 0
+    stories = told(found, module, arguments.value, arguments.func)
+    if arguments.json:
+        print_json([story_json(story) for story in stories])
+    else:
+        print("\n".join(story.text() for story in stories), end="")
+    return 0
+
+
+def told(found: Reasons, module: Module, what: str, function: str | None) -> list[Story]:
+    """The stories of all values that are meant."""
+    if what.startswith("result") and what[6:].isdigit():
+        return [found.of_result(int(what[6:]), function)]
+    stories = [story for v in lookup(module, what, function) for story in found.of(v)]
+    if not stories:
+        raise WeftError(
+            f"{what}: nothing reads it, so it has no sharding", help="ask for a value that is read"
+        )
+    return stories
+
+
+def story_json(story: Story) -> dict[str, object]:
+    """A story as data."""
+    return {
+        "value": story.name,
+        "what": story.what,
+        "type": str(story.type),
+        "sharding": None if story.sharding is None else story.sharding.body(),
+        "line": story.loc.line,
+        "dims": [
+            {"dim": d.dim, "size": d.size, "axes": d.axes, "why": list(d.sentences)}
+            for d in story.dims
+        ],
+    }
+
+
+def _show_notes(notes: tuple[Note, ...], as_json: bool) -> None:
+    if as_json:
+        keys = ("kind", "message", "count")
+        print_json([{k: getattr(n, k) for k in keys} | {"line": n.loc.line} for n in notes])
+        return
+    print("\n".join(note.text() for note in notes), end="")
+    if notes:
+        print()
+    print(f"{plural(len(notes), 'note')}; `weft why FILE %3` tells the story of one value")

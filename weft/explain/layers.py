@@ -1,0 +1,175 @@
+"""The values of a program by layer, each with what a device holds of it."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from weft.explain.names import op_name
+from weft.explain.owners import Owner
+from weft.explain.reasons import Reasons
+from weft.ir.location import Location
+from weft.ir.types import TensorType
+from weft.mesh import Sharding
+from weft.mesh.pieces import counts, local_shape
+
+_WRAPPED = re.compile(r"(\w+)\((.*)\)")
+_FORWARD = {"jit", "pjit", "jvp", "vmap", "remat", "checkpoint", "custom_jvp", "custom_vjp"}
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One value, or several of a layer that are alike."""
+
+    names: tuple[str, ...]
+    op: str
+    type: TensorType
+    sharding: Sharding | None
+    local: TensorType
+    note: str
+
+    @property
+    def bytes(self) -> int:
+        """What one value takes on each device."""
+        return self.local.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The values of one named scope, or of one line."""
+
+    name: str
+    rows: tuple[Row, ...]
+    alike: tuple[str, ...] = ()  # other layers with rows like these
+
+    @property
+    def is_border(self) -> bool:
+        """Whether it is what goes into the program or comes out of it."""
+        return self.name in ("arguments", "results")
+
+    @property
+    def bytes(self) -> int:
+        """What all its values take on each device."""
+        return sum(row.bytes * len(row.names) for row in self.rows)
+
+
+def layers(reasons: Reasons, *, everything: bool = False) -> list[Layer]:
+    """Every tensor of a program: arguments, layers in program order, results.
+
+    Rows and layers that are alike are put together, and scalars left out, unless `everything` is
+    wanted.
+    """
+    found: dict[str, list[Row]] = {"arguments": []}
+    results: list[Row] = []
+    for cell, owner in enumerate(reasons.owners):
+        row = _row(reasons, cell, owner)
+        if owner is None or row is None or (not row.type.shape and not everything):
+            continue
+        if owner.result is not None:
+            results.append(row)
+        elif owner.argument is not None and owner.region_of is None and not owner.calls:
+            found["arguments"].append(row)
+        elif owner.argument is None:
+            found.setdefault(layer_name(owner), []).append(row)
+    made = [Layer(name, tuple(rows)) for name, rows in found.items() if rows]
+    made += [Layer("results", tuple(results))] if results else []
+    return made if everything else _alike(made)
+
+
+def _row(reasons: Reasons, cell: int, owner: Owner | None) -> Row | None:
+    type = reasons.propagated.graph.types[cell]
+    if owner is None or not isinstance(type, TensorType):
+        return None
+    sharding = reasons.sharding(cell)
+    node = owner.value.node if owner.result is None else None
+    local = type
+    if sharding is not None:
+        local = type.with_shape(local_shape(type.bounds, sharding, reasons.history.mesh(sharding)))
+    op = op_name(node) if node is not None else ""
+    note = _note(reasons, cell, type, sharding)
+    return Row((reasons.label(cell),), op, type, sharding, local, note)
+
+
+def _note(reasons: Reasons, cell: int, type: TensorType, sharding: Sharding | None) -> str:
+    """What deserves attention: a tensor on every device in full, a size that does not divide."""
+    if not type.shape:
+        return ""
+    if sharding is not None and any(d.axes for d in sharding.dims):
+        pieces = counts(sharding, reasons.history.mesh(sharding))
+        uneven = [d for d, n in enumerate(pieces) if type.bounds[d] % n]
+        return f"dim {uneven[0]} padded" if uneven else ""
+    stopped = [c for d in range(type.rank) for c in reasons.stopped.get((cell, d), ())]
+    if stopped:
+        return "replicated, conflict"
+    annotated = reasons.propagated.graph.initial[cell] is not None
+    return "replicated, as annotated" if annotated else "replicated"
+
+
+# Names
+
+
+def layer_name(owner: Owner) -> str:
+    """The named scope of a value, with those of the calls that lead to it; else its line."""
+    scopes: list[str] = []
+    for place in (*(call.loc for call in owner.calls), owner.loc):
+        scopes += scope(place)
+    if scopes:
+        backward = "backward" in scopes
+        path = "/".join(dict.fromkeys(s for s in scopes if s != "backward"))
+        return f"{path} (backward)" if backward else path
+    file, number = owner.line.line or ("", 0)
+    if not file or file.endswith(".mlir"):
+        return f"@{owner.function.name}"
+    source = linecache.getline(file, number).strip()
+    return f"{PurePath(file).name}:{number}  {source}".rstrip()
+
+
+def scope(loc: Location) -> list[str]:
+    """`jit(step)/transpose(jvp(layer0))/mlp/dot_general` as layer0, mlp, backward."""
+    parts = (loc.name or "").split("/")[:-1]
+    found: list[str] = []
+    backward = False
+    for n, part in enumerate(parts):
+        name, transposed = _unwrapped(part)
+        backward |= transposed
+        is_formula = "->" in name  # einsum names its scopes so
+        if name and not is_formula and not (n == 0 and part.startswith(("jit(", "pjit("))):
+            found.append(name)
+    return [*found, "backward"] if found and backward else found
+
+
+def _unwrapped(part: str) -> tuple[str, bool]:
+    transposed = False
+    while match := _WRAPPED.fullmatch(part):
+        if match[1] not in _FORWARD and match[1] != "transpose":
+            break
+        transposed |= match[1] == "transpose"
+        part = match[2]
+    return part, transposed
+
+
+# What is alike
+
+
+def _alike(found: Iterable[Layer]) -> list[Layer]:
+    """Rows of one layer that are alike as one, then layers that are alike as one."""
+    made: dict[object, Layer] = {}
+    for layer in found:
+        rows: dict[object, Row] = {}
+        for row in layer.rows:
+            key = (row.type, row.sharding, row.note)
+            first = rows.get(key)
+            rows[key] = row if first is None else replace(first, names=first.names + row.names)
+        merged = replace(layer, rows=tuple(rows.values()))
+        numberless = _NUMBER.sub("#", layer.name)
+        signature = (numberless, *((k, len(r.names)) for k, r in rows.items()))
+        other = made.get(signature)
+        if other is None:
+            made[signature] = merged
+        else:
+            made[signature] = replace(other, alike=(*other.alike, layer.name))
+    return list(made.values())

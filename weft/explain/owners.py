@@ -1,0 +1,136 @@
+"""Whose sharding a cell holds: the value, and what the program says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weft.ir.location import Location
+from weft.ir.module import Function, Node, Region, Value, walk
+from weft.ops.sharding import (
+    ManualComputation,
+    NamedComputation,
+    Reshard,
+    ShardingConstraint,
+    ShardingGroup,
+)
+from weft.shard.annotations import SHARDING, annotated
+from weft.shard.graph import Graph, Instance
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A value in one call of its function, or a result of a function as it is declared."""
+
+    value: Value
+    function: Function
+    loc: Location
+    argument: int | None = None  # which argument of the function or region it is
+    result: int | None = None  # which declared result it is
+    region_of: Node | None = None  # the node whose region has the argument
+    calls: tuple[Node, ...] = ()  # those that lead to this copy of the function
+    reader: Node | None = None  # what says something about it by reading it
+
+    @property
+    def line(self) -> Location:
+        """Its own place, or the call that leads there, whichever is in the user's program."""
+        places = (self.loc, *(call.loc for call in reversed(self.calls)))
+        return next((place for place in places if place.line), self.loc)
+
+    @property
+    def is_border(self) -> bool:
+        """Whether it goes into a function or comes out of the program."""
+        return self.result is not None or (self.argument is not None and self.region_of is None)
+
+    def annotation(self) -> tuple[str, Location]:
+        """What its annotation is called, and where it stands."""
+        if self.result is not None:
+            return f"the annotation of result {self.result}", self.loc
+        if self.reader is not None and not self.is_annotated():
+            return _SAYS[type(self.reader.op)], self.reader.loc
+        if self.region_of is not None:
+            return f"argument {self.argument} of {self.region_of.op.name}", self.region_of.loc
+        if self.argument is not None:
+            return "the annotation of the argument", self.loc
+        assert self.value.node is not None
+        kind = type(self.value.node.op)
+        return _SAYS.get(kind, "the annotation of the op"), self.loc
+
+    def is_annotated(self) -> bool:
+        """Whether the program says something at the value itself."""
+        node = self.value.node
+        if node is not None:
+            return type(node.op) in _SAYS or any(name == SHARDING for name, _ in node.attrs)
+        attrs = self.function.arg_attrs
+        if self.region_of is not None or self.argument is None or not attrs:
+            return False
+        return annotated(attrs[self.argument]) is not None
+
+
+_SAYS = {
+    ShardingConstraint: "the sharding constraint",
+    Reshard: "the reshard",
+    ManualComputation: "the manual computation",
+    NamedComputation: "the named computation",
+    ShardingGroup: "the sharding group",
+}
+
+
+def owners(graph: Graph) -> tuple[list[Owner | None], dict[Value, list[int]]]:
+    """For each cell its owner, and for each value its cells, one a call of its function."""
+    found: list[Owner | None] = [None] * len(graph.types)
+    cells: dict[Value, list[int]] = {}
+    for root in graph.roots:
+        for instance, calls in _instances(root, ()):
+            for owner in _values(instance, calls):
+                cell = instance.cells.get(owner.value)
+                if cell is None:
+                    continue
+                cells.setdefault(owner.value, []).append(cell)
+                held = found[cell]
+                if held is None or held.region_of is not None:
+                    found[cell] = owner
+        for n, cell in enumerate(root.result_cells):
+            value = root.function.body.results[n]
+            found[cell] = Owner(value, root.function, root.function.loc, result=n)
+    return found, cells
+
+
+def _instances(
+    instance: Instance, calls: tuple[Node, ...]
+) -> Iterator[tuple[Instance, tuple[Node, ...]]]:
+    yield instance, calls
+    for node, inner in instance.calls.items():
+        yield from _instances(inner, (*calls, node))
+
+
+def _values(instance: Instance, calls: tuple[Node, ...]) -> Iterator[Owner]:
+    """Every value of an instance."""
+    function = instance.function
+    readers = _readers(function.body)
+
+    def region(inner: Region, node: Node | None) -> Iterator[Owner]:
+        for n, (value, loc) in enumerate(zip(inner.args, inner.arg_locs, strict=True)):
+            place = loc if loc.known or node is None else node.loc
+            reader = readers.get(value)
+            yield Owner(value, function, place, n, None, node, calls, reader)
+        for made in inner.nodes:
+            for value in made.results:
+                reader = readers.get(value)
+                yield Owner(value, function, made.loc, calls=calls, reader=reader)
+            for deeper in made.regions:
+                yield from region(deeper, made)
+
+    yield from region(function.body, None)
+
+
+def _readers(body: Region) -> dict[Value, Node]:
+    """The constraint, computation or group that says something about what it reads."""
+    found: dict[Value, Node] = {}
+    for node in walk(body):
+        if isinstance(node.op, ShardingConstraint | ManualComputation | ShardingGroup):
+            for value in node.operands:
+                first = found.get(value)
+                if first is None or isinstance(first.op, ShardingGroup):
+                    found[value] = node
+    return found

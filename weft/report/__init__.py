@@ -1,0 +1,1 @@
+"""Report: pictures and pages, each one file that needs nothing else."""

@@ -1,0 +1,55 @@
+"""Shard: every value gets a sharding, from the few that are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.ir.memory import without_gc
+from weft.ir.module import Module
+from weft.mesh import Sharding, as_mesh
+from weft.shard.build import build
+from weft.shard.drop_shardings import drop_shardings
+from weft.shard.export import export
+from weft.shard.from_table import annotate_from_table
+from weft.shard.graph import Graph, bury
+from weft.shard.mesh_sizes import with_mesh
+from weft.shard.prepare import prepare
+from weft.shard.propagate import Level, Propagation
+from weft.shard.rules import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Propagated:
+    """A module after propagation: the graph, and what each of its cells holds."""
+
+    module: Module  # prepared: constants split, constraints applied
+    graph: Graph
+    shardings: list[Sharding | None]
+    level: Level = "user"
+    given: Module | None = None  # as it was before it was prepared
+
+
+def propagate(module: Module, level: Level = "user", rules: Rules | None = None) -> Propagated:
+    """Propagate the shardings that a module is annotated with; users may bring rules."""
+    prepared = prepare(annotate_from_table(module))
+    graph = build(prepared, rules)
+    shardings = Propagation(graph, level).run()
+    bury(graph)
+    return Propagated(graph.module, graph, shardings, level, module)
+
+
+def shard(
+    module: Module, mesh: object = None, *, level: Level = "user", rules: Rules | None = None
+) -> Module:
+    """The module with a sharding for every value, in its side table `sharding`.
+
+    A mesh (`weft.Mesh(data=2, model=4)`, or one of JAX's) sets the sizes of the module's axes.
+    """
+    if mesh is not None:
+        module = with_mesh(module, as_mesh(mesh))
+    with without_gc():
+        done = propagate(module, level, rules)
+        return export(done.module, done.graph, done.shardings)
+
+
+__all__ = ["Level", "Propagated", "Rules", "drop_shardings", "propagate", "shard"]

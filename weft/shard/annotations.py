@@ -1,0 +1,183 @@
+"""The shardings that a program is annotated with: where they stand, read and replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache, lru_cache
+
+from weft.ir.attrs import Attrs
+from weft.ir.module import Function, Module, Node, Value, walk
+from weft.ir.op import Op
+from weft.ir.rebuild import rewrite
+from weft.mesh import Mesh, Sharding, parse_sharding, parse_shardings
+from weft.ops.control import Call
+from weft.ops.sharding import (
+    ManualComputation,
+    NamedComputation,
+    Reshard,
+    ShardingConstraint,
+)
+from weft.shard.closing import unsplit
+
+SHARDING = "sdy.sharding"
+Given = tuple[Sharding | None, ...]
+_FIELDS = ("sharding", "out_sharding", "in_shardings", "out_shardings")
+
+_one = lru_cache(maxsize=4096)(parse_sharding)
+_many = lru_cache(maxsize=4096)(parse_shardings)
+
+
+def annotated(attrs: Iterable[tuple[str, str]]) -> Sharding | None:
+    """The sharding among the attributes of an argument or result."""
+    for name, text in attrs:
+        if name == SHARDING:
+            return _one(text)
+    return None
+
+
+def shardings_of(node: Node) -> Given:
+    """The shardings that a node's results are annotated with."""
+    for name, text in node.attrs:
+        if name == SHARDING:
+            return _many(text)
+    return (None,) * len(node.results)
+
+
+def given_results(node: Node, module: Module) -> Given:
+    """The shardings that a node's results have before propagation."""
+    match node.op:
+        case ShardingConstraint(sharding=given) | Reshard(sharding=given):
+            return (given,)
+        case ManualComputation(out_shardings=shardings):
+            return shardings
+        case NamedComputation(out_shardings=made):
+            return (None,) * len(node.results) if made is None else made
+        case Call(callee=callee):
+            given_here = shardings_of(node)
+            if any(s is not None for s in given_here):
+                return given_here
+            return _given(module.function(callee).res_attrs, node.results, module.meshes)
+    return shardings_of(node) if node.attrs else (None,) * len(node.results)
+
+
+def given_args(function: Function, module: Module, *, called: bool) -> Given:
+    """The shardings that a function's arguments have before propagation."""
+    if not called:
+        shown = function.arg_attrs or ((),) * len(function.body.args)
+        return tuple(annotated(attrs) for attrs in shown)
+    return _given(function.arg_attrs, function.body.args, module.meshes)
+
+
+def _given(
+    shown: tuple[Attrs, ...], values: tuple[Value, ...], meshes: Mapping[str, Mesh]
+) -> Given:
+    """What a call takes from its function: all values have shardings if one is on a mesh."""
+    if not any(shown):
+        return (None,) * len(values)
+    given = tuple(annotated(attrs) for attrs in shown)
+    for sharding in given:
+        if sharding is not None and not _is_one_device(sharding.resolve(meshes)):
+            opened = [unsplit(v.type, sharding.mesh, is_open=True) for v in values]
+            return tuple(s or o for s, o in zip(given, opened, strict=True))
+    return (None,) * len(values)
+
+
+def _is_one_device(mesh: Mesh) -> bool:
+    return not mesh.axes and bool(mesh.device_ids)
+
+
+def all_shardings(module: Module) -> Iterator[Sharding]:
+    """Every sharding that a module holds, in program order."""
+    for function in module.functions.values():
+        for attrs in (*function.arg_attrs, *function.res_attrs):
+            if (given := annotated(attrs)) is not None:
+                yield given
+        for node in walk(function.body):
+            if node.attrs or _fields(type(node.op)):
+                yield from _held(node)
+
+
+@cache
+def _fields(op: type[Op]) -> tuple[str, ...]:
+    """The fields of an op that hold shardings."""
+    return tuple(name for name in _FIELDS if name in op.codecs)
+
+
+def _held(node: Node) -> Iterator[Sharding]:
+    for name in _fields(type(node.op)):
+        found = getattr(node.op, name)
+        if isinstance(found, Sharding):
+            yield found
+        elif found is not None:
+            yield from found
+    if node.attrs:
+        yield from (s for s in shardings_of(node) if s is not None)
+
+
+def replace_shardings(module: Module, change: Callable[[Sharding], Sharding]) -> Module:
+    """The module with every sharding changed; the same one if none is."""
+    became: dict[Sharding, Sharding] = {}
+    for sharding in all_shardings(module):
+        if sharding not in became:
+            became[sharding] = change(sharding)
+    if all(old == new for old, new in became.items()):
+        return module
+
+    def renew(node: Node) -> Node | None:
+        op, attrs = _renewed_op(node.op, became), _renewed(node.attrs, became)
+        if op is node.op and attrs == node.attrs:
+            return None
+        return Node(op, node.operands, node.types, node.regions, attrs, node.loc)
+
+    made = rewrite(module, renew)
+    functions = {
+        name: replace(
+            f,
+            arg_attrs=tuple(_renewed(a, became) for a in f.arg_attrs),
+            res_attrs=tuple(_renewed(a, became) for a in f.res_attrs),
+        )
+        for name, f in made.functions.items()
+    }
+    return made.with_functions(functions)
+
+
+def _renewed_op(op: Op, became: dict[Sharding, Sharding]) -> Op:
+    changes: dict[str, object] = {}
+    for name in _fields(type(op)):
+        found = getattr(op, name)
+        if isinstance(found, Sharding):
+            changes[name] = became.get(found, found)
+        elif found is not None:
+            changes[name] = tuple(became.get(s, s) for s in found)
+    return op.replace(**changes) if changes else op
+
+
+def _renewed(attrs: Attrs, became: dict[Sharding, Sharding]) -> Attrs:
+    return tuple(
+        (name, _text(text, became)) if name == SHARDING else (name, text) for name, text in attrs
+    )
+
+
+def _text(text: str, became: dict[Sharding, Sharding]) -> str:
+    if not text.startswith("#sdy.sharding_per_value"):
+        found = _one(text)
+        return str(became.get(found, found))
+    return per_value(tuple(became.get(s, s) for s in _many(text)))
+
+
+def per_value(shardings: Iterable[Sharding]) -> str:
+    """The text of the shardings of several values."""
+    return f"#sdy.sharding_per_value<[{', '.join(s.body() for s in shardings)}]>"
+
+
+__all__ = [
+    "SHARDING",
+    "all_shardings",
+    "annotated",
+    "given_args",
+    "given_results",
+    "per_value",
+    "replace_shardings",
+    "shardings_of",
+]

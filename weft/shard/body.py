@@ -1,0 +1,441 @@
+"""One function as it ends: every node anew, its shardings closed and noted in a table.
+
+On the way constants and broadcasts of scalars that agree become one again, constraints become
+reshards, sharding groups go, calls name the function that fits them, and a value is resharded where
+Shardy does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from weft.ir.attrs import Attrs
+from weft.ir.location import Location
+from weft.ir.module import Node, Region, Value
+from weft.ir.op import Op
+from weft.ir.op import rule as rule_of
+from weft.ir.types import Type
+from weft.mesh import Mesh, Sharding
+from weft.ops.contract import Dot, DotGeneral
+from weft.ops.control import Call, Case, OptimizationBarrier, While
+from weft.ops.shape import BroadcastInDim
+from weft.ops.sharding import (
+    ManualComputation,
+    NamedComputation,
+    Reshard,
+    ShardingConstraint,
+    ShardingGroup,
+    ShardyConstant,
+)
+from weft.ops.slicing import Concatenate
+from weft.shard.annotations import SHARDING
+from weft.shard.calls import Plan, Site
+from weft.shard.closing import closed, evenly, filled, splits_alike, unsplit, without_sub_axes
+from weft.shard.kinds import is_scalar
+from weft.shard.manual import Frame, erased, manual_names
+from weft.shard.regions import is_shared
+from weft.shard.reshards import agreeing, dot_result
+from weft.shard.unreduced import Made
+
+Handler = Callable[[Node, list[Node]], object]
+
+
+@dataclass(slots=True)
+class Ending:
+    """What the bodies of all functions share."""
+
+    meshes: Mapping[str, Mesh]
+    plan: Plan
+    raw: list[Sharding | None]  # what each cell holds
+    closed: list[Sharding | None]  # the same, closed
+    same: dict[int, int]  # the identity of the first of equal shardings, by identity
+    arguments: dict[Site, list[Sharding | None]] = field(default_factory=dict)
+    table: dict[Value, Sharding] = field(default_factory=dict)
+    memo: dict[object, Sharding | None] = field(default_factory=dict)  # of dots
+    ends: dict[tuple[int, Type, bool], tuple[Sharding, Sharding]] = field(default_factory=dict)
+    may_be_dead: bool = False  # whether something was left that nobody may read
+
+    def mesh(self, sharding: Sharding) -> Mesh:
+        """The mesh of a sharding."""
+        return sharding.resolve(self.meshes)
+
+    def divided(self, sharding: Sharding, type: Type, *, whole: bool = False) -> Sharding:
+        """Closed, and dividing its dims evenly; open dims by whole axes only, if that is asked."""
+        key = (id(sharding), type, whole)
+        held = self.ends.get(key)
+        if held is None:
+            made = evenly(sharding, type, self.mesh(sharding))
+            made = closed(without_sub_axes(made) if whole else made)
+            held = self.ends[key] = (sharding, made)  # the first must live as long as its id
+        return held[1]
+
+
+class Body:
+    """Rebuilds one function."""
+
+    puts: ClassVar[bool] = False  # whether more than calls puts nodes after others
+
+    def __init__(self, ending: Ending, cells: dict[Value, int], sites: dict[Node, Site]) -> None:
+        self.ending = ending
+        self.cells = cells
+        self.sites = sites
+        self.table = ending.table
+        self.closed = ending.closed
+        self.became: dict[Value, Value] = {}
+        self.merged: dict[object, Value] = {}  # constants of the current region
+        self.after: dict[Node, list[Node]] = {}  # nodes to put right after another
+        self.starts: dict[Value, list[Node]] = {}  # the same, for the arguments of a region
+        self.handlers: dict[type[Op], Handler] = {
+            ShardingGroup: self.drop,
+            ShardyConstant: self.constant,
+            BroadcastInDim: self.broadcast,
+            ShardingConstraint: self.constraint,
+            Reshard: self.constraint,
+            While: self.carried,
+            Case: self.carried,
+            OptimizationBarrier: self.carried,
+            ManualComputation: self.manual,
+            Call: self.call,
+            NamedComputation: self.call,
+            Dot: self.dot,
+            DotGeneral: self.dot,
+            Concatenate: self.concatenate,
+        }
+
+    # Regions
+
+    def begin(self, body: Region, args: list[Sharding | None]) -> Region:
+        """The whole function, whose arguments have these shardings."""
+        return self.region(body, args)
+
+    def finish(self, region: Region, targets: list[Sharding | None]) -> None:
+        """What is left to be done to the results of the function: here nothing."""
+
+    def region(self, region: Region, given: list[Sharding | None] | None = None) -> Region:
+        """The region with new arguments, which have these shardings, and new nodes."""
+        args = tuple([Value(v.type, None, v.index) for v in region.args])
+        for value, sharding in zip(args, given or (), strict=False):
+            if sharding is not None:
+                self.table[value] = sharding
+        self.became.update(zip(region.args, args, strict=True))
+        first: list[Node] = []
+        if self.sites or self.puts:
+            self.starts.update(dict.fromkeys(args, first))
+        outer, self.merged = self.merged, {}
+        out: list[Node] = []
+        self.nodes(region, out)
+        self.merged = outer
+        if self.after:
+            out = self.place(out)
+        became = self.became
+        results = tuple([became.get(v, v) for v in region.results])
+        return Region(args, [*first, *out] if first else out, results, region.loc, region.arg_locs)
+
+    def nodes(self, region: Region, out: list[Node]) -> None:
+        """Rebuild every node of a region."""
+        became, cells, closed, table = self.became, self.cells, self.closed, self.table
+        handlers, add = self.handlers, out.append
+        for node in region.nodes:
+            op, results = node.op, node.results
+            handle = handlers.get(type(op))
+            if handle is not None:
+                handle(node, out)
+                continue
+            if len(results) != 1 or node.regions or node.attrs:
+                self.plain(node, out)
+                continue
+            # The same as `plain`, for the many nodes that have nothing special about them.
+            value = results[0]
+            operands = tuple([became.get(v, v) for v in node.operands])
+            made = Node(op, operands, (value.type,), (), (), node.loc)
+            add(made)
+            new = became[value] = made.results[0]
+            cell = cells.get(value)
+            if cell is not None and (sharding := closed[cell]) is not None:
+                table[new] = sharding
+
+    def place(self, out: list[Node]) -> list[Node]:
+        """The nodes of a region with those that were put right after others."""
+        placed: list[Node] = []
+        for node in out:
+            placed.append(node)
+            if node in self.after:
+                placed.extend(reversed(self.after.pop(node)))
+        return placed
+
+    def put_after(self, value: Value, nodes: list[Node]) -> None:
+        """Put nodes right after a value, before what was put there earlier."""
+        held = self.starts[value] if value.node is None else self.after.setdefault(value.node, [])
+        if value.node is None:
+            held[:0] = nodes
+        else:
+            held.extend(reversed(nodes))
+
+    # Nodes
+
+    def read(self, node: Node) -> tuple[Value, ...]:
+        became = self.became
+        return tuple([became.get(v, v) for v in node.operands])
+
+    def raw(self, values: tuple[Value, ...]) -> list[Sharding | None]:
+        """What the cells of values hold; nothing for values inside the body of a reduction."""
+        raw, cells = self.ending.raw, self.cells
+        return [raw[cells[v]] if v in cells else None for v in values]
+
+    def emit(self, node: Node, op: Op, operands: tuple[Value, ...], out: list[Node]) -> Node:
+        """Append a node in place of another."""
+        regions = node.regions
+        if regions:
+            args = self.ended(node) if isinstance(op, While) else None
+            regions = tuple([r if is_shared(op, r) else self.region(r, args) for r in regions])
+        made = Node(op, operands, node.types, regions, unsharded(node.attrs), node.loc)
+        out.append(made)
+        self.became.update(zip(node.results, made.results, strict=True))
+        return made
+
+    def ended(self, node: Node) -> list[Sharding | None]:
+        """The closed shardings of a node's results: all of them have one, or none."""
+        if len(node.results) == 1:
+            cell = self.cells.get(node.results[0])
+            return [None if cell is None else self.closed[cell]]
+        given = filled(self.raw(node.results), node.types)
+        return [closed(s) if s is not None else None for s in given]
+
+    def plain(self, node: Node, out: list[Node]) -> Node:
+        """A node that only gets other operands."""
+        if len(node.results) == 1 and not node.regions:
+            return self.single(node, out)
+        made = self.emit(node, node.op, self.read(node), out)
+        for value, sharding in zip(made.results, self.ended(node), strict=True):
+            if sharding is not None:
+                self.table[value] = sharding
+        return made
+
+    def single(self, node: Node, out: list[Node]) -> Node:
+        """The same, for one result and no regions."""
+        value = node.results[0]
+        attrs = unsharded(node.attrs)
+        made = Node(node.op, self.read(node), (value.type,), (), attrs, node.loc)
+        out.append(made)
+        new = self.became[value] = made.results[0]
+        cell = self.cells.get(value)
+        if cell is not None and (sharding := self.closed[cell]) is not None:
+            self.table[new] = sharding
+        return made
+
+    def drop(self, _: Node, __: list[Node]) -> None:
+        """A sharding group says nothing any more."""
+        self.ending.may_be_dead = True
+
+    def constant(self, node: Node, out: list[Node]) -> None:
+        """A constant of that value and sharding, the first one of the region."""
+        self.merge(None, node, out)
+
+    def broadcast(self, node: Node, out: list[Node]) -> None:
+        """The broadcast of a scalar, merged like a constant; others as they are."""
+        if not is_scalar(node.operands[0]):
+            self.plain(node, out)
+            return
+        scalar = node.operands[0]
+        self.merge(self.became.get(scalar, scalar), node, out)
+
+    def merge(self, scalar: Value | None, node: Node, out: list[Node]) -> None:
+        value = node.results[0]
+        ending = self.ending
+        cell = self.cells.get(value)
+        sharding = None if cell is None else ending.same[id(ending.raw[cell])]
+        key = (node.op, scalar, sharding, node.attrs)
+        first = self.merged.get(key)
+        if first is None:
+            first = self.merged[key] = self.plain(node, out).results[0]
+        self.became[value] = first
+
+    def constraint(self, node: Node, out: list[Node]) -> None:
+        """A constraint becomes a reshard to what its sharding has grown to."""
+        (sharding,) = self.raw(node.results)
+        assert sharding is not None
+        self.reshard(self.emit(node, Reshard(closed(sharding)), self.read(node), out))
+
+    def reshard(self, made: Node) -> Value:
+        assert isinstance(made.op, Reshard)
+        self.table[made.results[0]] = made.op.sharding
+        return made.results[0]
+
+    def resharded(self, value: Value, sharding: Sharding, loc: Location) -> Node:
+        """A new reshard of a value."""
+        made = Node(Reshard(sharding), (value,), (value.type,), loc=loc)
+        self.reshard(made)
+        return made
+
+    def carried(self, node: Node, out: list[Node]) -> None:
+        """Control flow, which nobody may read any more when edges are gone."""
+        self.ending.may_be_dead = True
+        self.plain(node, out)
+
+    def manual(self, node: Node, out: list[Node]) -> None:
+        """A manual computation: its own axes are seen from outside only."""
+        op = node.op
+        assert isinstance(op, ManualComputation)
+        self.ending.may_be_dead = True
+        (body,) = node.regions
+        names = manual_names(op)
+        inside = self.raw(body.args)
+        ins = [
+            self.ending.divided(Frame(given, names, False).extended(inner or given), v.type)
+            for given, inner, v in zip(op.in_shardings, inside, node.operands, strict=True)
+        ]
+        outs = [
+            self.ending.divided(held or given, v.type)
+            for given, held, v in zip(
+                op.out_shardings, self.raw(node.results), node.results, strict=True
+            )
+        ]
+        operands = self.read(node)
+        inner = self.region(body, [erased(s, names) for s in ins])
+        made = Node(
+            op.replace(in_shardings=tuple(ins), out_shardings=tuple(outs)),
+            operands,
+            node.types,
+            (inner,),
+            unsharded(node.attrs),
+            node.loc,
+        )
+        out.append(made)
+        self.became.update(zip(node.results, made.results, strict=True))
+        self.table.update(zip(made.results, outs, strict=True))
+
+    # Calls
+
+    def call(self, node: Node, out: list[Node]) -> None:
+        """A call of the function that fits; its operands and results are resharded if need be."""
+        ending = self.ending
+        chosen = ending.plan.chosen[self.sites[node]]
+        operands = self.arguments(node, chosen)
+        made = Node(
+            Call(chosen.name, node.types),
+            operands,
+            node.types,
+            (),
+            unsharded(node.attrs),
+            node.loc,
+        )
+        out.append(made)
+        self.became.update(zip(node.results, made.results, strict=True))
+        wanted = filled(self.raw(node.results), node.types)
+        given = filled(chosen.results, node.types)
+        known = next((s for s in (*given, *wanted) if s is not None), None)
+        if known is None:
+            return
+        reshards = []
+        for before, value, has, wants in zip(
+            node.results, made.results, given, wanted, strict=True
+        ):
+            has = has or unsplit(value.type, known.mesh)
+            self.table[value] = ending.divided(has, value.type)
+            if not splits_alike(has, wants):
+                target = closed(wants) if wants else unsplit(value.type, known.mesh)
+                reshards.append(self.resharded(value, target, node.loc))
+                self.became[before] = reshards[-1].results[0]
+                ending.may_be_dead = True
+        out.extend(reversed(reshards))
+
+    def arguments(self, node: Node, chosen: Site) -> tuple[Value, ...]:
+        """The operands of a call, in the shardings of the arguments."""
+        operands = self.read(node)
+        given = [self.table.get(v) for v in operands]
+        targets = self.ending.arguments[chosen]
+        if None in targets:  # then none of the arguments has a sharding
+            known = next((s for s in given if s is not None), None)
+            if known is None:
+                return operands
+            targets = [unsplit(v.type, known.mesh) for v in operands]
+        read: list[Value] = []
+        for value, target in zip(operands, targets, strict=True):
+            nodes, value = self.settled(value, target, node.loc)
+            if not splits_alike(self.table.get(value), target):
+                assert target is not None
+                nodes = [*nodes, self.resharded(value, target, node.loc)]
+            if nodes:
+                self.put_after(operands[len(read)], nodes)
+                value = nodes[-1].results[0]
+            read.append(value)
+        return tuple(read)
+
+    # Dots and concatenations
+
+    def dot(self, node: Node, out: list[Node]) -> None:
+        """A dot, resharded where its result is split by the axes it reduces over."""
+        made = self.plain(node, out)
+        (value,) = made.results
+        own = self.table.get(value)
+        if own is None or not any(d.axes for d in own.dims):
+            return
+        lhs, rhs = [self.table.get(v) for v in made.operands]
+        if lhs is None or rhs is None:
+            return
+        key = (made.op, made.operand_types, id(lhs), id(rhs), id(own))
+        memo = self.ending.memo
+        if key not in memo:
+            memo[key] = self.dot_result(made, [lhs, rhs, own])
+        if (result := memo[key]) is not None:
+            self.table[value] = result
+            out.append(self.resharded(value, own, node.loc))
+            self.became[node.results[0]] = out[-1].results[0]
+
+    def dot_result(self, made: Node, given: list[Sharding | None]) -> Sharding | None:
+        found = self.common_mesh(given)
+        if found is None:
+            return None
+        name, mesh = found
+        types = (*made.operand_types, *made.types)
+        return dot_result(rule_of(made.op, made.operand_types), given, types, name, mesh)
+
+    def common_mesh(self, given: list[Sharding | None]) -> tuple[str | Mesh, Mesh] | None:
+        """The one mesh of some shardings, if it is one and has axes."""
+        names = dict.fromkeys(s.mesh for s in given if s is not None)
+        if len(names) != 1:
+            return None
+        known = next(s for s in given if s is not None)
+        mesh = self.ending.mesh(known)
+        return (known.mesh, mesh) if mesh.axes else None
+
+    def concatenate(self, node: Node, out: list[Node]) -> None:
+        """A concatenation, whose operands and result are made to agree."""
+        operands = self.read(node)
+        own = self.closed[self.cells[node.results[0]]] if node.results[0] in self.cells else None
+        given = [*[self.table.get(v) for v in operands], own]
+        found = self.common_mesh(given)
+        if found is None or all(s == own for s in given):
+            self.plain(node, out)
+            return
+        name, mesh = found
+        rule = rule_of(node.op, node.operand_types)
+        wanted = agreeing(rule, given, (*node.operand_types, *node.types), name, mesh)
+        read = []
+        for value, target in zip(operands, wanted, strict=False):
+            if target is not None:
+                out.append(self.resharded(value, target, node.loc))
+                value = out[-1].results[0]
+            read.append(value)
+        made = self.emit(node, node.op, tuple(read), out)
+        (value,) = made.results
+        if own is not None:
+            self.table[value] = own
+        if (target := wanted[-1]) is not None:
+            self.table[value] = target
+            reshard = self.resharded(value, own or unsplit(value.type, name), node.loc)
+            out.append(reshard)
+            self.became[node.results[0]] = reshard.results[0]
+
+    # Values that owe a reduction
+
+    def settled(self, value: Value, target: Sharding | None, loc: Location) -> Made:
+        """What has to be done to a value before it is read as a target says: here nothing."""
+        return [], value
+
+
+def unsharded(attrs: Attrs) -> Attrs:
+    """The attributes without the sharding, which is in the table."""
+    return tuple([a for a in attrs if a[0] != SHARDING]) if attrs else attrs

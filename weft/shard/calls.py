@@ -1,0 +1,151 @@
+"""Which functions there are in the end: one for each way in which the arguments and results of a
+function are split, named and ordered as Shardy does it.
+
+Shardy flattens all calls, propagates, and makes a function of every call again, inner calls first;
+then calls of one function whose shardings agree share the first of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from weft.ir.attrs import Attrs
+from weft.ir.location import Location
+from weft.ir.module import Node, Region, Value
+from weft.mesh import Sharding
+from weft.ops.control import Call
+from weft.ops.sharding import NamedComputation
+from weft.shard.closing import Given, filled
+from weft.shard.graph import Graph, Instance
+
+Key = tuple[object, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Site:
+    """One call of the flattened program."""
+
+    origin: str  # the name of what is called
+    instance: Instance  # whose cells hold the values of the body
+    body: Region
+    args: Given
+    results: Given
+    attrs: Attrs
+    loc: Location
+    inner: dict[Node, Site]  # the calls in the body
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Plan:
+    """The calls of every root, and the functions that they end as."""
+
+    roots: list[dict[Node, Site]] = field(default_factory=list)
+    functions: list[Site] = field(default_factory=list)
+    chosen: dict[Site, Site] = field(default_factory=dict)  # the site whose function is called
+
+
+def plan_calls(graph: Graph, shardings: list[Sharding | None], names: Iterable[str]) -> Plan:
+    """Name every call of the flattened program, and let those that agree share a function."""
+    collector = _Collector(shardings, set(names))
+    plan = Plan([collector.sites(r, r.function.body) for r in graph.roots])
+    known: dict[Key, Site] = {}
+    for sites in (*plan.roots, *[site.inner for site in collector.named]):
+        for site in sites.values():
+            plan.chosen[site] = known.setdefault(_key(site), site)
+    used: dict[Site, None] = {}
+    waiting = [site for sites in plan.roots for site in sites.values()]
+    while waiting:
+        chosen = plan.chosen[waiting.pop()]
+        if chosen not in used:
+            used[chosen] = None
+            waiting.extend(chosen.inner.values())
+    plan.functions = [site for site in collector.named if site in used]
+    return plan
+
+
+def _key(site: Site) -> Key:
+    args = filled(site.args, [v.type for v in site.body.args])
+    results = filled(site.results, [v.type for v in site.body.results])
+    return (site.origin, tuple(args), tuple(results))
+
+
+class _Collector:
+    """Walks the flattened program, inner calls first, and names what it meets."""
+
+    def __init__(self, shardings: list[Sharding | None], names: set[str]) -> None:
+        self.shardings = shardings
+        self.taken = names
+        self.counter = 0
+        self.named: list[Site] = []
+        self.calls: dict[Region, list[Node]] = {}
+
+    def sites(self, instance: Instance, body: Region) -> dict[Node, Site]:
+        """The calls that stand in a body, themselves and those inside them named."""
+        return {node: self.site(instance, node) for node in self.calls_in(body)}
+
+    def site(self, instance: Instance, node: Node) -> Site:
+        if isinstance(node.op, NamedComputation):
+            origin, body, loc = node.op.name_, node.regions[0], node.loc
+            attrs: Attrs = ()
+        else:
+            assert isinstance(node.op, Call)
+            instance = instance.calls[node]
+            called = instance.function
+            origin, body, loc = called.name, called.body, called.loc
+            attrs = called.attrs
+        args = [self.shardings[instance.cells[v]] for v in body.args]
+        site = Site(
+            origin,
+            instance,
+            body,
+            filled(args, [v.type for v in body.args]),
+            [],
+            attrs,
+            loc,
+            self.sites(instance, body),
+        )
+        site.results = [self.returned(site, v) for v in body.results]
+        site.name = self.unique(origin)
+        self.named.append(site)
+        return site
+
+    def returned(self, site: Site, value: Value) -> Sharding | None:
+        """The sharding of a returned value, as an op with several results would write it."""
+        found = self.shardings[site.instance.cells[value]]
+        if found is not None:
+            return found
+        if value.node is None:
+            return site.args[value.index] if value in site.body.args else None
+        if len(value.node.results) == 1 or value.node.regions:
+            return None
+        given = [self.shardings[site.instance.cells[v]] for v in value.node.results]
+        return filled(given, value.node.types)[value.index]
+
+    def unique(self, name: str) -> str:
+        """The name, with a number behind it if it is taken."""
+        chosen = name
+        while chosen in self.taken:
+            chosen = f"{name}_{self.counter}"
+            self.counter += 1
+        self.taken.add(chosen)
+        return chosen
+
+    def calls_in(self, body: Region) -> list[Node]:
+        """The calls in a body, in program order; those inside a named computation are its own."""
+        found = self.calls.get(body)
+        if found is None:
+            found = self.calls[body] = []
+            _collect(body, found)
+        return found
+
+
+def _collect(region: Region, found: list[Node]) -> None:
+    for node in region.nodes:
+        kind = type(node.op)
+        if kind is Call or kind is NamedComputation:
+            found.append(node)
+        elif node.regions:
+            for inner in node.regions:
+                _collect(inner, found)

@@ -1,0 +1,93 @@
+"""Shardings as they end: closed, and at the borders of functions dividing their dims evenly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from weft.ir.types import TensorType, Type
+from weft.mesh import Axis, DimSharding, Mesh, Sharding
+from weft.mesh.algebra import part, size_of, total_size
+
+Given = Sequence[Sharding | None]
+
+
+def closed(sharding: Sharding) -> Sharding:
+    """The same axes, nothing open, no priorities, no axes kept from use."""
+    dims = tuple([DimSharding(d.axes) for d in sharding.dims])
+    return Sharding(sharding.mesh, dims, (), sharding.unreduced)
+
+
+def unsplit(type: Type, mesh: str | Mesh, *, is_open: bool = False) -> Sharding:
+    """The sharding of a value that no axis splits."""
+    rank = type.rank if isinstance(type, TensorType) else 0
+    return Sharding(mesh, (DimSharding((), is_open),) * rank)
+
+
+def filled(given: Given, types: Sequence[Type]) -> Given:
+    """If one has a sharding, the others are open ones on the same mesh."""
+    first = next((s for s in given if s is not None), None)
+    if first is None or None not in given:
+        return given
+    pairs = zip(given, types, strict=True)
+    return [unsplit(t, first.mesh, is_open=True) if s is None else s for s, t in pairs]
+
+
+def splits_alike(sharding: Sharding | None, other: Sharding | None) -> bool:
+    """Whether both split a value in the same way; no sharding does not split."""
+    if sharding is None or other is None:
+        known = sharding or other
+        return known is None or not is_split(known)
+    return (
+        sharding.mesh == other.mesh
+        and sharding.unreduced == other.unreduced
+        and [d.axes for d in sharding.dims] == [d.axes for d in other.dims]
+    )
+
+
+def is_split(sharding: Sharding) -> bool:
+    """Whether some axis splits the value, or a reduction over one is owed."""
+    return bool(sharding.unreduced) or any(d.axes for d in sharding.dims)
+
+
+def evenly(sharding: Sharding, type: Type, mesh: Mesh) -> Sharding:
+    """Of every dim the major axes that divide its size."""
+    if not isinstance(type, TensorType) or not type.is_static:
+        return sharding
+    if not mesh.axes:  # the tensor is whole, on one device
+        return sharding
+    pairs = list(zip(sharding.dims, type.sizes, strict=True))
+    if all(size % total_size(dim.axes, mesh) == 0 for dim, size in pairs):
+        return sharding
+    dims = tuple(
+        dim if size % total_size(dim.axes, mesh) == 0 else _dividing(dim, size, mesh)
+        for dim, size in pairs
+    )
+    return replace(sharding, dims=dims)
+
+
+def _dividing(dim: DimSharding, size: int, mesh: Mesh) -> DimSharding:
+    axes: list[Axis] = []
+    for axis in dim.axes:
+        whole = size_of(axis, mesh)
+        common = math.gcd(whole, size)
+        if common != 1:
+            axes.append(part(axis.name, axis.before, common, mesh))
+        if common != whole:
+            break
+        size //= common
+    return DimSharding(tuple(axes), dim.is_open)
+
+
+def without_sub_axes(sharding: Sharding) -> Sharding:
+    """Open dims are cut before the first axis that is only part of one."""
+    if all(a.size is None for d in sharding.dims for a in d.axes):
+        return sharding
+    return replace(sharding, dims=tuple(_whole(d) if d.is_open else d for d in sharding.dims))
+
+
+def _whole(dim: DimSharding) -> DimSharding:
+    axes = takewhile(lambda axis: axis.size is None, dim.axes)
+    return replace(dim, axes=tuple(axes))

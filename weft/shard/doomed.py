@@ -1,0 +1,90 @@
+"""Nodes that nobody reads: MLIR's driver erases each when it meets it, and not before.
+
+Until then they count as readers of what they read, and a chain of them even spreads shardings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from weft.ir.module import Module, Node, Region, Value
+from weft.ir.rebuild import Rebuild
+from weft.shard.directions import Table
+from weft.shard.edits import Reader
+
+
+@dataclass
+class Doomed:
+    """The doomed nodes of one instance of a function, and who else reads what they read."""
+
+    counts: dict[Value, int]  # how often each value is read
+    nodes: dict[int, Node] = field(default_factory=dict)  # the doomed, by visit
+    inside: dict[int, range] = field(default_factory=dict)  # visits of the regions of one
+    makers: dict[Value, int] = field(default_factory=dict)  # the visit behind a value
+    readers: dict[Value, set[Reader]] = field(default_factory=dict)
+    # Visits that may spread in the first round once they are the only readers of these values.
+    waiting: dict[Node, tuple[int, tuple[Value, ...], Table]] = field(default_factory=dict)
+
+    def start(self) -> Doomed:
+        """A copy to be used up."""
+        readers = {value: set(found) for value, found in self.readers.items()}
+        nodes, counts, waiting = dict(self.nodes), dict(self.counts), dict(self.waiting)
+        return replace(self, nodes=nodes, counts=counts, readers=readers, waiting=waiting)
+
+    def is_dead(self, visit: int) -> bool:
+        """Whether a visit's node has no readers left."""
+        return not any(self.counts.get(value) for value in self.nodes[visit].results)
+
+    def erase(self, visit: int, push: Callable[[int], None]) -> Iterator[tuple[int, Table]]:
+        """Erase a node; those that made what it read are pushed, those set free are given back."""
+        touched: dict[Value, None] = {}
+        for reader, values in reads(self.nodes.pop(visit)):
+            for value in values:
+                if value in self.readers:
+                    self.readers[value].discard(reader)
+                    self.counts[value] -= 1
+                    touched[value] = None
+        for value in touched:
+            if len(self.readers[value]) < 2 and value in self.makers:
+                push(self.makers[value])
+        for reader in {r for value in touched for r in self.readers[value]}:
+            if isinstance(reader, Node) and reader in self.waiting:
+                index, values, table = self.waiting[reader]
+                if all(self.counts[v] == 1 for v in values):
+                    del self.waiting[reader]
+                    yield index, table
+
+
+def reads(node: Node) -> Iterator[tuple[Reader, tuple[Value, ...]]]:
+    """What a node reads, and what the nodes and returns inside its regions do."""
+    yield node, node.operands
+    for region in node.regions:
+        yield from reads_inside(region)
+
+
+def reads_inside(region: Region) -> Iterator[tuple[Reader, tuple[Value, ...]]]:
+    """What the nodes of a region and its return read."""
+    for node in region.nodes:
+        yield from reads(node)
+    yield region, region.results
+
+
+def without_dead(
+    module: Module, dead: set[Node]
+) -> tuple[Module, dict[Value, Value], dict[Node, Node]]:
+    """The module without its dead nodes, and what the values and nodes of the others became."""
+    rebuild = Rebuild(module, (), dead)
+    made = rebuild.module()
+    nodes: dict[Node, Node] = {}
+    for name, function in module.functions.items():
+        _pair(function.body, made.functions[name].body, dead, nodes)
+    return made, rebuild.became, nodes
+
+
+def _pair(old: Region, new: Region, dead: set[Node], nodes: dict[Node, Node]) -> None:
+    kept = [node for node in old.nodes if node not in dead]
+    for before, after in zip(kept, new.nodes, strict=True):
+        nodes[before] = after
+        for a, b in zip(before.regions, after.regions, strict=True):
+            _pair(a, b, dead, nodes)

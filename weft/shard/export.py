@@ -1,0 +1,118 @@
+"""Export: a module after propagation becomes a module with a sharding for every value."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.ir.attrs import Attrs
+from weft.ir.memory import without_gc
+from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.write import SHARDINGS
+from weft.mesh import Sharding
+from weft.shard.annotations import SHARDING
+from weft.shard.body import Body, Ending, unsharded
+from weft.shard.calls import Site, plan_calls
+from weft.shard.closing import Given, closed
+from weft.shard.drop_dead import drop_dead
+from weft.shard.graph import Graph, Instance
+from weft.shard.owing_body import OwingBody
+
+
+def export(module: Module, graph: Graph, shardings: list[Sharding | None]) -> Module:
+    """The module as Shardy exports it, shardings in the side table (those of results in text)."""
+    with without_gc():
+        return _Exporter(module, graph, shardings).module()
+
+
+class _Exporter:
+    """Builds the functions of the module, roots first."""
+
+    def __init__(self, module: Module, graph: Graph, shardings: list[Sharding | None]) -> None:
+        self.old = module
+        self.roots = graph.roots[::-1]  # Shardy ends with the first function
+        graph = replace(graph, roots=self.roots)
+        names = [*[r.function.name for r in self.roots], *module.meshes]
+        plan = plan_calls(graph, shardings, names)
+        known = {id(s): s for s in shardings}  # few, and identity is quick to ask for
+        first: dict[Sharding | None, Sharding | None] = {}
+        same = {key: id(first.setdefault(s, s)) for key, s in known.items()}
+        ends = {key: None if s is None else closed(s) for key, s in known.items()}
+        closings = [ends[id(s)] for s in shardings]
+        self.ending = Ending(module.meshes, plan, shardings, closings, same)
+        owes = any(s is not None and s.unreduced for s in first)
+        self.body: type[Body] = OwingBody if owes else Body
+        main = module.functions.get("main")
+        self.main = main or (self.roots[0].function if len(self.roots) == 1 else None)
+
+    def module(self) -> Module:
+        """The whole module."""
+        ending, plan = self.ending, self.ending.plan
+        for site in plan.functions:
+            ending.arguments[site] = self.ends(site.args, site.body.args)
+        functions: dict[str, Function] = {}
+        for instance, sites in zip(self.roots, plan.roots, strict=True):
+            functions[instance.function.name] = self.root(instance, sites)
+        for site in plan.functions:
+            functions[site.name] = self.called(site)
+        tables = {**self.old.tables, SHARDINGS: ending.table}
+        made = replace(self.old, functions=functions, tables=tables)
+        return drop_dead(made) if ending.may_be_dead else made
+
+    def ends(
+        self, given: Given, values: tuple[Value, ...], *, whole: bool = False
+    ) -> list[Sharding | None]:
+        """Shardings at the border of a function: closed, and dividing evenly."""
+        divided = self.ending.divided
+        pairs = zip(given, values, strict=True)
+        return [None if s is None else divided(s, v.type, whole=whole) for s, v in pairs]
+
+    def root(self, instance: Instance, sites: dict[Node, Site]) -> Function:
+        """A function that nobody calls."""
+        function = instance.function
+        raw, cells = self.ending.raw, instance.cells
+        is_main = function is self.main
+        args: Given = [raw[cells[v]] for v in function.body.args]
+        if is_main:
+            results: Given = [raw[cell] for cell in instance.result_cells]
+        else:
+            results = [raw[cells[v]] for v in function.body.results]
+        given = self.ends(results, function.body.results, whole=is_main)
+        ends = self.ends(args, function.body.args, whole=is_main)
+        body = self.built(instance, sites, function.body, ends, given)
+        return replace(
+            function,
+            body=body,
+            arg_attrs=tuple([unsharded(a) for a in function.arg_attrs]),
+            res_attrs=_sharded(function.res_attrs, given),
+        )
+
+    def called(self, site: Site) -> Function:
+        """A function that others call."""
+        given = self.ends(site.results, site.body.results)
+        args = self.ending.arguments[site]
+        body = self.built(site.instance, site.inner, site.body, args, given)
+        attrs = _sharded((), given)
+        return Function(site.name, body, "private", (), attrs, site.attrs, site.loc)
+
+    def built(
+        self,
+        instance: Instance,
+        sites: dict[Node, Site],
+        body: Region,
+        args: list[Sharding | None],
+        results: list[Sharding | None],
+    ) -> Region:
+        builder = self.body(self.ending, instance.cells, sites)
+        made = builder.begin(body, args)
+        builder.finish(made, results)
+        return made
+
+
+def _sharded(attrs: tuple[Attrs, ...], given: list[Sharding | None]) -> tuple[Attrs, ...]:
+    """The attributes of results, with their shardings."""
+    old = attrs or ((),) * len(given)
+    new = [
+        tuple(sorted((*unsharded(a), *([(SHARDING, str(s))] if s is not None else []))))
+        for a, s in zip(old, given, strict=True)
+    ]
+    return tuple(new) if any(new) else ()

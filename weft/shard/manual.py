@@ -1,0 +1,132 @@
+"""Manual computations: inside, the axes that the program splits by hand are not to be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import dropwhile, takewhile
+
+from weft.errors import WeftError
+from weft.ir.module import Module, Node
+from weft.ir.rebuild import rewrite
+from weft.ir.types import TensorType, Types
+from weft.mesh import Axis, Mesh, Sharding
+from weft.mesh.algebra import in_mesh_order
+from weft.ops.sharding import ManualComputation
+from weft.shard.meshes import common_mesh, is_empty
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The border of a manual computation that a value crosses, going in or coming out."""
+
+    outer: Sharding
+    manual: frozenset[str]
+    comes_out: bool  # the cell then holds the outer sharding, else the inner one
+
+    def before(self, held: Sharding) -> Sharding:
+        """What the other side of the border sees of the sharding that the cell holds."""
+        return erased(held, self.manual) if self.comes_out else self.extended(held)
+
+    def after(self, made: Sharding) -> Sharding:
+        """What the cell is to hold, given what the other side has made of it."""
+        return self.extended(made) if self.comes_out else erased(made, self.manual)
+
+    def extended(self, inner: Sharding) -> Sharding:
+        """The inner axes behind the manual ones."""
+        dims = tuple(
+            replace(free, axes=(*takewhile(self.is_manual, fixed.axes), *free.axes))
+            for fixed, free in zip(self.outer.dims, inner.dims, strict=True)
+        )
+        return Sharding(inner.mesh, dims, self.outer.replicated, self.outer.unreduced)
+
+    def is_manual(self, axis: Axis) -> bool:
+        """Whether the program itself splits along this axis."""
+        return axis.name in self.manual
+
+
+def erased(outer: Sharding, manual: frozenset[str]) -> Sharding:
+    """The sharding as the inside sees it: without the manual axes, which come first."""
+
+    def is_manual(axis: Axis) -> bool:
+        return axis.name in manual
+
+    def free(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(axis for axis in axes if axis.name not in manual)
+
+    dims = tuple(replace(d, axes=tuple(dropwhile(is_manual, d.axes))) for d in outer.dims)
+    return Sharding(outer.mesh, dims, free(outer.replicated), free(outer.unreduced))
+
+
+def manual_names(op: ManualComputation) -> frozenset[str]:
+    """The names of the axes that the program splits by hand."""
+    return frozenset(axis.name for axis in op.manual_axes)
+
+
+def name_manual_axes(module: Module) -> Module:
+    """Say of every operand and result that the manual axes it does not use replicate it."""
+    if not any(isinstance(node.op, ManualComputation) for node in module.nodes()):
+        return module
+
+    def renew(node: Node) -> Node | None:
+        if not isinstance(node.op, ManualComputation):
+            return None
+        op = _named(node, node.op, module.meshes)
+        if op is node.op:
+            return None
+        return Node(op, node.operands, node.types, node.regions, node.attrs, node.loc)
+
+    return rewrite(module, renew)
+
+
+def _named(node: Node, op: ManualComputation, meshes: Mapping[str, Mesh]) -> ManualComputation:
+    given = op.in_shardings + op.out_shardings
+    if not given:
+        return op
+    name, mesh = _common_mesh(node, given, meshes)
+
+    def each(shardings: tuple[Sharding, ...], types: Types) -> tuple[Sharding, ...]:
+        return tuple(
+            _replicated(s, op.manual_axes, name, mesh, meshes) if isinstance(t, TensorType) else s
+            for s, t in zip(shardings, types, strict=True)
+        )
+
+    made = op.replace(
+        in_shardings=each(op.in_shardings, node.operand_types),
+        out_shardings=each(op.out_shardings, node.types),
+        manual_axes=in_mesh_order(op.manual_axes, mesh),
+    )
+    assert isinstance(made, ManualComputation)
+    return made
+
+
+def _replicated(
+    sharding: Sharding,
+    manual: tuple[Axis, ...],
+    name: str | Mesh,
+    mesh: Mesh,
+    meshes: Mapping[str, Mesh],
+) -> Sharding:
+    used = {a.name for d in sharding.dims for a in d.axes}
+    used |= {a.name for a in (*sharding.replicated, *sharding.unreduced)}
+    unused = [a for a in manual if a.name not in used]
+    if not unused:
+        return sharding
+    return replace(
+        sharding,
+        mesh=name if is_empty(sharding.resolve(meshes)) else sharding.mesh,
+        replicated=in_mesh_order((*sharding.replicated, *unused), mesh),
+    )
+
+
+def _common_mesh(
+    node: Node, given: tuple[Sharding, ...], meshes: Mapping[str, Mesh]
+) -> tuple[str | Mesh, Mesh]:
+    name = common_mesh(given, meshes)
+    if name is None:
+        raise WeftError(
+            "sdy.manual_computation: its shardings are on different meshes",
+            help="use one mesh for all operands and results",
+            loc=node.loc,
+        )
+    return name, next(s for s in given if s.mesh == name).resolve(meshes)

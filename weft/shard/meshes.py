@@ -1,0 +1,109 @@
+"""One name for every mesh, and shardings without axes that split nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+
+from weft.ir.module import Module, Node
+from weft.ir.rebuild import rewrite
+from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
+from weft.mesh.algebra import append_merged, size_of
+from weft.shard.annotations import all_shardings, replace_shardings
+
+
+def lift_meshes(module: Module) -> Module:
+    """Give every mesh a name, and equal meshes the same one."""
+    names: dict[Mesh, str] = {}  # of every distinct mesh
+    renamed: dict[str | Mesh, str] = {}
+    for name, mesh in module.meshes.items():
+        renamed[name] = names.setdefault(mesh, name)
+    fresh = count()
+    taken = {*module.functions, *module.meshes} - {n for n, kept in renamed.items() if n != kept}
+    for sharding in all_shardings(module):
+        inlined = sharding.mesh
+        if isinstance(inlined, Mesh):
+            if inlined not in names:
+                names[inlined] = _unique(_name(inlined), taken, fresh)
+                taken.add(names[inlined])
+            renamed[inlined] = names[inlined]
+    if all(old == new for old, new in renamed.items()):
+        return module
+    made = replace_shardings(module, lambda s: replace(s, mesh=renamed.get(s.mesh, s.mesh)))
+    return replace(_renamed_groups(made, renamed), meshes={n: m for m, n in names.items()})
+
+
+def _name(mesh: Mesh) -> str:
+    if mesh.axes or not mesh.device_ids:
+        return "mesh" if mesh.axes else "empty_mesh"
+    return f"maximal_mesh_{mesh.device_ids[0]}"
+
+
+def _unique(name: str, taken: Container[str], fresh: count[int]) -> str:
+    candidate = name
+    while candidate in taken:
+        candidate = f"{name}_{next(fresh)}"
+    return candidate
+
+
+def _renamed_groups(module: Module, renamed: Mapping[str | Mesh, str]) -> Module:
+    """Collectives name the meshes of their groups, too."""
+
+    def renew(node: Node) -> Node | None:
+        groups = getattr(node.op, "replica_groups", None)
+        if not isinstance(groups, MeshAxes) or renamed.get(groups.mesh) in (None, groups.mesh):
+            return None
+        groups = replace(groups, mesh=renamed[groups.mesh])
+        op = node.op.replace(replica_groups=groups)
+        return Node(op, node.operands, node.types, node.regions, node.attrs, node.loc)
+
+    return rewrite(module, renew)
+
+
+def drop_size_one_axes(module: Module) -> Module:
+    """Axes of a single device split nothing: leave them out of all shardings."""
+    if not any(size == 1 for mesh in module.meshes.values() for _, size in mesh.axes):
+        return module
+    return replace_shardings(module, lambda s: _without_size_one(s, s.resolve(module.meshes)))
+
+
+def _without_size_one(sharding: Sharding, mesh: Mesh) -> Sharding:
+    def kept(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        found: list[Axis] = []
+        for axis in axes:
+            if size_of(axis, mesh) != 1:
+                append_merged(found, axis, mesh)
+        return tuple(found)
+
+    dims = []
+    for dim in sharding.dims:
+        axes = kept(dim.axes)
+        priority = dim.priority if axes or dim.is_open else None
+        dims.append(DimSharding(axes, dim.is_open, priority))
+    return replace(
+        sharding,
+        dims=tuple(dims),
+        replicated=kept(sharding.replicated),
+        unreduced=kept(sharding.unreduced),
+    )
+
+
+def is_empty(mesh: Mesh) -> bool:
+    """Whether a mesh has neither axes nor a device, so that it goes with any other mesh."""
+    return not mesh.axes and not mesh.device_ids
+
+
+def common_mesh(
+    shardings: Sequence[Sharding | None], meshes: Mapping[str, Mesh]
+) -> str | Mesh | None:
+    """The mesh that all shardings are on, empty meshes aside; None if there are several or none."""
+    found: Sharding | None = None
+    for sharding in shardings:
+        if sharding is None or (found is not None and sharding.mesh == found.mesh):
+            continue
+        if found is None or is_empty(found.resolve(meshes)):
+            found = sharding
+        elif not is_empty(sharding.resolve(meshes)):
+            return None
+    return None if found is None else found.mesh

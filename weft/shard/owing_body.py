@@ -1,0 +1,127 @@
+"""One function as it ends, where values may owe a reduction."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from weft.errors import WeftError
+from weft.ir.location import Location
+from weft.ir.module import Node, Region, Value
+from weft.ir.op import rule as rule_of
+from weft.ir.types import TensorType
+from weft.mesh import Sharding
+from weft.ops.control import Call, Case, OptimizationBarrier, While
+from weft.ops.sharding import ManualComputation, NamedComputation
+from weft.shard.body import Body, Ending
+from weft.shard.calls import Site
+from weft.shard.closing import Given, closed
+from weft.shard.unreduced import Made, Unreduced
+
+
+class OwingBody(Body):
+    """Rebuilds one function, and reduces a value where it is read as one that owes nothing."""
+
+    puts: ClassVar[bool] = True
+
+    def __init__(self, ending: Ending, cells: dict[Value, int], sites: dict[Node, Site]) -> None:
+        super().__init__(ending, cells, sites)
+        self.owing = Unreduced(ending.meshes, ending.table)
+        self.out: list[Node] = []
+
+    def nodes(self, region: Region, out: list[Node]) -> None:
+        for node in region.nodes:
+            self.out = out
+            self.handlers.get(type(node.op), self.plain)(node, out)
+
+    def settled(self, value: Value, target: Sharding | None, loc: Location) -> Made:
+        nodes, value = self.owing.settle(value, target, loc)
+        more, value = self.owing.owe(value, target, loc)
+        return [*nodes, *more], value
+
+    def read(self, node: Node) -> tuple[Value, ...]:
+        operands = super().read(node)
+        targets: Given | None = None
+        match node.op:
+            case Case() | Call() | NamedComputation():
+                return operands
+            case ManualComputation(in_shardings=given):
+                targets = given
+            case While() | OptimizationBarrier():
+                targets = self.ended(node)
+        if targets is not None:
+            pairs = zip(operands, targets, strict=True)
+            return tuple([self.source(v, t, node.loc) for v, t in pairs])
+        owed = dict.fromkeys(s.unreduced if s else () for s in self.ended(node))
+        if len(owed) > 1:
+            raise WeftError(
+                f"{node.op.name}: its results owe reductions over different axes",
+                help="let all results owe the same",
+                loc=node.loc,
+            )
+        target = next(iter(self.ended(node)), None)
+        read = []
+        for operand in operands:
+            nodes, value = self.owing.settle(operand, target, node.loc)
+            self.out.extend(nodes)
+            read.append(value)
+        return tuple(read)
+
+    def source(self, value: Value, target: Sharding | None, loc: Location) -> Value:
+        """What control flow carries, as its other end has it."""
+        nodes, made = self.settled(value, target, loc)
+        if nodes:
+            self.put_after(value, nodes)
+        return made
+
+    def plain(self, node: Node, out: list[Node]) -> Node:
+        made = super().plain(node, out)
+        first = self.table.get(made.results[0]) if made.results else None
+        if first is None or not first.unreduced or isinstance(made.op, While | Case):
+            return made
+        types = (*made.operand_types, *made.types)
+        if not any(isinstance(t, TensorType) and t.shape for t in types):
+            return made
+        rule = rule_of(made.op, made.operand_types, made.bodies)
+        axes = self.owing.reduction_axes(rule, [self.table.get(v) for v in made.operands], first)
+        if axes:
+            for before, value in zip(node.results, made.results, strict=True):
+                nodes, after = self.owing.all_reduce(value, axes, self.table[value])
+                out.extend(nodes)
+                self.became[before] = after
+        return made
+
+    def constraint(self, node: Node, out: list[Node]) -> None:
+        (sharding,) = self.raw(node.results)
+        assert sharding is not None
+        (operand,) = Body.read(self, node)
+        nodes, value = self.owing.owe(operand, closed(sharding), node.loc)
+        if not nodes:
+            super().constraint(node, out)
+            return
+        out.extend(nodes)
+        self.became[node.results[0]] = value
+
+    def carried(self, node: Node, out: list[Node]) -> None:
+        super().carried(node, out)
+        made = out[-1]
+        targets = [self.table.get(v) for v in made.results]
+        for region in made.regions[1:] if isinstance(node.op, While) else made.regions:
+            self.returned(region, targets, node.loc)
+
+    def returned(self, region: Region, targets: list[Sharding | None], loc: Location) -> None:
+        """Settle what a region returns, right after it is made."""
+        results = []
+        for value, target in zip(region.results, targets, strict=True):
+            results.append(self.source(value, target, loc))
+        if self.after:
+            region.nodes = self.place(region.nodes)
+        region.results = tuple(results)
+
+    def finish(self, region: Region, targets: list[Sharding | None]) -> None:
+        """Settle what a function returns, at its end."""
+        results = []
+        for value, target in zip(region.results, targets, strict=True):
+            nodes, made = self.settled(value, target, region.loc)
+            region.nodes.extend(nodes)
+            results.append(made)
+        region.results = tuple(results)

@@ -1,0 +1,186 @@
+"""Prepare a module for propagation, as Shardy's import passes do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from weft.errors import WeftError
+from weft.ir.memory import without_gc
+from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.op import Op
+from weft.mesh import Sharding
+from weft.ops.control import Call, Composite, RunParallel
+from weft.ops.custom import CustomCall
+from weft.ops.sharding import ManualComputation, ShardingConstraint, ShardingGroup
+from weft.shard.apply_constraints import apply_constraints
+from weft.shard.edits import Edits, Use, edited
+from weft.shard.groups import Group, start_groups, unite_groups
+from weft.shard.manual import name_manual_axes
+from weft.shard.meshes import drop_size_one_axes, lift_meshes
+from weft.shard.split_constants import split_constants
+
+
+@dataclass
+class Prepared:
+    """A module that is ready for propagation, and what a graph of it has to know."""
+
+    module: Module
+    called: frozenset[str] = frozenset()
+    given: dict[Value, Sharding] = field(default_factory=dict)  # by constraints and groups
+    behind: dict[Value, tuple[Node, ...]] = field(default_factory=dict)
+    orders: dict[Value, tuple[Use, ...]] = field(default_factory=dict)
+    groups: dict[int, int] = field(default_factory=dict)  # the group that one is merged into
+    conflicts: list[Group] = field(default_factory=list)  # groups whose members disagree
+
+    @property
+    def roots(self) -> int:
+        """How many functions nobody calls."""
+        return sum(name not in self.called for name in self.module.functions)
+
+
+def prepare(module: Module) -> Prepared:
+    """Name the meshes, split constants, apply constraints, and start the sharding groups."""
+    with without_gc():
+        module = drop_size_one_axes(lift_meshes(without_unused(module)))
+        module = name_manual_axes(without_unused(split_constants(module)))
+        return _constrained(module)
+
+
+def without_unused(module: Module) -> Module:
+    """The module without private functions that nobody names."""
+    if all(f.visibility != "private" for f in module.functions.values()):
+        return module
+    kept: dict[str, None] = {}
+    ahead = [f.name for f in module.functions.values() if f.visibility != "private"]
+    while ahead:
+        name = ahead.pop()
+        if name not in kept and name in module.functions:
+            kept[name] = None
+            ahead.extend(_named(module.functions[name]))
+    if len(kept) == len(module.functions):
+        return module
+    return module.with_functions({n: f for n, f in module.functions.items() if n in kept})
+
+
+_NAMING = {
+    Call: "callee",
+    Composite: "decomposition",
+    CustomCall: "called_computations",
+    RunParallel: "programs",
+}
+
+
+def _named(function: Function) -> list[str]:
+    """The functions that a function names."""
+    found: list[str] = []
+    for node in _nodes(function.body, _NAMING.__contains__):
+        named = getattr(node.op, _NAMING[type(node.op)])
+        found.extend((named,) if isinstance(named, str) else _flat(named or ()))
+    return found
+
+
+def _flat(names: tuple[str | tuple[str, ...], ...]) -> Iterator[str]:
+    for name in names:
+        yield from (name,) if isinstance(name, str) else name
+
+
+def _nodes(region: Region, wanted: Callable[[type[Op]], bool]) -> list[Node]:
+    """The nodes of the wanted ops, those inside others before them."""
+    found: list[Node] = []
+
+    def see(region: Region) -> None:
+        for node in region.nodes:
+            for inner in node.regions:
+                see(inner)
+            if wanted(type(node.op)):
+                found.append(node)
+
+    see(region)
+    return found
+
+
+def check_calls(module: Module) -> frozenset[str]:
+    """The functions that are called; refused if one calls itself."""
+    calls = {
+        name: [n.op.callee for n in _nodes(f.body, (Call,).__contains__) if isinstance(n.op, Call)]
+        for name, f in module.functions.items()
+    }
+    done: set[str] = set()
+
+    def see(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            raise WeftError(
+                f"function {name!r} calls itself",
+                help="shardings cannot be propagated through recursion; use a loop",
+                loc=module.functions[name].loc,
+            )
+        if name not in done:
+            for callee in calls.get(name, ()):
+                see(callee, (*path, name))
+            done.add(name)
+
+    for name in calls:
+        see(name, ())
+    return frozenset(callee for found in calls.values() for callee in found)
+
+
+_SPEAKING = {ShardingConstraint, ManualComputation, ShardingGroup}
+
+
+def _constrained(module: Module) -> Prepared:
+    called = check_calls(module)
+    found = {
+        name: nodes
+        for name, function in module.functions.items()
+        if (nodes := _nodes(function.body, _SPEAKING.__contains__))
+    }
+    made = Prepared(module, called)
+    if not found:
+        return made
+    all_edits = {n: _edits(module, n, n in called, nodes) for n, nodes in found.items()}
+    for name, edits in all_edits.items():
+        apply_constraints(edits, found[name])
+    if any(isinstance(n.op, ShardingGroup) for nodes in found.values() for n in nodes):
+        groups = unite_groups(_group_ops(module, called, all_edits))
+        made.groups = {number: group.id for group in groups for number in group.ids}
+        made.conflicts = start_groups(groups)
+    functions = dict(module.functions)
+    for name, edits in all_edits.items():
+        result = edited(edits)
+        functions[name] = result.function
+        made.given |= result.given
+        made.behind |= result.behind
+        made.orders |= result.orders
+    made.module = module.with_functions(functions)
+    return made
+
+
+def _edits(module: Module, name: str, called: bool, nodes: list[Node]) -> Edits:
+    watched: dict[Value, None] = {}
+    for node in nodes:
+        watched.update(dict.fromkeys((*node.operands, *node.results)))
+    return Edits(module, module.functions[name], called, {value: [] for value in watched})
+
+
+def _group_ops(
+    module: Module, called: Container[str], all_edits: Mapping[str, Edits]
+) -> Iterator[tuple[Node, Node | None, Edits]]:
+    """Every group op with the manual computation around it, calls followed as if inlined."""
+
+    def inside(
+        name: str, region: Region, around: Node | None
+    ) -> Iterator[tuple[Node, Node | None, Edits]]:
+        for node in region.nodes:
+            if isinstance(node.op, Call):
+                callee = node.op.callee
+                yield from inside(callee, module.function(callee).body, around)
+            if isinstance(node.op, ShardingGroup):
+                yield node, around, all_edits[name]
+            for inner in node.regions:
+                nested = node if isinstance(node.op, ManualComputation) else around
+                yield from inside(name, inner, nested)
+
+    for name, function in module.functions.items():
+        if name not in called:
+            yield from inside(name, function.body, None)

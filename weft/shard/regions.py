@@ -1,0 +1,23 @@
+"""Regions that a rebuilt module can share with the one it was made of."""
+
+from __future__ import annotations
+
+from weft.ir.module import Region
+from weft.ir.op import Op
+from weft.ops.shape import Constant
+from weft.ops.sharding import ShardyConstant
+
+_CONSTANTS = (Constant, ShardyConstant)
+
+
+def is_shared(op: Op, region: Region) -> bool:
+    """Whether a region is one node on its own arguments, as the bodies of most reductions are."""
+    if op.control or len(region.nodes) != 1:
+        return False
+    (node,) = region.nodes
+    if node.regions or node.attrs or isinstance(node.op, _CONSTANTS):
+        return False
+    args, results = region.args, node.results
+    return all(v in args for v in node.operands) and all(
+        v in args or v in results for v in region.results
+    )

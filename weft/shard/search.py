@@ -1,0 +1,71 @@
+"""The hook for an automatic search: shardings of the arguments are proposed, and scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from weft.errors import WeftError
+from weft.ir.module import Function, Module
+from weft.ir.types import TensorType
+from weft.mesh import as_sharding
+from weft.shard import shard
+from weft.shard.annotations import SHARDING
+
+# For arguments by number: weft.P, a sharding, or one of JAX's.
+Proposal: TypeAlias = Mapping[int, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One proposal, and what came of it."""
+
+    arguments: Proposal
+    module: Module  # sharded
+    score: float
+
+
+Propose: TypeAlias = Callable[[Module, Sequence[Trial]], Proposal | None]
+Score: TypeAlias = Callable[[Module], float]
+
+
+def search(module: Module, propose: Propose, score: Score, *, func: str = "main") -> Trial:
+    """Try proposals until there are no more, and return the one with the lowest score.
+
+    `propose` sees the module and all trials so far; of trials that score alike the first is best.
+    """
+    function = module.function(func)
+    history: list[Trial] = []
+    while (arguments := propose(module, tuple(history))) is not None:
+        made = shard(with_arguments(module, function, arguments))
+        history.append(Trial(dict(arguments), made, score(made)))
+    if not history:
+        raise WeftError(
+            "nothing was proposed to the search",
+            help="let `propose` return shardings for some arguments before it returns None",
+        )
+    return min(history, key=lambda trial: trial.score)
+
+
+def with_arguments(module: Module, function: Function, arguments: Proposal) -> Module:
+    """The module with other shardings on some arguments of a function."""
+    meshes = [(name, mesh) for name, mesh in module.meshes.items() if mesh.axes]
+    if not meshes:
+        raise WeftError("the module has no mesh", help="add one: weft.shard(module, mesh)")
+    name, mesh = meshes[0]
+    count = len(function.body.args)
+    attrs = list(function.arg_attrs or ((),) * count)
+    for number, sharding in arguments.items():
+        if not 0 <= number < count:
+            raise WeftError(
+                f"@{function.name} has no argument {number}",
+                help=f"it has {count}, numbered from 0",
+            )
+        type = function.body.args[number].type
+        rank = type.rank if isinstance(type, TensorType) else 0
+        made = as_sharding(sharding, rank, mesh, name=name)
+        others = [a for a in attrs[number] if a[0] != SHARDING]
+        attrs[number] = tuple(sorted([*others, (SHARDING, str(made))]))
+    annotated = replace(function, arg_attrs=tuple(attrs))
+    return module.with_functions({**module.functions, function.name: annotated})

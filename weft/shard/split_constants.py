@@ -1,0 +1,217 @@
+"""Give every consumer constants of its own, so that one use does not constrain another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.ir.memory import without_gc
+from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.op import Op
+from weft.ops.control import Call
+from weft.ops.shape import BroadcastInDim, Constant
+from weft.ops.sharding import ShardingGroup, ShardyConstant
+from weft.shard.kinds import (
+    is_constant_expression,
+    is_scalar,
+    keeps_constants,
+)
+from weft.shard.regions import is_shared
+
+
+def split_constants(module: Module) -> Module:
+    """Copy every constant expression, and every broadcast of a scalar, once per consumer."""
+    with without_gc():
+        keeping = _keeping(module)
+        functions = {n: _function(f, keeping) for n, f in module.functions.items()}
+        return module.with_functions(functions)
+
+
+def _keeping(module: Module) -> set[str]:
+    """The functions that make constants of constants."""
+    known: dict[str, bool] = {}
+
+    def keeps(name: str) -> bool:
+        if name not in known:
+            known[name] = False  # a function that calls itself does not
+            function = module.functions.get(name)
+            known[name] = function is not None and all(
+                keeps(node.op.callee) if isinstance(node.op, Call) else keeps_constants(node)
+                for node in function.body.nodes
+                if not isinstance(node.op, ShardingGroup)
+            )
+        return known[name]
+
+    if len(module.functions) == 1:
+        return set()
+    return {name for name in module.functions if keeps(name)}
+
+
+def _function(function: Function, keeping: set[str]) -> Function:
+    splitter = _Splitter(keeping)
+    splitter.find_groups(function.body)
+    body = splitter.region(function.body)
+    splitter.place()
+    return replace(function, body=body)
+
+
+# The nodes of a region; lists for those of which it is decided in the end whether they stay.
+Places = list[Node | list[Node]]
+
+
+class _Splitter:
+    """Rebuilds one function: copies stand right before the node that they copy."""
+
+    def __init__(self, keeping: set[str]) -> None:
+        self.keeping = keeping  # functions
+        self.became: dict[Value, Value] = {}  # of what is not copied
+        self.constants: set[Node | None] = set()  # the expansions of scalars are not among them
+        self.copies: dict[Node | None, list[Node]] = {}  # of constants and of expansions
+        self.originals: dict[Node | None, Node] = {}  # those that somebody reads
+        self.ops: dict[Op, Op] = {}  # constants that passes do not merge
+        self.groups: dict[Node, list[Node]] = {}  # sharding groups of what a node makes
+        self.grouped: list[tuple[Node, list[Node]]] = []  # groups of originals, and their places
+        self.regions: list[tuple[Region, Places]] = []
+
+    def find_groups(self, region: Region) -> None:
+        """Find the sharding groups that have to be copied with a constant."""
+        for node in region.nodes:
+            if type(node.op) is ShardingGroup and (owner := node.operands[0].node) is not None:
+                self.groups.setdefault(owner, []).append(node)
+            for inner in node.regions:
+                self.find_groups(inner)
+
+    def region(self, region: Region) -> Region:
+        """The region, whose nodes are put in place when it is known which originals stay."""
+        places: Places = []
+        self.became.update(zip(region.args, region.args, strict=True))
+        self.nodes(region, places)
+        results = tuple([self.became.get(v) or self.taken(v) for v in region.results])
+        made = Region(region.args, [], results, region.loc, region.arg_locs)
+        self.regions.append((made, places))
+        return made
+
+    def nodes(self, region: Region, places: Places) -> None:
+        """Rebuild the nodes of a region."""
+        became, constants, copies, add = self.became, self.constants, self.copies, places.append
+        for node in region.nodes:
+            given, op = node.operands, node.op
+            kind = type(op)
+            if not given or given[0].node in constants or kind is ShardingGroup:
+                if self.original(node, places):
+                    continue
+            elif kind is BroadcastInDim and is_scalar(given[0]):
+                copies[node] = held = []
+                add(held)
+                continue
+            operands = tuple([became.get(v) or self.taken(v) for v in given])
+            regions = node.regions
+            if regions:
+                regions = tuple([r if is_shared(op, r) else self.region(r) for r in regions])
+            results = node.results
+            if len(results) == 1:
+                value = results[0]
+                made = Node(op, operands, (value.type,), regions, node.attrs, node.loc)
+                became[value] = made.results[0]
+            else:
+                made = Node(op, operands, node.types, regions, node.attrs, node.loc)
+                became.update(zip(results, made.results, strict=True))
+            add(made)
+
+    # Originals
+
+    def original(self, node: Node, places: Places) -> bool:
+        """Set aside a constant expression, or a group of one; False if it is neither."""
+        if type(node.op) is ShardingGroup:
+            if node.operands[0].node not in self.copies:
+                return False
+            self.grouped.append((node, []))
+            places.append(self.grouped[-1][1])
+            return True
+        if not is_constant_expression(node, self.constants) and not self.is_constant_call(node):
+            return False
+        self.constants.add(node)
+        copies = self.copies[node] = []
+        places.append(copies)
+        return True
+
+    def is_constant_call(self, node: Node) -> bool:
+        """A call that makes constants of constants."""
+        if not isinstance(node.op, Call) or node.op.callee not in self.keeping:
+            return False
+        return all(v.node in self.constants for v in node.operands)
+
+    def renewed(self, node: Node, operands: tuple[Value, ...]) -> Node:
+        """A constant or an expansion on other operands."""
+        op = self.ops.get(node.op)
+        if op is None:
+            given = node.op
+            op = ShardyConstant(given.value) if isinstance(given, Constant) else given
+            self.ops[given] = op
+        return Node(op, operands, node.types, (), node.attrs, node.loc)
+
+    def shared(self, value: Value) -> Value:
+        """What the original makes; or the value itself if it is not copied."""
+        node = value.node
+        if node is None or node not in self.copies:
+            return self.became.get(value, value)
+        made = self.originals.get(node)
+        if made is None:
+            operands = tuple([self.shared(v) for v in node.operands])
+            made = self.originals[node] = self.renewed(node, operands)
+        result = made.results[value.index]
+        if is_scalar(value):
+            self.became[value] = result  # for all who read it later
+        return result
+
+    # Readers
+
+    def taken(self, value: Value) -> Value:
+        """What a reader gets of a value that is copied."""
+        node = value.node
+        if node is None or node not in self.copies:
+            return value
+        if is_scalar(value):
+            return self.shared(value)
+        if self.groups or len(node.operands) > 1 or len(node.results) != 1:
+            return self.copy(value, {})
+        # The same as `copy`, for a constant and for the broadcast of a scalar.
+        for operand in node.operands:
+            if not is_scalar(operand):
+                return self.copy(value, {})
+        made = self.renewed(node, tuple([self.shared(v) for v in node.operands]))
+        self.copies[node].append(made)
+        return made.results[0]
+
+    def copy(self, value: Value, done: dict[Value, Value]) -> Value:
+        """A copy of the whole expression behind a value; scalars are shared."""
+        if is_scalar(value) or value.node is None:
+            return self.shared(value)
+        if value in done:
+            return done[value]
+        node = value.node
+        made = self.renewed(node, tuple([self.copy(v, done) for v in node.operands]))
+        copies = self.copies[node]
+        copies.append(made)
+        done.update(zip(node.results, made.results, strict=True))
+        for group in self.groups.get(node, ()):
+            read = (done[group.operands[0]],)
+            copies.append(Node(group.op, read, (), (), group.attrs, group.loc))
+        return done[value]
+
+    # In the end
+
+    def place(self) -> None:
+        """Put the originals that somebody reads behind their copies, and all nodes in place."""
+        for node, made in self.originals.items():
+            self.copies[node].append(made)
+        for group, place in self.grouped:
+            (value,) = group.operands
+            if value.node in self.originals:
+                read = (self.shared(value),)
+                place.append(Node(group.op, read, (), (), group.attrs, group.loc))
+        for region, places in self.regions:
+            for item in places:
+                if type(item) is list:
+                    region.nodes.extend(item)
+                else:
+                    region.nodes.append(item)  # type: ignore[arg-type]

@@ -1,0 +1,167 @@
+"""Values that still owe a reduction: where it is done, and how a value comes to owe one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from weft.errors import WeftError
+from weft.ir.location import UNKNOWN, Location
+from weft.ir.module import Node, Value
+from weft.ir.rule import Rule
+from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_axis
+from weft.mesh.algebra import append_merged, in_mesh_order, is_list_prefix, overlaps, part, size_of
+from weft.ops.sharding import (
+    ReplicatedToUnreduced,
+    ShardedToUnreduced,
+    ShardyAllGather,
+    ShardyAllReduce,
+)
+from weft.shard.closing import Given
+from weft.shard.projection import factor_sizes, project
+
+Axes = tuple[Axis, ...]
+Collective = ShardyAllReduce | ShardyAllGather | ReplicatedToUnreduced | ShardedToUnreduced
+
+Made = tuple[list[Node], Value]  # the nodes to put before a reader, and what it reads then
+
+
+@dataclass(slots=True)
+class Unreduced:
+    """Makes the collectives that a value needs before it is read, and notes their shardings."""
+
+    meshes: Mapping[str, Mesh]
+    table: dict[Value, Sharding]
+
+    def settle(self, value: Value, target: Sharding | None, loc: Location) -> Made:
+        """Reduce a value over the axes that it owes and its reader does not."""
+        source = self.table.get(value)
+        if source is None or not source.unreduced:
+            return [], value
+        mesh = source.resolve(self.meshes)
+        wanted = target.unreduced if target else ()
+        axes = difference(source.unreduced, wanted, mesh)
+        if not axes:
+            return [], value
+        if difference(wanted, source.unreduced, mesh):
+            raise WeftError(
+                f"a value owes a reduction over {_listed(source.unreduced)}, "
+                f"but its reader one over {_listed(wanted)}",
+                help="let one of them owe all the axes of the other",
+                loc=loc,
+            )
+        return self.all_reduce(value, axes, replace(source, unreduced=wanted))
+
+    def all_reduce(self, value: Value, axes: Axes, out: Sharding) -> Made:
+        """A reduction over axes; of a value that was just made to owe it, what undoes that."""
+        loc = value.node.loc if value.node else UNKNOWN
+        if value.node is not None:
+            before = value.node.operands
+            match value.node.op:
+                case ReplicatedToUnreduced(axes=text) if text == _list(axes):
+                    return [], before[0]
+                case ShardedToUnreduced(axes=text) if self._flat(text, out) == axes:
+                    return self.made(ShardyAllGather(text, out), before[0], loc)
+        return self.made(ShardyAllReduce(_list(axes), out), value, loc)
+
+    def made(self, op: Collective, value: Value, loc: Location) -> Made:
+        """One collective, its sharding noted."""
+        node = Node(op, (value,), (value.type,), loc=loc)
+        self.table[node.results[0]] = op.out_sharding
+        return [node], node.results[0]
+
+    def _flat(self, text: str, like: Sharding) -> Axes:
+        inside = text[text.index("[") + 1 : text.rindex("]")]
+        names = inside.replace("{", "").replace("}", "").split(",")
+        return merged([parse_axis(n) for n in names if n.strip()], like.resolve(self.meshes))
+
+    def owe(self, value: Value, target: Sharding | None, loc: Location) -> Made:
+        """Make a value owe what its reader expects it to owe."""
+        source = self.table.get(value)
+        if source is None or target is None or not target.unreduced:
+            return [], value
+        mesh = source.resolve(self.meshes)
+        more = difference(target.unreduced, source.unreduced, mesh)
+        if not more:
+            return [], value
+        dims = zip(source.dims, target.dims, strict=True)
+        moved = [_dropped(given, kept, mesh, loc) for given, kept in dims]
+        sharded = tuple(axis for axes in moved for axis in axes)
+        nodes: list[Node] = []
+        if plain := difference(more, sharded, mesh):
+            owed = merged((*source.unreduced, *plain), mesh)
+            between = Sharding(source.mesh, source.dims, target.replicated, owed)
+            added, value = self.made(ReplicatedToUnreduced(_list(plain), between), value, loc)
+            nodes += added
+        if sharded:
+            text = f"#sdy<list_of_axis_ref_lists[{', '.join(_braced(axes) for axes in moved)}]>"
+            added, value = self.made(ShardedToUnreduced(text, target), value, loc)
+            nodes += added
+        return nodes, value
+
+    def reduction_axes(self, rule: Rule, given: Given, out: Sharding) -> Axes:
+        """The axes that an op reduces over and its result, which owes others, does not owe."""
+        mesh = out.resolve(self.meshes)
+        sizes = factor_sizes(rule)
+        operands = zip(given, rule.operands, strict=True)
+        tensors = [project(s, dims, sizes, mesh) for s, dims in operands]
+        found: list[Axis] = []
+        for factor, described in enumerate(rule.factors):
+            if described.role == "reduction":
+                lists = [t.factors[factor].axes for t in tensors if factor in t.factors]
+                found.extend(lists[0] if lists else ())
+        return merged(difference(tuple(found), out.unreduced, mesh), mesh)
+
+
+def difference(axes: Axes, others: Axes, mesh: Mesh) -> Axes:
+    """The parts of axes that are in none of the others."""
+    left = list(axes)
+    for other in others:
+        rest: list[Axis] = []
+        for axis in left:
+            rest.extend(_cut(axis, other, mesh) if overlaps(axis, other) else [axis])
+        left = rest
+    return tuple(left)
+
+
+def _cut(axis: Axis, other: Axis, mesh: Mesh) -> list[Axis]:
+    end = axis.before * size_of(axis, mesh)
+    after = other.before * size_of(other, mesh)
+    found = []
+    if other.before > axis.before:
+        found.append(part(axis.name, axis.before, other.before // axis.before, mesh))
+    if end > after:
+        found.append(part(axis.name, after, end // after, mesh))
+    return found
+
+
+def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:
+    """Axes in the order of the mesh, neighbours merged."""
+    found: list[Axis] = []
+    for axis in in_mesh_order(axes, mesh):
+        append_merged(found, axis, mesh)
+    return tuple(found)
+
+
+def _dropped(given: DimSharding, kept: DimSharding, mesh: Mesh, loc: Location) -> Axes:
+    """The axes by which a dim is split less than before."""
+    if not is_list_prefix(kept.axes, given.axes):
+        raise WeftError(
+            f"a dim split by {_braced(given.axes)} cannot owe a reduction and be split by "
+            f"{_braced(kept.axes)}",
+            help="reshard it first, then let it owe the reduction",
+            loc=loc,
+        )
+    return difference(given.axes, kept.axes, mesh)
+
+
+def _braced(axes: Axes) -> str:
+    return f"{{{_listed(axes)}}}"
+
+
+def _listed(axes: Axes) -> str:
+    return ", ".join(map(str, axes))
+
+
+def _list(axes: Axes) -> str:
+    return f"#sdy<axis_ref_list{_braced(axes)}>"
