@@ -28,6 +28,12 @@ PROGRAMS = {
   }
 }
 """,
+    "quoted keys": """module {
+  func.func @main() attributes {"a b\\0A\\22" = 1 : i64} {
+    return
+  }
+}
+""",
     "bounded dims": """module {
   func.func @main(%arg0: tensor<?x4xf32, #stablehlo.bounds<8, ?>>) -> tensor<?x4xf32, #stablehlo.bounds<8, ?>> {
     %0 = stablehlo.add %arg0, %arg0 : tensor<?x4xf32, #stablehlo.bounds<8, ?>>

@@ -1,4 +1,8 @@
-"""Make a program on which Weft and Shardy differ small: `python -m tests.shard.shrink FILE`."""
+"""Make a program on which Weft and Shardy differ small.
+
+`python -m tests.shard.shrink FILE [user|op|aggressive|basic|whole]`: right after propagation on
+that level, or after the whole pipeline.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,36 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
+from tests.shard import whole
 from tests.shard.compare import compared, listed
 from tests.shard.oracle import propagated
 from weft.capture import parse
-from weft.errors import WeftError
 from weft.ir.module import Function, Module, Node, Region, Value, walk
 from weft.shard import Level, propagate
 
 SHARDING = "sdy.sharding"
 
 
-def differs(text: str, level: Level = "user") -> bool:
+def differs(text: str, stage: str = "user") -> bool:
     """Whether the oracle takes a program, and Weft does otherwise or fails."""
-    answer = propagated(text, level, final=False)
-    if answer.error is not None:
-        return False
     try:
+        if stage == "whole":
+            whole.exported(text)  # refuses what is no program
+            return bool(whole.differences(parse(text)))
+        level = cast(Level, stage)
+        answer = propagated(text, level, final=False)
+        if answer.error is not None:
+            return False
         return bool(list(compared(answer, listed(propagate(parse(text), level)))))
-    except WeftError:
-        return True
+    except whole.Refused:
+        return False
     except Exception:  # noqa: BLE001  # any failure of ours is a difference
         return True
 
 
-def shrink(text: str, level: Level = "user") -> str:
+def shrink(text: str, stage: str = "user") -> str:
     """A smaller program that still differs."""
     module = parse(text)
     again = True
@@ -41,7 +50,7 @@ def shrink(text: str, level: Level = "user") -> str:
                 shown = candidate.text()
             except KeyError:  # reads what is not there
                 continue
-            if differs(shown, level):
+            if differs(shown, stage):
                 module, again = parse(shown), True
                 break
     return module.text()
@@ -166,4 +175,4 @@ def _last(value: Value, became: dict[Value, Value | None]) -> Value:
 
 
 if __name__ == "__main__":
-    print(shrink(Path(sys.argv[1]).read_text(), *sys.argv[2:]))  # type: ignore[arg-type]
+    print(shrink(Path(sys.argv[1]).read_text(), *sys.argv[2:]))

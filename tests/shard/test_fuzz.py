@@ -23,6 +23,11 @@ from weft.mesh import Mesh
 from weft.shard import Level, propagate
 
 CHUNK = 50
+# Why the oracle may give no answer.
+REFUSED = (
+    "ended with status -11",  # a priority on a dead value (see test_propagate.py)
+    "cannot cross ManualComputationOp boundaries",  # a group in a function called twice
+)
 
 
 def check(seeds: range, level: Level = "user") -> None:
@@ -38,9 +43,8 @@ def check(seeds: range, level: Level = "user") -> None:
         found = list(compared(theirs, ours))
         assert not found, f"seed {seed} ({level}): {found[:5]}\n{text}"
         assert ours == listed(propagate(parse(text), level)), f"seed {seed} is not deterministic"
-    # Shardy itself ends on some programs with dead code (see test_propagate.py).
     assert len(failed) <= 3 + len(seeds) // 20, failed
-    assert all("ended with status -11" in error for _, error in failed), failed
+    assert all(any(known in error for known in REFUSED) for _, error in failed), failed
 
 
 @pytest.mark.parametrize("start", range(0, 200, CHUNK))

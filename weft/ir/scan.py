@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 
 from weft.errors import Unsupported, WeftError
+from weft.ir.location import unescape
 from weft.ir.types import (
     TOKEN,
     Dim,
@@ -70,7 +71,7 @@ def dictionary(text: str) -> dict[str, str]:
         match = _KEY.match(part)
         if match is None:
             raise WeftError(f"not an attribute: {part!r}", help="expected `name = value`")
-        name = match[1] if match[1] is not None else match[2]
+        name = unescape(match[1]) if match[1] is not None else match[2]
         found[name] = part[match.end() :] if match[3] else "unit"
     return found
 

@@ -35,6 +35,13 @@ class _Merging:
         body = self.region(function.body)
         return function if body is function.body else replace(function, body=body)
 
+    def becomes(self, before: Node, after: Node) -> None:
+        """Have the results of one node stand for those of another."""
+        if len(before.results) == 1:
+            self.became[before.results[0]] = after.results[0]
+        else:
+            self.became.update(zip(before.results, after.results, strict=True))
+
     def region(self, region: Region) -> Region:
         """The region with equal nodes merged, also into nodes of the regions around it."""
         became, known, pure = self.became, self.known, self.pure
@@ -48,20 +55,19 @@ class _Merging:
             if regions:
                 regions = tuple([self.region(r) for r in regions])
                 key: object = (op, operands, node.attrs, *map(_structure, regions))
-                mergeable = is_pure(node)
+                mergeable: bool | None = is_pure(node)
             else:
                 key = (op, operands, node.attrs)
-                if op not in pure:
-                    pure[op] = is_pure(node)
-                mergeable = pure[op]
-            if mergeable:
-                twin = known.get(key)
-                if twin is not None:
-                    became.update(zip(node.results, twin.results, strict=True))
-                    continue
+                mergeable = pure.get(op)
+                if mergeable is None:
+                    mergeable = pure[op] = is_pure(node)
+            twin = known.get(key) if mergeable else None
+            if twin is not None:
+                self.becomes(node, twin)
+                continue
             if operands != node.operands or regions != node.regions:
                 made = node.rebuilt(operands, regions)
-                became.update(zip(node.results, made.results, strict=True))
+                self.becomes(node, made)
                 node = made
             if mergeable:
                 known[key] = node

@@ -106,10 +106,6 @@ class Body:
 
     # Regions
 
-    def begin(self, body: Region, args: list[Sharding | None]) -> Region:
-        """The whole function, whose arguments have these shardings."""
-        return self.region(body, args)
-
     def finish(self, region: Region, targets: list[Sharding | None]) -> None:
         """What is left to be done to the results of the function: here nothing."""
 

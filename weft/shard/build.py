@@ -41,6 +41,7 @@ def build(prepared: Prepared, rules: Rules | None = None) -> Graph:
     functions = prepared.module.functions
     counts = {name: use_counts(function.body) for name, function in functions.items()}
     if any(finds_unread(functions[name].body, found) for name, found in counts.items()):
+        graph.unread = True
         graph.dead = dead_nodes(prepared.module, flowing=True)
     shared = _Shared(graph, prepared, counts)
     # Shardy takes the last function first.
@@ -128,6 +129,7 @@ class _Builder:
         self.loop_args: set[Value] = set()
         self.copies: list[Value] = []  # other names of values, whose readers wait for their turn
         self.members: list[tuple[Value, Member]] = []  # of sharding groups
+        self.grouped: set[Value] = set()
 
     def root(self) -> Instance:
         """The instance of a function that nobody calls."""
@@ -370,8 +372,9 @@ class _Builder:
         """Note that a value belongs to a sharding group."""
         assert isinstance(node.op, ShardingGroup)
         (value,) = node.operands
-        if any(value is known for known, _ in self.members):
+        if value in self.grouped:
             return
+        self.grouped.add(value)
         # A loop's argument follows its group, but what changes in the loop is the edge.
         member = Member(self.cells[value], [], value not in self.loop_args)
         self.members.append((value, member))

@@ -39,6 +39,7 @@ class _Exporter:
         ends = {key: None if s is None else closed(s) for key, s in known.items()}
         closings = [ends[id(s)] for s in shardings]
         self.ending = Ending(module.meshes, plan, shardings, closings, same)
+        self.ending.may_be_dead = graph.unread
         owes = any(s is not None and s.unreduced for s in first)
         self.body: type[Body] = OwingBody if owes else Body
         main = module.functions.get("main")
@@ -103,7 +104,7 @@ class _Exporter:
         results: list[Sharding | None],
     ) -> Region:
         builder = self.body(self.ending, instance.cells, sites)
-        made = builder.begin(body, args)
+        made = builder.region(body, args)
         builder.finish(made, results)
         return made
 

@@ -66,6 +66,7 @@ class Graph:
     siblings: dict[int, tuple[int, ...]] = field(default_factory=dict)  # results of one node
     roots: list[Instance] = field(default_factory=list)
     results: list[Visit] = field(default_factory=list)  # returned values to result attributes
+    unread: bool = False  # whether nobody reads what some node makes
     dead: set[Node] = field(default_factory=set)  # nodes that do not outlive the first round
     doomed: list[Doomed] = field(default_factory=list)
     rules: Rules = field(default_factory=Rules)  # of users, for their ops

@@ -33,23 +33,22 @@ def unite_groups(found: Iterable[tuple[Node, Node | None, Edits]]) -> list[Group
     owner: dict[Value, Group] = {}
     for node, around, edits in found:
         assert isinstance(node.op, ShardingGroup)
-        value = edits.operand(node)
-        _check(node, places.setdefault(node.op.group_id, (around, value)), (around, value))
-        group = groups.get(node.op.group_id) or Group()
+        number, value = node.op.group_id, edits.operand(node)
+        _check(node, places.setdefault(number, (around, value)), (around, value))
+        group = groups.get(number)
+        if group is None:
+            group = groups[number] = Group([number])
         other = owner.get(value)
         if other is not None and other is not group:
-            group = _merged(other, group)
-        if node.op.group_id not in group.ids:
-            group.ids.append(node.op.group_id)
+            other.ids.extend(group.ids)
+            other.members.update(group.members)
+            groups.update(dict.fromkeys(group.ids, other))
+            owner.update(dict.fromkeys(group.members, other))
+            group = other
         group.members.setdefault(value, (node, edits))
-        groups.update(dict.fromkeys(group.ids, group))
-        owner.update(dict.fromkeys(group.members, group))
+        owner[value] = group
     distinct = {id(group): group for group in groups.values()}
     return sorted(distinct.values(), key=lambda group: group.id)
-
-
-def _merged(first: Group, second: Group) -> Group:
-    return Group(first.ids + second.ids, first.members | second.members)
 
 
 def _check(node: Node, known: tuple[Node | None, Value], now: tuple[Node | None, Value]) -> None:

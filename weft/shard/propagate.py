@@ -265,17 +265,27 @@ class Propagation:
     ) -> tuple[int, ...] | None:
         """The new numbers of a visit's cells, 0 where nothing changes; None if nothing does."""
         held = self.held
-        held_now = [held[cell] for cell in visit.cells]
-        key = (rule, directions, visit.elementwise, *held_now)
+        now = [held[cell] for cell in visit.cells]
+        return self.transfer(visit, rule, directions, now) if any(now) else None
+
+    def transfer(
+        self, visit: Visit, rule: int, directions: tuple[int, ...], held: list[int]
+    ) -> tuple[int, ...] | None:
+        """What a visit makes of these numbers, worked out once.
+
+        One that would change its own result again is restless: it is visited in the next round.
+        """
+        # The graph keeps its rows of directions, so one is known by its identity.
+        key = (rule, id(directions), visit.elementwise, *held)
         try:
             return self.memo[key]
         except KeyError:
-            found = self.memo[key] = self.spread(visit, held_now, directions)
-            if found is not None:
-                after = [new or old for new, old in zip(found, held_now, strict=True)]
-                if self.spread(visit, after, directions) is not None:
-                    self.restless.add(id(found))
-            return found
+            found = self.memo[key] = self.spread(visit, held, directions)
+        if found is not None:
+            after = [new or old for new, old in zip(found, held, strict=True)]
+            if self.transfer(visit, rule, directions, after) is not None:
+                self.restless.add(id(found))
+        return found
 
     def spread(
         self, visit: Visit, held: list[int], directions: tuple[int, ...]

@@ -100,7 +100,8 @@ class _Splitter:
                 if self.original(node, places):
                     continue
             elif kind is BroadcastInDim and is_scalar(given[0]):
-                copies[node] = held = []
+                held: list[Node] = []
+                copies[node] = held
                 add(held)
                 continue
             operands = tuple([became.get(v) or self.taken(v) for v in given])
