@@ -24,6 +24,7 @@ from weft.ops.shape import BroadcastInDim
 from weft.ops.sharding import (
     ManualComputation,
     NamedComputation,
+    PropagationBarrier,
     Reshard,
     ShardingConstraint,
     ShardingGroup,
@@ -265,6 +266,10 @@ class Body:
         self.reshard(made)
         return made
 
+    def toward(self, value: Value, sharding: Sharding, loc: Location) -> list[Node]:
+        """The nodes that bring a value into a sharding."""
+        return [self.resharded(value, sharding, loc)]
+
     def carried(self, node: Node, out: list[Node]) -> None:
         """Control flow, which nobody may read any more when edges are gone."""
         self.ending.may_be_dead = True
@@ -324,7 +329,7 @@ class Body:
         known = next((s for s in (*given, *wanted) if s is not None), None)
         if known is None:
             return
-        reshards = []
+        reshards: list[Node] = []
         for before, value, has, wants in zip(
             node.results, made.results, given, wanted, strict=True
         ):
@@ -332,10 +337,11 @@ class Body:
             self.table[value] = ending.divided(has, value.type)
             if not splits_alike(has, wants):
                 target = closed(wants) if wants else unsplit(value.type, known.mesh)
-                reshards.append(self.resharded(value, target, node.loc))
-                self.became[before] = reshards[-1].results[0]
+                nodes = self.toward(value, target, node.loc)
+                self.became[before] = nodes[-1].results[0]
+                reshards[:0] = nodes
                 ending.may_be_dead = True
-        out.extend(reversed(reshards))
+        out.extend(reshards)
 
     def arguments(self, node: Node, chosen: Site) -> tuple[Value, ...]:
         """The operands of a call, in the shardings of the arguments."""
@@ -397,15 +403,22 @@ class Body:
         mesh = self.ending.mesh(known)
         return (known.mesh, mesh) if mesh.axes else None
 
+    def seen(self, value: Value) -> Sharding | None:
+        """The sharding that a concatenation sees: it looks through propagation barriers."""
+        while value.node is not None and isinstance(value.node.op, PropagationBarrier):
+            (value,) = value.node.operands
+        return self.table.get(value)
+
     def concatenate(self, node: Node, out: list[Node]) -> None:
         """A concatenation, whose operands and result are made to agree."""
-        operands = self.read(node)
         own = self.closed[self.cells[node.results[0]]] if node.results[0] in self.cells else None
-        given = [*[self.table.get(v) for v in operands], own]
+        given = [*[self.seen(self.became.get(v, v)) for v in node.operands], own]
         found = self.common_mesh(given)
         if found is None or all(s == own for s in given):
             self.plain(node, out)
             return
+        operands = self.read(node)
+        given = [*[self.seen(v) for v in operands], own]
         name, mesh = found
         rule = rule_of(node.op, node.operand_types)
         wanted = agreeing(rule, given, (*node.operand_types, *node.types), name, mesh)

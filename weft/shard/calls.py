@@ -14,7 +14,7 @@ from weft.ir.attrs import Attrs
 from weft.ir.location import Location
 from weft.ir.module import Node, Region, Value
 from weft.mesh import Sharding
-from weft.ops.control import Call
+from weft.ops.control import Call, OptimizationBarrier
 from weft.ops.sharding import NamedComputation
 from weft.shard.closing import Given, filled
 from weft.shard.graph import Graph, Instance
@@ -119,6 +119,8 @@ class _Collector:
         if value.node is None:
             return site.args[value.index] if value in site.body.args else None
         if len(value.node.results) == 1 or value.node.regions:
+            return None
+        if isinstance(value.node.op, OptimizationBarrier):  # each result has an edge of its own
             return None
         given = [self.shardings[site.instance.cells[v]] for v in value.node.results]
         return filled(given, value.node.types)[value.index]

@@ -37,19 +37,13 @@ def filled(given: Given, types: Sequence[Type]) -> Given:
 
 def splits_alike(sharding: Sharding | None, other: Sharding | None) -> bool:
     """Whether both split a value in the same way; no sharding does not split."""
-    if sharding is None or other is None:
-        known = sharding or other
-        return known is None or not is_split(known)
-    return (
-        sharding.mesh == other.mesh
-        and sharding.unreduced == other.unreduced
-        and [d.axes for d in sharding.dims] == [d.axes for d in other.dims]
+    split = [s for s in (sharding, other) if s is not None and any(d.axes for d in s.dims)]
+    if len(split) < 2:
+        return not split
+    first, second = split
+    return first.mesh == second.mesh and all(
+        a.axes == b.axes for a, b in zip(first.dims, second.dims, strict=True)
     )
-
-
-def is_split(sharding: Sharding) -> bool:
-    """Whether some axis splits the value, or a reduction over one is owed."""
-    return bool(sharding.unreduced) or any(d.axes for d in sharding.dims)
 
 
 def evenly(sharding: Sharding, type: Type, mesh: Mesh) -> Sharding:

@@ -208,7 +208,13 @@ def _aggressive(projection: Projection, directions: Sequence[int], elementwise: 
     changed = [False] * len(tensors)
     count = len(projection.rule.factors)
     wanted = [compatible_major_axes(projection, f, directions[f]) for f in range(count)]
-    if not any(wanted):
+    # A tensor takes a beginning of what is wanted: none can grow if that does not continue its own.
+    if not any(
+        axes and is_strict_prefix(tensor.factors[factor].axes, axes)
+        for factor, axes in enumerate(wanted)
+        for tensor in tensors
+        if factor in tensor.factors
+    ):
         return changed
     order = _order_of_preference(projection, wanted, elementwise)
     first_result = len(projection.operands)

@@ -101,6 +101,11 @@ class OwingBody(Body):
         out.extend(nodes)
         self.became[node.results[0]] = value
 
+    def toward(self, value: Value, sharding: Sharding, loc: Location) -> list[Node]:
+        nodes, value = self.owing.settle(value, sharding, loc)
+        more, _ = self.owing.owe(value, sharding, loc)
+        return [*nodes, *(more or super().toward(value, sharding, loc))]
+
     def carried(self, node: Node, out: list[Node]) -> None:
         super().carried(node, out)
         made = out[-1]

@@ -79,6 +79,11 @@ def _project_dim(
     sizes: tuple[int, ...],
     mesh: Mesh,
 ) -> None:
+    if not given.axes:
+        for factor in factors:
+            minor_most = factor == factors[-1]
+            found.factors[factor] = FactorSharding((), (), not given.is_open, minor_most)
+        return
     rest = _Rest(given.axes, mesh)
     overflowed = False
     for factor in factors:

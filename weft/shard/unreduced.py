@@ -13,6 +13,7 @@ from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_axis
 from weft.mesh.algebra import append_merged, in_mesh_order, is_list_prefix, overlaps, part, size_of
 from weft.ops.sharding import (
     ReplicatedToUnreduced,
+    Reshard,
     ShardedToUnreduced,
     ShardyAllGather,
     ShardyAllReduce,
@@ -84,10 +85,18 @@ class Unreduced:
         more = difference(target.unreduced, source.unreduced, mesh)
         if not more:
             return [], value
-        dims = zip(source.dims, target.dims, strict=True)
-        moved = [_dropped(given, kept, mesh, loc) for given, kept in dims]
-        sharded = tuple(axis for axes in moved for axis in axes)
         nodes: list[Node] = []
+        dims = zip(source.dims, target.dims, strict=True)
+        kept = tuple(_keep(given, wanted, more, mesh) for given, wanted in dims)
+        if kept != source.dims:
+            source = Sharding(source.mesh, kept, (), source.unreduced)
+            node = Node(Reshard(source), (value,), (value.type,), loc=loc)
+            value = node.results[0]
+            self.table[value] = source
+            nodes.append(node)
+        dims = zip(source.dims, target.dims, strict=True)
+        moved = [difference(given.axes, wanted.axes, mesh) for given, wanted in dims]
+        sharded = tuple(axis for axes in moved for axis in axes)
         if plain := difference(more, sharded, mesh):
             owed = merged((*source.unreduced, *plain), mesh)
             between = Sharding(source.mesh, source.dims, target.replicated, owed)
@@ -143,16 +152,13 @@ def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:
     return tuple(found)
 
 
-def _dropped(given: DimSharding, kept: DimSharding, mesh: Mesh, loc: Location) -> Axes:
-    """The axes by which a dim is split less than before."""
-    if not is_list_prefix(kept.axes, given.axes):
-        raise WeftError(
-            f"a dim split by {_braced(given.axes)} cannot owe a reduction and be split by "
-            f"{_braced(kept.axes)}",
-            help="reshard it first, then let it owe the reduction",
-            loc=loc,
-        )
-    return difference(given.axes, kept.axes, mesh)
+def _keep(given: DimSharding, wanted: DimSharding, owed: Axes, mesh: Mesh) -> DimSharding:
+    """A dim as it is, if the axes it is to lose are to be owed; else as it is wanted."""
+    if is_list_prefix(wanted.axes, given.axes):
+        lost = difference(given.axes, wanted.axes, mesh)
+        if not difference(lost, owed, mesh):
+            return given
+    return wanted
 
 
 def _braced(axes: Axes) -> str:
