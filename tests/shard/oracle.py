@@ -90,6 +90,12 @@ def propagated(
     )
 
 
+def as_listed(text: str) -> tuple[Listed, ...]:
+    """A program as it is, with the shardings that are written in it."""
+    given = base64.b64encode(text.encode()).decode()
+    return tuple(_listed(f) for f in ORACLE.ask({"program": given, "level": None})["final"])
+
+
 def batch(programs: Iterable[str | bytes], level: str = "user") -> list[Answer]:
     """The answers to many programs, in order."""
     return [propagated(program, level) for program in programs]
@@ -201,6 +207,8 @@ def main() -> None:
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         program = base64.b64decode(request["program"])
         with context, ir.Location.unknown():
+            if request["level"] is None:
+                return {"final": _functions(parse_module(context, program), True)}
             module = run(",".join((*IMPORT, LEVELS[request["level"]])), program)
             made = {
                 "propagated": _functions(module, False),

@@ -32,7 +32,7 @@ def differs(text: str, stage: str = "user") -> bool:
         answer = propagated(text, level, final=False)
         if answer.error is not None:
             return False
-        return bool(list(compared(answer, listed(propagate(parse(text), level)))))
+        return bool(list(compared(answer.propagated, listed(propagate(parse(text), level)))))
     except whole.Refused:
         return False
     except Exception:  # noqa: BLE001  # any failure of ours is a difference

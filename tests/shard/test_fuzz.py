@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from tests.ops.catalogue import CHECKED, EXAMPLES
 from tests.shard.compare import compared, listed
 from tests.shard.fuzz import MESHES, Sharder, program
-from tests.shard.oracle import propagated
+from tests.shard.oracle import as_listed, propagated
 from weft.capture import parse
 from weft.ir.attrs import Attrs
 from weft.ir.module import Module, Value
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
-from weft.shard import Level, propagate
+from weft.shard import Level, propagate, shard
 
 CHUNK = 50
 # Why the oracle may give no answer.
@@ -40,7 +40,7 @@ def check(seeds: range, level: Level = "user") -> None:
             failed.append((seed, theirs.error))
             continue
         ours = listed(propagate(parse(text), level))
-        found = list(compared(theirs, ours))
+        found = list(compared(theirs.propagated, ours))
         assert not found, f"seed {seed} ({level}): {found[:5]}\n{text}"
         assert ours == listed(propagate(parse(text), level)), f"seed {seed} is not deterministic"
     assert len(failed) <= 3 + len(seeds) // 20, failed
@@ -50,6 +50,27 @@ def check(seeds: range, level: Level = "user") -> None:
 @pytest.mark.parametrize("start", range(0, 200, CHUNK))
 def test_random_programs(start: int):
     check(range(start, start + CHUNK))
+
+
+def check_whole(seeds: range) -> None:
+    """Compare what comes out in the end: every op, in order, with its shardings."""
+    for seed in seeds:
+        text = program(seed)
+        theirs = propagated(text)
+        if theirs.error is None:
+            found = list(compared(theirs.final, as_listed(shard(parse(text)).text())))
+            assert not found, f"seed {seed}: {found[:5]}\n{text}"
+
+
+@pytest.mark.parametrize("start", range(20_000, 20_100, CHUNK))
+def test_random_programs_through_the_whole_pipeline(start: int):
+    check_whole(range(start, start + CHUNK))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", range(21_000, 23_000, CHUNK))
+def test_many_random_programs_through_the_whole_pipeline(start: int):
+    check_whole(range(start, start + CHUNK))
 
 
 @pytest.mark.parametrize("level", ["op", "aggressive", "basic"])
@@ -105,7 +126,7 @@ def check_op(example: Any, seed: int) -> None:
     text = annotated(module, seed).text()
     theirs = propagated(text, final=False)
     if theirs.error is None:
-        found = list(compared(theirs, listed(propagate(parse(text)))))
+        found = list(compared(theirs.propagated, listed(propagate(parse(text)))))
         assert not found, f"{found[:5]}\n{text}"
 
 

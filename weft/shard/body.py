@@ -403,8 +403,8 @@ class Body:
         mesh = self.ending.mesh(known)
         return (known.mesh, mesh) if mesh.axes else None
 
-    def seen(self, value: Value) -> Sharding | None:
-        """The sharding that a concatenation sees: it looks through propagation barriers."""
+    def behind_barrier(self, value: Value) -> Sharding | None:
+        """The sharding of a value; of what has passed a propagation barrier, that before it."""
         while value.node is not None and isinstance(value.node.op, PropagationBarrier):
             (value,) = value.node.operands
         return self.table.get(value)
@@ -412,16 +412,18 @@ class Body:
     def concatenate(self, node: Node, out: list[Node]) -> None:
         """A concatenation, whose operands and result are made to agree."""
         own = self.closed[self.cells[node.results[0]]] if node.results[0] in self.cells else None
-        given = [*[self.seen(self.became.get(v, v)) for v in node.operands], own]
+        given = [*[self.table.get(self.became.get(v, v)) for v in node.operands], own]
         found = self.common_mesh(given)
         if found is None or all(s == own for s in given):
             self.plain(node, out)
             return
         operands = self.read(node)
-        given = [*[self.seen(v) for v in operands], own]
+        given = [*[self.table.get(v) for v in operands], own]
+        held = [*[self.behind_barrier(v) for v in operands], own]
         name, mesh = found
         rule = rule_of(node.op, node.operand_types)
-        wanted = agreeing(rule, given, (*node.operand_types, *node.types), name, mesh)
+        types = (*node.operand_types, *node.types)
+        wanted = agreeing(rule, given, held, types, name, mesh)
         read = []
         for value, target in zip(operands, wanted, strict=False):
             if target is not None:

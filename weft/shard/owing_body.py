@@ -116,10 +116,13 @@ class OwingBody(Body):
     def returned(self, region: Region, targets: list[Sharding | None], loc: Location) -> None:
         """Settle what a region returns, right after it is made."""
         results = []
+        start = self.starts[region.args[0]] if region.args else []
+        placed = len(start)  # they stand in the region already
         for value, target in zip(region.results, targets, strict=True):
             results.append(self.source(value, target, loc))
         if self.after:
             region.nodes = self.place(region.nodes)
+        region.nodes = [*start[: len(start) - placed], *region.nodes]
         region.results = tuple(results)
 
     def finish(self, region: Region, targets: list[Sharding | None]) -> None:

@@ -140,9 +140,10 @@ class Propagation:
         for table, indices in self.tables.values():
             row = table[n]
             if before is None or row != table[before]:
+                active = any(row)  # where nothing may spread, there is nothing to visit
                 for index in indices:
                     self.allowed[index] = row
-                    self.dirty[index] = 1
+                    self.dirty[index] = active or index in self.doomed
 
     def sweep(self) -> None:
         """Take every visit in turn that could change something."""
@@ -264,31 +265,34 @@ class Propagation:
         self, visit: Visit, rule: int, directions: tuple[int, ...]
     ) -> tuple[int, ...] | None:
         """The new numbers of a visit's cells, 0 where nothing changes; None if nothing does."""
-        held = self.held
-        now = [held[cell] for cell in visit.cells]
-        return self.transfer(visit, rule, directions, now) if any(now) else None
+        now = tuple(map(self.held.__getitem__, visit.cells))
+        key = (rule, id(directions), visit.elementwise, now)
+        try:
+            return self.memo[key]
+        except KeyError:
+            return self.transfer(visit, rule, directions, now)
 
     def transfer(
-        self, visit: Visit, rule: int, directions: tuple[int, ...], held: list[int]
+        self, visit: Visit, rule: int, directions: tuple[int, ...], held: tuple[int, ...]
     ) -> tuple[int, ...] | None:
         """What a visit makes of these numbers, worked out once.
 
         One that would change its own result again is restless: it is visited in the next round.
         """
         # The graph keeps its rows of directions, so one is known by its identity.
-        key = (rule, id(directions), visit.elementwise, *held)
+        key = (rule, id(directions), visit.elementwise, held)
         try:
             return self.memo[key]
         except KeyError:
             found = self.memo[key] = self.spread(visit, held, directions)
         if found is not None:
-            after = [new or old for new, old in zip(found, held, strict=True)]
+            after = tuple([new or old for new, old in zip(found, held, strict=True)])
             if self.transfer(visit, rule, directions, after) is not None:
                 self.restless.add(id(found))
         return found
 
     def spread(
-        self, visit: Visit, held: list[int], directions: tuple[int, ...]
+        self, visit: Visit, held: tuple[int, ...], directions: tuple[int, ...]
     ) -> tuple[int, ...] | None:
         shardings = [self.known[number] for number in held]
         frame = visit.frame

@@ -84,13 +84,14 @@ def _elements(type: object) -> int:
 
 
 def agreeing(
-    rule: Rule, given: Given, types: Types, name: str | Mesh, mesh: Mesh
+    rule: Rule, given: Given, held: Given, types: Types, name: str | Mesh, mesh: Mesh
 ) -> tuple[Sharding | None, ...]:
-    """The sharding that each operand and result has to take; None where it has it already."""
+    """The sharding that each operand and result has to take; None where it holds it already."""
     sizes = factor_sizes(rule)
     dims = rule.operands + rule.results
     tensors = [project(s, d, sizes, mesh) for s, d in zip(given, dims, strict=True)]
     common = _common_axes(rule, tensors, [_elements(t) for t in types], mesh)
+    tensors = [project(s, d, sizes, mesh) for s, d in zip(held, dims, strict=True)]
     made: list[Sharding | None] = []
     for tensor, where in zip(tensors, dims, strict=True):
         changed = False

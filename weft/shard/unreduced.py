@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from weft.errors import WeftError
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node, Value
 from weft.ir.rule import Rule
@@ -44,14 +43,8 @@ class Unreduced:
         axes = difference(source.unreduced, wanted, mesh)
         if not axes:
             return [], value
-        if difference(wanted, source.unreduced, mesh):
-            raise WeftError(
-                f"a value owes a reduction over {_listed(source.unreduced)}, "
-                f"but its reader one over {_listed(wanted)}",
-                help="let one of them owe all the axes of the other",
-                loc=loc,
-            )
-        return self.all_reduce(value, axes, replace(source, unreduced=wanted))
+        kept = difference(source.unreduced, axes, mesh)
+        return self.all_reduce(value, axes, replace(source, unreduced=kept))
 
     def all_reduce(self, value: Value, axes: Axes, out: Sharding) -> Made:
         """A reduction over axes; of a value that was just made to owe it, what undoes that."""
