@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.shard.compare import differences, listed
-from tests.shard.oracle import LEVELS, propagated
+from tests.shard.compare import compared, differences, listed
+from tests.shard.oracle import LEVELS, as_listed, propagated
 from weft.capture import parse
 from weft.errors import WeftError
-from weft.shard import Level, propagate
+from weft.shard import Level, propagate, shard
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.mlir"))
 MESH = 'sdy.mesh @mesh = <["x"=2, "y"=4]>\n'
@@ -21,6 +21,12 @@ TYPE = "tensor<8x8xf32>"
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
 def test_the_same_answer_as_shardy(case: Path, level: Level):
     assert differences(case.read_text(), level) == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
+def test_the_same_answer_in_the_end(case: Path):
+    theirs = propagated(case.read_text()).final
+    assert not list(compared(theirs, as_listed(shard(parse(case.read_text())).text())))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
