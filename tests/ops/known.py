@@ -45,6 +45,10 @@ REFERENCES: dict[str, Known] = {
         "the interpreter compares TOTALORDER as FLOAT",
         lambda op, example: op.compare_type == "TOTALORDER",
     ),
+    "stablehlo.torch_index_select": Known(
+        "XLA reads 64-bit indices as unsigned; what negative ones select is said nowhere",
+        lambda _, e: type_of(e.arrays[1]).dtype.name == "i64" and (e.arrays[1] < 0).any(),
+    ),
     "stablehlo.einsum": Known(
         "XLA gives the operands' element type, whatever the result's is",
         lambda op, example: op.out.dtype is not example.types[0].dtype,
