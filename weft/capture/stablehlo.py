@@ -13,6 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
+from weft.capture.absorb_composites import absorb_composites
 from weft.capture.check_dialect import generic_checks
 from weft.capture.mlir_parser import MAGIC
 from weft.errors import Unsupported, WeftError, missing_extra
@@ -32,7 +33,7 @@ def parse(program: str | bytes | os.PathLike[str]) -> Module:
             "utf-8", "surrogateescape"
         )
     try:
-        return read_module(PARSER.generic_text(source, file), BY_NAME, file)
+        return absorb_composites(read_module(PARSER.generic_text(source, file), BY_NAME, file))
     except WeftError as error:
         if error.loc is None and (file is not None or not source.startswith(MAGIC)):
             error.loc = Location(f'"{file or "-"}":1:1')

@@ -117,6 +117,8 @@ class Op(metaclass=Interned):
     # Devices meet in it: its reference takes the operands of each device of a group, in order, and
     # gives the results of each; `groups(replicas, partitions, meshes)` says who meets.
     collective: ClassVar[bool] = False
+    # StableHLO lacks it: it is written as a composite that calls its `decomposition`.
+    composite: ClassVar[bool] = False
     assembly: ClassVar[str | None] = None  # how its line is written; see weft.ir.write
     infer: ClassVar[Callable[..., Type | Types]]
     rule: ClassVar[Callable[..., Rule]]

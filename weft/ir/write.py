@@ -8,8 +8,9 @@ written in MLIR's generic form.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from weft.ir.attrs import STRING, SYMBOL, Attrs
 from weft.ir.location import Location
 from weft.ir.op import Op
 from weft.ir.types import TensorType, Types
-from weft.mesh import DimSharding, Sharding
+from weft.mesh import DimSharding, Mesh, Sharding
 
 if TYPE_CHECKING:  # a module's text is written from here
     from weft.ir.module import Function, Module, Node, Region, Value
@@ -38,8 +39,11 @@ def module_text(module: Module, *, locations: bool = False) -> str:
         lines.append(f"  sdy.mesh {SYMBOL.write(label)} = {mesh}")
     table = module.tables.get(SHARDINGS)
     shardings = _Shardings(table) if table else None
+    composites = Composites(module.functions)
     for function in module.functions.values():
-        lines.extend(_Writer(locations, shardings).function(function))
+        lines.extend(_Writer(locations, shardings, composites).function(function))
+    for function in composites.functions(module.meshes):
+        lines.extend(_Writer(locations).function(function))
     lines.append("}" + (f" {module.loc}" if locations else ""))
     return "\n".join(lines) + "\n"
 
@@ -105,11 +109,52 @@ def _filled(given: list[object], types: Types) -> list[Sharding]:
     return filled
 
 
+class Composites:
+    """The ops that are written as composites, and the names of what they decompose into."""
+
+    def __init__(self, taken: Collection[str] = ()) -> None:
+        self.taken = taken
+        self.names: dict[tuple[Op, Types], str] = {}
+
+    def name(self, op: Op, operands: Types) -> str:
+        """The name of the function that an op decomposes into."""
+        found = self.names.get((op, operands))
+        if found is None:
+            numbers = itertools.count(len(self.names))
+            found = next(n for i in numbers if (n := f"{op.name}.{i}") not in self.taken)
+            self.names[op, operands] = found
+        return found
+
+    def line(self, node: Node, attrs: Attrs) -> str:
+        """A node's line, with `%s` for every operand."""
+        op, operands = node.op, node.operand_types
+        inherent = (
+            ("composite_attributes", _dictionary(op.attributes())),
+            ("decomposition", SYMBOL.write(self.name(op, operands))),
+            ("name", STRING.write(op.name)),
+        )
+        names = ", ".join(["%s"] * len(operands))
+        extra = f" {_dictionary(attrs)}" if attrs else ""
+        tail = f" <{_dictionary(inherent)}>{extra} : {_signature(operands, node.types)}"
+        return f'"stablehlo.composite"({names}){_percent(tail)}'
+
+    def functions(self, meshes: Mapping[str, Mesh]) -> Iterator[Function]:
+        """What was named, as private functions."""
+        for (op, operands), name in self.names.items():
+            yield op.decomposition(name, operands, meshes)  # type: ignore[attr-defined]
+
+
 class _Writer:
     """Names the values of one function and writes its lines."""
 
-    def __init__(self, locations: bool, shardings: _Shardings | None = None) -> None:
+    def __init__(
+        self,
+        locations: bool,
+        shardings: _Shardings | None = None,
+        composites: Composites | None = None,
+    ) -> None:
         self.shardings = shardings
+        self.composites = composites or Composites()
         self.names: dict[Value, str] = {}
         self.results = 0
         self.args = 0
@@ -160,7 +205,10 @@ class _Writer:
         for node in region.nodes:
             operands = tuple([names[v] for v in node.operands])
             attrs = shardings.of_node(node) if shardings else node.attrs
-            line = _line(node.op, node.operand_types, node.types, attrs, len(node.regions))
+            if node.op.composite:
+                line = self.composites.line(node, attrs)
+            else:
+                line = _line(node.op, node.operand_types, node.types, attrs, len(node.regions))
             prefix = indent
             if node.results:
                 prefix += self.define(node)

@@ -85,6 +85,15 @@ class Mesh:
         ids = np.arange(self.size) if self.device_ids is None else np.array(self.device_ids)
         return ids.reshape([size for _, size in self.axes])
 
+    def position(self, device: int) -> tuple[int, ...]:
+        """Where a device stands along each axis."""
+        place = device if self.device_ids is None else self.device_ids.index(device)
+        at: list[int] = []
+        for _, size in reversed(self.axes):
+            place, digit = divmod(place, size)
+            at.append(digit)
+        return tuple(reversed(at))
+
     def groups(self, axes: tuple[Axis, ...]) -> tuple[tuple[int, ...], ...]:
         """The devices that differ only along these axes: one group a row, major axis first."""
         grid = self.devices()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.mesh.algebra import size_of, total_size
-from weft.mesh.axes import Mesh
+from weft.mesh.axes import Axis, Mesh
 from weft.mesh.sharding import Sharding
 
 
@@ -43,7 +43,7 @@ def piece_at(
     position: tuple[int, ...], shape: Sequence[int], sharding: Sharding, mesh: Mesh
 ) -> Piece:
     """The piece of the device at a position of the mesh."""
-    index = tuple(_index(sharding, dim, mesh, position) for dim in range(len(shape)))
+    index = tuple(index_along(dim.axes, mesh, position) for dim in sharding.dims)
     local = local_shape(shape, sharding, mesh)
     begins = [min(n * part, size) for n, part, size in zip(index, local, shape, strict=True)]
     ends = [min(b + part, size) for b, part, size in zip(begins, local, shape, strict=True)]
@@ -61,11 +61,11 @@ def pieces(shape: Sequence[int], sharding: Sharding, mesh: Mesh) -> list[Piece]:
     return [piece_at(position, shape, sharding, mesh) for position in positions]
 
 
-def _index(sharding: Sharding, dim: int, mesh: Mesh, position: tuple[int, ...]) -> int:
-    """Which piece of a dim the device at a position holds."""
+def index_along(axes: Sequence[Axis], mesh: Mesh, position: Sequence[int]) -> int:
+    """Where the device at a position of the mesh stands along axes, the first one major."""
     names = [name for name, _ in mesh.axes]
     found = 0
-    for axis in sharding.dims[dim].axes:
+    for axis in axes:
         size, whole = size_of(axis, mesh), mesh.axis_sizes[axis.name]
         minor = whole // (axis.before * size)
         found = found * size + position[names.index(axis.name)] // minor % size

@@ -1,4 +1,4 @@
-"""Every op of StableHLO, CHLO and sdy, declared once, by family."""
+"""Every op of StableHLO, CHLO and sdy, and the few of our own, declared once, by family."""
 
 from weft.ir.op import Op
 from weft.ops import (
@@ -15,6 +15,7 @@ from weft.ops import (
     einsum,
     index,
     linalg,
+    local,
     pointwise,
     ragged,
     random,
@@ -52,6 +53,7 @@ FAMILIES = (
     dynamic,
     control,
     collective,
+    local,
     sharding,
     custom,
     checks,

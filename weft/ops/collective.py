@@ -118,7 +118,7 @@ class LocalGroups(Collective):
         return cross_partition(everyone, replicas, partitions)
 
 
-def _dim_by_dim(operands: Types, results: Types, *changed: int) -> Rule:
+def dim_by_dim(operands: Types, results: Types, *changed: int) -> Rule:
     """Operands of one shape together, others each with its result; changed dims stay whole."""
     builder = RuleBuilder(operands, results)
     count = range(len(operands))
@@ -139,7 +139,7 @@ def _dim_by_dim(operands: Types, results: Types, *changed: int) -> Rule:
     return builder.build()
 
 
-def _tensors(name: str, operands: Types) -> tuple[TensorType, ...]:
+def tensors(name: str, operands: Types) -> tuple[TensorType, ...]:
     """The operands of a collective: at least one, and tensors."""
     require(len(operands) > 0, f"{name}: has no operands", "give at least one")
     return tuple(tensor_type(name, n, t) for n, t in enumerate(operands))
@@ -224,7 +224,7 @@ class AllGather(GlobalGroups):
         return _changed(self.name, operands, self.outs, check)
 
     def rule(self, *operands: TensorType) -> Rule:
-        return _dim_by_dim(operands, self.outs, self.all_gather_dim)
+        return dim_by_dim(operands, self.outs, self.all_gather_dim)
 
     def reference(self, *members: Member) -> list[Member]:
         joined = tuple(
@@ -267,10 +267,10 @@ class AllReduce(GlobalGroups):
     regions = 1
 
     def infer(self, *operands: Type, regions: tuple[Body, ...]) -> Types:
-        return _combined_types(self.name, _tensors(self.name, operands), regions)
+        return _combined_types(self.name, tensors(self.name, operands), regions)
 
     def rule(self, *operands: TensorType, regions: tuple[Body, ...]) -> Rule:
-        return _dim_by_dim(operands, self.infer(*operands, regions=regions))
+        return dim_by_dim(operands, self.infer(*operands, regions=regions))
 
     def reference(self, *members: Member, regions: tuple[RegionCall, ...]) -> list[Member]:
         return [_fold(members, regions[0])] * len(members)
@@ -304,7 +304,7 @@ class ReduceScatter(GlobalGroups):
         return _changed(self.name, _combined_types(self.name, operands, regions), self.outs, check)
 
     def rule(self, *operands: TensorType, regions: tuple[Body, ...]) -> Rule:
-        return _dim_by_dim(operands, self.outs, self.scatter_dimension)
+        return dim_by_dim(operands, self.outs, self.scatter_dimension)
 
     def reference(self, *members: Member, regions: tuple[RegionCall, ...]) -> list[Member]:
         whole = _fold(members, regions[0])
@@ -339,7 +339,7 @@ class AllToAll(LocalGroups):
             f"{self.name}: split_count is {self.split_count}, but the groups have {size} devices",
             "split into as many pieces as a group has devices",
         )
-        return tuple(self._result(t) for t in _tensors(self.name, operands))
+        return tuple(self._result(t) for t in tensors(self.name, operands))
 
     def _result(self, given: TensorType) -> TensorType:
         split, join, count = self.split_dimension, self.concat_dimension, self.split_count
@@ -357,7 +357,7 @@ class AllToAll(LocalGroups):
 
     def rule(self, *operands: TensorType) -> Rule:
         changed = (self.split_dimension, self.concat_dimension)
-        return _dim_by_dim(operands, self.infer(*operands), *changed)
+        return dim_by_dim(operands, self.infer(*operands), *changed)
 
     def reference(self, *members: Member) -> list[Member]:
         pieces = [[np.split(a, self.split_count, self.split_dimension) for a in m] for m in members]
@@ -378,10 +378,10 @@ class CollectiveBroadcast(LocalGroups):
     channel_handle: ChannelHandle | None = None
 
     def infer(self, *operands: Type) -> Types:
-        return _tensors(self.name, operands)
+        return tensors(self.name, operands)
 
     def rule(self, *operands: TensorType) -> Rule:
-        return _dim_by_dim(operands, operands)
+        return dim_by_dim(operands, operands)
 
     def alone(self, operands: Member) -> Member:
         """What a device gets that is in no group: zeros."""
@@ -407,10 +407,10 @@ class CollectivePermute(Op):
                 f"{self.name}: {what}s {ids} repeat or are negative",
                 f"name each {what} at most once",
             )
-        return _tensors(self.name, operands)
+        return tensors(self.name, operands)
 
     def rule(self, *operands: TensorType) -> Rule:
-        return _dim_by_dim(operands, operands)
+        return dim_by_dim(operands, operands)
 
     def groups(self, replicas: int, partitions: int, meshes: Mapping[str, Mesh]) -> Lists:
         """All replicas, or all partitions if there is a channel."""

@@ -1,0 +1,44 @@
+"""Composites that stand for ops of our own become these ops again."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from weft.ir.module import Module, Node
+from weft.ir.op import Op, read_op
+from weft.ir.rebuild import rewrite
+from weft.ir.scan import dictionary
+from weft.ops import BY_NAME
+from weft.ops.control import Call, Composite
+
+
+def absorb_composites(module: Module) -> Module:
+    """Read every composite that carries the name of an op of ours as that op."""
+    names = {
+        node.op.decomposition
+        for node in module.nodes()
+        if isinstance(node.op, Composite) and _absorbed(node.op) is not None
+    }
+    if not names:
+        return module
+    made = rewrite(module, composite)
+    called = {node.op.callee for node in made.nodes() if isinstance(node.op, Call)}
+    kept = {n: f for n, f in made.functions.items() if n not in names or n in called}
+    return made.with_functions(kept)
+
+
+def composite(node: Node) -> Node | None:
+    """composite "weft.x" -> weft.x, when there is such an op."""
+    made = _absorbed(node.op) if isinstance(node.op, Composite) else None
+    if made is None:
+        return None
+    return Node(made, node.operands, node.types, node.regions, node.attrs, node.loc)
+
+
+@lru_cache(maxsize=4096)
+def _absorbed(op: Composite) -> Op | None:
+    cls = BY_NAME.get(op.name_)
+    if cls is None or not cls.composite:
+        return None
+    made, _ = read_op(cls, dictionary(op.composite_attributes or "{}"), op.outs)
+    return made
