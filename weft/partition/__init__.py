@@ -1,0 +1,53 @@
+"""Partition: a sharded global program becomes one device's program, with collectives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.errors import Unsupported
+from weft.ir.attrs import Attrs
+from weft.ir.memory import without_gc
+from weft.ir.module import Module
+from weft.ir.write import SHARDINGS
+from weft.mesh import Mesh
+from weft.partition.localize import Localizer, Program
+
+_PARTITIONS, _REPLICAS = "mhlo.num_partitions", "mhlo.num_replicas"
+
+
+def partition(module: Module) -> Module:
+    """The program of one device: local types, and collectives where pieces must move.
+
+    The module must have been sharded; how arguments and results are split stands at them.
+    """
+    name, mesh = the_mesh(module)
+    with without_gc():
+        program = Program(module, mesh, name)
+        functions = {n: Localizer(program, f).function() for n, f in module.functions.items()}
+    tables = {n: table for n, table in module.tables.items() if n != SHARDINGS}
+    attrs = with_devices(module.attrs, mesh.size)
+    return replace(module, functions=functions, meshes={name: mesh}, tables=tables, attrs=attrs)
+
+
+def the_mesh(module: Module) -> tuple[str, Mesh]:
+    """The mesh that the program runs on: the one mesh with axes, or one of a single device."""
+    found = {name: mesh for name, mesh in module.meshes.items() if mesh.axes}
+    if not found:
+        return "mesh", Mesh()
+    name, mesh = next(iter(found.items()))
+    other = next((n for n, m in found.items() if m != mesh), None)
+    if other is not None:
+        raise Unsupported(
+            f"the program has two meshes, @{name} {mesh} and @{other} {found[other]}",
+            help="write it on one mesh: split an axis into two, or give the shardings sub-axes",
+        )
+    return name, mesh
+
+
+def with_devices(attrs: Attrs, count: int) -> Attrs:
+    """The module's attributes with the number of its devices."""
+    kept = [(name, text) for name, text in attrs if name not in (_PARTITIONS, _REPLICAS)]
+    return tuple(sorted([*kept, (_PARTITIONS, f"{count} : i32"), (_REPLICAS, "1 : i32")]))
+
+
+__all__ = ["partition"]

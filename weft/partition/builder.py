@@ -1,0 +1,243 @@
+"""Building a local program: nodes in order, small values they need, and moves between splits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.ir.dense import Dense
+from weft.ir.location import UNKNOWN, Location
+from weft.ir.module import Node, Region, Value, apply
+from weft.ir.op import Op
+from weft.ir.types import I32, Array, TensorType
+from weft.mesh import Axis, Mesh, MeshAxes
+from weft.mesh.algebra import size_of, total_size
+from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
+from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes, combiner
+from weft.ops.pointwise import Add, Compare, Multiply, Select
+from weft.ops.shape import BroadcastInDim, Constant, Iota
+from weft.ops.slicing import Pad, Slice
+from weft.partition.atoms import merged
+from weft.partition.placed import Axes, Owing, Placed, Split, local_type, sharding_of
+from weft.partition.reshard import Step, plan
+
+
+@dataclass
+class Builder:
+    """Emits the nodes of one region of a local program."""
+
+    mesh: Mesh
+    mesh_name: str
+    nodes: list[Node] = field(default_factory=list)
+    loc: Location = UNKNOWN  # of the op that is being partitioned
+    outer: Builder | None = None
+
+    def emit(self, op: Op, *operands: Value, regions: tuple[Region, ...] = ()) -> Value:
+        """Apply an op with one result."""
+        node = apply(op, *operands, regions=regions, loc=self.loc)
+        self.nodes.append(node)
+        return node.results[0]
+
+    def add(self, node: Node) -> tuple[Value, ...]:
+        """Append a node that is made already."""
+        self.nodes.append(node)
+        return node.results
+
+    # Small values
+
+    def constant(self, array: Array) -> Value:
+        """A constant."""
+        return self.emit(Constant(Dense(array)))
+
+    def splat(self, number: object, type: TensorType) -> Value:
+        """A tensor whose elements are all alike."""
+        scalar = np.asarray(number).astype(type.dtype.numpy).reshape(())
+        return self.emit(Constant(Dense(scalar, type)))
+
+    def index(self, axes: Axes) -> Value:
+        """Where the device stands along axes, as an i32 scalar."""
+        return self.emit(AxisIndex(MeshAxes(self.mesh_name, axes)))
+
+    def scaled(self, value: Value, factor: int) -> Value:
+        """An i32 scalar times a number."""
+        if factor == 1:
+            return value
+        return self.emit(Multiply(), value, self.constant(np.asarray(factor, np.int32)))
+
+    def counted(self, type: TensorType, dim: int, start: Value | None) -> Value:
+        """start + the index along one dim, at every element of that shape, in i32 (or the like)."""
+        made = self.emit(Iota(dim, type))
+        if start is None:
+            return made
+        return self.emit(Add(), made, self.spread(start, type))
+
+    def spread(self, scalar: Value, type: TensorType) -> Value:
+        """A scalar at every element of a shape."""
+        if not type.shape:
+            return scalar
+        assert isinstance(scalar.type, TensorType)
+        return self.emit(BroadcastInDim((), type.with_dtype(scalar.type.dtype)), scalar)
+
+    def masked(self, placed: Placed, dims: Sequence[int], fill: object) -> Value:
+        """A local value with the padding of these dims replaced by a number."""
+        value = placed.value
+        local = local_type(placed.type, placed.split, self.mesh)
+        for dim in dims:
+            axes = placed.split[dim]
+            size = placed.type.sizes[dim]
+            if not axes or size % total_size(axes, self.mesh) == 0:
+                continue
+            inside = self.inside(local, dim, axes, size)
+            value = self.emit(Select(), inside, value, self.splat(fill, local))
+        return value
+
+    def inside(self, local: TensorType, dim: int, axes: Axes, size: int) -> Value:
+        """Whether each element of a piece lies within the tensor along a dim, as booleans."""
+        counting = local.with_dtype(I32)
+        start = self.scaled(self.index(axes), local.sizes[dim])
+        at = self.counted(counting, dim, start)
+        return self.emit(Compare("LT", "SIGNED"), at, self.splat(size, counting))
+
+    def only_first(self, value: Value, axes: Axes, fill: object) -> Value:
+        """The value on the device that stands first along axes, a number on the others."""
+        assert isinstance(value.type, TensorType)
+        zero = self.constant(np.asarray(0, np.int32))
+        first = self.emit(Compare("EQ", "SIGNED"), self.index(axes), zero)
+        return self.emit(Select(), first, value, self.splat(fill, value.type))
+
+    # Moves
+
+    def groups(self, axes: Axes) -> MeshAxes:
+        """The devices that differ along axes only."""
+        return MeshAxes(self.mesh_name, merged(axes, self.mesh))
+
+    def reshard(self, placed: Placed, split: Split, owed: Axes = ()) -> Placed:
+        """The value in another split, owing no more than that."""
+        owing = placed.owing.axes if placed.owing else ()
+        made = plan(placed.type, placed.split, owing, split, owed, self.mesh)
+        value, before = placed.value, placed.split
+        reduction = placed.owing.reduction if placed.owing else "add"
+        for step in made.steps:
+            value = self.step(step, value, placed.type, before, reduction)
+            before = step.split
+        left = Owing(owed, reduction) if owed else None
+        return placed.moved(value, split, left)
+
+    def step(
+        self, step: Step, value: Value, type: TensorType, before: Split, reduction: str
+    ) -> Value:
+        """One collective of a reshard."""
+        after = local_type(type, step.split, self.mesh)
+        groups = self.groups(step.axes)
+        match step.kind:
+            case "slice":
+                return self.slice(step, value, type, before, after)
+            case "permute":
+                return self.permute(value, step.before, step.split)
+            case "all_to_all":
+                count = total_size(step.axes, self.mesh)
+                return self.emit(AllToAll(step.to, step.dim, count, groups, CHANNEL), value)
+            case "all_gather":
+                return self.gather(step, value, after)
+            case "all_reduce":
+                region = combiner(reduction, after)
+                op: Op = AllReduce(groups, CHANNEL, use_global_device_ids=True)
+                return self.emit(op, value, regions=(region,))
+            case "reduce_scatter":
+                region = combiner(reduction, after)
+                op = ReduceScatter(step.dim, groups, (after,), CHANNEL, use_global_device_ids=True)
+                return self.emit(op, value, regions=(region,))
+
+    def gather(self, step: Step, value: Value, after: TensorType) -> Value:
+        given = value.type
+        assert isinstance(given, TensorType)
+        if not all(given.shape):  # nothing to gather where there are no elements
+            return self.splat(0, after)
+        sizes = list(after.sizes)
+        sizes[step.dim] = given.sizes[step.dim] * total_size(step.axes, self.mesh)
+        joined = after.with_shape(tuple(sizes))
+        op = AllGather(
+            step.dim, self.groups(step.axes), (joined,), CHANNEL, use_global_device_ids=True
+        )
+        return self.cut(self.emit(op, value), after)
+
+    def cut(self, value: Value, type: TensorType) -> Value:
+        """The beginning of a value: padding at the end of its dims goes."""
+        if value.type is type:
+            return value
+        return self.emit(Slice((0,) * type.rank, type.sizes, (1,) * type.rank), value)
+
+    def pad(self, value: Value, type: TensorType) -> Value:
+        """A value with zeros at the end of its dims, up to these sizes."""
+        given = value.type
+        assert isinstance(given, TensorType)
+        if given is type:
+            return value
+        high = tuple(b - a for a, b in zip(given.sizes, type.sizes, strict=True))
+        none = (0,) * type.rank
+        zero = self.splat(0, type.with_shape(()))
+        return self.emit(Pad(none, high, none), value, zero)
+
+    def slice(
+        self, step: Step, value: Value, type: TensorType, before: Split, after: TensorType
+    ) -> Value:
+        added = tuple(
+            step.split[d][len(before[d]) :] if d == step.dim else () for d in range(type.rank)
+        )
+        given = value.type
+        assert isinstance(given, TensorType)
+        if not all(after.shape):
+            return self.splat(0, after)
+        sizes = list(given.sizes)
+        sizes[step.dim] = after.sizes[step.dim] * total_size(added[step.dim], self.mesh)
+        padded = self.pad(value, given.with_shape(tuple(sizes)))
+        pieces = sharding_of(tuple(merged(axes, self.mesh) for axes in added), self.mesh_name)
+        return self.emit(AllSlice(pieces, after), padded)
+
+    def permute(self, value: Value, before: Split, after: Split) -> Value:
+        """The pieces of one split where another one has them."""
+        axes, sources = moves(before, after, self.mesh)
+        return self.emit(PermuteAlongAxes(MeshAxes(self.mesh_name, axes), sources), value)
+
+    def shift(self, value: Value, axes: Axes, by: int) -> Value:
+        """The value of the device that stands `by` further along axes; zeros beyond the end."""
+        count = total_size(axes, self.mesh)
+        sources = tuple(n + by if 0 <= n + by < count else -1 for n in range(count))
+        return self.permute_along(value, axes, sources)
+
+    def permute_along(self, value: Value, axes: Axes, sources: tuple[int, ...]) -> Value:
+        """The value of the device at sources[n] for the one at n along axes; zeros for -1."""
+        return self.emit(PermuteAlongAxes(MeshAxes(self.mesh_name, axes), sources), value)
+
+
+def moves(before: Split, after: Split, mesh: Mesh) -> tuple[Axes, tuple[int, ...]]:
+    """Who sends to whom, along which axes, for pieces to get from one split to another."""
+    old = [axis for axes in before for axis in axes]
+    new = [axis for axes in after for axis in axes]
+    everything = [*old, *[a for a in new if a not in old]]
+    sizes = {axis: size_of(axis, mesh) for axis in everything}
+    gone = [a for a in old if a not in new]
+    come = [a for a in new if a not in old]
+    count = int(np.prod([sizes[a] for a in everything]))
+    places = np.unravel_index(np.arange(count), [sizes[a] for a in everything])
+    at = dict(zip(everything, places, strict=True))  # coordinates of every target
+    source: dict[Axis, Array] = {}
+    for given, wanted in [*zip(before, after, strict=True), (tuple(come), tuple(gone))]:
+        _set(source, given, _number(wanted, at, sizes), sizes)
+    index = _number(tuple(everything), source, sizes)
+    return tuple(everything), tuple(int(n) for n in np.broadcast_to(index, (count,)))
+
+
+def _number(axes: Axes, at: Mapping[Axis, Array], sizes: Mapping[Axis, int]) -> Array:
+    found = np.zeros((), np.int64)
+    for axis in axes:
+        found = found * sizes[axis] + at[axis]
+    return found
+
+
+def _set(at: dict[Axis, Array], axes: Axes, number: Array, sizes: Mapping[Axis, int]) -> None:
+    for axis in reversed(axes):
+        at[axis] = number % sizes[axis]
+        number = number // sizes[axis]

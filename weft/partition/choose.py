@@ -1,0 +1,156 @@
+"""Choosing the axes that split each factor of an op, by the bytes that are sent for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from weft.ir.rule import Rule
+from weft.ir.types import TensorType, Type
+from weft.mesh import Mesh
+from weft.mesh.algebra import overlaps, total_size
+from weft.partition.factors import FactorAxes, asked, project
+from weft.partition.placed import Axes, Split
+from weft.partition.reshard import plan
+
+# What one more point of an op's loop nest counts as, in bytes: computing is cheap, not free.
+_POINT = 0.002
+
+Version = tuple[Split, Axes]  # how a value is split, and the axes it is still owed over
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An op, what its operands are like, and what its results should be like."""
+
+    rule: Rule
+    operands: tuple[Type, ...]
+    results: tuple[Type, ...]
+    given: tuple[tuple[Version, ...], ...]  # for each operand the ways it can be had
+    asked: tuple[Split, ...]  # for each operand the split that propagation gave it
+    wanted: tuple[Split | None, ...]  # for each result; None where anything goes
+    free: frozenset[int]  # the factors that may be split
+    mesh: Mesh
+
+
+def choose(question: Question) -> FactorAxes:
+    """The axes of each factor: what all agree on, or else the cheapest that was found."""
+    sources = list(_sources(question))
+    first = _merged(question, sources)
+    if _agreed(question, first, sources):
+        return first
+    options = _options(question, sources)
+    best, least = first, _cost(question, first)
+    for n in range(len(sources)):
+        seed = _merged(question, [*sources[n:], *sources[:n]])
+        cost = _cost(question, seed)
+        if cost < least:
+            best, least = seed, cost
+    return _improved(question, best, least, options)
+
+
+def _sources(question: Question) -> Iterator[dict[int, Axes]]:
+    """What each tensor suggests, the largest first."""
+    rule = question.rule
+    sides = [
+        *zip(question.operands, question.asked, rule.operands, strict=True),
+        *zip(question.results, question.wanted, rule.results, strict=True),
+    ]
+    order = sorted(range(len(sides)), key=lambda n: -_elements(sides[n][0]))
+    for n in order:
+        _, split, dims = sides[n]
+        if split is not None and any(split):
+            found = project(split, dims, rule, question.mesh)
+            yield {f: axes for f, axes in found.items() if f in question.free}
+
+
+def _elements(type: Type) -> int:
+    return type.size if isinstance(type, TensorType) else 0
+
+
+def _merged(question: Question, sources: Sequence[dict[int, Axes]]) -> FactorAxes:
+    """Every factor as the first source has it, unless an axis is taken."""
+    chosen: dict[int, Axes] = {}
+    for source in sources:
+        for factor, axes in source.items():
+            if factor not in chosen and not _taken(axes, chosen.values()):
+                chosen[factor] = axes
+    return tuple([chosen.get(n, ()) for n in range(len(question.rule.factors))])
+
+
+def _taken(axes: Axes, others: Collection[Axes]) -> bool:
+    return any(overlaps(a, b) for a in axes for other in others for b in other)
+
+
+def _agreed(question: Question, chosen: FactorAxes, sources: list[dict[int, Axes]]) -> bool:
+    """Whether no tensor needs to be moved for this choice."""
+    rule = question.rule
+    for dims, split in zip(rule.operands, question.asked, strict=True):
+        if asked(chosen, dims, rule, question.mesh) != split:
+            return False
+    for dims, wanted in zip(rule.results, question.wanted, strict=True):
+        made = asked(chosen, dims, rule, question.mesh)
+        if made is None or (wanted is not None and made != wanted):
+            return False
+    return True
+
+
+def _options(question: Question, sources: list[dict[int, Axes]]) -> list[list[Axes]]:
+    options: list[list[Axes]] = [[()] for _ in question.rule.factors]
+    for source in sources:
+        for factor, axes in source.items():
+            for count in range(len(axes), 0, -1):
+                if axes[:count] not in options[factor]:
+                    options[factor].append(axes[:count])
+    return options
+
+
+def _improved(
+    question: Question, best: FactorAxes, least: float, options: list[list[Axes]]
+) -> FactorAxes:
+    """Change one factor at a time, others giving way, as long as that is cheaper."""
+    for _ in range(3):
+        before = least
+        for factor, choices in enumerate(options):
+            for axes in choices:
+                if axes == best[factor]:
+                    continue
+                tried = tuple(
+                    axes if n == factor else () if _taken(axes, (other,)) else other
+                    for n, other in enumerate(best)
+                )
+                cost = _cost(question, tried)
+                if cost < least:
+                    best, least = tried, cost
+        if least == before:
+            break
+    return best
+
+
+def _cost(question: Question, chosen: FactorAxes) -> float:
+    """The bytes sent if the factors are split so, and the computing, in bytes."""
+    rule, mesh = question.rule, question.mesh
+    cost = rule.points / math.prod(total_size(axes, mesh) for axes in chosen) * _POINT
+    sides = zip(question.operands, question.given, rule.operands, strict=True)
+    for type, given, dims in sides:
+        split = asked(chosen, dims, rule, mesh)
+        if split is None:
+            return math.inf
+        if isinstance(type, TensorType):
+            cost += min(plan(type, s, owed, split, (), mesh).bytes for s, owed in given)
+    owed = owed_axes(rule, chosen)
+    for type, wanted, dims in zip(question.results, question.wanted, rule.results, strict=True):
+        split = asked(chosen, dims, rule, mesh)
+        if split is None:
+            return math.inf
+        if isinstance(type, TensorType):
+            to = split if wanted is None else wanted
+            cost += plan(type, split, owed, to, (), mesh).bytes
+    return cost
+
+
+def owed_axes(rule: Rule, chosen: FactorAxes) -> Axes:
+    """The axes that a reduction is split by, over which the results are owed."""
+    pairs = zip(rule.factors, chosen, strict=True)
+    return tuple(a for factor, axes in pairs if factor.role == "reduction" for a in axes)

@@ -1,0 +1,63 @@
+"""Constants and iotas: a piece is known from where the device stands."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from weft.ir.dense import Dense
+from weft.ir.types import I32, Array
+from weft.mesh import Mesh
+from weft.mesh.algebra import total_size
+from weft.ops.convert import Convert
+from weft.ops.shape import Constant, Iota
+from weft.partition.placed import Placed, Split, local_type, whole
+from weft.partition.site import Site, tensor
+
+
+def iota(site: Site) -> tuple[Placed, ...]:
+    """Counted from where the piece begins, in integers, however narrow the elements are."""
+    op, (split,) = site.node.op, site.splits
+    assert isinstance(op, Iota)
+    local = tensor(site.local_types()[0])
+    axes = split[op.iota_dimension]
+    if not axes:
+        return site.placed(site.builder.emit(Iota(op.iota_dimension, local)))
+    start = site.start(axes, local.sizes[op.iota_dimension])
+    value = site.builder.counted(local.with_dtype(I32), op.iota_dimension, start)
+    if local.dtype is not I32:
+        value = site.builder.emit(Convert(local), value)
+    return site.placed(value)
+
+
+def constant(site: Site) -> tuple[Placed, ...]:
+    """One block where all are alike; else every device takes its piece of the whole."""
+    value: Dense = site.node.op.value  # type: ignore[attr-defined]
+    (split,) = site.splits
+    local = tensor(site.local_types()[0])
+    if value.is_splat:
+        return site.placed(site.builder.emit(Constant(Dense(value.elements, local))))
+    block = repeated_block(value, split, site.mesh)
+    if block is not None:
+        return site.placed(site.builder.emit(Constant(block)))
+    everything = site.builder.emit(Constant(value))
+    placed = Placed(everything, value.type, whole(value.type.rank))
+    return (site.builder.reshard(placed, split),)
+
+
+@lru_cache(maxsize=4096)
+def repeated_block(value: Dense, split: Split, mesh: Mesh) -> Dense | None:
+    """The block that every device would take of a constant, if it is the same for all."""
+    local = local_type(value.type, split, mesh)
+    array: Array = value.array
+    for dim, axes in enumerate(split):
+        count, size = total_size(axes, mesh), local.sizes[dim]
+        if array.shape[dim] != count * size:
+            return None
+        blocks = np.split(array, count, dim)
+        raw = blocks[0].tobytes()
+        if any(block.tobytes() != raw for block in blocks[1:]):
+            return None
+        array = blocks[0]
+    return Dense(np.ascontiguousarray(array), local)

@@ -1,0 +1,361 @@
+"""Localize: the functions of a global program, rebuilt op by op on local types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from weft.errors import WeftError
+from weft.ir.attrs import Attrs
+from weft.ir.module import Function, Module, Node, Region, Value, walk
+from weft.ir.op import rule as rule_of
+from weft.ir.rule import Rule
+from weft.ir.types import TensorType
+from weft.ir.write import SHARDINGS, node_text
+from weft.mesh import Mesh, Sharding, parse_sharding
+from weft.ops.sharding import ManualComputation
+from weft.partition.builder import Builder
+from weft.partition.choose import Question, choose, owed_axes
+from weft.partition.factors import FactorAxes, asked
+from weft.partition.free import plain_factors
+from weft.partition.identity import COMBINE_OPS
+from weft.partition.placed import (
+    Axes,
+    Owing,
+    Placed,
+    Split,
+    local_type,
+    sharding_of,
+    split_of,
+    whole,
+)
+from weft.partition.reshard import plan
+from weft.partition.site import Site
+from weft.partition.structure import STRUCTURE, splits_of
+from weft.partition.ways import WAYS
+
+SHARDING, GLOBAL = "weft.sharding", "weft.global"
+_GIVEN = "sdy.sharding"
+
+
+@dataclass(slots=True)
+class Entry:
+    """A global value: where it is built, how propagation splits it, and every place it is in."""
+
+    builder: Builder
+    asked: Split | None
+    versions: list[Placed]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How an op on operands of some splits is computed: worked out once, used for all alike."""
+
+    rule: Rule
+    chosen: FactorAxes
+    operands: tuple[Split, ...]
+    results: tuple[Split, ...]
+    owing: Owing | None
+    masks: tuple[tuple[int, tuple[int, ...]], ...]  # operands with dims whose padding would count
+
+
+@dataclass
+class Program:
+    """What is known of the whole module while its functions are partitioned."""
+
+    module: Module
+    mesh: Mesh
+    mesh_name: str
+    recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
+
+    def sharding(self, value: Value) -> Sharding | None:
+        """The sharding that propagation gave a value."""
+        found = self.module.tables.get(SHARDINGS, {}).get(value)
+        return found if isinstance(found, Sharding) else None
+
+    def result_shardings(self, function: Function) -> list[Sharding | None]:
+        """The shardings of a function's results."""
+        attrs = function.res_attrs or ((),) * len(function.body.results)
+        return [_given(a) for a in attrs]
+
+
+def _given(attrs: Attrs) -> Sharding | None:
+    text = dict(attrs).get(_GIVEN)
+    return None if text is None else parse_sharding(text)
+
+
+class Localizer:
+    """Rebuilds one function."""
+
+    def __init__(self, program: Program, function: Function) -> None:
+        self.program = program
+        self.mesh, self.mesh_name = program.mesh, program.mesh_name
+        self.old = function
+        self.entries: dict[Value, Entry] = {}
+        self.builder = Builder(self.mesh, self.mesh_name)
+
+    # Functions and regions
+
+    def function(self) -> Function:
+        """The function on local types."""
+        old = self.old
+        args = [self.argument(v, self.program.sharding(v)) for v in old.body.args]
+        self.nodes(old.body)
+        shardings = self.program.result_shardings(old)
+        results = [self.fetch_as(v, s) for v, s in zip(old.body.results, shardings, strict=True)]
+        body = Region(
+            tuple(args),
+            self.builder.nodes,
+            tuple(p.value for p in results),
+            old.body.loc,
+            old.body.arg_locs,
+        )
+        placed = [self.entries[v].versions[0] for v in old.body.args]
+        return replace(
+            old,
+            body=body,
+            arg_attrs=self.attributes(old.arg_attrs, placed),
+            res_attrs=self.attributes(old.res_attrs, results),
+        )
+
+    def attributes(self, old: Sequence[Attrs], placed: list[Placed]) -> tuple[Attrs, ...]:
+        """What stands at the border: how each tensor is split, and its global type."""
+        made = []
+        for given, one in zip(old or ((),) * len(placed), placed, strict=True):
+            kept = [(name, text) for name, text in given if name != _GIVEN]
+            if isinstance(one.type, TensorType):
+                kept.append((SHARDING, str(sharding_of(one.split, self.mesh_name, one.owing))))
+                kept.append((GLOBAL, str(one.type)))
+            made.append(tuple(sorted(kept)))
+        return tuple(made)
+
+    def argument(self, value: Value, sharding: Sharding | None) -> Value:
+        """A local argument for a global one."""
+        type = value.type
+        if not isinstance(type, TensorType):
+            local = Value(type, None, value.index)
+            self.define(value, Placed(local, type, ()), None)  # type: ignore[arg-type]
+            return local
+        split = split_of(sharding, type.rank)
+        owing = Owing(sharding.unreduced, "add") if sharding and sharding.unreduced else None
+        local = Value(local_type(type, split, self.mesh), None, value.index)
+        self.define(value, Placed(local, type, split, owing), split)
+        return local
+
+    def define(self, value: Value, placed: Placed, asked: Split | None) -> None:
+        """Say where a global value is."""
+        self.entries[value] = Entry(self.builder, asked, [placed])
+
+    def nodes(self, region: Region) -> None:
+        """Partition the nodes of a region, in order."""
+        for node in region.nodes:
+            self.builder.loc = node.loc
+            try:
+                self.node(node)
+            except WeftError as error:
+                raise error.at(node.loc, node_text(node)) from None
+
+    def region(
+        self,
+        region: Region,
+        shardings: Sequence[Sharding | None],
+        results: Sequence[Split | None],
+    ) -> Region:
+        """A region with arguments and results of these splits, on local types."""
+        outer = self.builder
+        self.builder = Builder(self.mesh, self.mesh_name, loc=outer.loc, outer=outer)
+        args = [self.argument(v, s) for v, s in zip(region.args, shardings, strict=True)]
+        self.nodes(region)
+        self.builder.loc = outer.loc
+        made = [
+            self.fetch(v, split) if split is not None else self.first(v)
+            for v, split in zip(region.results, results, strict=True)
+        ]
+        body = self.builder
+        self.builder = outer
+        return Region(
+            tuple(args), body.nodes, tuple(p.value for p in made), region.loc, region.arg_locs
+        )
+
+    # Values
+
+    def wanted(self, value: Value) -> Split | None:
+        """The split that propagation gave a value; None where it gave none."""
+        sharding = self.program.sharding(value)
+        if sharding is None or not isinstance(value.type, TensorType):
+            return None
+        return split_of(sharding, value.type.rank)
+
+    def first(self, value: Value) -> Placed:
+        """A value as it was made."""
+        return self.entries[value].versions[0]
+
+    def asked(self, value: Value) -> Split:
+        """How a value is to be split, or else how it is."""
+        entry = self.entries[value]
+        return entry.versions[0].split if entry.asked is None else entry.asked
+
+    def fetch_as(self, value: Value, sharding: Sharding | None) -> Placed:
+        """A value as a sharding says, unreduced axes included."""
+        if not isinstance(value.type, TensorType):
+            return self.first(value)
+        owed = sharding.unreduced if sharding else ()
+        return self.fetch(value, split_of(sharding, value.type.rank), owed)
+
+    def fetch(self, value: Value, split: Split, owed: Axes = ()) -> Placed:
+        """A value in that split, from the cheapest place it is in; made once."""
+        entry = self.entries[value]
+        for placed in entry.versions:
+            if placed.split == split and (placed.owing.axes if placed.owing else ()) == owed:
+                return placed
+        if not isinstance(value.type, TensorType):
+            return entry.versions[0]
+        builder, loc = entry.builder, entry.builder.loc
+        builder.loc = self.builder.loc
+        chosen = min(entry.versions, key=lambda p: self.bytes(p, split, owed))
+        made = _owed(builder, builder.reshard(chosen, split, _still(chosen, owed)), owed)
+        builder.loc = loc
+        entry.versions.append(made)
+        return made
+
+    def bytes(self, placed: Placed, split: Split, owed: Axes) -> float:
+        """What it costs to have a value in another split."""
+        owing = placed.owing.axes if placed.owing else ()
+        return plan(placed.type, placed.split, owing, split, _still(placed, owed), self.mesh).bytes
+
+    def regions(self, node: Node) -> tuple[Region, ...]:
+        """The regions of a node that run on scalars: as they are, on local values from outside."""
+        return tuple([self.scalars(region) for region in node.regions])
+
+    def scalars(self, region: Region) -> Region:
+        """A region on scalars; the values it sees from outside are whole on every device."""
+        own = set(region.args) | {v for n in walk(region) for v in n.results}
+        own |= {v for n in walk(region) for inner in n.regions for v in inner.args}
+        read = [v for n in walk(region) for v in n.operands] + list(region.results)
+        outside = {v: self.fetch(v, whole(rank_of(v))).value for v in read if v not in own}
+        return with_values(region, outside) if outside else region
+
+    def inline_manual(self, node: Node, op: ManualComputation) -> None:
+        """The body of a manual computation, on the pieces that its shardings make."""
+        (region,) = node.regions
+        names = {axis.name for axis in op.manual_axes}
+        for arg, operand, sharding in zip(region.args, node.operands, op.in_shardings, strict=True):
+            given = self.fetch_as(operand, sharding)
+            split = free_part(given.split, names)
+            placed = Placed(given.value, arg.type, split, given.owing)  # type: ignore[arg-type]
+            self.entries[arg] = Entry(self.builder, split, [placed])
+        self.nodes(region)
+        self.builder.loc = node.loc
+        for result, value, sharding in zip(
+            node.results, region.results, op.out_shardings, strict=True
+        ):
+            split = splits_of(result, sharding)
+            made = self.fetch(value, free_part(split, names), sharding.unreduced)
+            placed = Placed(made.value, result.type, split, made.owing)  # type: ignore[arg-type]
+            self.define(result, placed, self.wanted(result))
+
+    # Nodes
+
+    def node(self, node: Node) -> None:
+        """Partition one node."""
+        special = STRUCTURE.get(type(node.op))
+        if special is not None:
+            special(self, node)
+            return
+        recipe = self.recipe(node)
+        site = Site(self, node, recipe.rule, recipe.chosen, recipe.results, recipe.owing)
+        site.operands = [
+            self.fetch(v, split) for v, split in zip(node.operands, recipe.operands, strict=True)
+        ]
+        for n, dims in recipe.masks:
+            site.mask(n, dims)
+        way = WAYS.get(type(node.op))
+        made = way.emit(site) if way is not None else site.plain()
+        for value, placed in zip(node.results, made, strict=True):
+            self.define(value, placed, self.wanted(value))
+
+    def recipe(self, node: Node) -> Recipe:
+        """How a node is computed."""
+        versions = tuple(
+            [
+                tuple(
+                    [(p.split, p.owing.axes if p.owing else ()) for p in self.entries[v].versions]
+                )
+                for v in node.operands
+            ]
+        )
+        asked_of = tuple([self.asked(v) for v in node.operands])
+        wanted = tuple([self.wanted(v) for v in node.results])
+        key = (node.op, node.operand_types, node.types, node.bodies, versions, asked_of, wanted)
+        found = self.program.recipes.get(key)
+        if found is None:
+            rule = rule_of(node.op, node.operand_types, node.bodies)
+            free = self.free(node, rule)
+            question = Question(
+                rule, node.operand_types, node.types, versions, asked_of, wanted, free, self.mesh
+            )
+            found = self.program.recipes[key] = _recipe(question, choose(question))
+        return found
+
+    def free(self, node: Node, rule: Rule) -> frozenset[int]:
+        """The factors of a node that may be split."""
+        way = WAYS.get(type(node.op))
+        return (way.free if way is not None else plain_factors)(node, rule)
+
+
+def _recipe(question: Question, chosen: FactorAxes) -> Recipe:
+    rule, mesh = question.rule, question.mesh
+    operands = [asked(chosen, dims, rule, mesh) for dims in rule.operands]
+    results = [asked(chosen, dims, rule, mesh) for dims in rule.results]
+    assert None not in operands and None not in results, f"no tensor can be split by {chosen}"
+    axes = owed_axes(rule, chosen)
+    combine = next((f.combine for f in rule.factors if f.role == "reduction" and f.combine), None)
+    owing = Owing(axes, COMBINE_OPS[combine]) if axes and combine else None
+    masks = []
+    for n, (dims, type) in enumerate(zip(rule.operands, question.operands, strict=True)):
+        spoiled = tuple(
+            d
+            for d, factors in enumerate(dims)
+            if isinstance(type, TensorType)
+            and any(rule.factors[f].role == "reduction" and chosen[f] for f in factors)
+        )
+        if spoiled:
+            masks.append((n, spoiled))
+    return Recipe(rule, chosen, tuple(operands), tuple(results), owing, tuple(masks))  # type: ignore[arg-type]
+
+
+def free_part(split: Split, manual: set[str]) -> Split:
+    """A split without its manual axes."""
+    return tuple(tuple(a for a in axes if a.name not in manual) for axes in split)
+
+
+def rank_of(value: Value) -> int:
+    """The rank of a tensor, 0 for what is none."""
+    return value.type.rank if isinstance(value.type, TensorType) else 0
+
+
+def with_values(region: Region, became: dict[Value, Value]) -> Region:
+    """A region that reads other values in the place of some."""
+    nodes = []
+    for node in region.nodes:
+        operands = tuple(became.get(v, v) for v in node.operands)
+        regions = tuple(with_values(r, became) for r in node.regions)
+        made = node.rebuilt(operands, regions)
+        became.update(zip(node.results, made.results, strict=True))
+        nodes.append(made)
+    results = tuple(became.get(v, v) for v in region.results)
+    return Region(region.args, nodes, results, region.loc, region.arg_locs)
+
+
+def _still(placed: Placed, owed: Axes) -> Axes:
+    """What of the axes is owed already."""
+    known = placed.owing.axes if placed.owing else ()
+    return owed if owed == known else ()
+
+
+def _owed(builder: Builder, placed: Placed, owed: Axes) -> Placed:
+    """The value owed over axes: one device along them has it, the others zeros."""
+    if not owed or placed.owing is not None:
+        return placed
+    chosen = builder.only_first(placed.value, owed, 0)
+    return placed.moved(chosen, placed.split, Owing(owed, "add"))

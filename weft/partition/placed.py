@@ -1,0 +1,84 @@
+"""Where a value of the global program is: a local value, and the axes that split each dim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from weft.ir.module import Value
+from weft.ir.types import TensorType
+from weft.mesh import Axis, DimSharding, Mesh, Sharding
+from weft.mesh.algebra import total_size
+
+Axes = tuple[Axis, ...]
+Split = tuple[Axes, ...]  # for each dim of a tensor the axes that split it, major first
+
+
+@dataclass(frozen=True, slots=True)
+class Owing:
+    """A reduction still owed over axes."""
+
+    axes: Axes
+    reduction: str  # the name of the op that combines: add, maximum, ...
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A local value that stands for a piece of a global one.
+
+    A dim that its pieces do not divide is padded at its end; what stands there is unspecified.
+    """
+
+    value: Value
+    type: TensorType  # the global one
+    split: Split
+    owing: Owing | None = None
+
+    def moved(self, value: Value, split: Split, owing: Owing | None = None) -> Placed:
+        """The same global value in another place."""
+        return replace(self, value=value, split=split, owing=owing)
+
+
+@lru_cache(maxsize=65536)
+def local_type(type: TensorType, split: Split, mesh: Mesh) -> TensorType:
+    """The type of one piece."""
+    if not any(split):
+        return type
+    return type.with_shape(
+        tuple(
+            -(-size // total_size(axes, mesh)) if axes else size
+            for size, axes in zip(type.sizes, split, strict=True)
+        )
+    )
+
+
+def split_of(sharding: Sharding | None, rank: int) -> Split:
+    """The axes of each dim of a sharding; none where there is no sharding."""
+    if sharding is None:
+        return ((),) * rank
+    return tuple([dim.axes for dim in sharding.dims])
+
+
+def whole(rank: int) -> Split:
+    """No dim split."""
+    return ((),) * rank
+
+
+def sharding_of(split: Split, mesh: str, owing: Owing | None = None) -> Sharding:
+    """A split as a sharding of the mesh of that name."""
+    unreduced = owing.axes if owing else ()
+    return Sharding(mesh, tuple(DimSharding(axes) for axes in split), (), unreduced)
+
+
+def divides(type: TensorType, split: Split, mesh: Mesh) -> bool:
+    """Whether every dim is divided evenly."""
+    return all(
+        not axes or size % total_size(axes, mesh) == 0
+        for size, axes in zip(type.sizes, split, strict=True)
+    )
+
+
+def axis_sizes(mesh: Mesh) -> Mapping[str, int]:
+    """The size of each axis, by name."""
+    return dict(mesh.axes)

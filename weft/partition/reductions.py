@@ -1,0 +1,31 @@
+"""Reductions: the initial value counts once, however many devices fold a piece each."""
+
+from __future__ import annotations
+
+from weft.ir.rule import Combine
+from weft.ops.shape import Constant
+from weft.partition.identity import identity
+from weft.partition.placed import Placed
+from weft.partition.site import Site
+
+_REPEATABLE: tuple[Combine | None, ...] = ("max", "min", "and", "or")
+
+
+def reduce(site: Site) -> tuple[Placed, ...]:
+    """Each device folds its piece; the first one along the axes starts from the initial value."""
+    count = len(site.node.operands) // 2
+    combine = next((f.combine for f in site.rule.factors if f.role == "reduction"), None)
+    if site.owing is not None and combine is not None and combine not in _REPEATABLE:
+        for n in range(count, 2 * count):
+            init = site.operands[n]
+            nothing = identity(combine, init.type.dtype)
+            node = site.node.operands[n].node
+            is_nothing = (
+                node is not None
+                and isinstance(node.op, Constant)
+                and bool((node.op.value.elements == nothing).all())
+            )
+            if not is_nothing:
+                value = site.builder.only_first(init.value, site.owing.axes, nothing)
+                site.operands[n] = init.moved(value, init.split)
+    return site.plain()

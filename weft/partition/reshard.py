@@ -1,0 +1,287 @@
+"""Reshard: the cheapest sequence of collectives from one split of a tensor to another.
+
+A split is a list of axis parts for each dim, major first. Slicing costs nothing; permutes,
+all-to-alls and gathers cost what they send. The cheapest way is searched among all of them
+(Dijkstra's algorithm; there are few distinct reshards in a program, and each is planned once).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from weft.ir.types import TensorType
+from weft.mesh import Axis, Mesh
+from weft.mesh.algebra import size_of, total_size
+from weft.partition.atoms import aligned, merged, refined
+from weft.partition.placed import Axes, Split
+
+Kind = Literal["slice", "permute", "all_to_all", "all_gather", "all_reduce", "reduce_scatter"]
+_STEP = 64.0  # bytes that one more collective counts as, so that of equal ways the shortest wins
+_LIMIT = 3000  # states looked at before the plain way is taken: gather all, then slice
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One collective: what it does to which dims along which axes, and the split after it."""
+
+    kind: Kind
+    axes: Axes
+    split: Split  # after it
+    owed: Axes  # after it
+    dim: int = 0  # that is sliced, gathered, scattered, or taken from
+    to: int = 0  # that an all_to_all gives to
+    before: Split = ()  # for a permute
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps of a reshard, and the bytes that each device sends."""
+
+    steps: tuple[Step, ...]
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    split: Split
+    owed: Axes
+
+
+@lru_cache(maxsize=65536)
+def plan(
+    type: TensorType, start: Split, owed: Axes, target: Split, still_owed: Axes, mesh: Mesh
+) -> Plan:
+    """The cheapest way from one split to another; what is owed and not to be owed is reduced."""
+    start, target = _without_ones(start, mesh), _without_ones(target, mesh)
+    owed = tuple(a for a in owed if size_of(a, mesh) > 1)
+    still_owed = tuple(a for a in still_owed if size_of(a, mesh) > 1)
+    if start == target and owed == still_owed:
+        return Plan((), 0.0)
+    uneven = {
+        dim
+        for dim, (size, a, b) in enumerate(zip(type.sizes, start, target, strict=True))
+        if a != b and (size % total_size(a, mesh) or size % total_size(b, mesh))
+    }
+    if not uneven:
+        return _Search(type, mesh, (start, target), (owed, still_owed)).run()
+    return _around_uneven(type, (start, target), (owed, still_owed), uneven, mesh)
+
+
+def _without_ones(split: Split, mesh: Mesh) -> Split:
+    return tuple(tuple(a for a in axes if size_of(a, mesh) > 1) for axes in split)
+
+
+def _around_uneven(
+    type: TensorType,
+    ends: tuple[Split, Split],
+    owing: tuple[Axes, Axes],
+    uneven: set[int],
+    mesh: Mesh,
+) -> Plan:
+    """Pieces that do not line up: those dims are made whole, and split again at the end."""
+    start, target = ends
+    taken = {axis.name for d in uneven for axis in start[d]}
+    # Until they are whole, other dims must not use their axes.
+    first = tuple(
+        s if d in uneven or any(a.name in taken for a in t) else t
+        for d, (s, t) in enumerate(zip(start, target, strict=True))
+    )
+    steps: list[Step] = []
+    begun = plan(type, start, owing[0], first, owing[1], mesh)
+    steps.extend(begun.steps)
+    sent = begun.bytes
+    split = first
+    for dim in sorted(uneven):
+        if split[dim]:
+            axes, split = split[dim], _with(split, dim, ())
+            steps.append(Step("all_gather", merged(axes, mesh), split, owing[1], dim))
+            sent += _bytes(type, split, mesh) * (1 - 1 / total_size(axes, mesh))
+    opened = tuple(() if d in uneven else t for d, t in enumerate(target))
+    rest = plan(type, split, owing[1], opened, owing[1], mesh)
+    steps.extend(rest.steps)
+    split = opened
+    for dim in sorted(uneven):
+        if target[dim]:
+            split = _with(split, dim, target[dim])
+            steps.append(Step("slice", target[dim], split, owing[1], dim))
+    return Plan(tuple(steps), sent + rest.bytes)
+
+
+def _with(split: Split, dim: int, axes: Axes) -> Split:
+    return (*split[:dim], axes, *split[dim + 1 :])
+
+
+def _bytes(type: TensorType, split: Split, mesh: Mesh) -> float:
+    pieces = math.prod(total_size(axes, mesh) for axes in split)
+    return type.size * type.dtype.bits / 8 / pieces
+
+
+class _Search:
+    """Dijkstra's search over splits."""
+
+    def __init__(
+        self, type: TensorType, mesh: Mesh, ends: tuple[Split, Split], owing: tuple[Axes, Axes]
+    ) -> None:
+        self.type, self.mesh = type, mesh
+        cuts = aligned(ends, owing, mesh)
+        self.start, self.target = (
+            _State(tuple(refined(axes, cuts, mesh) for axes in split), refined(owed, cuts, mesh))
+            for split, owed in zip(ends, owing, strict=True)
+        )
+        self.wanted = [set(axes) for axes in self.target.split]
+
+    def run(self) -> Plan:
+        """The cheapest way."""
+        numbers = itertools.count()
+        best: dict[_State, float] = {self.start: 0.0}
+        came: dict[_State, tuple[_State, Step, float]] = {}
+        queue: list[tuple[float, int, _State]] = [(0.0, next(numbers), self.start)]
+        seen = 0
+        while queue:
+            cost, _, state = heapq.heappop(queue)
+            if state == self.target:
+                return self.path(came)
+            if cost > best[state]:
+                continue
+            seen += 1
+            if seen > _LIMIT:
+                return self.plain()
+            for step, sent in self.moves(state):
+                after = _State(step.split, step.owed)
+                total = cost + sent + _STEP
+                if total < best.get(after, math.inf):
+                    best[after] = total
+                    came[after] = (state, step, sent)
+                    heapq.heappush(queue, (total, next(numbers), after))
+        return self.plain()
+
+    def path(self, came: dict[_State, tuple[_State, Step, float]]) -> Plan:
+        """The steps to the target."""
+        steps: list[Step] = []
+        sent = 0.0
+        state = self.target
+        while state != self.start:
+            state, step, cost = came[state]
+            sent += cost
+            steps.append(step)
+        return Plan(tuple(reversed(steps)), sent)
+
+    def plain(self) -> Plan:
+        """Reduce, gather all, slice: always possible."""
+        steps: list[Step] = []
+        state, sent = self.start, 0.0
+        paid = tuple(a for a in state.owed if a not in self.target.owed)
+        if paid:
+            left = tuple(a for a in state.owed if a not in paid)
+            state = _State(state.split, left)
+            steps.append(Step("all_reduce", merged(paid, self.mesh), state.split, left))
+            sent += 2 * self.bytes(state.split)
+        for dim, axes in enumerate(state.split):
+            if axes:
+                state = _State(_with(state.split, dim, ()), state.owed)
+                steps.append(Step("all_gather", axes, state.split, state.owed, dim))
+                sent += self.bytes(state.split)
+        for dim, axes in enumerate(self.target.split):
+            if axes:
+                state = _State(_with(state.split, dim, axes), state.owed)
+                steps.append(Step("slice", axes, state.split, state.owed, dim))
+        return Plan(tuple(steps), sent)
+
+    def bytes(self, split: Split) -> float:
+        return _bytes(self.type, split, self.mesh)
+
+    def moves(self, state: _State) -> Iterator[tuple[Step, float]]:
+        """Every sensible collective from here, with the bytes it sends."""
+        used = {axis for axes in state.split for axis in axes} | set(state.owed)
+        yield from self.reductions(state)
+        yield from self.permutes(state)
+        for dim, axes in enumerate(state.split):
+            size = self.type.sizes[dim] // total_size(axes, self.mesh)
+            for axis in self.target.split[dim]:
+                if axis not in used and size % size_of(axis, self.mesh) == 0:
+                    split = _with(state.split, dim, (*axes, axis))
+                    yield Step("slice", (axis,), split, state.owed, dim), 0.0
+            for count in range(1, len(axes) + 1):
+                yield from self.removals(state, dim, axes[:-count], axes[-count:])
+
+    def removals(
+        self, state: _State, dim: int, kept: Axes, taken: Axes
+    ) -> Iterator[tuple[Step, float]]:
+        """The minor axes of a dim, gathered or given to another dim."""
+        fewer = _with(state.split, dim, kept)
+        share = 1 - 1 / total_size(taken, self.mesh)
+        yield Step("all_gather", taken, fewer, state.owed, dim), self.bytes(fewer) * share
+        sent = self.bytes(state.split) * share
+        for to, wanted in enumerate(self.wanted):
+            if to != dim and wanted.issuperset(taken):
+                size = self.type.sizes[to] // total_size(fewer[to], self.mesh)
+                if size % total_size(taken, self.mesh) == 0:
+                    split = _with(fewer, to, (*fewer[to], *taken))
+                    yield Step("all_to_all", taken, split, state.owed, dim, to), sent
+
+    def permutes(self, state: _State) -> Iterator[tuple[Step, float]]:
+        """Pieces to other devices: as the target has them, or so that kept axes come first."""
+        free = set(state.owed)
+        for split in {self.as_target(state.split), self.kept_first(state.split)}:
+            if split is None or split == state.split:
+                continue
+            if not any(axis in free for axes in split for axis in axes):
+                step = Step("permute", (), split, state.owed, before=state.split)
+                yield step, self.bytes(split)
+
+    def as_target(self, split: Split) -> Split | None:
+        """For each dim as many of the target's axes as make the same number of pieces."""
+        made = []
+        for axes, wanted in zip(split, self.target.split, strict=True):
+            pieces, count, taken = total_size(axes, self.mesh), 1, 0
+            while count < pieces and taken < len(wanted):
+                count *= size_of(wanted[taken], self.mesh)
+                taken += 1
+            if count != pieces:
+                return None
+            made.append(wanted[:taken])
+        return tuple(made)
+
+    def kept_first(self, split: Split) -> Split:
+        made = []
+        for axes, wanted in zip(split, self.target.split, strict=True):
+            kept = tuple(a for a in wanted if a in axes)
+            made.append((*kept, *[a for a in axes if a not in kept]))
+        return tuple(made)
+
+    def reductions(self, state: _State) -> Iterator[tuple[Step, float]]:
+        """What is owed, reduced everywhere or scattered along a dim that wants the axis."""
+        paid = [a for a in state.owed if a not in self.target.owed]
+        if not paid:
+            return
+        size = self.bytes(state.split)
+        for some in {tuple(paid), self.unwanted(paid)}:
+            if some:
+                left = tuple(a for a in state.owed if a not in some)
+                share = 1 - 1 / total_size(some, self.mesh)
+                yield Step("all_reduce", some, state.split, left), 2 * size * share
+        for dim, axes in enumerate(state.split):
+            for some in self.scattered(dim, axes, paid):
+                count = total_size(some, self.mesh)
+                if self.type.sizes[dim] // total_size(axes, self.mesh) % count == 0:
+                    split = _with(state.split, dim, (*axes, *some))
+                    left = tuple(a for a in state.owed if a not in some)
+                    yield Step("reduce_scatter", some, split, left, dim), size * (1 - 1 / count)
+
+    def unwanted(self, paid: list[Axis]) -> Axes:
+        return tuple(a for a in paid if not any(a in wanted for wanted in self.wanted))
+
+    def scattered(self, dim: int, axes: Axes, paid: list[Axis]) -> Iterator[Axes]:
+        """Runs of owed axes that the dim may be split by."""
+        wanted = self.target.split[dim]
+        if wanted[: len(axes)] == axes:
+            run = tuple(itertools.takewhile(lambda a: a in paid, wanted[len(axes) :]))
+            yield from (run[:n] for n in range(1, len(run) + 1))
+            return
+        yield from ((a,) for a in wanted if a in paid)

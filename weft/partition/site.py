@@ -1,0 +1,93 @@
+"""One op while it is partitioned: its pieces of operands, and what is asked of its results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from weft.ir.module import Node, Region, Value
+from weft.ir.op import Op, infer
+from weft.ir.rule import Rule
+from weft.ir.types import TensorType, Type, Types
+from weft.mesh import Mesh
+from weft.partition.builder import Builder
+from weft.partition.factors import FactorAxes
+from weft.partition.identity import identity
+from weft.partition.placed import Axes, Owing, Placed, Split, local_type
+
+if TYPE_CHECKING:
+    from weft.partition.localize import Localizer
+
+
+@dataclass
+class Site:
+    """A node, the axes chosen for its factors, and its operands as these ask for them."""
+
+    localizer: Localizer
+    node: Node
+    rule: Rule
+    chosen: FactorAxes
+    splits: tuple[Split, ...]  # of the results
+    owing: Owing | None  # of the results
+    operands: list[Placed] = field(default_factory=list)
+
+    @property
+    def builder(self) -> Builder:
+        """Where nodes are emitted."""
+        return self.localizer.builder
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh."""
+        return self.localizer.mesh
+
+    def operand(self, n: int, split: Split) -> Placed:
+        """An operand in another split."""
+        return self.localizer.fetch(self.node.operands[n], split)
+
+    def local_types(self) -> Types:
+        """The local types of the results."""
+        return tuple(
+            local_type(t, s, self.mesh) if isinstance(t, TensorType) else t
+            for t, s in zip(self.node.types, self.splits, strict=True)
+        )
+
+    def mask(self, n: int, dims: tuple[int, ...]) -> None:
+        """Replace the padding of an operand by what does not count in the reduction."""
+        placed = self.operands[n]
+        combine = next(f.combine for f in self.rule.factors if f.role == "reduction" and f.combine)
+        value = self.builder.masked(placed, dims, identity(combine, placed.type.dtype))
+        self.operands[n] = placed.moved(value, placed.split, placed.owing)
+
+    def plain(self) -> tuple[Placed, ...]:
+        """The op itself on the pieces."""
+        values = tuple(p.value for p in self.operands)
+        types = tuple(v.type for v in values)
+        op = self.node.op.local(types, self.local_types())
+        regions = self.localizer.regions(self.node)
+        return self.placed(*self.add(op, values, regions))
+
+    def add(
+        self, op: Op, values: tuple[Value, ...], regions: tuple[Region, ...] = ()
+    ) -> tuple[Value, ...]:
+        """The node of an op on local values, with the attributes of the global one."""
+        types = infer(op, tuple(v.type for v in values), tuple(r.body for r in regions))
+        made = Node(op, values, types, regions, self.node.attrs, self.node.loc)
+        return self.builder.add(made)
+
+    def placed(self, *values: Value) -> tuple[Placed, ...]:
+        """Local results as the pieces that the choice of axes makes of the global ones."""
+        return tuple(
+            Placed(v, t, s, self.owing if isinstance(t, TensorType) else None)  # type: ignore[arg-type]
+            for v, t, s in zip(values, self.node.types, self.splits, strict=True)
+        )
+
+    def start(self, axes: Axes, size: int) -> Value:
+        """Where the device's piece begins along a dim whose pieces have that size, in i32."""
+        return self.builder.scaled(self.builder.index(axes), size)
+
+
+def tensor(type: Type) -> TensorType:
+    """A type that is known to be a tensor's."""
+    assert isinstance(type, TensorType)
+    return type

@@ -1,0 +1,156 @@
+"""Ops that hold the program together: control flow, calls, annotations, manual computations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from weft.ir.module import Node, Region, Value
+from weft.ir.op import Op
+from weft.ir.types import TensorType
+from weft.mesh import Sharding
+from weft.ops.control import Call, Case, If, While
+from weft.ops.sharding import (
+    AllSlice,
+    DataFlowEdge,
+    FuncDataFlowEdge,
+    ManualComputation,
+    NamedComputation,
+    PropagationBarrier,
+    ReplicatedToUnreduced,
+    Reshard,
+    ShardedToUnreduced,
+    ShardingConstraint,
+    ShardingGroup,
+    ShardyAllGather,
+    ShardyAllReduce,
+    ShardyAllToAll,
+    ShardyCollectivePermute,
+    ShardyReduceScatter,
+)
+from weft.partition.placed import Placed, Split, local_type, split_of
+
+if TYPE_CHECKING:
+    from weft.partition.localize import Localizer
+
+
+def alias(localizer: Localizer, node: Node) -> None:
+    """An annotation: the value itself, from here on to be split as it says."""
+    (operand,), (result,) = node.operands, node.results
+    entry = localizer.entries[operand]
+    localizer.entries[result] = type(entry)(
+        entry.builder, localizer.wanted(result) or said(node.op, result), entry.versions
+    )
+
+
+def said(op: Op, result: Value) -> Split | None:
+    """The split that an annotation itself names."""
+    sharding = getattr(op, "sharding", None) or getattr(op, "out_sharding", None)
+    if not isinstance(sharding, Sharding) or not isinstance(result.type, TensorType):
+        return None
+    return split_of(sharding, result.type.rank)
+
+
+def drop(localizer: Localizer, node: Node) -> None:
+    """Nothing is left of it."""
+
+
+def while_loop(localizer: Localizer, node: Node) -> None:
+    """Carried values keep one split; the condition is whole on every device."""
+    shardings = [localizer.program.sharding(v) for v in node.results]
+    splits = [splits_of(v, s) for v, s in zip(node.results, shardings, strict=True)]
+    operands = tuple(
+        localizer.fetch(v, s).value for v, s in zip(node.operands, splits, strict=True)
+    )
+    condition = localizer.region(node.regions[0], shardings, [()])
+    body = localizer.region(node.regions[1], shardings, splits)
+    finish(localizer, node, operands, (condition, body), splits)
+
+
+def splits_of(value: Value, sharding: Sharding | None) -> Split:
+    """The split of a value at a border, whole where nothing is said."""
+    return split_of(sharding, value.type.rank) if isinstance(value.type, TensorType) else ()
+
+
+def branch(localizer: Localizer, node: Node) -> None:
+    """Every branch gives results of the same splits; the predicate is whole on every device."""
+    (chosen,) = node.operands
+    operand = localizer.fetch(chosen, ()).value
+    splits = [splits_of(v, localizer.program.sharding(v)) for v in node.results]
+    regions = tuple(localizer.region(r, (), splits) for r in node.regions)
+    finish(localizer, node, (operand,), regions, splits)
+
+
+def finish(
+    localizer: Localizer,
+    node: Node,
+    operands: tuple[Value, ...],
+    regions: tuple[Region, ...],
+    splits: list[Split],
+) -> None:
+    """The node on local types, its results of these splits."""
+    types = tuple(
+        local_type(v.type, s, localizer.mesh) if isinstance(v.type, TensorType) else v.type
+        for v, s in zip(node.results, splits, strict=True)
+    )
+    op = node.op.local(tuple(v.type for v in operands), types)
+    made = Node(op, operands, types, regions, node.attrs, node.loc)
+    for old, new, split in zip(node.results, localizer.builder.add(made), splits, strict=True):
+        localizer.define(old, Placed(new, old.type, split), split)  # type: ignore[arg-type]
+
+
+def call(localizer: Localizer, node: Node) -> None:
+    """A call of a function, which is partitioned on its own, with the splits of its border."""
+    assert isinstance(node.op, Call)
+    function = localizer.program.module.function(node.op.callee)
+    operands = tuple(
+        localizer.fetch_as(v, localizer.program.sharding(arg)).value
+        for v, arg in zip(node.operands, function.body.args, strict=True)
+    )
+    shardings = localizer.program.result_shardings(function)
+    splits = [splits_of(v, s) for v, s in zip(node.results, shardings, strict=True)]
+    finish(localizer, node, operands, (), splits)
+
+
+def manual(localizer: Localizer, node: Node) -> None:
+    """A manual computation: its body is local already, and becomes part of the program."""
+    op = node.op
+    assert isinstance(op, ManualComputation)
+    localizer.inline_manual(node, op)
+
+
+def named(localizer: Localizer, node: Node) -> None:
+    """A named computation becomes part of the program."""
+    (region,) = node.regions
+    for arg, operand in zip(region.args, node.operands, strict=True):
+        localizer.entries[arg] = localizer.entries[operand]
+    localizer.nodes(region)
+    for result, value in zip(node.results, region.results, strict=True):
+        localizer.entries[result] = localizer.entries[value]
+
+
+_ALIASES: tuple[type[Op], ...] = (
+    ShardingConstraint,
+    Reshard,
+    PropagationBarrier,
+    DataFlowEdge,
+    FuncDataFlowEdge,
+    ShardyAllGather,
+    AllSlice,
+    ShardyAllToAll,
+    ShardyAllReduce,
+    ShardyReduceScatter,
+    ShardyCollectivePermute,
+    ShardedToUnreduced,
+    ReplicatedToUnreduced,
+)
+STRUCTURE: dict[type[Op], Callable[[Localizer, Node], None]] = {
+    **dict.fromkeys(_ALIASES, alias),
+    ShardingGroup: drop,
+    While: while_loop,
+    If: branch,
+    Case: branch,
+    Call: call,
+    ManualComputation: manual,
+    NamedComputation: named,
+}
