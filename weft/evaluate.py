@@ -81,7 +81,8 @@ def _argument(given: Any, index: int, type: Type, devices: int | None) -> Sequen
             help=f"give an array of shape {expected}",
         )
     array = array.astype(type.dtype.numpy, copy=False)
-    return [array] if devices is None else list(array)
+    # Not list(array): the pieces of a stack of scalars are arrays, too.
+    return [array] if devices is None else [array[n, ...] for n in range(devices)]
 
 
 @dataclass

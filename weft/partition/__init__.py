@@ -10,19 +10,24 @@ from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.ir.write import SHARDINGS
 from weft.mesh import Mesh
+from weft.partition.given_rules import RuleFinder
 from weft.partition.localize import Localizer, Program
+from weft.partition.notes import Note
 
 _PARTITIONS, _REPLICAS = "mhlo.num_partitions", "mhlo.num_replicas"
 
 
-def partition(module: Module) -> Module:
+def partition(
+    module: Module, rules: RuleFinder | None = None, notes: list[Note] | None = None
+) -> Module:
     """The program of one device: local types, and collectives where pieces must move.
 
-    The module must have been sharded; how arguments and results are split stands at them.
+    The module must have been sharded; how arguments and results are split stands at them. `rules`
+    are those that it was sharded with; `notes` gets what had to be gathered, and why.
     """
     name, mesh = the_mesh(module)
     with without_gc():
-        program = Program(module, mesh, name)
+        program = Program(module, mesh, name, rules, notes)
         functions = {n: Localizer(program, f).function() for n, f in module.functions.items()}
     tables = {n: table for n, table in module.tables.items() if n != SHARDINGS}
     attrs = with_devices(module.attrs, mesh.size)
@@ -50,4 +55,4 @@ def with_devices(attrs: Attrs, count: int) -> Attrs:
     return tuple(sorted([*kept, (_PARTITIONS, f"{count} : i32"), (_REPLICAS, "1 : i32")]))
 
 
-__all__ = ["partition"]
+__all__ = ["Note", "partition"]

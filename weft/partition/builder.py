@@ -117,23 +117,22 @@ class Builder:
         """The value in another split, owing no more than that."""
         owing = placed.owing.axes if placed.owing else ()
         made = plan(placed.type, placed.split, owing, split, owed, self.mesh)
-        value, before = placed.value, placed.split
+        value = placed.value
         reduction = placed.owing.reduction if placed.owing else "add"
         for step in made.steps:
-            value = self.step(step, value, placed.type, before, reduction)
-            before = step.split
+            value = self.step(step, value, placed.type, reduction)
         left = Owing(owed, reduction) if owed else None
         return placed.moved(value, split, left)
 
-    def step(
-        self, step: Step, value: Value, type: TensorType, before: Split, reduction: str
-    ) -> Value:
+    def step(self, step: Step, value: Value, type: TensorType, reduction: str) -> Value:
         """One collective of a reshard."""
         after = local_type(type, step.split, self.mesh)
+        if not all(after.shape):  # nothing moves where there are no elements
+            return self.splat(0, after)
         groups = self.groups(step.axes)
         match step.kind:
             case "slice":
-                return self.slice(step, value, type, before, after)
+                return self.slice(step, value, after)
             case "permute":
                 return self.permute(value, step.before, step.split)
             case "all_to_all":
@@ -153,8 +152,6 @@ class Builder:
     def gather(self, step: Step, value: Value, after: TensorType) -> Value:
         given = value.type
         assert isinstance(given, TensorType)
-        if not all(given.shape):  # nothing to gather where there are no elements
-            return self.splat(0, after)
         sizes = list(after.sizes)
         sizes[step.dim] = given.sizes[step.dim] * total_size(step.axes, self.mesh)
         joined = after.with_shape(tuple(sizes))
@@ -180,21 +177,15 @@ class Builder:
         zero = self.splat(0, type.with_shape(()))
         return self.emit(Pad(none, high, none), value, zero)
 
-    def slice(
-        self, step: Step, value: Value, type: TensorType, before: Split, after: TensorType
-    ) -> Value:
-        added = tuple(
-            step.split[d][len(before[d]) :] if d == step.dim else () for d in range(type.rank)
-        )
+    def slice(self, step: Step, value: Value, after: TensorType) -> Value:
         given = value.type
         assert isinstance(given, TensorType)
-        if not all(after.shape):
-            return self.splat(0, after)
         sizes = list(given.sizes)
-        sizes[step.dim] = after.sizes[step.dim] * total_size(added[step.dim], self.mesh)
+        sizes[step.dim] = after.sizes[step.dim] * total_size(step.axes, self.mesh)
         padded = self.pad(value, given.with_shape(tuple(sizes)))
-        pieces = sharding_of(tuple(merged(axes, self.mesh) for axes in added), self.mesh_name)
-        return self.emit(AllSlice(pieces, after), padded)
+        axes = merged(step.axes, self.mesh)
+        pieces = tuple(axes if dim == step.dim else () for dim in range(given.rank))
+        return self.emit(AllSlice(sharding_of(pieces, self.mesh_name), after), padded)
 
     def permute(self, value: Value, before: Split, after: Split) -> Value:
         """The pieces of one split where another one has them."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from weft.ir.rule import Rule
+from weft.ir.rule import Factor, Rule
 from weft.ir.types import TensorType, Type
 from weft.mesh import Mesh
 from weft.mesh.algebra import overlaps, total_size
@@ -32,6 +32,13 @@ class Question:
     wanted: tuple[Split | None, ...]  # for each result; None where anything goes
     free: frozenset[int]  # the factors that may be split
     mesh: Mesh
+    sent: Callable[[FactorAxes], float] | None = None  # by the op itself, if its factors do
+
+
+def cheapest(questions: Sequence[Question]) -> tuple[Question, FactorAxes]:
+    """Of several rules for one op the one that sends the least, and the axes of its factors."""
+    answers = [(question, choose(question)) for question in questions]
+    return answers[0] if len(answers) == 1 else min(answers, key=lambda answer: _cost(*answer))
 
 
 def choose(question: Question) -> FactorAxes:
@@ -41,12 +48,12 @@ def choose(question: Question) -> FactorAxes:
     if _agreed(question, first, sources):
         return first
     options = _options(question, sources)
-    best, least = first, _cost(question, first)
-    for n in range(len(sources)):
-        seed = _merged(question, [*sources[n:], *sources[:n]])
-        cost = _cost(question, seed)
-        if cost < least:
-            best, least = seed, cost
+    seeds = [first, *[_merged(question, [s]) for s in sources], _merged(question, [])]
+    for n in range(1, len(sources)):
+        seeds.append(_merged(question, [*sources[n:], *sources[:n]]))
+    costs = [_cost(question, seed) for seed in seeds]
+    least = min(costs)
+    best = seeds[costs.index(least)]
     return _improved(question, best, least, options)
 
 
@@ -84,8 +91,10 @@ def _taken(axes: Axes, others: Collection[Axes]) -> bool:
 
 
 def _agreed(question: Question, chosen: FactorAxes, sources: list[dict[int, Axes]]) -> bool:
-    """Whether no tensor needs to be moved for this choice."""
+    """Whether no tensor needs to be moved for this choice, nor might better be."""
     rule = question.rule
+    if any(axes and _is_masked(f) for f, axes in zip(rule.factors, chosen, strict=True)):
+        return False
     for dims, split in zip(rule.operands, question.asked, strict=True):
         if asked(chosen, dims, rule, question.mesh) != split:
             return False
@@ -103,7 +112,40 @@ def _options(question: Question, sources: list[dict[int, Axes]]) -> list[list[Ax
             for count in range(len(axes), 0, -1):
                 if axes[:count] not in options[factor]:
                     options[factor].append(axes[:count])
+    for axes in _loose(question):
+        _add_loose(question, axes, options)
     return options
+
+
+def _loose(question: Question) -> list[Axes]:
+    """Axes of dims that may have to be whole: other dims might take them instead."""
+    rule = question.rule
+    found: list[Axes] = []
+    for split, dims in zip(
+        (*question.asked, *question.wanted), (*rule.operands, *rule.results), strict=True
+    ):
+        for axes, factors in zip(split or (), dims, strict=False):
+            stuck = len(factors) > 1 or factors[0] not in question.free
+            if axes and stuck and axes not in found:
+                found.append(axes)
+    return found
+
+
+def _add_loose(question: Question, axes: Axes, options: list[list[Axes]]) -> None:
+    for factor, choices in enumerate(options):
+        kind = question.rule.factors[factor]
+        if factor not in question.free or kind.role != "pass":
+            continue
+        for held in list(choices):
+            made = (*held, *axes)
+            fits = kind.size % total_size(made, question.mesh) == 0
+            if fits and not _taken(axes, (held,)) and made not in choices:
+                choices.append(made)
+
+
+def _is_masked(factor: Factor) -> bool:
+    """Whether splitting a factor makes results that must be put together, though none need be."""
+    return factor.role == "reduction" and factor.combine is None
 
 
 def _improved(
@@ -131,7 +173,8 @@ def _improved(
 def _cost(question: Question, chosen: FactorAxes) -> float:
     """The bytes sent if the factors are split so, and the computing, in bytes."""
     rule, mesh = question.rule, question.mesh
-    cost = rule.points / math.prod(total_size(axes, mesh) for axes in chosen) * _POINT
+    pieces = math.prod(total_size(axes, mesh) for axes in chosen)
+    cost = _points(question) / pieces * _POINT
     sides = zip(question.operands, question.given, rule.operands, strict=True)
     for type, given, dims in sides:
         split = asked(chosen, dims, rule, mesh)
@@ -147,7 +190,14 @@ def _cost(question: Question, chosen: FactorAxes) -> float:
         if isinstance(type, TensorType):
             to = split if wanted is None else wanted
             cost += plan(type, split, owed, to, (), mesh).bytes
-    return cost
+    return cost if question.sent is None else cost + question.sent(chosen)
+
+
+def _points(question: Question) -> int:
+    """How often an op computes something: where indices say what is read, once an element."""
+    if any(f.aided for f in question.rule.factors):
+        return max((_elements(t) for t in (*question.operands, *question.results)), default=0)
+    return question.rule.points
 
 
 def owed_axes(rule: Rule, chosen: FactorAxes) -> Axes:

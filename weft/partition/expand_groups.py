@@ -63,7 +63,8 @@ class _Expander:
     def inline(self, node: Node, out: list[Node]) -> None:
         """What an op of ours stands for, in its place and at its location."""
         op: Any = node.op
-        body = op.decomposition(op.name, node.operand_types, self.meshes).body
+        extra = {"regions": node.regions} if node.regions else {}
+        body = op.decomposition(op.name, node.operand_types, self.meshes, **extra).body
         given = [self.became.get(v, v) for v in node.operands]
         self.became.update(zip(body.args, given, strict=True))
         for inner in body.nodes:

@@ -8,10 +8,12 @@ from weft.ir.rule import Rule
 
 def plain_factors(node: Node, rule: Rule) -> frozenset[int]:
     """The factors whose pieces are independent, or plainly combined."""
+    made = {f for dims in rule.results for factors in dims for f in factors}
     return frozenset(
         n
         for n, f in enumerate(rule.factors)
-        if not f.aided and (f.role == "pass" or (f.role == "reduction" and f.combine))
+        if not f.aided
+        and ((f.role == "pass" and n in made) or (f.role == "reduction" and f.combine))
     )
 
 

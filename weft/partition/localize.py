@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from weft.errors import WeftError
@@ -13,12 +13,15 @@ from weft.ir.rule import Rule
 from weft.ir.types import TensorType
 from weft.ir.write import SHARDINGS, node_text
 from weft.mesh import Mesh, Sharding, parse_sharding
+from weft.ops.custom import CustomCall
 from weft.ops.sharding import ManualComputation
 from weft.partition.builder import Builder
-from weft.partition.choose import Question, choose, owed_axes
+from weft.partition.choose import Question, cheapest, owed_axes
 from weft.partition.factors import FactorAxes, asked
 from weft.partition.free import plain_factors
+from weft.partition.given_rules import RuleFinder, summing
 from weft.partition.identity import COMBINE_OPS
+from weft.partition.notes import Note, gathered
 from weft.partition.placed import (
     Axes,
     Owing,
@@ -66,10 +69,14 @@ class Program:
     module: Module
     mesh: Mesh
     mesh_name: str
+    rules: RuleFinder | None = None  # rules that users give
+    notes: list[Note] | None = None  # what had to be gathered, if anyone asks
     recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
+    stands_for: dict[Value, Value] = field(default_factory=dict)  # a value in the place of another
 
     def sharding(self, value: Value) -> Sharding | None:
         """The sharding that propagation gave a value."""
+        value = self.stands_for.get(value, value)
         found = self.module.tables.get(SHARDINGS, {}).get(value)
         return found if isinstance(found, Sharding) else None
 
@@ -102,7 +109,10 @@ class Localizer:
         args = [self.argument(v, self.program.sharding(v)) for v in old.body.args]
         self.nodes(old.body)
         shardings = self.program.result_shardings(old)
-        results = [self.fetch_as(v, s) for v, s in zip(old.body.results, shardings, strict=True)]
+        results = []
+        for value, sharding in zip(old.body.results, shardings, strict=True):
+            self.builder.loc = value.node.loc if value.node else old.loc
+            results.append(self.fetch_as(value, sharding))
         body = Region(
             tuple(args),
             self.builder.nodes,
@@ -261,8 +271,17 @@ class Localizer:
         special = STRUCTURE.get(type(node.op))
         if special is not None:
             special(self, node)
-            return
+        else:
+            self.compute(node)
+
+    def compute(self, node: Node) -> None:
+        """Partition a node by its factors."""
         recipe = self.recipe(node)
+        if self.program.notes is not None:
+            asked_of = [self.asked(v) for v in node.operands]
+            self.program.notes.extend(
+                gathered(node, recipe.rule, asked_of, recipe.operands, self.mesh)
+            )
         site = Site(self, node, recipe.rule, recipe.chosen, recipe.results, recipe.owing)
         site.operands = [
             self.fetch(v, split) for v, split in zip(node.operands, recipe.operands, strict=True)
@@ -286,16 +305,43 @@ class Localizer:
         )
         asked_of = tuple([self.asked(v) for v in node.operands])
         wanted = tuple([self.wanted(v) for v in node.results])
-        key = (node.op, node.operand_types, node.types, node.bodies, versions, asked_of, wanted)
+        given = self.given_rule(node)
+        key = (
+            *(node.op, node.operand_types, node.types, node.bodies),
+            *(versions, asked_of, wanted, given),
+        )
         found = self.program.recipes.get(key)
         if found is None:
-            rule = rule_of(node.op, node.operand_types, node.bodies)
-            free = self.free(node, rule)
-            question = Question(
-                rule, node.operand_types, node.types, versions, asked_of, wanted, free, self.mesh
-            )
-            found = self.program.recipes[key] = _recipe(question, choose(question))
+            rules = (given,) if given else self.own_rules(node, asked_of)
+            known = (node.operand_types, node.types, versions, asked_of, wanted)
+            questions = [
+                Question(r, *known, self.free(node, r), self.mesh, self.sent(node, r))
+                for r in rules
+            ]
+            found = self.program.recipes[key] = _recipe(*cheapest(questions))
         return found
+
+    def given_rule(self, node: Node) -> Rule | None:
+        """The rule that a user gives a custom call or composite; what it reduces is summed."""
+        if self.program.rules is None or not isinstance(node.op, CustomCall):
+            return None
+        found = self.program.rules.find(node)
+        return None if found is None else summing(found)
+
+    def own_rules(self, node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+        """The rules of a node's op, as it may be partitioned."""
+        way = WAYS.get(type(node.op))
+        if way is not None and way.rules is not None:
+            return way.rules(node, splits)
+        if way is not None and way.rule is not None:
+            return (way.rule(node),)
+        return (rule_of(node.op, node.operand_types, node.bodies),)
+
+    def sent(self, node: Node, rule: Rule) -> Callable[[FactorAxes], float] | None:
+        """What an op itself sends, where it does, by the axes chosen."""
+        way = WAYS.get(type(node.op))
+        count = None if way is None else way.sent
+        return count and (lambda chosen: count(node, rule, chosen, self.mesh))
 
     def free(self, node: Node, rule: Rule) -> frozenset[int]:
         """The factors of a node that may be split."""
@@ -318,6 +364,7 @@ def _recipe(question: Question, chosen: FactorAxes) -> Recipe:
             for d, factors in enumerate(dims)
             if isinstance(type, TensorType)
             and any(rule.factors[f].role == "reduction" and chosen[f] for f in factors)
+            and any(rule.factors[f].combine for f in factors)
         )
         if spoiled:
             masks.append((n, spoiled))

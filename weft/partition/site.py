@@ -82,6 +82,11 @@ class Site:
             for v, t, s in zip(values, self.node.types, self.splits, strict=True)
         )
 
+    def zeros(self) -> tuple[Placed, ...]:
+        """Results that have no elements worth computing."""
+        types = [tensor(t) for t in self.local_types()]
+        return self.placed(*[self.builder.splat(0, t) for t in types])
+
     def start(self, axes: Axes, size: int) -> Value:
         """Where the device's piece begins along a dim whose pieces have that size, in i32."""
         return self.builder.scaled(self.builder.index(axes), size)

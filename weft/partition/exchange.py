@@ -1,0 +1,191 @@
+"""Exchange: who sends what to whom, so that every device gets a range of a dim that is split.
+
+A dim of some size lies in equal pieces on the devices along axes (padded at its end). The device at
+index t wants the elements from starts[t] on, `width` of them, of which it needs those in needs[t].
+Pieces overlap with what others want: each overlap is an edge of a graph from owners to takers.
+Edges that share no owner and no taker go in one permute, cut to the longest overlap among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+STEP = 64.0  # bytes that one more collective counts as
+_FAR = 32  # pieces that a device may take parts of; what needs more is gathered
+
+Table = tuple[int | None, ...]  # a number for each index along the axes, None where none is needed
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """The elements of a dim that each device wants: all as many, from a start of their own."""
+
+    starts: tuple[int, ...]
+    width: int
+    needs: tuple[tuple[int, int], ...]  # begin and end of what it really uses, within the dim
+
+
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """Equally long parts of pieces, cut out on every device and put in place on others."""
+
+    sources: (
+        tuple[int, ...] | None
+    )  # for each taker the owner, or -1; None where all take their own
+    cut: Table  # for each owner where in its piece the part begins
+    length: int
+    at: Table  # for each taker where it goes, counted from where its range begins
+
+    @property
+    def moves(self) -> int:
+        """How many devices send to another one."""
+        return sum(s not in (-1, t) for t, s in enumerate(self.sources or ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The slabs that make up every device's range; with none of them, the whole dim is gathered."""
+
+    slabs: tuple[Slab, ...]
+    is_gather: bool
+    bytes: float  # that a device sends, on average
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    owner: int
+    taker: int
+    begin: int  # in the owner's piece
+    end: int
+    base: int  # where the piece begins, counted from where the taker's range begins
+
+
+def ranges(starts: Iterable[int], width: int, size: int, stops: Sequence[int] = ()) -> Ranges:
+    """The ranges of that width; what lies beyond the dim or a device's stop is not needed."""
+    starts = tuple(starts)
+    ends = stops or [s + width for s in starts]
+    needs = []
+    for start, end in zip(starts, ends, strict=True):
+        begin, end = max(start, 0), min(start + width, end, size)
+        needs.append((begin, end) if begin < end else (0, 0))
+    return Ranges(starts, width, tuple(needs))
+
+
+@lru_cache(maxsize=16384)
+def exchange(piece: int, wanted: Ranges, row: float) -> Exchange:
+    """The cheapest exchange between pieces of that length, whose elements have `row` bytes."""
+    count = len(wanted.starts)
+    gather = Exchange((), True, piece * (count - 1) * row)
+    far = max((_span(need, piece) for need in wanted.needs), default=0)
+    if far > _FAR:
+        return gather
+    edges = [edge for taker in range(count) for edge in _edges(taker, piece, wanted)]
+    slabs = _uniform(edges, wanted.starts, piece)
+    if slabs is None:
+        options = [_coloured(e, count, piece) for e in (edges, _longest_first(edges))]
+        slabs = min(options, key=lambda made: _bytes(made, count, row) + STEP * _steps(made))
+    sent = _bytes(slabs, count, row)
+    is_gather = gather.bytes + STEP < sent + STEP * _steps(slabs)
+    return gather if is_gather else Exchange(slabs, False, sent)
+
+
+def own(wanted: Ranges, size: int) -> Slab:
+    """The ranges where every device holds the whole dim: nothing is sent."""
+    length = max(end - begin for begin, end in wanted.needs)
+    cut = [min(b, size - length) if b < e else None for b, e in wanted.needs]
+    at = [None if c is None else c - s for c, s in zip(cut, wanted.starts, strict=True)]
+    return Slab(None, tuple(cut), length, tuple(at))
+
+
+def _span(need: tuple[int, int], piece: int) -> int:
+    begin, end = need
+    return (end - 1) // piece - begin // piece + 1 if begin < end else 0
+
+
+def _edges(taker: int, piece: int, wanted: Ranges) -> Iterable[_Edge]:
+    begin, end = wanted.needs[taker]
+    if begin == end:
+        return
+    for owner in range(begin // piece, (end - 1) // piece + 1):
+        first = owner * piece
+        yield _Edge(
+            owner,
+            taker,
+            max(begin - first, 0),
+            min(end - first, piece),
+            first - wanted.starts[taker],
+        )
+
+
+def _longest_first(edges: list[_Edge]) -> list[_Edge]:
+    return sorted(edges, key=lambda e: e.begin - e.end)
+
+
+def _bytes(slabs: Sequence[Slab], count: int, row: float) -> float:
+    return sum(slab.length * slab.moves / count * row for slab in slabs)
+
+
+def _steps(slabs: Sequence[Slab]) -> int:
+    return sum(slab.moves > 0 for slab in slabs)
+
+
+def _uniform(edges: list[_Edge], starts: tuple[int, ...], piece: int) -> tuple[Slab, ...] | None:
+    """A slab for each place that a piece has in the ranges, if these places do not overlap."""
+    count = len(starts)
+    places = sorted({edge.base for edge in edges})
+    if any(b - a < piece for a, b in pairwise(places)):
+        return None
+    slabs = []
+    for base in places:
+        group = [edge for edge in edges if edge.base == base]
+        if len({edge.owner for edge in group}) < len(group):
+            return None
+        begin, end = min(e.begin for e in group), max(e.end for e in group)
+        slab = _slab(group, count, [begin] * len(group), end - begin)
+        if slab.sources is None:
+            if any(t * piece - s != base for t, s in enumerate(starts)):
+                return None  # a device's own piece would stand where it does not belong
+            slab = replace(slab, at=(base + begin,) * count)
+        slabs.append(slab)
+    return tuple(slabs)
+
+
+def _coloured(edges: list[_Edge], count: int, piece: int) -> tuple[Slab, ...]:
+    """Own parts first; then every edge in the first permute where owner and taker are free."""
+    groups: list[list[_Edge]] = [[e for e in edges if e.owner == e.taker]]
+    busy: list[tuple[set[int], set[int]]] = [(set(), set())]
+    for edge in edges:
+        if edge.owner == edge.taker:
+            continue
+        for n in range(1, len(groups)):
+            if edge.owner not in busy[n][0] and edge.taker not in busy[n][1]:
+                break
+        else:
+            n = len(groups)
+            groups.append([])
+            busy.append((set(), set()))
+        groups[n].append(edge)
+        busy[n][0].add(edge.owner)
+        busy[n][1].add(edge.taker)
+    slabs = []
+    for group in groups:
+        if group:
+            length = max(e.end - e.begin for e in group)
+            begins = [min(e.begin, piece - length) for e in group]
+            slabs.append(_slab(group, count, begins, length))
+    return tuple(slabs)
+
+
+def _slab(group: list[_Edge], count: int, begins: list[int], length: int) -> Slab:
+    sources: list[int] = [-1] * count
+    cut: list[int | None] = [None] * count
+    at: list[int | None] = [None] * count
+    for edge, begin in zip(group, begins, strict=True):
+        sources[edge.taker] = edge.owner
+        cut[edge.owner] = begin
+        at[edge.taker] = edge.base + begin
+    is_own = all(edge.owner == edge.taker for edge in group)
+    return Slab(None if is_own else tuple(sources), tuple(cut), length, tuple(at))

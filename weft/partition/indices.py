@@ -1,0 +1,68 @@
+"""Indices of gathers and scatters on a piece: counted from where the piece begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.ir.module import Value
+from weft.ir.types import I32, I64, DType
+from weft.ops.convert import Convert
+from weft.ops.pointwise import Clamp, Subtract
+from weft.ops.shape import Reshape
+from weft.ops.slicing import Concatenate, Slice
+from weft.partition.builder import Builder
+from weft.partition.site import tensor
+
+
+def parts(builder: Builder, indices: Value, vector: int) -> list[Value]:
+    """The elements of the index vectors, each alone, its dim kept."""
+    type = tensor(indices.type)
+    if vector == type.rank or type.sizes[vector] == 1:
+        return [indices]
+    made = []
+    for n in range(type.sizes[vector]):
+        starts = tuple(n if d == vector else 0 for d in range(type.rank))
+        ends = tuple(n + 1 if d == vector else s for d, s in enumerate(type.sizes))
+        made.append(builder.emit(Slice(starts, ends, (1,) * type.rank), indices))
+    return made
+
+
+def joined(builder: Builder, made: Sequence[Value], vector: int) -> Value:
+    """Index vectors from their elements."""
+    return made[0] if len(made) == 1 else builder.emit(Concatenate(vector), *made)
+
+
+def without_vector(builder: Builder, part: Value, vector: int) -> Value:
+    """One element of the index vectors, its dim gone."""
+    type = tensor(part.type)
+    if vector == type.rank:
+        return part
+    sizes = tuple(s for d, s in enumerate(type.sizes) if d != vector)
+    return builder.emit(Reshape(type.with_shape(sizes)), part)
+
+
+def counting(sizes: Sequence[int], bits: int = 32) -> DType:
+    """A signed type for places in dims of these sizes, and for indices of that many bits."""
+    return I32 if max(sizes, default=0) < 2**31 and bits < 64 else I64
+
+
+def converted(builder: Builder, value: Value, dtype: DType) -> Value:
+    """The value in another element type."""
+    type = tensor(value.type)
+    return value if type.dtype is dtype else builder.emit(Convert(type.with_dtype(dtype)), value)
+
+
+def clamped(builder: Builder, part: Value, last: int) -> Value:
+    """Indices moved into 0 .. last, whatever their type can hold."""
+    type = tensor(part.type)
+    greatest = (1 << (type.dtype.bits - (type.dtype.kind == "int"))) - 1
+    scalar = type.with_shape(())
+    low, high = builder.splat(0, scalar), builder.splat(min(last, greatest), scalar)
+    return builder.emit(Clamp(), low, part, high)
+
+
+def shifted(builder: Builder, part: Value, start: Value) -> Value:
+    """Indices counted from a scalar."""
+    type = tensor(part.type)
+    begin = builder.spread(converted(builder, start, type.dtype), type)
+    return builder.emit(Subtract(), part, begin)

@@ -1,0 +1,109 @@
+"""Scatters: updates fall on the piece that holds their place, or each device adds up its own.
+
+Where the input is split along a dim that indices point into, every device takes the updates that
+fall on its piece; the others lie out of bounds, and are dropped. Where the updates are split, every
+device scatters its own: the first into the input, the others into what changes nothing, and the
+results are still to be combined.
+"""
+
+from __future__ import annotations
+
+from weft.ir.module import Node, Value
+from weft.ir.rule import Combine, Rule
+from weft.ir.types import TensorType
+from weft.mesh.algebra import total_size
+from weft.ops.pointwise import Select
+from weft.ops.scatter import Scatter
+from weft.partition.choose import owed_axes
+from weft.partition.identity import COMBINE_OPS, identity
+from weft.partition.indices import converted, counting, joined, parts, shifted
+from weft.partition.placed import Owing, Placed, local_type
+from weft.partition.site import Site, tensor
+
+_COMBINES: dict[str | None, Combine] = {"stablehlo.add": "sum", "stablehlo.multiply": "prod"}
+
+
+def scatter_factors(node: Node, rule: Rule) -> frozenset[int]:
+    """Batches, windows that are as wide as the input, updates, and places that windows lack."""
+    op = node.op
+    assert isinstance(op, Scatter)
+    updates = {f for factors in rule.operands[-1] for f in factors}
+    pointed = {rule.operands[0][d][0] for d in op.windows.start_map}
+    return frozenset(
+        n
+        for n, f in enumerate(rule.factors)
+        if f.role == "reduction"
+        or (f.role == "pass" and (not f.aided or (n in pointed and n not in updates)))
+    )
+
+
+def scatter(site: Site) -> tuple[Placed, ...]:
+    """The updates of each device, scattered into its piece of the input."""
+    op, count = site.node.op, len(site.node.operands) // 2
+    assert isinstance(op, Scatter)
+    if op.windows.start_map:
+        site.operands[count] = _indices(site, op, site.operands[count])
+    axes, owing = owed_axes(site.rule, site.chosen), site.owing
+    if axes and owing is None:
+        combine = _COMBINES[site.node.bodies[0].combiners[0]]
+        owing = Owing(axes, COMBINE_OPS[combine])
+        for n in range(count):
+            nothing = identity(combine, site.operands[n].type.dtype)
+            held, update = site.operands[n], site.operands[count + 1 + n]
+            first = site.builder.only_first(held.value, axes, nothing)
+            site.operands[n] = held.moved(first, held.split)
+            if not op.windows.start_map:  # nothing that could point out of bounds
+                rows = op.windows.batch(update.type.rank)
+                value = site.builder.masked(update, rows, nothing)
+                site.operands[count + 1 + n] = update.moved(value, update.split)
+    given = tuple(p.value for p in site.operands)
+    made = op.local(tuple(v.type for v in given), site.local_types())
+    if site.operands[count].value.type is not site.node.operands[count].type:
+        made = made.replace(indices_are_sorted=False)  # what is out of bounds follows no order
+    results = site.add(made, given, site.localizer.regions(site.node))
+    rows = zip(results, site.node.types, site.splits, strict=True)
+    return tuple(Placed(v, tensor(t), s, owing) for v, t, s in rows)
+
+
+def _indices(site: Site, op: Scatter, indices: Placed) -> Placed:
+    """The indices counted from where the piece of the input begins; padding is out of bounds."""
+    windows, held = op.windows, site.operands[0]
+    builder = site.builder
+    cut = [d for d in windows.start_map if held.split[d]]
+    padded = _padded_rows(site, indices)
+    if not cut and not padded:
+        return indices
+    # An index out of bounds stays so when a start is taken from it, even where it wraps.
+    dtype = counting(held.type.sizes, indices.type.dtype.bits)
+    made = []
+    for dim, part in zip(
+        windows.start_map, parts(builder, indices.value, windows.vector), strict=True
+    ):
+        part = converted(builder, part, dtype)
+        if dim in cut:
+            piece = -(-held.type.sizes[dim] // total_size(held.split[dim], site.mesh))
+            part = shifted(builder, part, site.start(held.split[dim], piece))
+        made.append(part)
+    value = _dropped(site, indices, joined(builder, made, windows.vector), padded)
+    return indices.moved(value, indices.split)
+
+
+def _padded_rows(site: Site, indices: Placed) -> list[int]:
+    """The dims of the indices that count updates and are padded."""
+    rows = site.rule.operands[len(site.node.operands) // 2]
+    return [
+        dim
+        for dim, (factor,) in enumerate(rows)
+        if site.rule.factors[factor].role == "reduction"
+        and indices.type.sizes[dim] % total_size(indices.split[dim], site.mesh)
+    ]
+
+
+def _dropped(site: Site, indices: Placed, value: Value, padded: list[int]) -> Value:
+    """Indices of padding replaced by -1, which is out of bounds everywhere."""
+    local: TensorType = local_type(indices.type, indices.split, site.mesh)
+    for dim in padded:
+        inside = site.builder.inside(local, dim, indices.split[dim], indices.type.sizes[dim])
+        nowhere = site.builder.splat(-1, tensor(value.type))
+        value = site.builder.emit(Select(), inside, value, nowhere)
+    return value

@@ -1,0 +1,170 @@
+"""Spread: what devices see of a dim whose elements stand apart, with room before and behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.ir.module import Value
+from weft.ir.types import I32, TensorType
+from weft.ops.pointwise import And, Compare, Select
+from weft.ops.shape import Constant
+from weft.ops.slicing import Pad
+from weft.partition.builder import Builder
+from weft.partition.exchange import Ranges, ranges
+from weft.partition.halo import cut, exchanged, fetch, table
+from weft.partition.placed import Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A dim whose element k stands at low + k * step."""
+
+    size: int
+    low: int = 0
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The places that each device sees, as many each, from a start of its own up to a stop."""
+
+    dim: int
+    axes: Axes  # along which the dim lies in pieces
+    spread: Spread
+    starts: tuple[int, ...]
+    width: int
+    stops: tuple[int, ...]
+
+    @property
+    def firsts(self) -> tuple[int, ...]:
+        """The first element that each device sees."""
+        return tuple(-((self.spread.low - s) // self.spread.step) for s in self.starts)
+
+    @property
+    def phases(self) -> tuple[int, ...]:
+        """How far behind its start each device sees its first element."""
+        low, step = self.spread.low, self.spread.step
+        pairs = zip(self.firsts, self.starts, strict=True)
+        return tuple(low + k * step - s for k, s in pairs)
+
+    @property
+    def count(self) -> int:
+        """How many elements a device sees at most."""
+        known = set(self.phases)
+        phase = known.pop() if len(known) == 1 else 0
+        return max(1, (self.width - 1 - phase) // self.spread.step + 1)
+
+    @property
+    def wanted(self) -> Ranges:
+        """The elements that each device sees."""
+        low, step = self.spread.low, self.spread.step
+        ends = [-((low - stop) // step) for stop in self.stops]
+        return ranges(self.firsts, self.count, self.spread.size, ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """The scalar that stands where there is no element."""
+
+    value: Value | None  # None for zero
+    is_zero: bool
+
+    def scalar(self, builder: Builder, type: TensorType) -> Value:
+        """It, for tensors of that type."""
+        if self.value is None:
+            return builder.splat(0, type.with_shape(()))
+        return self.value
+
+    def tensor(self, builder: Builder, type: TensorType) -> Value:
+        """A tensor full of it."""
+        if self.value is None:
+            return builder.splat(0, type)
+        return builder.spread(self.value, type)
+
+
+ZERO = Fill(None, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A local value that, spread out and padded so, is what its device sees."""
+
+    value: Value
+    low: int = 0
+    high: int = 0
+    step: int = 1
+
+
+def sent_for(view: View, type: TensorType) -> float:
+    """The bytes that a device sends so that all see what they want of pieces of that type."""
+    return exchanged(type, view.dim, view.wanted).bytes
+
+
+def see(
+    builder: Builder, value: Value, view: View, fill: Fill | None, *, is_clean: bool = False
+) -> Seen:
+    """What each device sees; `is_clean` says that a piece's padding holds the fill already."""
+    got = fetch(builder, value, view.dim, view.axes, view.wanted)
+    if fill is not None:
+        given = value.type
+        assert isinstance(given, TensorType)
+        held = view.spread.size if is_clean else given.sizes[view.dim] * len(view.starts)
+        got = _filled(builder, got, view, fill, held)
+    step, phases = view.spread.step, set(view.phases)
+    if len(phases) == 1:
+        low = phases.pop()
+        high = view.width - low - (view.count - 1) * step - 1
+        return Seen(got, low, high, step)
+    assert fill is not None
+    return Seen(_unrolled(builder, got, view, fill))
+
+
+def _filled(builder: Builder, value: Value, view: View, fill: Fill, held: int) -> Value:
+    """The fill where a device sees what is no element of the dim.
+
+    `held` elements are held by devices, padding included; beyond them there are zeros.
+    """
+    size, low, step = view.spread.size, view.spread.low, view.spread.step
+    ends = [-((low - stop) // step) for stop in view.stops]
+    pairs = [(k, min(k + view.count, e)) for k, e in zip(view.firsts, ends, strict=True) if k < e]
+    is_before = any(k < 0 for k, _ in pairs) and not fill.is_zero
+    limit = held if fill.is_zero else None
+    is_behind = any(e > size and (limit is None or max(k, size) < limit) for k, e in pairs)
+    if not is_before and not is_behind:
+        return value
+    given = value.type
+    assert isinstance(given, TensorType)
+    counting = given.with_dtype(I32)
+    at = builder.counted(counting, view.dim, table(builder, view.firsts, view.axes))
+    checks = []
+    if is_before:
+        checks.append(builder.emit(Compare("GE", "SIGNED"), at, builder.splat(0, counting)))
+    if is_behind:
+        checks.append(builder.emit(Compare("LT", "SIGNED"), at, builder.splat(size, counting)))
+    inside = checks[0] if len(checks) == 1 else builder.emit(And(), *checks)
+    return builder.emit(Select(), inside, value, fill.tensor(builder, given))
+
+
+def _unrolled(builder: Builder, value: Value, view: View, fill: Fill) -> Value:
+    """The places themselves, where every device sees its first element at another one."""
+    given = value.type
+    assert isinstance(given, TensorType)
+    step, none = view.spread.step, [0] * given.rank
+    low, high, between = list(none), list(none), list(none)
+    low[view.dim] = between[view.dim] = step - 1
+    high[view.dim] = view.width - (view.count - 1) * step - 1
+    scalar = fill.scalar(builder, given)
+    padded = builder.emit(Pad(tuple(low), tuple(high), tuple(between)), value, scalar)
+    starts = tuple(step - 1 - phase for phase in view.phases)
+    return cut(builder, padded, view.dim, view.axes, starts, view.width)
+
+
+def scalar_fill(value: Value, local: Value) -> Fill:
+    """A scalar operand as a fill: zero if the global program says so."""
+    node = value.node
+    is_zero = (
+        node is not None
+        and isinstance(node.op, Constant)
+        and not any(node.op.value.elements.tobytes())
+    )
+    return Fill(local, is_zero)

@@ -1,0 +1,49 @@
+"""Views: what an op whose factors are shifted needs of its operands, and what that sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from weft.ir.module import Node
+from weft.ir.rule import Rule
+from weft.ir.types import TensorType
+from weft.mesh import Mesh
+from weft.partition.factors import FactorAxes, asked
+from weft.partition.placed import Split, local_type
+from weft.partition.site import Site
+from weft.partition.spread import View, sent_for
+
+Views: TypeAlias = list[tuple[int, View]]  # of operands, by number
+Seeing: TypeAlias = Callable[[Node, tuple[Split, ...], tuple[Split, ...], Mesh], Views]
+Sent: TypeAlias = Callable[[Node, Rule, FactorAxes, Mesh], float]
+
+
+def sent_by(seeing: Seeing) -> Sent:
+    """What an op with these views sends if its factors are split so."""
+
+    def sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
+        operands = [asked(chosen, dims, rule, mesh) for dims in rule.operands]
+        results = [asked(chosen, dims, rule, mesh) for dims in rule.results]
+        total = 0.0
+        for n, view in seeing(node, tuple(operands), tuple(results), mesh):  # type: ignore[arg-type]
+            type, split = node.operand_types[n], operands[n]
+            assert isinstance(type, TensorType) and split is not None
+            total += sent_for(view, local_type(type, split, mesh))
+        return total
+
+    return sent
+
+
+def shifted_factors(node: Node, rule: Rule) -> frozenset[int]:
+    """All factors but those that must stay whole and reductions without a plain combination."""
+    return frozenset(
+        n
+        for n, f in enumerate(rule.factors)
+        if f.role in ("pass", "permutation") or (f.role == "reduction" and f.combine)
+    )
+
+
+def empty(site: Site) -> bool:
+    """Whether the results have no elements."""
+    return all(isinstance(t, TensorType) and not t.size for t in site.local_types())
