@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ from weft.mesh import Mesh
 
 Values: TypeAlias = tuple[Any, ...]  # arrays; None for a token; tuples for tuples and futures
 Meeting: TypeAlias = tuple[Node, Values]  # a collective, and the operands a device brings to it
+Watch: TypeAlias = Callable[[Node, Values], None]
 Steps: TypeAlias = Generator[Meeting | None, Values, Values]  # None: waits for what another sends
 
 
@@ -32,11 +33,13 @@ def evaluate(
     *arrays: Any,
     func: str = "main",
     devices: int | tuple[int, int] | None = None,
+    watch: Watch | None = None,
 ) -> tuple[Array, ...]:
     """Run a function of a module on arrays and return its results.
 
     With `devices` (a number of partitions, or replicas and partitions) the program runs on all of
-    them at once, and every argument and result has a leading dim of that many devices.
+    them at once, and every argument and result has a leading dim of that many devices. `watch`
+    sees every node and its results as they are computed.
     """
     function = module.function(func)
     if len(arrays) != len(function.body.args):
@@ -54,7 +57,7 @@ def evaluate(
         for n, (a, t) in enumerate(zip(arrays, function.arg_types, strict=True))
     ]
     with np.errstate(all="ignore"):
-        world = World(module, grid)
+        world = World(module, grid, watch=watch)
         starts = [world.start(d, function, tuple(a[d] for a in stacked)) for d in range(count)]
         results = world.finish(starts)
     if devices is None:
@@ -93,6 +96,7 @@ class World:
     grid: tuple[int, int]
     infeed: list[str] = field(default_factory=list)
     channels: dict[tuple[object, ...], list[Values]] = field(default_factory=dict)
+    watch: Watch | None = None  # sees what every node gives
 
     def start(self, device: int, function: Function, arguments: Values) -> Steps:
         """A device that runs this function."""
@@ -228,6 +232,8 @@ class _Device:
                 raise error.at(node.loc, node_text(node)) from None
             for value, result in zip(node.results, results, strict=True):
                 values[value] = result
+            if self.world.watch is not None:
+                self.world.watch(node, results)
             for value in dead:
                 values.pop(value, None)
         return tuple(values[v] for v in region.results)

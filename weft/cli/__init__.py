@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 
 import weft
-from weft.cli import check, conformance, evaluate, ops, shard, show, why
+from weft.cli import check, conformance, evaluate, ops, opt, shard, show, why
 from weft.cli.parser import Parser
 from weft.cli.screen import print_error
 from weft.errors import WeftError
 
-COMMANDS = (evaluate, check, shard, show, why, ops, conformance)
+COMMANDS = (evaluate, check, shard, opt, show, why, ops, conformance)
 
 
 def make_parser() -> Parser:

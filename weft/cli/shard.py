@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import get_args
 
 from weft.capture import parse
+from weft.cli.files import write
 from weft.cli.parser import Commands, command
 from weft.cli.screen import plural
-from weft.errors import WeftError
 from weft.ir.module import Module, Value, walk
 from weft.ir.types import TensorType
 from weft.ir.write import SHARDINGS
@@ -64,21 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out is None:
         print(made.text(), end="")
         return 0
-    _write(Path(arguments.out), made.text())
+    write(Path(arguments.out), made.text())
     for name, what in summary(made):
         print(f"{name:<10} {what}")
     print(f"{'written':<10} {arguments.out}")
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise WeftError(
-            f"cannot write {path}: {error.strerror or error}",
-            help="name a file in a folder of yours",
-        ) from None
 
 
 def summary(module: Module) -> Iterator[tuple[str, str]]:

@@ -46,6 +46,15 @@ class Rule:
         """The size of the whole iteration space."""
         return math.prod(f.size for f in self.factors)
 
+    @cached_property
+    def parts(self) -> tuple[int, ...]:
+        """A number for each factor: the same for those that meet in a tensor, directly or not."""
+        parts = list(range(len(self.factors)))
+        for dims in (*self.operands, *self.results):
+            met = {parts[f] for factors in dims for f in factors}
+            parts = [min(met) if p in met else p for p in parts]
+        return tuple(parts)
+
     def names(self) -> tuple[str, ...]:
         """i, j, ..., z, z_1, z_2, ... as Shardy names them."""
         letters = string.ascii_lowercase[8:]

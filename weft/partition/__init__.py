@@ -7,31 +7,64 @@ from dataclasses import replace
 from weft.errors import Unsupported
 from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
-from weft.ir.module import Module
+from weft.ir.module import Module, Node, Value, walk
 from weft.ir.write import SHARDINGS
 from weft.mesh import Mesh
+from weft.ops.control import Call, RunParallel
 from weft.partition.given_rules import RuleFinder
 from weft.partition.localize import Localizer, Program
 from weft.partition.notes import Note
+from weft.partition.placed import Placed
 
 _PARTITIONS, _REPLICAS = "mhlo.num_partitions", "mhlo.num_replicas"
 
 
 def partition(
-    module: Module, rules: RuleFinder | None = None, notes: list[Note] | None = None
+    module: Module,
+    rules: RuleFinder | None = None,
+    notes: list[Note] | None = None,
+    places: dict[Value, Placed] | None = None,
 ) -> Module:
     """The program of one device: local types, and collectives where pieces must move.
 
     The module must have been sharded; how arguments and results are split stands at them. `rules`
-    are those that it was sharded with; `notes` gets what had to be gathered, and why.
+    are those that it was sharded with; `notes` gets what had to be gathered, and why; `places`
+    gets where every global value is.
     """
     name, mesh = the_mesh(module)
     with without_gc():
-        program = Program(module, mesh, name, rules, notes)
-        functions = {n: Localizer(program, f).function() for n, f in module.functions.items()}
+        program = Program(module, mesh, name, rules, notes, places)
+        alone, apart = Program(module, Mesh(), name), run_apart(module)
+        made = {
+            n: Localizer(alone if n in apart else program, f).function()
+            for n, f in module.functions.items()
+            if n in apart or n in program.roots
+        }
+    made |= program.added
+    # In the order of the module; those that were made on the way come last.
+    functions = {n: made[n] for n in module.functions if n in made} | made
     tables = {n: table for n, table in module.tables.items() if n != SHARDINGS}
     attrs = with_devices(module.attrs, mesh.size)
     return replace(module, functions=functions, meshes={name: mesh}, tables=tables, attrs=attrs)
+
+
+def run_apart(module: Module) -> set[str]:
+    """The functions that are programs of one device already: those that are run side by side."""
+    found: set[str] = set()
+    ahead = [name for node in module.nodes() for name in _programs(node)]
+    while ahead:
+        name = ahead.pop()
+        if name not in found and name in module.functions:
+            found.add(name)
+            calls = [n.op for n in walk(module.functions[name].body) if isinstance(n.op, Call)]
+            ahead.extend(op.callee for op in calls)
+    return found
+
+
+def _programs(node: Node) -> list[str]:
+    if not isinstance(node.op, RunParallel):
+        return []
+    return [*[name for row in node.op.programs for name in row], *(node.op.infeed or ())]
 
 
 def the_mesh(module: Module) -> tuple[str, Mesh]:

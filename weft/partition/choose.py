@@ -15,7 +15,7 @@ from weft.partition.placed import Axes, Split
 from weft.partition.reshard import plan
 
 # What one more point of an op's loop nest counts as, in bytes: computing is cheap, not free.
-_POINT = 0.002
+_POINT = 1e-5
 
 Version = tuple[Split, Axes]  # how a value is split, and the axes it is still owed over
 
@@ -37,8 +37,15 @@ class Question:
 
 def cheapest(questions: Sequence[Question]) -> tuple[Question, FactorAxes]:
     """Of several rules for one op the one that sends the least, and the axes of its factors."""
-    answers = [(question, choose(question)) for question in questions]
-    return answers[0] if len(answers) == 1 else min(answers, key=lambda answer: _cost(*answer))
+    answers = []
+    for question in questions:
+        chosen = choose(question)
+        cost = _cost(question, chosen) if len(questions) > 1 else 0.0
+        if cost <= _computing(question, chosen):  # nothing is sent
+            return question, chosen
+        answers.append((question, chosen, cost))
+    best = min(answers, key=lambda answer: answer[2])
+    return best[0], best[1]
 
 
 def choose(question: Question) -> FactorAxes:
@@ -67,9 +74,11 @@ def _sources(question: Question) -> Iterator[dict[int, Axes]]:
     order = sorted(range(len(sides)), key=lambda n: -_elements(sides[n][0]))
     for n in order:
         _, split, dims = sides[n]
-        if split is not None and any(split):
-            found = project(split, dims, rule, question.mesh)
-            yield {f: axes for f, axes in found.items() if f in question.free}
+        others = [s for s, _ in question.given[n]] if n < len(question.given) else []
+        for one in dict.fromkeys([split, *others]):
+            if one is not None and any(one):
+                found = project(one, dims, rule, question.mesh)
+                yield {f: axes for f, axes in found.items() if f in question.free}
 
 
 def _elements(type: Type) -> int:
@@ -79,9 +88,11 @@ def _elements(type: Type) -> int:
 def _merged(question: Question, sources: Sequence[dict[int, Axes]]) -> FactorAxes:
     """Every factor as the first source has it, unless an axis is taken."""
     chosen: dict[int, Axes] = {}
+    parts = question.rule.parts
     for source in sources:
         for factor, axes in source.items():
-            if factor not in chosen and not _taken(axes, chosen.values()):
+            beside = [a for f, a in chosen.items() if parts[f] == parts[factor]]
+            if factor not in chosen and not _taken(axes, beside):
                 chosen[factor] = axes
     return tuple([chosen.get(n, ()) for n in range(len(question.rule.factors))])
 
@@ -112,7 +123,7 @@ def _options(question: Question, sources: list[dict[int, Axes]]) -> list[list[Ax
             for count in range(len(axes), 0, -1):
                 if axes[:count] not in options[factor]:
                     options[factor].append(axes[:count])
-    for axes in _loose(question):
+    for axes in dict.fromkeys([*_loose(question), *[a for s in sources for a in s.values()]]):
         _add_loose(question, axes, options)
     return options
 
@@ -152,6 +163,7 @@ def _improved(
     question: Question, best: FactorAxes, least: float, options: list[list[Axes]]
 ) -> FactorAxes:
     """Change one factor at a time, others giving way, as long as that is cheaper."""
+    parts = question.rule.parts
     for _ in range(3):
         before = least
         for factor, choices in enumerate(options):
@@ -159,7 +171,11 @@ def _improved(
                 if axes == best[factor]:
                     continue
                 tried = tuple(
-                    axes if n == factor else () if _taken(axes, (other,)) else other
+                    axes
+                    if n == factor
+                    else ()
+                    if parts[n] == parts[factor] and _taken(axes, (other,))
+                    else other
                     for n, other in enumerate(best)
                 )
                 cost = _cost(question, tried)
@@ -173,8 +189,7 @@ def _improved(
 def _cost(question: Question, chosen: FactorAxes) -> float:
     """The bytes sent if the factors are split so, and the computing, in bytes."""
     rule, mesh = question.rule, question.mesh
-    pieces = math.prod(total_size(axes, mesh) for axes in chosen)
-    cost = _points(question) / pieces * _POINT
+    cost = _computing(question, chosen)
     sides = zip(question.operands, question.given, rule.operands, strict=True)
     for type, given, dims in sides:
         split = asked(chosen, dims, rule, mesh)
@@ -191,6 +206,11 @@ def _cost(question: Question, chosen: FactorAxes) -> float:
             to = split if wanted is None else wanted
             cost += plan(type, split, owed, to, (), mesh).bytes
     return cost if question.sent is None else cost + question.sent(chosen)
+
+
+def _computing(question: Question, chosen: FactorAxes) -> float:
+    pieces = math.prod(total_size(axes, question.mesh) for axes in chosen)
+    return _points(question) / pieces * _POINT
 
 
 def _points(question: Question) -> int:

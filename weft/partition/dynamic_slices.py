@@ -44,11 +44,6 @@ def slice_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
     return (builder.build(),)
 
 
-def slice_factors(node: Node, rule: Rule) -> frozenset[int]:
-    """Dims that pass, and dims of which little is taken."""
-    return frozenset(n for n, f in enumerate(rule.factors) if f.role != "whole")
-
-
 def dynamic_slice(site: Site) -> tuple[Placed, ...]:
     """Each device gives what it holds of the slice; together they owe it."""
     op, (operand, *given) = site.node.op, site.operands

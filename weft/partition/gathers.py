@@ -86,9 +86,7 @@ class _Lookup:
         builder, vector = self.site.builder, self.windows.vector
         dtype = counting(operand.type.sizes)
         made, inside = [], None
-        pairs = zip(
-            self.windows.start_map, parts(builder, indices.value, vector), strict=True
-        )
+        pairs = zip(self.windows.start_map, parts(builder, indices.value, vector), strict=True)
         for dim, part in pairs:
             # Out-of-bounds indices count as the nearest place in the whole tensor.
             part = clamped(builder, part, operand.type.sizes[dim] - self.sizes[dim])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from weft.ir.module import Node
 from weft.ir.rule import Rule
+
+if TYPE_CHECKING:
+    from weft.partition.localize import Localizer
 
 
 class RuleFinder(Protocol):
@@ -24,3 +27,10 @@ def summing(rule: Rule) -> Rule:
         for f in rule.factors
     )
     return rule if factors == rule.factors else Rule(factors, rule.operands, rule.results)
+
+
+def whole_values(localizer: Localizer, node: Node) -> bool:
+    """Whether no operand of a node is split, nor any result asked to be."""
+    splits = [localizer.asked(v) for v in node.operands]
+    wanted = [localizer.wanted(v) for v in node.results]
+    return not any(axes for split in (*splits, *wanted) for axes in split or ())

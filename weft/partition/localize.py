@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from weft.errors import WeftError
 from weft.ir.attrs import Attrs
@@ -13,6 +15,7 @@ from weft.ir.rule import Rule
 from weft.ir.types import TensorType
 from weft.ir.write import SHARDINGS, node_text
 from weft.mesh import Mesh, Sharding, parse_sharding
+from weft.ops.control import Call, Composite
 from weft.ops.custom import CustomCall
 from weft.ops.sharding import ManualComputation
 from weft.partition.builder import Builder
@@ -62,6 +65,14 @@ class Recipe:
     masks: tuple[tuple[int, tuple[int, ...]], ...]  # operands with dims whose padding would count
 
 
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A function that is called, on local types, and how its results are split."""
+
+    function: Function
+    results: tuple[Placed, ...]
+
+
 @dataclass
 class Program:
     """What is known of the whole module while its functions are partitioned."""
@@ -71,7 +82,10 @@ class Program:
     mesh_name: str
     rules: RuleFinder | None = None  # rules that users give
     notes: list[Note] | None = None  # what had to be gathered, if anyone asks
+    places: dict[Value, Placed] | None = None  # where every value is, if anyone asks
     recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
+    added: dict[str, Function] = field(default_factory=dict)  # functions made on the way
+    called: dict[tuple[object, ...], Called] = field(default_factory=dict)
     stands_for: dict[Value, Value] = field(default_factory=dict)  # a value in the place of another
 
     def sharding(self, value: Value) -> Sharding | None:
@@ -79,6 +93,42 @@ class Program:
         value = self.stands_for.get(value, value)
         found = self.module.tables.get(SHARDINGS, {}).get(value)
         return found if isinstance(found, Sharding) else None
+
+    def add_function(self, function: Function) -> str:
+        """Keep a function that was made on the way, under a name of its own."""
+        taken = {**self.module.functions, **self.added}
+        numbers = (f"{function.name}_{n}" for n in itertools.count())
+        name = next(name for name in numbers if name not in taken)
+        self.added[name] = replace(function, name=name, visibility="private")
+        return name
+
+    def keep(self, function: Function) -> Function:
+        """Keep a called function, under its own name if that is free."""
+        if function.name in self.roots or function.name in self.added:
+            return self.added[self.add_function(function)]
+        self.added[function.name] = function
+        return function
+
+    @cached_property
+    def propagated(self) -> frozenset[Value]:
+        """The values of functions that propagation went through: whole, where it says nothing."""
+        table = self.module.tables.get(SHARDINGS, {})
+        found: set[Value] = set()
+        for function in self.module.functions.values():
+            values = [v for node in walk(function.body) for v in node.results]
+            if any(v in table for v in values) or any(v in table for v in function.body.args):
+                found.update(values)
+        return frozenset(found)
+
+    @cached_property
+    def roots(self) -> frozenset[str]:
+        """The functions that others may call by name: public ones, and those nobody calls here."""
+        called = {n.op.callee for n in self.module.nodes() if isinstance(n.op, Call)}
+        return frozenset(
+            name
+            for name, f in self.module.functions.items()
+            if f.visibility != "private" or name not in called
+        )
 
     def result_shardings(self, function: Function) -> list[Sharding | None]:
         """The shardings of a function's results."""
@@ -100,6 +150,7 @@ class Localizer:
         self.old = function
         self.entries: dict[Value, Entry] = {}
         self.builder = Builder(self.mesh, self.mesh_name)
+        self.manual = 0  # how many manual computations are around
 
     # Functions and regions
 
@@ -113,13 +164,13 @@ class Localizer:
         for value, sharding in zip(old.body.results, shardings, strict=True):
             self.builder.loc = value.node.loc if value.node else old.loc
             results.append(self.fetch_as(value, sharding))
-        body = Region(
-            tuple(args),
-            self.builder.nodes,
-            tuple(p.value for p in results),
-            old.body.loc,
-            old.body.arg_locs,
-        )
+        return self.finished(tuple(args), results)
+
+    def finished(self, args: tuple[Value, ...], results: list[Placed]) -> Function:
+        """The function with what was emitted for it."""
+        old = self.old
+        values = tuple(p.value for p in results)
+        body = Region(args, self.builder.nodes, values, old.body.loc, old.body.arg_locs)
         placed = [self.entries[v].versions[0] for v in old.body.args]
         return replace(
             old,
@@ -127,6 +178,29 @@ class Localizer:
             arg_attrs=self.attributes(old.arg_attrs, placed),
             res_attrs=self.attributes(old.res_attrs, results),
         )
+
+    def called(self, name: str, given: list[Placed]) -> Called:
+        """A function for arguments that are split so; made once for all calls alike."""
+        known = self.program.called
+        key = (name, bool(self.manual), *[(p.split, p.owing) for p in given])
+        if key not in known:
+            function = self.program.module.function(name)
+            inner = Localizer(self.program, function)
+            inner.manual = self.manual
+            known[key] = inner.for_call(given)
+        return known[key]
+
+    def for_call(self, given: list[Placed]) -> Called:
+        """The function as it is called: results stay as they are made."""
+        args = []
+        for value, there in zip(self.old.body.args, given, strict=True):
+            local = Value(there.value.type, None, value.index)
+            self.define(value, there.moved(local, there.split, there.owing), self.wanted(value))
+            args.append(local)
+        self.nodes(self.old.body)
+        results = [self.first(v) for v in self.old.body.results]
+        made = self.finished(tuple(args), results)
+        return Called(self.program.keep(made), tuple(results))
 
     def attributes(self, old: Sequence[Attrs], placed: list[Placed]) -> tuple[Attrs, ...]:
         """What stands at the border: how each tensor is split, and its global type."""
@@ -155,6 +229,8 @@ class Localizer:
     def define(self, value: Value, placed: Placed, asked: Split | None) -> None:
         """Say where a global value is."""
         self.entries[value] = Entry(self.builder, asked, [placed])
+        if self.program.places is not None and not self.manual:
+            self.program.places[value] = placed
 
     def nodes(self, region: Region) -> None:
         """Partition the nodes of a region, in order."""
@@ -191,8 +267,10 @@ class Localizer:
 
     def wanted(self, value: Value) -> Split | None:
         """The split that propagation gave a value; None where it gave none."""
+        if not isinstance(value.type, TensorType):
+            return None
         sharding = self.program.sharding(value)
-        if sharding is None or not isinstance(value.type, TensorType):
+        if sharding is None and value not in self.program.propagated:
             return None
         return split_of(sharding, value.type.rank)
 
@@ -254,7 +332,9 @@ class Localizer:
             split = free_part(given.split, names)
             placed = Placed(given.value, arg.type, split, given.owing)  # type: ignore[arg-type]
             self.entries[arg] = Entry(self.builder, split, [placed])
+        self.manual += 1
         self.nodes(region)
+        self.manual -= 1
         self.builder.loc = node.loc
         for result, value, sharding in zip(
             node.results, region.results, op.out_shardings, strict=True
@@ -323,7 +403,7 @@ class Localizer:
 
     def given_rule(self, node: Node) -> Rule | None:
         """The rule that a user gives a custom call or composite; what it reduces is summed."""
-        if self.program.rules is None or not isinstance(node.op, CustomCall):
+        if self.program.rules is None or not isinstance(node.op, CustomCall | Composite):
             return None
         found = self.program.rules.find(node)
         return None if found is None else summing(found)

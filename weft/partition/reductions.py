@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from weft.ir.rule import Combine
 from weft.ops.shape import Constant
+from weft.partition.choose import owed_axes
 from weft.partition.identity import identity
+from weft.partition.partials import fold_partials
 from weft.partition.placed import Placed
 from weft.partition.site import Site
 
@@ -15,6 +17,8 @@ def reduce(site: Site) -> tuple[Placed, ...]:
     """Each device folds its piece; the first one along the axes starts from the initial value."""
     count = len(site.node.operands) // 2
     combine = next((f.combine for f in site.rule.factors if f.role == "reduction"), None)
+    if combine is None and owed_axes(site.rule, site.chosen):
+        return fold_partials(site)
     if site.owing is not None and combine is not None and combine not in _REPEATABLE:
         for n in range(count, 2 * count):
             init = site.operands[n]

@@ -53,8 +53,8 @@ def scatter(site: Site) -> tuple[Placed, ...]:
             first = site.builder.only_first(held.value, axes, nothing)
             site.operands[n] = held.moved(first, held.split)
             if not op.windows.start_map:  # nothing that could point out of bounds
-                rows = op.windows.batch(update.type.rank)
-                value = site.builder.masked(update, rows, nothing)
+                counted = op.windows.batch(update.type.rank)
+                value = site.builder.masked(update, counted, nothing)
                 site.operands[count + 1 + n] = update.moved(value, update.split)
     given = tuple(p.value for p in site.operands)
     made = op.local(tuple(v.type for v in given), site.local_types())

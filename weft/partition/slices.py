@@ -123,6 +123,8 @@ def reverse_views(
 
 def reverse(site: Site) -> tuple[Placed, ...]:
     """Each device gets the range at the other end, and turns it around."""
+    if empty(site):
+        return site.zeros()
     (operand,) = site.operands
     value = operand.value
     for _, view in reverse_views(site.node, (operand.split,), site.splits, site.mesh):

@@ -9,6 +9,7 @@ from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.mesh import Sharding
+from weft.ops.batch_norm import BatchNormGrad, BatchNormTraining
 from weft.ops.control import Call, Case, If, While
 from weft.ops.sharding import (
     AllSlice,
@@ -28,7 +29,11 @@ from weft.ops.sharding import (
     ShardyCollectivePermute,
     ShardyReduceScatter,
 )
+from weft.partition import batch_norm
+from weft.partition.composites import COMPOSED
+from weft.partition.outside import OUTSIDE
 from weft.partition.placed import Placed, Split, local_type, split_of
+from weft.partition.stand_in import STAND_INS
 
 if TYPE_CHECKING:
     from weft.partition.localize import Localizer
@@ -100,16 +105,18 @@ def finish(
 
 
 def call(localizer: Localizer, node: Node) -> None:
-    """A call of a function, which is partitioned on its own, with the splits of its border."""
+    """A call of a function, which is partitioned for arguments that are split as these are."""
     assert isinstance(node.op, Call)
-    function = localizer.program.module.function(node.op.callee)
-    operands = tuple(
-        localizer.fetch_as(v, localizer.program.sharding(arg)).value
-        for v, arg in zip(node.operands, function.body.args, strict=True)
+    given = [localizer.first(v) for v in node.operands]
+    made = localizer.called(node.op.callee, given)
+    types = tuple(v.type for v in made.function.body.results)
+    op = Call(made.function.name, types)
+    values = localizer.builder.add(
+        Node(op, tuple(p.value for p in given), types, (), node.attrs, node.loc)
     )
-    shardings = localizer.program.result_shardings(function)
-    splits = [splits_of(v, s) for v, s in zip(node.results, shardings, strict=True)]
-    finish(localizer, node, operands, (), splits)
+    for old, new, placed in zip(node.results, values, made.results, strict=True):
+        there = Placed(new, placed.type, placed.split, placed.owing)
+        localizer.define(old, there, localizer.wanted(old))
 
 
 def manual(localizer: Localizer, node: Node) -> None:
@@ -153,4 +160,9 @@ STRUCTURE: dict[type[Op], Callable[[Localizer, Node], None]] = {
     Call: call,
     ManualComputation: manual,
     NamedComputation: named,
+    BatchNormTraining: batch_norm.training,
+    BatchNormGrad: batch_norm.gradient,
+    **COMPOSED,
+    **OUTSIDE,
+    **STAND_INS,
 }

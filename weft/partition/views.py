@@ -36,12 +36,8 @@ def sent_by(seeing: Seeing) -> Sent:
 
 
 def shifted_factors(node: Node, rule: Rule) -> frozenset[int]:
-    """All factors but those that must stay whole and reductions without a plain combination."""
-    return frozenset(
-        n
-        for n, f in enumerate(rule.factors)
-        if f.role in ("pass", "permutation") or (f.role == "reduction" and f.combine)
-    )
+    """All factors but those that must stay whole."""
+    return frozenset(n for n, f in enumerate(rule.factors) if f.role != "whole")
 
 
 def empty(site: Site) -> bool:

@@ -9,29 +9,43 @@ from weft.ir.module import Node
 from weft.ir.op import Op
 from weft.ir.rule import Rule
 from weft.mesh import Mesh
+from weft.ops.convolution import Convolution
+from weft.ops.custom import CustomCall
 from weft.ops.index import Gather
+from weft.ops.linalg import TriangularSolve
+from weft.ops.ragged import RaggedDot
 from weft.ops.reduce import Reduce
 from weft.ops.scatter import Scatter
-from weft.ops.shape import Constant, Iota, Reverse
+from weft.ops.shape import Constant, Iota, Reshape, Reverse
 from weft.ops.sharding import ShardyConstant
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad, Slice
+from weft.ops.sort import TopK
+from weft.ops.window import ReduceWindow, SelectAndScatter
 from weft.partition.concatenates import concatenate, concatenate_rules, concatenate_sent
 from weft.partition.constants import constant, iota
+from weft.partition.convolutions import convolution, convolution_rules, convolution_sent
 from weft.partition.dynamic_slices import (
     dynamic_slice,
-    slice_factors,
     slice_rules,
     update_slice,
 )
 from weft.partition.factors import FactorAxes
 from weft.partition.free import every_factor, plain_factors
 from weft.partition.gathers import gather, gather_factors
+from weft.partition.outer_calls import call_factors, solve_factors
+from weft.partition.partials import folded_factors, top_k, top_k_factors, top_k_rule
 from weft.partition.placed import Placed, Split
+from weft.partition.pools import pool_factors, pool_rules, pool_views, select_and_scatter
+from weft.partition.ragged import ragged_dot, ragged_rule
 from weft.partition.reductions import reduce
+from weft.partition.reshapes import reshape, reshape_rules, reshape_sent
 from weft.partition.scatters import scatter, scatter_factors
 from weft.partition.site import Site
 from weft.partition.slices import cut, pad, pad_views, reverse, reverse_views, slice_views
 from weft.partition.views import sent_by, shifted_factors
+from weft.partition.windows import reduce_window, window_sent
+
+Rules = Callable[[Node, tuple[Split, ...]], tuple[Rule, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +55,7 @@ class Way:
     free: Callable[[Node, Rule], frozenset[int]]  # the factors that may be split
     emit: Callable[[Site], tuple[Placed, ...]]
     rule: Callable[[Node], Rule] | None = None  # where partitioning sees other factors than Shardy
-    rules: Callable[[Node, tuple[Split, ...]], tuple[Rule, ...]] | None = (
-        None  # of them the cheapest
-    )
+    rules: Rules | None = None  # several ways to see it, of which the cheapest is taken
     sent: Callable[[Node, Rule, FactorAxes, Mesh], float] | None = None  # bytes, by the op itself
 
 
@@ -51,13 +63,23 @@ WAYS: dict[type[Op], Way] = {
     Constant: Way(every_factor, constant),
     ShardyConstant: Way(every_factor, constant),
     Iota: Way(every_factor, iota),
-    Reduce: Way(plain_factors, reduce),
+    Reduce: Way(folded_factors, reduce),
+    RaggedDot: Way(plain_factors, ragged_dot, ragged_rule),
+    Reshape: Way(plain_factors, reshape, rules=reshape_rules, sent=reshape_sent),
+    TopK: Way(top_k_factors, top_k, top_k_rule),
+    CustomCall: Way(call_factors, Site.plain),
+    TriangularSolve: Way(solve_factors, Site.plain),
     Gather: Way(gather_factors, gather),
     Scatter: Way(scatter_factors, scatter),
     Slice: Way(shifted_factors, cut, sent=sent_by(slice_views)),
     Pad: Way(shifted_factors, pad, sent=sent_by(pad_views)),
     Concatenate: Way(shifted_factors, concatenate, rules=concatenate_rules, sent=concatenate_sent),
-    DynamicSlice: Way(slice_factors, dynamic_slice, rules=slice_rules),
+    DynamicSlice: Way(shifted_factors, dynamic_slice, rules=slice_rules),
     DynamicUpdateSlice: Way(shifted_factors, update_slice),
+    ReduceWindow: Way(shifted_factors, reduce_window, sent=window_sent),
+    SelectAndScatter: Way(
+        pool_factors, select_and_scatter, rules=pool_rules, sent=sent_by(pool_views)
+    ),
+    Convolution: Way(shifted_factors, convolution, rules=convolution_rules, sent=convolution_sent),
     Reverse: Way(shifted_factors, reverse, sent=sent_by(reverse_views)),
 }

@@ -1,0 +1,31 @@
+"""Random programs on random meshes with random shardings, held against one device."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.partition.fuzz import triple
+from tests.partition.program import shrunk
+
+CHUNK = 100
+
+
+def check(seeds: range) -> None:
+    """Every program is right; the first that is not is shown, made small."""
+    for seed in seeds:
+        program = triple(seed)
+        found = program.wrong()
+        if found is not None:
+            small = shrunk(program, found)
+            pytest.fail(f"seed {seed}: {found}\n{small.file()}{small.wrong()}")
+
+
+@pytest.mark.parametrize("start", range(0, 600, CHUNK))
+def test_random_programs(start: int):
+    check(range(start, start + CHUNK))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", range(10_000, 20_000, CHUNK))
+def test_many_random_programs(start: int):
+    check(range(start, start + CHUNK))

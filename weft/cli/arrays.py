@@ -1,0 +1,188 @@
+"""Arrays on the command line: read from files, made at random, written, and shown."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.cli.screen import plural
+from weft.errors import WeftError
+from weft.ir.module import Function
+from weft.ir.types import Array, TensorType, Type
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_NUMBERED = re.compile(r"arg(\d+)")
+
+
+def load(file: str | None, function: Function, stacked: bool) -> list[Array]:
+    """The arguments in a file, in order."""
+    types = function.arg_types
+    if file is None:
+        if not types:
+            return []
+        listed = ", ".join(f"arg{n}: {t}" for n, t in enumerate(types))
+        raise WeftError(
+            f"@{function.name} takes {plural(len(types), 'argument')} ({listed}), none given",
+            help="write them with numpy.savez('args.npz', arg0=..., ...) and name that file"
+            + (", every array with a leading device dim" if stacked else ""),
+        )
+    arrays = _in_order(file, _read(file))
+    if len(arrays) != len(types):
+        raise WeftError(
+            f"{file} holds {plural(len(arrays), 'array')}, "
+            f"but @{function.name} takes {plural(len(types), 'argument')}",
+            help="give one array for each argument: arg0, arg1, ...",
+        )
+    return [_restored(array, type) for array, type in zip(arrays, types, strict=True)]
+
+
+def _read(file: str) -> dict[str, Array]:
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        return {"arg0": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
+    except OSError as error:
+        reason = error.strerror or "it is no file of arrays"
+    except (ValueError, EOFError, zipfile.BadZipFile):
+        reason = "it is no file of arrays"
+    raise WeftError(f"cannot read {file}: {reason}", help="write it with numpy.savez")
+
+
+def _in_order(file: str, named: dict[str, Array]) -> list[Array]:
+    numbers = [_NUMBERED.fullmatch(name) for name in named]
+    if not all(numbers):
+        return list(named.values())
+    order = {
+        int(match[1]): array for match, array in zip(numbers, named.values(), strict=True) if match
+    }
+    for n in range(len(order)):
+        if n not in order:
+            raise WeftError(
+                f"{file} holds no arg{n}, only {', '.join(named)}",
+                help="number the arguments from arg0 without a gap",
+            )
+    return [order[n] for n in range(len(order))]
+
+
+def _restored(array: Array, type: Type) -> Array:
+    """Elements that numpy's files keep as plain bytes (bf16, f8...) as what they are."""
+    if array.dtype.kind != "V" or not isinstance(type, TensorType):
+        return array
+    held = type.dtype.numpy
+    return array.view(held) if array.dtype.itemsize == held.itemsize else array
+
+
+def save(path: Path, results: Sequence[Array | None]) -> None:
+    """Write results to a file, named result0, result1, ..."""
+    named = {f"result{n}": array for n, array in enumerate(results) if array is not None}
+    try:
+        with path.open("wb") as file:
+            np.savez(file, **named)  # type: ignore[arg-type]  # its stub takes them for flags
+    except OSError as error:
+        raise WeftError(
+            f"cannot write {path}: {error.strerror}", help="give another path after -o"
+        ) from None
+
+
+def random_arguments(types: Sequence[Type], seed: int) -> list[Array | None]:
+    """Arguments of these types: small numbers for floats, 0 to 7 for integers, both booleans."""
+    generator = np.random.default_rng(seed)
+    return [_random(type, generator) for type in types]
+
+
+def _random(type: Type, generator: np.random.Generator) -> Array | None:
+    if not isinstance(type, TensorType):
+        return None
+    match type.dtype.kind:
+        case "bool" | "int" | "uint":
+            top = min(8, 1 << (type.dtype.bits - 1)) if type.dtype.kind != "bool" else 2
+            made: Array = generator.integers(0, top, type.sizes)
+        case "complex":
+            parts = generator.standard_normal((2, *type.sizes))
+            made = parts[0] + 1j * parts[1]
+        case _:
+            made = generator.standard_normal(type.sizes)
+    return np.asarray(made).astype(type.dtype.numpy)
+
+
+def plain(array: Array | None) -> Any:
+    """An array as JSON: nested lists, pairs for complex numbers, strings for NaN and infinities."""
+    if array is None:
+        return None
+    if array.ndim:
+        return [plain(part) for part in array]
+    if array.dtype.kind == "c":
+        return [plain(array.real), plain(array.imag)]
+    if array.dtype.kind in "bui":
+        return array.item()
+    try:
+        number = float(array)
+    except TypeError:
+        return int(array)
+    if number.is_integer() and not _is_float(array):
+        return int(number)
+    return number if np.isfinite(number) else str(number)
+
+
+def _is_float(array: Array) -> bool:
+    return not str(array.dtype).startswith(("int", "uint"))
+
+
+def show(
+    screen: Console, types: Sequence[Type], results: Sequence[Array | None], stacked: bool = False
+) -> None:
+    """The results of a program, each under its type."""
+    from rich.text import Text
+
+    for index, (type, array) in enumerate(zip(types, results, strict=True)):
+        head = Text.assemble(("result ", "dim"), (str(index), "bold"), "  ", (str(type), "cyan"))
+        if not stacked or array is None:
+            screen.print(head)
+            screen.print(_indented(_text(array)), style="bold", markup=False)
+            continue
+        groups = _alike(array)
+        alone = len(groups) == 1
+        head.append(f"  the same on {plural(len(array), 'device')}" if alone else "", "dim")
+        screen.print(head)
+        for devices, value in groups:
+            if not alone:
+                screen.print(f"  {_listed(devices)}", style="magenta")
+            screen.print(_indented(_text(value), 2 if alone else 4), style="bold", markup=False)
+
+
+def _alike(stacked: Array) -> list[tuple[list[int], Array]]:
+    """The distinct values, each with the devices that hold it."""
+    groups: dict[bytes, tuple[list[int], Array]] = {}
+    for device, value in enumerate(stacked):
+        groups.setdefault(np.asarray(value).tobytes(), ([], value))[0].append(device)
+    return list(groups.values())
+
+
+def _listed(devices: list[int]) -> str:
+    """`device 3`, or `devices 0-3, 6`."""
+    runs: list[list[int]] = []
+    for device in devices:
+        if runs and runs[-1][1] + 1 == device:
+            runs[-1][1] = device
+        else:
+            runs.append([device, device])
+    shown = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return f"device{'' if len(devices) == 1 else 's'} {shown}"
+
+
+def _text(array: Array | None) -> str:
+    if array is None:
+        return "a token"
+    if array.size == 0:
+        return "no elements"
+    return np.array2string(np.asarray(array), threshold=256, max_line_width=96)
+
+
+def _indented(text: str, by: int = 2) -> str:
+    return "\n".join(" " * by + line for line in text.splitlines())

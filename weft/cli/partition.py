@@ -1,0 +1,75 @@
+"""`weft partition`: the program of one device, with its collectives."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from weft.capture import parse
+from weft.cli.files import write
+from weft.cli.parser import Commands, command
+from weft.cli.screen import plural
+from weft.cost.sent import bytes_sent, total_sent
+from weft.ir.module import Module
+from weft.machine import bytes_text
+from weft.partition import partition
+from weft.partition.expand_groups import expand_groups
+from weft.shard import shard
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        run,
+        "partition",
+        "Rewrite a sharded StableHLO program for one device, with the collectives it needs.",
+        "weft partition examples/sharded_mlp.mlir --mesh data=2,model=4 -o local.mlir",
+    )
+    parser.add_argument("file", help="StableHLO text or bytecode; - reads standard input")
+    parser.add_argument(
+        "--mesh",
+        metavar="AXIS=SIZE,...",
+        help="the sizes of the mesh's axes; a program without a mesh gets this one, named mesh",
+    )
+    parser.add_argument(
+        "--expand-groups",
+        action="store_true",
+        help="write groups as lists of devices and our own ops as plain StableHLO, as XLA wants",
+    )
+    parser.add_argument(
+        "-o", "--out", metavar="OUT.mlir", help="write the program to this file, and a summary here"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Partition the program, and print it or write it."""
+    source = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file)
+    local = partition(shard(parse(source), arguments.mesh))
+    text = (expand_groups(local) if arguments.expand_groups else local).text()
+    if arguments.out is None:
+        print(text, end="")
+        return 0
+    write(Path(arguments.out), text)
+    for name, what in summary(local):
+        print(f"{name:<11} {what}")
+    print(f"{'written':<11} {arguments.out}")
+    return 0
+
+
+def summary(local: Module) -> list[tuple[str, str]]:
+    """What the program has become, a line for each thing that can be counted."""
+    lines = []
+    for name, mesh in local.meshes.items():
+        axes = ", ".join(f"{axis}={size}" for axis, size in mesh.axes)
+        lines.append(("mesh", f"@{name}: {axes or 'no axes'} ({plural(mesh.size, 'device')})"))
+    lines.append(("nodes", f"{sum(1 for _ in local.nodes()):,}"))
+    for name, function in local.functions.items():
+        if function.visibility != "private":
+            rows = bytes_sent(local, name)
+            count = plural(sum(row.count for row in rows), "collective")
+            lines.append(
+                (f"@{name}", f"{count}, {bytes_text(round(total_sent(rows)))} sent a device")
+            )
+    return lines

@@ -1,0 +1,173 @@
+"""`weft run`: compile a program for a mesh and run it on virtual devices."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+import weft
+from weft.cli.arrays import load, random_arguments, save, show
+from weft.cli.collectives import collectives_table
+from weft.cli.parser import Commands, command
+from weft.cli.screen import console, plural
+from weft.cli.script import Script, is_script, load_script
+from weft.compare import Difference, compare_every_op, errors
+from weft.compiled import Compiled
+from weft.errors import WeftError
+from weft.evaluate import evaluate
+from weft.ir.module import Function
+from weft.ir.types import Array
+from weft.machine import bytes_of, bytes_text, machine
+from weft.mesh import as_mesh
+from weft.optimize import LEVELS, Level
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        run,
+        "run",
+        "Compile a StableHLO file or a JAX function for a mesh and run it on virtual devices.",
+        "weft run examples/llama.py:loss --mesh data=2,model=4 --check",
+    )
+    parser.add_argument(
+        "program",
+        metavar="FILE|script.py:function",
+        help="StableHLO text or bytecode, or a JAX function of a script; the script's "
+        "`function_inputs` (or `inputs`) are its arguments, `function_shardings` their shardings",
+    )
+    parser.add_argument(
+        "arguments",
+        nargs="?",
+        metavar="ARGS.npz",
+        help="the arguments of a file's @main, named arg0, arg1, ...; without it, random ones",
+    )
+    parser.add_argument("--mesh", metavar="AXIS=SIZE,...", help="the axes of the mesh")
+    level = parser.add_mutually_exclusive_group()
+    for number, what in LEVELS.items():
+        level.add_argument(
+            f"-O{number}", dest="level", action="store_const", const=number, help=what
+        )
+    parser.add_argument("--machine", metavar="NAME", help="refuse what does not fit its memory")
+    parser.add_argument("--memory", metavar="80GiB", help="refuse what needs more on a device")
+    parser.add_argument("--seed", type=int, default=0, help="of random arguments (default: 0)")
+    parser.add_argument(
+        "--check", action="store_true", help="compare the results with those of one device"
+    )
+    parser.add_argument(
+        "--check-every-op",
+        action="store_true",
+        help="run sharded and unsharded side by side, and name the first value that differs",
+    )
+    parser.add_argument(
+        "--sync-every-op",
+        action="store_true",
+        help="wait after every op, so that a failure is pinned to the op that caused it",
+    )
+    parser.add_argument("-o", "--out", metavar="OUT.npz", help="write the results to this file")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compile, run, show what came out, and compare it if asked to."""
+    screen = console()
+    script = load_script(arguments.program) if is_script(arguments.program) else None
+    compiled, values = compiled_script(script, arguments) if script else compiled_file(arguments)
+    began = time.perf_counter()
+    results = compiled.flat(values)
+    seconds = time.perf_counter() - began
+    function = compiled.program.module.function("main")
+    arrays = [None if r is None else np.asarray(r) for r in results]
+    if arguments.out:
+        save(Path(arguments.out), arrays)
+    show(screen, result_types(compiled), arrays)
+    mesh = next(iter(compiled.program.module.meshes.values()), None)
+    devices = plural(1 if mesh is None else mesh.size, "device")
+    peak = bytes_text(compiled.memory().peak)
+    screen.print(f"[dim]ran on {devices} in {1e3 * seconds:.3g} ms, {peak} on each[/]")
+    rows = compiled.collectives()
+    if rows:
+        screen.print(collectives_table(rows))
+    status = 0
+    if arguments.check:
+        status = check(compiled, values, arrays, function)
+    if arguments.check_every_op:
+        status = max(status, check_every_op(compiled, values))
+    return status
+
+
+def options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What weft.compile is told."""
+    chosen = machine(arguments.machine) if arguments.machine else None
+    if arguments.memory:
+        chosen = (chosen or machine("host")).with_memory(bytes_of(arguments.memory))
+    level = cast(Level, 1 if arguments.level is None else arguments.level)
+    return {"level": level, "machine": chosen, "sync_every_op": arguments.sync_every_op}
+
+
+def compiled_file(arguments: argparse.Namespace) -> tuple[Compiled, list[Any]]:
+    """A StableHLO file, compiled, and the arguments of its @main."""
+    source = sys.stdin.buffer.read() if arguments.program == "-" else Path(arguments.program)
+    module = weft.parse(source)
+    main = module.function("main")
+    if arguments.arguments is None:
+        values: Sequence[Array | None] = random_arguments(main.arg_types, arguments.seed)
+    else:
+        values = load(arguments.arguments, main, False)
+    made = weft.compile(module, mesh=arguments.mesh, **options(arguments))
+    return made, [v for v in values if v is not None]
+
+
+def compiled_script(script: Script, arguments: argparse.Namespace) -> tuple[Compiled, list[Any]]:
+    """A JAX function of a script, compiled, and the leaves of its arguments."""
+    if arguments.arguments is not None:
+        raise WeftError(
+            "a function of a script takes its arguments from the script",
+            help=f"define {script.name}_inputs there: the arguments, or a function that gives them",
+        )
+    mesh = None if arguments.mesh is None else as_mesh(arguments.mesh)
+    inputs = script.inputs()
+    made = weft.compile(
+        script.function,
+        *inputs,
+        mesh=mesh,
+        in_shardings=script.shardings(mesh),
+        **options(arguments),
+    )
+    return made, made.leaves(*inputs)
+
+
+def result_types(compiled: Compiled) -> tuple[Any, ...]:
+    """The global types of the results."""
+    return compiled.program.stage("captured").function("main").result_types
+
+
+def check(
+    compiled: Compiled, values: list[Any], arrays: list[Array | None], function: Function
+) -> int:
+    """Compare with the reference on one device; 1 if they differ."""
+    screen = console()
+    captured = compiled.program.stage("captured")
+    expected = evaluate(captured, *map(np.asarray, values))
+    worst = errors(arrays, expected)
+    for difference in worst:
+        mark = "[green]✓[/]" if difference.is_close else "[red]✗[/]"
+        screen.print(f"{mark} {difference}", highlight=False)
+    return 0 if all(d.is_close for d in worst) else 1
+
+
+def check_every_op(compiled: Compiled, values: list[Any]) -> int:
+    """Name the first value that differs from the one on one device; 1 if there is one."""
+    screen = console()
+    found = compare_every_op(compiled.program.stage("sharded"), [*map(np.asarray, values)])
+    if isinstance(found, Difference):
+        screen.print(f"[red]✗[/] the first value that differs: {found.told()}")
+        return 1
+    screen.print(f"[green]✓[/] {plural(found, 'value')} compared, none differs")
+    return 0

@@ -1,0 +1,136 @@
+"""Ops whose meaning hangs on the device that runs them: made the same everywhere, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.errors import Unsupported
+from weft.ir.module import Node
+from weft.ir.op import Op
+from weft.ir.types import TensorType
+from weft.mesh import Axis, Mesh, MeshAxes
+from weft.ops.collective import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectiveBroadcast,
+    CollectivePermute,
+    PartitionId,
+    ReduceScatter,
+)
+from weft.ops.custom import Infeed, Outfeed, Recv, Send
+from weft.ops.random import Rng
+from weft.ops.shape import GetDimensionSize
+from weft.partition.gathers import summed
+from weft.partition.placed import Owing, Placed, whole
+
+if TYPE_CHECKING:
+    from weft.partition.localize import Localizer
+
+
+_MANUAL = "put it into a manual computation (jax.shard_map), where devices are those of the mesh"
+
+
+def refused(why: str, help: str) -> Callable[[Localizer, Node], None]:  # the word of WeftError
+    """An op that no partitioned program can have."""
+
+    def partition(localizer: Localizer, node: Node) -> None:
+        if localizer.mesh.size > 1:
+            raise Unsupported(f"{node.op.name}: {why}", help=help)
+        localizer.compute(node)
+
+    return partition
+
+
+def manual_only(why: str) -> Callable[[Localizer, Node], None]:
+    """An op that means something only where the user writes one device's program."""
+
+    def partition(localizer: Localizer, node: Node) -> None:
+        if not localizer.manual and localizer.mesh.size > 1:
+            raise Unsupported(f"{node.op.name}: {why}", help=_MANUAL)
+        localizer.compute(node)
+
+    return partition
+
+
+def meeting(localizer: Localizer, node: Node) -> None:
+    """Devices meet: in a program of all devices together, a device can only meet itself."""
+    if localizer.manual or localizer.mesh.size == 1:
+        localizer.compute(node)
+        return
+    if not is_alone(node.op, localizer.program.module.meshes) or node.types != node.operand_types:
+        raise Unsupported(
+            f"{node.op.name}: devices meet in it, but the program is that of all devices together",
+            help=_MANUAL,
+        )
+    for result, operand in zip(node.results, node.operands, strict=True):
+        localizer.entries[result] = localizer.entries[operand]
+
+
+def is_alone(op: Any, meshes: Mapping[str, Mesh]) -> bool:
+    """Whether the only device of a program meets itself."""
+    if isinstance(op, CollectivePermute):
+        return op.source_target_pairs == ((0, 0),)
+    return not isinstance(op.replica_groups, MeshAxes) and op.groups(1, 1, meshes) == ((0,),)
+
+
+def random_numbers(localizer: Localizer, node: Node) -> None:
+    """Numbers without a state: the first device draws them, for all."""
+    axes = tuple(Axis(name) for name, size in localizer.mesh.axes if size > 1)
+    builder = localizer.builder
+    operands = [localizer.fetch(v, whole(_rank(v.type))).value for v in node.operands]
+    made = builder.emit(node.op, *operands)
+    (type,) = node.types
+    assert isinstance(type, TensorType)
+    owing = None
+    if axes:
+        made = builder.only_first(made, axes, 0)
+        owing = Owing(axes, summed(type.dtype))
+    (result,) = node.results
+    localizer.define(result, Placed(made, type, whole(type.rank), owing), localizer.wanted(result))
+
+
+def dimension_size(localizer: Localizer, node: Node) -> None:
+    """The size of a dim of the whole tensor, which is known where it is static."""
+    op, type = node.op, node.operands[0].type
+    assert isinstance(op, GetDimensionSize) and isinstance(type, TensorType)
+    if not isinstance(type.shape[op.dimension], int):
+        localizer.compute(node)
+        return
+    made = localizer.builder.constant(np.asarray(type.sizes[op.dimension], np.int32))
+    (result,) = node.results
+    out = result.type
+    assert isinstance(out, TensorType)
+    localizer.define(result, Placed(made, out, ()), localizer.wanted(result))
+
+
+def _rank(type: object) -> int:
+    return type.rank if isinstance(type, TensorType) else 0
+
+
+_FEED = refused(
+    "what the host feeds a device, or is given by one, is of that device alone",
+    "pass values as arguments and return results",
+)
+_MESSAGE = refused(
+    "messages between devices have no meaning in a program of all devices",
+    "put it into a program of one device, or let shardings say what moves",
+)
+OUTSIDE: dict[type[Op], Callable[[Localizer, Node], None]] = {
+    Infeed: _FEED,
+    Outfeed: _FEED,
+    Send: _MESSAGE,
+    Recv: _MESSAGE,
+    PartitionId: manual_only("there is one number for each device, but one value for all"),
+    AllGather: meeting,
+    AllReduce: meeting,
+    AllToAll: meeting,
+    ReduceScatter: meeting,
+    CollectiveBroadcast: meeting,
+    CollectivePermute: meeting,
+    Rng: random_numbers,
+    GetDimensionSize: dimension_size,
+}

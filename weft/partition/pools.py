@@ -1,0 +1,137 @@
+"""Select-and-scatter along dims that are split: devices see all windows that touch their pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.ir.module import Node, Region
+from weft.ir.rule import Rule, RuleBuilder
+from weft.mesh import Mesh
+from weft.mesh.algebra import total_size
+from weft.ops.pointwise import Compare
+from weft.ops.reduce import combine_of
+from weft.ops.window import SelectAndScatter, Window
+from weft.partition.halo import cut
+from weft.partition.identity import identity
+from weft.partition.placed import Axes, Placed, Split
+from weft.partition.site import Site, tensor
+from weft.partition.spread import Fill, Spread, View, see
+from weft.partition.views import Views, empty
+
+
+@dataclass(frozen=True, slots=True)
+class Touching:
+    """The windows that touch each device's piece of a dim, and the elements that these see."""
+
+    first: tuple[int, ...]  # window of each device
+    windows: int  # of every device
+    starts: tuple[int, ...]  # the first element that each device sees
+    width: int
+    piece: int
+
+
+def touching(window: Window, dim: int, size: int, count: int) -> Touching:
+    """As many windows for every device, and all elements of its piece among what they see."""
+    piece, own, stride = -(-size // count), window.sizes[dim], window.strides[dim]
+    low = window.padding[dim][0]
+    first = tuple(-((own - 1 - low - t * piece) // stride) for t in range(count))
+    if any(n * stride - low > t * piece for t, n in enumerate(first)):
+        first = tuple(n - 1 for n in first)  # else a piece would begin before its first window
+    starts = tuple(n * stride - low for n in first)
+    last = [(t * piece + piece - 1 + low) // stride for t in range(count)]
+    windows = max(b - a + 1 for a, b in zip(first, last, strict=True))
+    ends = [(t + 1) * piece - s for t, s in enumerate(starts)]
+    width = max((windows - 1) * stride + own, *ends)
+    return Touching(first, (width - own) // stride + 1, starts, width, piece)
+
+
+def pool_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+    """A dim is one factor of operand, source and result."""
+    op = node.op
+    assert isinstance(op, SelectAndScatter)
+    types = tuple(tensor(t) for t in node.operand_types)
+    builder = RuleBuilder(types, (op.out,))
+    for dim, size in enumerate(types[0].bounds):
+        role = "pass" if op.window.is_plain(dim) else "permutation"
+        builder.factor((dim, dim, None), (dim,), size, role)  # type: ignore[arg-type]
+    return (builder.build(),)
+
+
+def pool_factors(node: Node, rule: Rule) -> frozenset[int]:
+    """Dims where windows lie apart only if what lies outside of the tensor can be told apart."""
+    can_fill = outside(node.regions[0]) is not None and combine_of(node.bodies[1]) is not None
+    return frozenset(n for n, f in enumerate(rule.factors) if f.role == "pass" or can_fill)
+
+
+def outside(select: Region) -> str | None:
+    """`min` or `max`: what is never selected, if the region plainly compares."""
+    match select.nodes:
+        case [Node(op=Compare(comparison_direction=way), operands=operands)] if (
+            operands == select.args and select.results == select.nodes[0].results
+        ):
+            return {"GE": "max", "GT": "max", "LE": "min", "LT": "min"}.get(way)
+    return None
+
+
+def pool_views(
+    node: Node, operands: tuple[Split, ...], results: tuple[Split, ...], mesh: Mesh
+) -> Views:
+    """The elements that touching windows see, and their elements of the source."""
+    op = node.op
+    assert isinstance(op, SelectAndScatter)
+    given, source = tensor(node.operand_types[0]), tensor(node.operand_types[1])
+    views = []
+    for dim, axes in enumerate(results[0]):
+        if not axes or op.window.is_plain(dim):
+            continue
+        size, places = given.sizes[dim], source.sizes[dim]
+        near = touching(op.window, dim, size, total_size(axes, mesh))
+        views.append((0, _view(dim, axes, size, near.starts, near.width)))
+        views.append((1, _view(dim, axes, places, near.first, near.windows)))
+    return views
+
+
+def _view(dim: int, axes: Axes, size: int, starts: tuple[int, ...], width: int) -> View:
+    return View(dim, axes, Spread(size), starts, width, tuple(s + width for s in starts))
+
+
+def select_and_scatter(site: Site) -> tuple[Placed, ...]:
+    """Each device does all windows that touch its piece, and keeps what falls on it."""
+    op = site.node.op
+    assert isinstance(op, SelectAndScatter)
+    if empty(site):
+        return site.zeros()
+    splits = tuple(p.split for p in site.operands)
+    views = pool_views(site.node, splits, site.splits, site.mesh)
+    if not views:
+        return site.plain()
+    values = [p.value for p in site.operands]
+    fills = _fills(site)
+    padding = [*op.window.padding]
+    for n, view in views:
+        values[n] = see(site.builder, values[n], view, fills[n]).value
+        padding[view.dim] = (0, 0)
+    made = tensor(values[0].type).with_dtype(op.out.dtype)
+    local = op.replace(out=made, padding=tuple(padding))
+    (value,) = site.add(local, tuple(values), site.localizer.regions(site.node))
+    for n, view in views:
+        if n == 0:
+            piece = -(-view.spread.size // len(view.starts))
+            begins = tuple(t * piece - s for t, s in enumerate(view.starts))
+            value = cut(site.builder, value, view.dim, view.axes, begins, piece)
+    return site.placed(value)
+
+
+def _fills(site: Site) -> tuple[Fill, Fill]:
+    """What is never selected, and what adds nothing."""
+    taken, source = tensor(site.node.operand_types[0]), tensor(site.node.operand_types[1])
+    kind = outside(site.node.regions[0])
+    combine = combine_of(site.node.bodies[1])
+    assert kind is not None and combine is not None
+    least = site.builder.splat(
+        identity("max" if kind == "max" else "min", taken.dtype), taken.with_shape(())
+    )
+    nothing = identity(combine, source.dtype)
+    if combine == "sum":
+        return Fill(least, False), Fill(None, True)
+    return Fill(least, False), Fill(site.builder.splat(nothing, source.with_shape(())), False)
