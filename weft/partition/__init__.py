@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.cost.sent import bytes_sent, total_sent
 from weft.errors import Unsupported
 from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
@@ -27,19 +28,45 @@ def partition(
 ) -> Module:
     """The program of one device: local types, and collectives where pieces must move.
 
-    The module must have been sharded; how arguments and results are split stands at them. `rules`
-    are those that it was sharded with; `notes` gets what had to be gathered, and why; `places`
-    gets where every global value is.
+    The module must have been sharded; how arguments and results are split stands at them. Values
+    in between are split as propagation says, or as the values they are made of, whichever sends
+    fewer bytes. `rules` are those that it was sharded with; `notes` gets what had to be gathered,
+    and why; `places` gets where every global value is.
     """
     name, mesh = the_mesh(module)
+    known: list[tuple[Module, list[Note], dict[Value, Placed]]] = []
     with without_gc():
-        program = Program(module, mesh, name, rules, notes, places)
-        alone, apart = Program(module, Mesh(), name), run_apart(module)
-        made = {
-            n: Localizer(alone if n in apart else program, f).function()
-            for n, f in module.functions.items()
-            if n in apart or n in program.roots
-        }
+        for heed in (1.0, 0.5, 0.0):
+            told: tuple[list[Note], dict[Value, Placed]] = ([], {})
+            program = Program(module, mesh, name, rules, heed=heed)
+            program.notes = None if notes is None else told[0]
+            program.places = None if places is None else told[1]
+            known.append((localized(module, program), *told))
+            if not program.disagrees:
+                break
+    local, *told = min(known, key=lambda one: sent_by(one[0]))
+    if notes is not None:
+        notes.extend(told[0])
+    if places is not None:
+        places.update(told[1])
+    return local
+
+
+def sent_by(module: Module) -> float:
+    """The bytes that a device sends in all functions that a host may call."""
+    public = [name for name, f in module.functions.items() if f.visibility != "private"]
+    return sum(total_sent(bytes_sent(module, name)) for name in public or module.functions)
+
+
+def localized(module: Module, program: Program) -> Module:
+    """The module with every function on local types."""
+    name, mesh = program.mesh_name, program.mesh
+    alone, apart = Program(module, Mesh(), name), run_apart(module)
+    made = {
+        n: Localizer(alone if n in apart else program, f).function()
+        for n, f in module.functions.items()
+        if n in apart or n in program.roots
+    }
     made |= program.added
     # In the order of the module; those that were made on the way come last.
     functions = {n: made[n] for n in module.functions if n in made} | made

@@ -33,6 +33,7 @@ class Question:
     free: frozenset[int]  # the factors that may be split
     mesh: Mesh
     sent: Callable[[FactorAxes], float] | None = None  # by the op itself, if its factors do
+    heed: float = 1.0  # how much of what it costs to split a result as wanted counts
 
 
 def cheapest(questions: Sequence[Question]) -> tuple[Question, FactorAxes]:
@@ -106,8 +107,10 @@ def _agreed(question: Question, chosen: FactorAxes, sources: list[dict[int, Axes
     rule = question.rule
     if any(axes and _is_masked(f) for f, axes in zip(rule.factors, chosen, strict=True)):
         return False
-    for dims, split in zip(rule.operands, question.asked, strict=True):
+    for dims, split, given in zip(rule.operands, question.asked, question.given, strict=True):
         if asked(chosen, dims, rule, question.mesh) != split:
+            return False
+        if not any(there == split for there, _ in given):
             return False
     for dims, wanted in zip(rule.results, question.wanted, strict=True):
         made = asked(chosen, dims, rule, question.mesh)
@@ -204,7 +207,9 @@ def _cost(question: Question, chosen: FactorAxes) -> float:
             return math.inf
         if isinstance(type, TensorType):
             to = split if wanted is None else wanted
-            cost += plan(type, split, owed, to, (), mesh).bytes
+            least = plan(type, split, owed, split, (), mesh).bytes
+            moved = plan(type, split, owed, to, (), mesh).bytes
+            cost += min(moved, least) + max(0.0, moved - least) * question.heed
     return cost if question.sent is None else cost + question.sent(chosen)
 
 
@@ -224,3 +229,20 @@ def owed_axes(rule: Rule, chosen: FactorAxes) -> Axes:
     """The axes that a reduction is split by, over which the results are owed."""
     pairs = zip(rule.factors, chosen, strict=True)
     return tuple(a for factor, axes in pairs if factor.role == "reduction" for a in axes)
+
+
+def moves_pieces(
+    question: Question, operands: tuple[Split, ...], results: tuple[Split, ...]
+) -> bool:
+    """Whether anything is sent because operands or results are asked to be split otherwise."""
+    pairs = [
+        *zip(question.operands, question.asked, operands, strict=True),
+        *zip(question.results, results, question.wanted, strict=True),
+    ]
+    return any(
+        isinstance(type, TensorType)
+        and to is not None
+        and given != to
+        and plan(type, given, (), to, (), question.mesh).bytes > 0
+        for type, given, to in pairs
+    )

@@ -14,12 +14,13 @@ from weft.ops.collective import AllGather
 from weft.ops.local import CHANNEL, COMBINERS, INDEX
 from weft.ops.pointwise import Compare, Select
 from weft.ops.reduce import Reduce, combine_of
-from weft.ops.shape import BroadcastInDim, Constant
+from weft.ops.shape import BroadcastInDim
 from weft.ops.window import ReduceWindow
 from weft.partition.halo import between, resized
 from weft.partition.identity import COMBINE_OPS, identity
 from weft.partition.placed import Placed
 from weft.partition.site import Site, tensor
+from weft.partition.spread import known_scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +36,12 @@ def running(node: Node) -> Running | None:
     """The one dim that a window runs along, if its fold is plain and begins with nothing."""
     op = node.op
     assert isinstance(op, ReduceWindow)
-    combine, init = combine_of(node.bodies[0]), node.operands[-1].node
+    combine, init = combine_of(node.bodies[0]), known_scalar(node.operands[-1])
     given, made = tensor(node.operand_types[0]), tensor(node.types[0])
     if combine is None or len(node.results) > 1 or given.dtype is not made.dtype:
         return None
-    if init is None or not isinstance(init.op, Constant):
-        return None
     nothing = np.asarray(identity(combine, given.dtype)).astype(given.dtype.numpy)
-    if bool((init.op.value.elements != nothing).any()):
+    if init is None or bool((init != nothing).any()):
         return None
     window = op.window
     moved = [d for d in range(given.rank) if not window.is_plain(d)]

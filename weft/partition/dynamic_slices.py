@@ -8,12 +8,12 @@ import numpy as np
 
 from weft.ir.module import Node, Value
 from weft.ir.rule import Rule, RuleBuilder
-from weft.ir.types import I32, TensorType
+from weft.ir.types import I32, DType, TensorType
 from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, And, Clamp, Compare, Select, Subtract
+from weft.ops.pointwise import Add, And, Clamp, Select, Subtract
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice, Pad
 from weft.partition.builder import Builder
-from weft.partition.halo import between, resized, starts_at
+from weft.partition.halo import between, inside, resized, starts_at
 from weft.partition.placed import Axes, Owing, Placed, Split
 from weft.partition.site import Site, tensor
 
@@ -36,10 +36,11 @@ def slice_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
     operand, out = tensor(node.operand_types[0]), tensor(node.types[0])
     none = [None] * (len(node.operands) - 1)
     builder = RuleBuilder(tuple(tensor(t) for t in node.operand_types), (out,))
+    has_zero = not np.zeros((), np.int32).astype(operand.dtype.numpy).astype(np.complex64)
     for dim, size in enumerate(operand.bounds):
         if size == out.bounds[dim]:
             builder.factor([dim, *none], [dim], size)
-        else:
+        elif has_zero:
             builder.factor([dim, *none], [None], size, "reduction", aided=True)
     return (builder.build(),)
 
@@ -82,18 +83,17 @@ def update_slice(site: Site) -> tuple[Placed, ...]:
         return site.placed(operand.value)
     for dim in range(operand.type.rank):
         starts[dim] = _clamped(builder, starts[dim], operand.type.sizes[dim] - sizes[dim])
-    checks: list[tuple[int, Value, int]] = []
+    checks: list[tuple[int, Value, int, int]] = []
     for dim in cut:
         overlap = _overlap(site, operand, dim, starts[dim], sizes[dim])
         new = _from_slice(builder, new, dim, overlap)
-        checks.append((dim, overlap.shift, sizes[dim]))
+        checks.append((dim, overlap.shift, 0, sizes[dim]))
         starts[dim] = overlap.at
     made = tensor(new.type)
     old = builder.emit(DynamicSlice(made.sizes), operand.value, *starts)
-    inside = [_inside(builder, made, *check) for check in checks]
-    mask = inside[0]
-    for more in inside[1:]:
-        mask = builder.emit(And(), mask, more)
+    mask = inside(builder, made, *checks[0])
+    for check in checks[1:]:
+        mask = builder.emit(And(), mask, inside(builder, made, *check))
     new = builder.emit(Select(), mask, new, old)
     return site.placed(*site.add(DynamicUpdateSlice(), (operand.value, new, *starts)))
 
@@ -133,14 +133,21 @@ def _in_slice(builder: Builder, value: Value, dim: int, overlap: Overlap, size: 
     """The slice with elements of a piece in their places, and zeros elsewhere."""
     given = tensor(value.type)
     if size == 1:
-        inside = _inside(builder, given, dim, overlap.shift, 1)
-        return builder.emit(Select(), inside, value, builder.splat(0, given))
+        mask = inside(builder, given, dim, overlap.shift, 0, 1)
+        return builder.emit(Select(), mask, value, builder.splat(_nothing(given.dtype), given))
     count = overlap.count
-    room = builder.splat(0, resized(given, dim, size + 2 * count))
+    room = builder.splat(_nothing(given.dtype), resized(given, dim, size + 2 * count))
     at = builder.emit(Add(), overlap.shift, _number(builder, count))
     where = starts_at(builder, given.rank, dim, at)
     made = builder.emit(DynamicUpdateSlice(), room, value, *where)
     return between(builder, made, dim, count, count + size)
+
+
+def _nothing(dtype: DType) -> object:
+    """What adds nothing: of floats the negative zero, which leaves zeros their sign."""
+    if dtype.is_complex:
+        return complex(-0.0, -0.0)
+    return -0.0 if dtype.is_float else 0
 
 
 def _from_slice(builder: Builder, value: Value, dim: int, overlap: Overlap) -> Value:
@@ -155,12 +162,3 @@ def _from_slice(builder: Builder, value: Value, dim: int, overlap: Overlap) -> V
     at = builder.emit(Add(), overlap.shift, _number(builder, count))
     where = starts_at(builder, given.rank, dim, at)
     return builder.emit(DynamicSlice(resized(given, dim, count).sizes), padded, *where)
-
-
-def _inside(builder: Builder, type: TensorType, dim: int, shift: Value, size: int) -> Value:
-    """Which elements of an overlap belong to the slice."""
-    counting = type.with_dtype(I32)
-    at = builder.counted(counting, dim, shift)
-    low = builder.emit(Compare("GE", "SIGNED"), at, builder.splat(0, counting))
-    high = builder.emit(Compare("LT", "SIGNED"), at, builder.splat(size, counting))
-    return builder.emit(And(), low, high)

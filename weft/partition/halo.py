@@ -9,12 +9,12 @@ from functools import lru_cache
 import numpy as np
 
 from weft.ir.module import Value
-from weft.ir.types import I32, TensorType
+from weft.ir.types import BOOL, I32, TensorType
 from weft.mesh.algebra import total_size
 from weft.ops.collective import AllGather
 from weft.ops.local import CHANNEL
-from weft.ops.pointwise import Add
-from weft.ops.shape import Reshape
+from weft.ops.pointwise import Add, And, Compare
+from weft.ops.shape import BroadcastInDim, Reshape
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Slice
 from weft.partition.builder import Builder
 from weft.partition.exchange import Exchange, Ranges, Slab, Table, exchange, own
@@ -202,6 +202,21 @@ def _line(numbers: Table) -> tuple[int, int] | None:
     first = n0 - slope * t0
     on_it = all(n == first + slope * t for t, n in known)
     return (slope, first) if on_it else None
+
+
+def inside(
+    builder: Builder, type: TensorType, dim: int, start: Value, low: int | None, high: int | None
+) -> Value:
+    """Where low <= start + the index along a dim < high, as booleans of a tensor's shape."""
+    line = TensorType((type.sizes[dim],), I32)
+    at = builder.counted(line, 0, start)
+    checks = []
+    if low is not None:
+        checks.append(builder.emit(Compare("GE", "SIGNED"), at, builder.splat(low, line)))
+    if high is not None:
+        checks.append(builder.emit(Compare("LT", "SIGNED"), at, builder.splat(high, line)))
+    mask = checks[0] if len(checks) == 1 else builder.emit(And(), *checks)
+    return builder.emit(BroadcastInDim((dim,), type.with_dtype(BOOL)), mask)
 
 
 def starts_at(builder: Builder, rank: int, dim: int, start: Value) -> list[Value]:

@@ -19,7 +19,7 @@ from weft.ops.control import Call, Composite
 from weft.ops.custom import CustomCall
 from weft.ops.sharding import ManualComputation
 from weft.partition.builder import Builder
-from weft.partition.choose import Question, cheapest, owed_axes
+from weft.partition.choose import Question, cheapest, moves_pieces, owed_axes
 from weft.partition.factors import FactorAxes, asked
 from weft.partition.free import plain_factors
 from weft.partition.given_rules import RuleFinder, summing
@@ -36,6 +36,7 @@ from weft.partition.placed import (
     whole,
 )
 from weft.partition.reshard import plan
+from weft.partition.scalar_regions import read_outside, with_values
 from weft.partition.site import Site
 from weft.partition.structure import STRUCTURE, splits_of
 from weft.partition.ways import WAYS
@@ -81,6 +82,8 @@ class Program:
     mesh: Mesh
     mesh_name: str
     rules: RuleFinder | None = None  # rules that users give
+    disagrees: bool = False  # whether pieces move because tensors of an op are split differently
+    heed: float = 1.0  # how much it counts that results are split as propagation says
     notes: list[Note] | None = None  # what had to be gathered, if anyone asks
     places: dict[Value, Placed] | None = None  # where every value is, if anyone asks
     recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
@@ -317,11 +320,8 @@ class Localizer:
 
     def scalars(self, region: Region) -> Region:
         """A region on scalars; the values it sees from outside are whole on every device."""
-        own = set(region.args) | {v for n in walk(region) for v in n.results}
-        own |= {v for n in walk(region) for inner in n.regions for v in inner.args}
-        read = [v for n in walk(region) for v in n.operands] + list(region.results)
-        outside = {v: self.fetch(v, whole(rank_of(v))).value for v in read if v not in own}
-        return with_values(region, outside) if outside else region
+        outside = read_outside(region)
+        return with_values(region, {v: self.fetch(v, whole(rank_of(v))).value for v in outside})
 
     def inline_manual(self, node: Node, op: ManualComputation) -> None:
         """The body of a manual computation, on the pieces that its shardings make."""
@@ -394,11 +394,15 @@ class Localizer:
         if found is None:
             rules = (given,) if given else self.own_rules(node, asked_of)
             known = (node.operand_types, node.types, versions, asked_of, wanted)
+            is_split = any(any(split) for ((split, _), *_) in versions)
+            heed = self.program.heed if is_split else 1.0
             questions = [
-                Question(r, *known, self.free(node, r), self.mesh, self.sent(node, r))
+                Question(r, *known, self.free(node, r), self.mesh, self.sent(node, r), heed)
                 for r in rules
             ]
-            found = self.program.recipes[key] = _recipe(*cheapest(questions))
+            question, chosen = cheapest(questions)
+            found = self.program.recipes[key] = _recipe(question, chosen)
+            self.program.disagrees |= moves_pieces(question, found.operands, found.results)
         return found
 
     def given_rule(self, node: Node) -> Rule | None:
@@ -459,19 +463,6 @@ def free_part(split: Split, manual: set[str]) -> Split:
 def rank_of(value: Value) -> int:
     """The rank of a tensor, 0 for what is none."""
     return value.type.rank if isinstance(value.type, TensorType) else 0
-
-
-def with_values(region: Region, became: dict[Value, Value]) -> Region:
-    """A region that reads other values in the place of some."""
-    nodes = []
-    for node in region.nodes:
-        operands = tuple(became.get(v, v) for v in node.operands)
-        regions = tuple(with_values(r, became) for r in node.regions)
-        made = node.rebuilt(operands, regions)
-        became.update(zip(node.results, made.results, strict=True))
-        nodes.append(made)
-    results = tuple(became.get(v, v) for v in region.results)
-    return Region(region.args, nodes, results, region.loc, region.arg_locs)
 
 
 def _still(placed: Placed, owed: Axes) -> Axes:

@@ -13,7 +13,7 @@ from weft.ops.reduce import combine_of
 from weft.ops.window import SelectAndScatter, Window
 from weft.partition.halo import cut
 from weft.partition.identity import identity
-from weft.partition.placed import Axes, Placed, Split
+from weft.partition.placed import Placed, Split
 from weft.partition.site import Site, tensor
 from weft.partition.spread import Fill, Spread, View, see
 from weft.partition.views import Views, empty
@@ -23,11 +23,12 @@ from weft.partition.views import Views, empty
 class Touching:
     """The windows that touch each device's piece of a dim, and the elements that these see."""
 
-    first: tuple[int, ...]  # window of each device
-    windows: int  # of every device
+    windows: tuple[int, ...]  # the first one of each device
+    last: tuple[int, ...]  # the last one
+    count: int  # of windows that every device does, some beyond its last one
     starts: tuple[int, ...]  # the first element that each device sees
+    stops: tuple[int, ...]
     width: int
-    piece: int
 
 
 def touching(window: Window, dim: int, size: int, count: int) -> Touching:
@@ -38,11 +39,11 @@ def touching(window: Window, dim: int, size: int, count: int) -> Touching:
     if any(n * stride - low > t * piece for t, n in enumerate(first)):
         first = tuple(n - 1 for n in first)  # else a piece would begin before its first window
     starts = tuple(n * stride - low for n in first)
-    last = [(t * piece + piece - 1 + low) // stride for t in range(count)]
-    windows = max(b - a + 1 for a, b in zip(first, last, strict=True))
-    ends = [(t + 1) * piece - s for t, s in enumerate(starts)]
-    width = max((windows - 1) * stride + own, *ends)
-    return Touching(first, (width - own) // stride + 1, starts, width, piece)
+    last = tuple((t * piece + piece - 1 + low) // stride for t in range(count))
+    stops = tuple(n * stride - low + own for n in last)
+    ends = [max(stop, (t + 1) * piece) for t, stop in enumerate(stops)]
+    width = max(own, *(end - start for start, end in zip(starts, ends, strict=True)))
+    return Touching(first, last, (width - own) // stride + 1, starts, stops, width)
 
 
 def pool_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
@@ -86,13 +87,13 @@ def pool_views(
             continue
         size, places = given.sizes[dim], source.sizes[dim]
         near = touching(op.window, dim, size, total_size(axes, mesh))
-        views.append((0, _view(dim, axes, size, near.starts, near.width)))
-        views.append((1, _view(dim, axes, places, near.first, near.windows)))
+        seen = View(dim, axes, Spread(size), near.starts, near.width, near.stops)
+        ends = tuple(n + 1 for n in near.last)
+        views += [
+            (0, seen),
+            (1, View(dim, axes, Spread(places), near.windows, near.count, ends)),
+        ]
     return views
-
-
-def _view(dim: int, axes: Axes, size: int, starts: tuple[int, ...], width: int) -> View:
-    return View(dim, axes, Spread(size), starts, width, tuple(s + width for s in starts))
 
 
 def select_and_scatter(site: Site) -> tuple[Placed, ...]:

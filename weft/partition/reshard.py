@@ -86,10 +86,17 @@ def _around_uneven(
 ) -> Plan:
     """Pieces that do not line up: those dims are made whole, and split again at the end."""
     start, target = ends
-    taken = {axis.name for d in uneven for axis in start[d]}
-    # Until they are whole, other dims must not use their axes.
+    # Until they are whole, other dims must not use their axes, nor those of dims that must wait.
+    waiting: set[int] = set()
+    for _ in start:
+        held = {d: {a.name for a in start[d]} for d in uneven | waiting}
+        waiting |= {
+            d
+            for d, axes in enumerate(target)
+            if d not in uneven and any(a.name in held[e] for a in axes for e in held if e != d)
+        }
     first = tuple(
-        s if d in uneven or any(a.name in taken for a in t) else t
+        s if d in uneven or d in waiting else t
         for d, (s, t) in enumerate(zip(start, target, strict=True))
     )
     steps: list[Step] = []

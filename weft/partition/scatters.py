@@ -89,7 +89,9 @@ def _indices(site: Site, op: Scatter, indices: Placed) -> Placed:
 
 
 def _padded_rows(site: Site, indices: Placed) -> list[int]:
-    """The dims of the indices that count updates and are padded."""
+    """The dims of the indices that count updates and are padded, unless the updates are masked."""
+    if site.owing is not None:
+        return []
     rows = site.rule.operands[len(site.node.operands) // 2]
     return [
         dim

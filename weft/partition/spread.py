@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.ir.module import Value
-from weft.ir.types import I32, TensorType
-from weft.ops.pointwise import And, Compare, Select
-from weft.ops.shape import Constant
+import numpy as np
+
+from weft.ir.module import Node, Value
+from weft.ir.types import Array, TensorType
+from weft.ops.pointwise import Select
+from weft.ops.shape import BroadcastInDim, Constant, Reshape
+from weft.ops.sharding import ShardyConstant
 from weft.ops.slicing import Pad
 from weft.partition.builder import Builder
 from weft.partition.exchange import Ranges, ranges
-from weft.partition.halo import cut, exchanged, fetch, table
+from weft.partition.halo import cut, exchanged, fetch, inside, table
 from weft.partition.placed import Axes
 
 
@@ -134,15 +137,10 @@ def _filled(builder: Builder, value: Value, view: View, fill: Fill, held: int) -
         return value
     given = value.type
     assert isinstance(given, TensorType)
-    counting = given.with_dtype(I32)
-    at = builder.counted(counting, view.dim, table(builder, view.firsts, view.axes))
-    checks = []
-    if is_before:
-        checks.append(builder.emit(Compare("GE", "SIGNED"), at, builder.splat(0, counting)))
-    if is_behind:
-        checks.append(builder.emit(Compare("LT", "SIGNED"), at, builder.splat(size, counting)))
-    inside = checks[0] if len(checks) == 1 else builder.emit(And(), *checks)
-    return builder.emit(Select(), inside, value, fill.tensor(builder, given))
+    first = table(builder, view.firsts, view.axes)
+    bounds = 0 if is_before else None, size if is_behind else None
+    mask = inside(builder, given, view.dim, first, *bounds)
+    return builder.emit(Select(), mask, value, fill.tensor(builder, given))
 
 
 def _unrolled(builder: Builder, value: Value, view: View, fill: Fill) -> Value:
@@ -160,11 +158,19 @@ def _unrolled(builder: Builder, value: Value, view: View, fill: Fill) -> Value:
 
 
 def scalar_fill(value: Value, local: Value) -> Fill:
-    """A scalar operand as a fill: zero if the global program says so."""
-    node = value.node
-    is_zero = (
-        node is not None
-        and isinstance(node.op, Constant)
-        and not any(node.op.value.elements.tobytes())
-    )
-    return Fill(local, is_zero)
+    """A scalar operand as a fill: zero, in all its bits, if the global program says so."""
+    known = known_scalar(value)
+    if known is None:
+        return Fill(local, False)
+    zero = np.zeros((), np.int32).astype(known.dtype).tobytes()
+    return Fill(local, not any(zero) and known.tobytes() == zero)
+
+
+def known_scalar(value: Value) -> Array | None:
+    """The scalar that a value of the global program is, if that is known."""
+    match value.node:
+        case Node(op=Constant(value=known) | ShardyConstant(value=known)):
+            return known.elements
+        case Node(op=BroadcastInDim() | Reshape(), operands=(inner,)) if inner.type is value.type:
+            return known_scalar(inner)
+    return None
