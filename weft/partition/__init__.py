@@ -17,6 +17,9 @@ from weft.partition.localize import Localizer, Program
 from weft.partition.notes import Note
 from weft.partition.placed import Placed
 
+# How much it counts that values are split as propagation says: each is tried.
+_HEEDS = (1.0, 0.5, 0.0)
+_LITTLE = 0.01  # of all that is sent: to send less of it another try is not worth its time
 _PARTITIONS, _REPLICAS = "mhlo.num_partitions", "mhlo.num_replicas"
 
 
@@ -34,21 +37,21 @@ def partition(
     and why; `places` gets where every global value is.
     """
     name, mesh = the_mesh(module)
-    known: list[tuple[Module, list[Note], dict[Value, Placed]]] = []
+    tried: list[tuple[float, Module, Program]] = []
     with without_gc():
-        for heed in (1.0, 0.5, 0.0):
-            told: tuple[list[Note], dict[Value, Placed]] = ([], {})
+        for heed in _HEEDS:
             program = Program(module, mesh, name, rules, heed=heed)
-            program.notes = None if notes is None else told[0]
-            program.places = None if places is None else told[1]
-            known.append((localized(module, program), *told))
-            if not program.disagrees:
+            program.notes = None if notes is None else []
+            program.places = None if places is None else {}
+            local = localized(module, program)
+            tried.append((sent_by(local) if program.moved else 0.0, local, program))
+            if program.moved <= _LITTLE * tried[0][0]:
                 break
-    local, *told = min(known, key=lambda one: sent_by(one[0]))
+        _, local, program = min(tried, key=lambda one: one[0])
     if notes is not None:
-        notes.extend(told[0])
+        notes.extend(program.notes or ())
     if places is not None:
-        places.update(told[1])
+        places.update(program.places or {})
     return local
 
 

@@ -231,18 +231,16 @@ def owed_axes(rule: Rule, chosen: FactorAxes) -> Axes:
     return tuple(a for factor, axes in pairs if factor.role == "reduction" for a in axes)
 
 
-def moves_pieces(
+def moved_bytes(
     question: Question, operands: tuple[Split, ...], results: tuple[Split, ...]
-) -> bool:
-    """Whether anything is sent because operands or results are asked to be split otherwise."""
+) -> float:
+    """What is sent because operands or results are asked to be split otherwise."""
     pairs = [
         *zip(question.operands, question.asked, operands, strict=True),
         *zip(question.results, results, question.wanted, strict=True),
     ]
-    return any(
-        isinstance(type, TensorType)
-        and to is not None
-        and given != to
-        and plan(type, given, (), to, (), question.mesh).bytes > 0
+    return sum(
+        plan(type, given, (), to, (), question.mesh).bytes
         for type, given, to in pairs
+        if isinstance(type, TensorType) and to is not None and given != to
     )

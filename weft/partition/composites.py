@@ -123,6 +123,17 @@ def custom_call(localizer: Localizer, node: Node) -> None:
     localizer.compute(node)
 
 
+def tuple_made(localizer: Localizer, node: Node) -> None:
+    """A tuple of whole values, unless it is only taken apart again."""
+    (result,) = node.results
+    body = localizer.old.body
+    readers = [n for n in walk(body) if result in n.operands]
+    regions = [body, *[r for n in walk(body) for r in n.regions]]
+    is_given = any(result in region.results for region in regions)
+    if is_given or any(not isinstance(n.op, GetTupleElement) for n in readers):
+        localizer.compute(node)
+
+
 def tuple_element(localizer: Localizer, node: Node) -> None:
     """What was put into a tuple, as it was."""
     op, made = node.op, node.operands[0].node
@@ -161,6 +172,7 @@ def _rank(type: object) -> int:
 COMPOSED: dict[type[Op], Callable[[Localizer, Node], None]] = {
     Composite: composite,
     CustomCall: custom_call,
+    Tuple: tuple_made,
     GetTupleElement: tuple_element,
     AsyncStart: async_start,
     AsyncDone: async_done,

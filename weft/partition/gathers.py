@@ -89,7 +89,7 @@ class _Lookup:
         pairs = zip(self.windows.start_map, parts(builder, indices.value, vector), strict=True)
         for dim, part in pairs:
             # Out-of-bounds indices count as the nearest place in the whole tensor.
-            part = clamped(builder, part, operand.type.sizes[dim] - self.sizes[dim])
+            part = clamped(builder, part, 0, operand.type.sizes[dim] - self.sizes[dim])
             part = converted(builder, part, dtype)
             if self.is_cut(dim):
                 part, found = self.cut(dim, part)

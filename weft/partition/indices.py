@@ -42,8 +42,8 @@ def without_vector(builder: Builder, part: Value, vector: int) -> Value:
 
 
 def counting(sizes: Sequence[int], bits: int = 32) -> DType:
-    """A signed type for places in dims of these sizes, and for indices of that many bits."""
-    return I32 if max(sizes, default=0) < 2**31 and bits < 64 else I64
+    """A signed type for places in dims of these sizes, and for numbers of that many bits."""
+    return I32 if max(sizes, default=0) < 2**30 and bits < 64 else I64
 
 
 def converted(builder: Builder, value: Value, dtype: DType) -> Value:
@@ -52,12 +52,14 @@ def converted(builder: Builder, value: Value, dtype: DType) -> Value:
     return value if type.dtype is dtype else builder.emit(Convert(type.with_dtype(dtype)), value)
 
 
-def clamped(builder: Builder, part: Value, last: int) -> Value:
-    """Indices moved into 0 .. last, whatever their type can hold."""
+def clamped(builder: Builder, part: Value, first: int, last: int) -> Value:
+    """Indices moved into first .. last, as far as their type can hold these."""
     type = tensor(part.type)
-    greatest = (1 << (type.dtype.bits - (type.dtype.kind == "int"))) - 1
+    is_signed = type.dtype.kind == "int"
+    greatest = (1 << (type.dtype.bits - is_signed)) - 1
+    least = -greatest - 1 if is_signed else 0
     scalar = type.with_shape(())
-    low, high = builder.splat(0, scalar), builder.splat(min(last, greatest), scalar)
+    low, high = (builder.splat(n, scalar) for n in (max(first, least), min(last, greatest)))
     return builder.emit(Clamp(), low, part, high)
 
 

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from weft.errors import WeftError
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Region, Value, walk
+from weft.ir.op import Op, infer
 from weft.ir.op import rule as rule_of
 from weft.ir.rule import Rule
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, Types
 from weft.ir.write import SHARDINGS, node_text
 from weft.mesh import Mesh, Sharding, parse_sharding
 from weft.ops.control import Call, Composite
 from weft.ops.custom import CustomCall
 from weft.ops.sharding import ManualComputation
 from weft.partition.builder import Builder
-from weft.partition.choose import Question, cheapest, moves_pieces, owed_axes
+from weft.partition.choose import Question, cheapest, moved_bytes, owed_axes
 from weft.partition.factors import FactorAxes, asked
 from weft.partition.free import plain_factors
 from weft.partition.given_rules import RuleFinder, summing
 from weft.partition.identity import COMBINE_OPS
-from weft.partition.notes import Note, gathered
+from weft.partition.notes import Note, gathered, repeated
+from weft.partition.numbers import Numbers
 from weft.partition.placed import (
     Axes,
     Owing,
@@ -52,6 +54,8 @@ class Entry:
     builder: Builder
     asked: Split | None
     versions: list[Placed]
+    state: int = 0  # the same for all that are split, owed and asked for alike
+    seen: int = 0  # how many versions there were when that was found out
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,10 @@ class Recipe:
     results: tuple[Split, ...]
     owing: Owing | None
     masks: tuple[tuple[int, tuple[int, ...]], ...]  # operands with dims whose padding would count
+    wanted: tuple[Split | None, ...]  # of the results
+    plain: tuple[Op, Types] | None = None  # the local op and its types, if that is all there is
+    states: tuple[int, ...] = ()  # of the results, where it is plain
+    moved: float = 0.0  # bytes sent because tensors of the op are split differently
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +90,29 @@ class Program:
     mesh: Mesh
     mesh_name: str
     rules: RuleFinder | None = None  # rules that users give
-    disagrees: bool = False  # whether pieces move because tensors of an op are split differently
+    moved: float = 0.0  # bytes sent because tensors of an op are split differently
     heed: float = 1.0  # how much it counts that results are split as propagation says
     notes: list[Note] | None = None  # what had to be gathered, if anyone asks
     places: dict[Value, Placed] | None = None  # where every value is, if anyone asks
     recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
     added: dict[str, Function] = field(default_factory=dict)  # functions made on the way
     called: dict[tuple[object, ...], Called] = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=Numbers)
+    states: dict[tuple[int, ...], int] = field(default_factory=dict)
+    shardings: dict[int, Split] = field(default_factory=dict)  # by the identity of a sharding
     stands_for: dict[Value, Value] = field(default_factory=dict)  # a value in the place of another
 
     def sharding(self, value: Value) -> Sharding | None:
         """The sharding that propagation gave a value."""
-        value = self.stands_for.get(value, value)
-        found = self.module.tables.get(SHARDINGS, {}).get(value)
-        return found if isinstance(found, Sharding) else None
+        if self.stands_for:
+            value = self.stands_for.get(value, value)
+        return self.table.get(value)
+
+    @cached_property
+    def table(self) -> Mapping[Value, Sharding]:
+        """What propagation gave each value."""
+        found = self.module.tables.get(SHARDINGS, {})
+        return {value: s for value, s in found.items() if isinstance(s, Sharding)}
 
     def add_function(self, function: Function) -> str:
         """Keep a function that was made on the way, under a name of its own."""
@@ -115,7 +132,7 @@ class Program:
     @cached_property
     def propagated(self) -> frozenset[Value]:
         """The values of functions that propagation went through: whole, where it says nothing."""
-        table = self.module.tables.get(SHARDINGS, {})
+        table = self.table
         found: set[Value] = set()
         for function in self.module.functions.values():
             values = [v for node in walk(function.body) for v in node.results]
@@ -273,9 +290,12 @@ class Localizer:
         if not isinstance(value.type, TensorType):
             return None
         sharding = self.program.sharding(value)
-        if sharding is None and value not in self.program.propagated:
-            return None
-        return split_of(sharding, value.type.rank)
+        if sharding is None:
+            return whole(value.type.rank) if value in self.program.propagated else None
+        found = self.program.shardings.get(id(sharding))  # the table keeps shardings alive
+        if found is None:
+            found = self.program.shardings[id(sharding)] = split_of(sharding, value.type.rank)
+        return found
 
     def first(self, value: Value) -> Placed:
         """A value as it was made."""
@@ -296,6 +316,9 @@ class Localizer:
     def fetch(self, value: Value, split: Split, owed: Axes = ()) -> Placed:
         """A value in that split, from the cheapest place it is in; made once."""
         entry = self.entries[value]
+        placed = entry.versions[0]
+        if placed.split is split and placed.owing is None and not owed:
+            return placed
         for placed in entry.versions:
             if placed.split == split and (placed.owing.axes if placed.owing else ()) == owed:
                 return placed
@@ -357,11 +380,11 @@ class Localizer:
     def compute(self, node: Node) -> None:
         """Partition a node by its factors."""
         recipe = self.recipe(node)
+        if recipe.plain is not None and self.program.notes is None:
+            self.plain(node, recipe, *recipe.plain)
+            return
         if self.program.notes is not None:
-            asked_of = [self.asked(v) for v in node.operands]
-            self.program.notes.extend(
-                gathered(node, recipe.rule, asked_of, recipe.operands, self.mesh)
-            )
+            self.program.notes.extend(self.noted(node, recipe))
         site = Site(self, node, recipe.rule, recipe.chosen, recipe.results, recipe.owing)
         site.operands = [
             self.fetch(v, split) for v, split in zip(node.operands, recipe.operands, strict=True)
@@ -370,28 +393,42 @@ class Localizer:
             site.mask(n, dims)
         way = WAYS.get(type(node.op))
         made = way.emit(site) if way is not None else site.plain()
-        for value, placed in zip(node.results, made, strict=True):
-            self.define(value, placed, self.wanted(value))
+        for value, placed, wanted in zip(node.results, made, recipe.wanted, strict=True):
+            self.define(value, placed, wanted)
+
+    def plain(self, node: Node, recipe: Recipe, op: Op, types: Types) -> None:
+        """The op itself on the pieces: what most nodes are, so it is short."""
+        values = tuple(
+            [self.fetch(v, s).value for v, s in zip(node.operands, recipe.operands, strict=True)]
+        )
+        made = Node(op, values, types, (), node.attrs, node.loc)
+        self.builder.nodes.append(made)
+        owing, places = recipe.owing, self.program.places
+        for value, local, split, wanted, state in zip(
+            *(node.results, made.results, recipe.results, recipe.wanted, recipe.states), strict=True
+        ):
+            placed = Placed(local, value.type, split, owing)  # type: ignore[arg-type]
+            self.entries[value] = Entry(self.builder, wanted, [placed], state, 1)
+            if places is not None and not self.manual:
+                places[value] = placed
 
     def recipe(self, node: Node) -> Recipe:
         """How a node is computed."""
-        versions = tuple(
-            [
-                tuple(
-                    [(p.split, p.owing.axes if p.owing else ()) for p in self.entries[v].versions]
-                )
-                for v in node.operands
-            ]
-        )
-        asked_of = tuple([self.asked(v) for v in node.operands])
+        entries = [self.entries[v] for v in node.operands]
         wanted = tuple([self.wanted(v) for v in node.results])
         given = self.given_rule(node)
+        number = self.program.numbers.number
         key = (
-            *(node.op, node.operand_types, node.types, node.bodies),
-            *(versions, asked_of, wanted, given),
+            *(node.op, node.operand_types, given, node.bodies if node.regions else node.types),
+            *[self.state(entry) for entry in entries],
+            *[number(w) for w in wanted],
         )
         found = self.program.recipes.get(key)
         if found is None:
+            versions = tuple(
+                [tuple([(p.split, owed_by(p)) for p in entry.versions]) for entry in entries]
+            )
+            asked_of = tuple([self.asked(v) for v in node.operands])
             rules = (given,) if given else self.own_rules(node, asked_of)
             known = (node.operand_types, node.types, versions, asked_of, wanted)
             is_split = any(any(split) for ((split, _), *_) in versions)
@@ -401,9 +438,55 @@ class Localizer:
                 for r in rules
             ]
             question, chosen = cheapest(questions)
-            found = self.program.recipes[key] = _recipe(question, chosen)
-            self.program.disagrees |= moves_pieces(question, found.operands, found.results)
+            found = self.program.recipes[key] = self.finished_recipe(node, question, chosen)
+        self.program.moved += found.moved
         return found
+
+    def state(self, entry: Entry) -> int:
+        """A number for how a value can be had and is asked for."""
+        if entry.seen != len(entry.versions):
+            number = self.program.numbers.number
+            parts = [number(entry.asked)]
+            for placed in entry.versions:
+                parts += (number(placed.split), number(placed.owing))
+            states = self.program.states
+            entry.state = states.setdefault(tuple(parts), len(states))
+            entry.seen = len(entry.versions)
+        return entry.state
+
+    def finished_recipe(self, node: Node, question: Question, chosen: FactorAxes) -> Recipe:
+        """A recipe, with the op itself where pieces are computed by nothing else."""
+        recipe = _recipe(question, chosen, self.program.numbers)
+        moved = moved_bytes(question, recipe.operands, recipe.results)
+        recipe = replace(recipe, moved=moved)
+        if recipe.masks or node.regions or type(node.op) in WAYS:
+            return recipe
+        given, made = (
+            tuple(
+                local_type(t, s, self.mesh) if isinstance(t, TensorType) else t
+                for t, s in zip(types, splits, strict=True)
+            )
+            for types, splits in (
+                (node.operand_types, recipe.operands),
+                (node.types, recipe.results),
+            )
+        )
+        op = node.op.local(given, made)
+        states = []
+        for split, wanted, value in zip(recipe.results, recipe.wanted, node.results, strict=True):
+            placed = Placed(value, value.type, split, recipe.owing)  # type: ignore[arg-type]
+            states.append(self.state(Entry(self.builder, wanted, [placed])))
+        return replace(recipe, plain=(op, infer(op, given)), states=tuple(states))
+
+    def noted(self, node: Node, recipe: Recipe) -> list[Note]:
+        """What an op gathers or repeats."""
+        asked_of = [self.asked(v) for v in node.operands]
+        wanted = [self.wanted(v) for v in node.results]
+        free = self.free(node, recipe.rule)
+        return [
+            *gathered(node, recipe.rule, asked_of, recipe.operands, self.mesh),
+            *repeated(node, recipe.rule, wanted, recipe.results, free),
+        ]
 
     def given_rule(self, node: Node) -> Rule | None:
         """The rule that a user gives a custom call or composite; what it reduces is summed."""
@@ -433,10 +516,15 @@ class Localizer:
         return (way.free if way is not None else plain_factors)(node, rule)
 
 
-def _recipe(question: Question, chosen: FactorAxes) -> Recipe:
+def owed_by(placed: Placed) -> Axes:
+    """The axes that a value is owed over."""
+    return placed.owing.axes if placed.owing else ()
+
+
+def _recipe(question: Question, chosen: FactorAxes, numbers: Numbers) -> Recipe:
     rule, mesh = question.rule, question.mesh
-    operands = [asked(chosen, dims, rule, mesh) for dims in rule.operands]
-    results = [asked(chosen, dims, rule, mesh) for dims in rule.results]
+    operands = [numbers.one(asked(chosen, dims, rule, mesh)) for dims in rule.operands]
+    results = [numbers.one(asked(chosen, dims, rule, mesh)) for dims in rule.results]
     assert None not in operands and None not in results, f"no tensor can be split by {chosen}"
     axes = owed_axes(rule, chosen)
     combine = next((f.combine for f in rule.factors if f.role == "reduction" and f.combine), None)
@@ -452,7 +540,8 @@ def _recipe(question: Question, chosen: FactorAxes) -> Recipe:
         )
         if spoiled:
             masks.append((n, spoiled))
-    return Recipe(rule, chosen, tuple(operands), tuple(results), owing, tuple(masks))  # type: ignore[arg-type]
+    splits = (tuple(operands), tuple(results))
+    return Recipe(rule, chosen, *splits, owing, tuple(masks), question.wanted)  # type: ignore[arg-type]
 
 
 def free_part(split: Split, manual: set[str]) -> Split:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from weft.ir.module import Node
 from weft.ir.rule import Factor, Rule
@@ -16,20 +17,23 @@ from weft.partition.reshard import plan
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One dim of an operand that is less split in an op than propagation split it."""
+    """One dim of a tensor that is less split in an op than propagation split it."""
 
     node: Node  # of the global program
-    operand: int
+    what: Literal["operand", "result"]
+    number: int  # of the operand or result
     dim: int
-    axes: Axes  # that no longer split anything of the operand
+    axes: Axes  # that split nothing of the tensor in the op
     reason: str
-    bytes: float  # sent by each device to have the operand so
+    bytes: float = 0.0  # sent by each device to have the operand so
 
     def __str__(self) -> str:
         axes = ", ".join(str(a) for a in self.axes)
+        done = "gathered" if self.what == "operand" else "computed on every device"
+        sent = f" ({self.bytes:,.0f} bytes a device)" if self.what == "operand" else ""
         return (
-            f"{self.node.op.name}: operand {self.operand} is gathered along dim {self.dim} over "
-            f"{axes} ({self.bytes:,.0f} bytes a device): {self.reason} [{self.node.loc}]"
+            f"{self.node.op.name}: {self.what} {self.number} is {done} along dim {self.dim} over "
+            f"{axes}{sent}: {self.reason} [{self.node.loc}]"
         )
 
 
@@ -40,13 +44,35 @@ def gathered(
     for n, (value, before, after) in enumerate(zip(node.operands, given, used, strict=True)):
         if before == after or not isinstance(value.type, TensorType):
             continue
-        kept = [axis for axes in after for axis in axes]
-        for dim, axes in enumerate(before):
-            lost = tuple(a for a in axes if not any(overlaps(a, b) for b in kept))
-            if lost:
-                sent = plan(value.type, before, (), after, (), mesh).bytes
-                factors = [rule.factors[f] for f in rule.operands[n][dim]]
-                yield Note(node, n, dim, lost, reason(factors), sent)
+        for dim, lost in _lost(before, after):
+            sent = plan(value.type, before, (), after, (), mesh).bytes
+            factors = [rule.factors[f] for f in rule.operands[n][dim]]
+            yield Note(node, "operand", n, dim, lost, reason(factors), sent)
+
+
+def repeated(
+    node: Node,
+    rule: Rule,
+    wanted: Sequence[Split | None],
+    made: Sequence[Split],
+    free: Collection[int],
+) -> Iterator[Note]:
+    """A note for each dim of a result that every device computes whole, to keep a piece of it."""
+    for n, (before, after) in enumerate(zip(wanted, made, strict=True)):
+        for dim, lost in _lost(before or (), after):
+            factors = rule.results[n][dim]
+            if not any(f in free for f in factors):
+                why = reason([rule.factors[f] for f in factors])
+                yield Note(node, "result", n, dim, lost, why)
+
+
+def _lost(before: Split, after: Split) -> Iterator[tuple[int, Axes]]:
+    """The axes of each dim that split no dim any more."""
+    kept = [axis for axes in after for axis in axes]
+    for dim, axes in enumerate(before):
+        lost = tuple(a for a in axes if not any(overlaps(a, b) for b in kept))
+        if lost:
+            yield dim, lost
 
 
 def reason(factors: Sequence[Factor]) -> str:

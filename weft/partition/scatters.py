@@ -16,7 +16,7 @@ from weft.ops.pointwise import Select
 from weft.ops.scatter import Scatter
 from weft.partition.choose import owed_axes
 from weft.partition.identity import COMBINE_OPS, identity
-from weft.partition.indices import converted, counting, joined, parts, shifted
+from weft.partition.indices import clamped, converted, counting, joined, parts, shifted
 from weft.partition.placed import Owing, Placed, local_type
 from weft.partition.site import Site, tensor
 
@@ -73,12 +73,15 @@ def _indices(site: Site, op: Scatter, indices: Placed) -> Placed:
     padded = _padded_rows(site, indices)
     if not cut and not padded:
         return indices
-    # An index out of bounds stays so when a start is taken from it, even where it wraps.
-    dtype = counting(held.type.sizes, indices.type.dtype.bits)
+    dtype = counting(held.type.sizes)
+    wide = dict(zip(windows.kept(held.type.rank), windows.window, strict=True))
     made = []
     for dim, part in zip(
         windows.start_map, parts(builder, indices.value, windows.vector), strict=True
     ):
+        # Windows that lie outside altogether may as well lie just outside.
+        width = site.operands[-1].type.sizes[wide[dim]] if dim in wide else 1
+        part = clamped(builder, part, -width, held.type.sizes[dim])
         part = converted(builder, part, dtype)
         if dim in cut:
             piece = -(-held.type.sizes[dim] // total_size(held.split[dim], site.mesh))
