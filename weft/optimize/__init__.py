@@ -1,18 +1,118 @@
-"""Optimize: passes from module to module, in running order."""
+"""Optimize: passes from module to module, in running order, and the levels that turn them on."""
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from weft.errors import WeftError
 from weft.ir.module import Module
-from weft.ir.verify import verify
+from weft.machine import HOST, Machine
+from weft.optimize.assign_streams import assign_streams
+from weft.optimize.canonicalize_collectives import canonicalize_collectives
+from weft.optimize.collective_matmul import collective_matmul
+from weft.optimize.combine_collectives import combine_collectives
 from weft.optimize.cse import cse
 from weft.optimize.drop_dead import drop_dead
+from weft.optimize.fold_constants import fold_constants
+from weft.optimize.hoist_gather import hoist_gather
+from weft.optimize.inline_calls import inline_calls
+from weft.optimize.memory_plan import MemoryPlan
+from weft.optimize.plan_memory import plan_memory
+from weft.optimize.rematerialize_gather import rematerialize_gather
+from weft.optimize.runner import Options, Pass, Ran, Watch, run_passes
+from weft.optimize.schedule import schedule
+from weft.optimize.simplify import simplify
+from weft.optimize.split_async import split_async
 
-PASSES = (cse, drop_dead)
+Level: TypeAlias = Literal[0, 1, 2]
+
+# Every step with the level that turns it on, in running order; what a step leaves dead goes after.
+STEPS: tuple[tuple[Pass, Level], ...] = (
+    (inline_calls, 1),
+    (cse, 1),
+    (fold_constants, 1),
+    (simplify, 1),
+    (canonicalize_collectives, 1),
+    (hoist_gather, 2),
+    (cse, 1),
+    (drop_dead, 1),
+    (collective_matmul, 2),
+    (cse, 2),
+    (combine_collectives, 1),
+    (rematerialize_gather, 2),
+    (split_async, 2),
+    (assign_streams, 2),
+    (schedule, 2),
+)
+PASSES: tuple[Pass, ...] = tuple(dict.fromkeys(run for run, _ in STEPS))
+
+LEVELS = {
+    0: "nothing: the program as it was partitioned",
+    1: "cheap cleanup, and collectives combined",
+    2: "all: what is gathered, when it travels, what it overlaps with",
+}
 
 
-def optimize(module: Module) -> Module:
-    """Run every pass, and verify the module after each."""
-    for run in PASSES:
-        module = verify(run(module))
-    return module
+def optimize(
+    module: Module,
+    level: Level = 1,
+    *,
+    machine: Machine | None = None,
+    compute_streams: int = 4,
+    communication_streams: int = 1,
+    watch: Watch | None = None,
+) -> Module:
+    """Run the passes of a level and verify the module after each; `watch` sees every step."""
+    if level not in LEVELS:
+        raise WeftError(f"no optimization level {level!r}", help="levels are 0, 1 and 2")
+    options = Options(machine or HOST, compute_streams, communication_streams)
+    return run_passes(module, steps(level), options, watch)
 
 
-__all__ = ["PASSES", "cse", "drop_dead", "optimize"]
+def steps(level: Level) -> tuple[Pass, ...]:
+    """The passes that a level runs, in order."""
+    return tuple(run for run, least in STEPS if least <= level)
+
+
+def named(names: Sequence[str]) -> tuple[Pass, ...]:
+    """The passes of these names; an error with all names if one is unknown."""
+    known = {run.__name__: run for run in PASSES}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise WeftError(f"no pass {name!r} is known", help=f"{hint}known: {', '.join(known)}")
+    return tuple(known[name] for name in names)
+
+
+__all__ = [
+    "LEVELS",
+    "PASSES",
+    "STEPS",
+    "Level",
+    "MemoryPlan",
+    "Options",
+    "Pass",
+    "Ran",
+    "Watch",
+    "assign_streams",
+    "canonicalize_collectives",
+    "collective_matmul",
+    "combine_collectives",
+    "cse",
+    "drop_dead",
+    "fold_constants",
+    "hoist_gather",
+    "inline_calls",
+    "named",
+    "optimize",
+    "plan_memory",
+    "rematerialize_gather",
+    "run_passes",
+    "schedule",
+    "simplify",
+    "split_async",
+    "steps",
+]

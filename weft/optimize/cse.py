@@ -8,15 +8,19 @@ from typing import TypeAlias
 from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op
-from weft.ir.purity import is_pure
+from weft.ir.purity import is_pure, pure_functions
 from weft.ir.rebuild import carry_tables
 
 Known: TypeAlias = dict[object, Node]
 
 
 def cse(module: Module) -> Module:
-    """Merge every node without effect into an equal one that stands before it and sees the same."""
-    merging = _Merging()
+    """Merge every node without effect into an equal one that stands before it and sees the same.
+
+    Collectives merge, too: whoever comes to the second has been at the first, with its whole group.
+    """
+    alone = len(module.functions) == 1
+    merging = _Merging(set() if alone else pure_functions(module, meetings=True))
     with without_gc():
         functions = {name: merging.function(f) for name, f in module.functions.items()}
         return carry_tables(module.with_functions(functions), merging.became)
@@ -25,7 +29,8 @@ def cse(module: Module) -> Module:
 class _Merging:
     """One run: what every old value has become, and which ops may be merged."""
 
-    def __init__(self) -> None:
+    def __init__(self, functions: set[str]) -> None:
+        self.functions = functions  # those without effect, whose calls may be merged
         self.became: dict[Value, Value] = {}
         self.known: Known = {}  # the nodes that the current place can see
         self.pure: dict[Op, bool] = {}
@@ -55,12 +60,12 @@ class _Merging:
             if regions:
                 regions = tuple([self.region(r) for r in regions])
                 key: object = (op, operands, node.attrs, *map(_structure, regions))
-                mergeable: bool | None = is_pure(node)
+                mergeable: bool | None = is_pure(node, self.functions, meetings=True)
             else:
                 key = (op, operands, node.attrs)
                 mergeable = pure.get(op)
                 if mergeable is None:
-                    mergeable = pure[op] = is_pure(node)
+                    mergeable = pure[op] = is_pure(node, self.functions, meetings=True)
             twin = known.get(key) if mergeable else None
             if twin is not None:
                 self.becomes(node, twin)

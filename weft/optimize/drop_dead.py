@@ -1,28 +1,176 @@
-"""Drop nodes whose results nothing reads."""
+"""Drop nodes, and results of control flow, that nothing reads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node, Region, Value
+from weft.ir.op import Op
 from weft.ir.purity import is_pure, pure_functions
-from weft.ir.rebuild import without
+from weft.ir.rebuild import Rebuild
+from weft.ops.control import Case, If, While
+
+Item = TypeVar("Item")
 
 
 def drop_dead(module: Module) -> Module:
-    """Remove every node without effect whose results are not read, last ones first."""
-    pure = pure_functions(module)
-    dead: set[Node] = set()
-    for function in module.functions.values():
-        _mark(function.body, set(), pure, dead)
-    return without(module, dead)
+    """Remove every node without effect whose results are not read, collectives among them.
+
+    A loop also loses the values that it carries for nobody, and a branch the results that nobody
+    reads: its node is made again with those that are left.
+    """
+    with without_gc():
+        marking = _Marking(module)
+        if not marking.any_dead(module):
+            return module
+        return _Sweep(module, marking).module()
 
 
-def _mark(region: Region, live: set[Value], pure: set[str], dead: set[Node]) -> None:
-    """Collect the dead nodes of a region, walking backward; what it reads becomes live."""
-    live.update(region.results)
-    for node in reversed(region.nodes):
-        if live.isdisjoint(node.results) and is_pure(node, pure):
-            dead.add(node)
-            continue
-        live.update(node.operands)
-        for inner in node.regions:
-            _mark(inner, live, pure, dead)
+class _Marking:
+    """What is alive: found by following what is read, from what must stay."""
+
+    def __init__(self, module: Module) -> None:
+        self.pure = pure_functions(module, meetings=True)
+        self.nodes: set[Node] = set()
+        self.values: set[Value] = set()
+        self.loops: dict[Value, Node] = {}  # the arguments of loops' regions
+        self._waiting: list[Value] = []
+        self._by_op: dict[Op, bool] = {}
+        for function in module.functions.values():
+            self._find(function.body, ())
+        for function in module.functions.values():
+            self._waiting.extend(function.body.results)
+        self._follow()
+
+    def any_dead(self, module: Module) -> bool:
+        """Whether there is anything to drop."""
+        return any(node not in self.nodes or self.partly(node) for node in module.nodes())
+
+    def partly(self, node: Node) -> bool:
+        """Whether a node of control flow has results to lose."""
+        if not node.regions or not isinstance(node.op, While | If | Case):
+            return False
+        return not self.values.issuperset(node.results)
+
+    def kept(self, node: Node) -> list[int]:
+        """Which results of a node of control flow stay."""
+        return [n for n, value in enumerate(node.results) if value in self.values]
+
+    def _find(self, region: Region, around: tuple[Node, ...]) -> None:
+        """Note the loops, and mark what has an effect together with all that it stands in."""
+        known = self._by_op
+        for node in region.nodes:
+            if not node.regions:
+                pure = known.get(node.op)
+                if pure is None:
+                    pure = known[node.op] = is_pure(node, self.pure, meetings=True)
+                if not pure:
+                    self._mark((*around, node))
+                continue
+            if isinstance(node.op, While):
+                for inner in node.regions:
+                    self.loops.update(dict.fromkeys(inner.args, node))
+            if not node.op.pure:
+                self._mark((*around, node))
+            for inner in node.regions:
+                self._find(inner, (*around, node))
+
+    def _mark(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            if node not in self.nodes:
+                self._live(node)
+
+    def _live(self, node: Node) -> None:
+        """Mark a node, and what it reads whichever of its results are read."""
+        self.nodes.add(node)
+        waiting = self._waiting
+        if not node.regions:
+            waiting += node.operands
+            return
+        match node.op:
+            case While():
+                waiting.extend(node.regions[0].results)
+            case If() | Case():
+                waiting.extend(node.operands)
+            case _:
+                waiting.extend(node.operands)
+                for region in node.regions:
+                    waiting.extend(region.results)
+
+    def _follow(self) -> None:
+        waiting, values, nodes = self._waiting, self.values, self.nodes
+        while waiting:
+            value = waiting.pop()
+            if value in values:
+                continue
+            values.add(value)
+            node = value.node
+            if node is None:
+                if (loop := self.loops.get(value)) is not None:
+                    self._carried(loop, value.index)
+                continue
+            if node not in nodes:
+                self._live(node)
+            if not node.regions:
+                continue
+            match node.op:
+                case While():
+                    self._carried(node, value.index)
+                case If() | Case():
+                    waiting.extend([region.results[value.index] for region in node.regions])
+
+    def _carried(self, loop: Node, index: int) -> None:
+        """One value that a loop carries: what it begins with, and what each turn makes of it."""
+        condition, body = loop.regions
+        self._waiting += (
+            loop.results[index],
+            loop.operands[index],
+            condition.args[index],
+            body.args[index],
+            body.results[index],
+        )
+
+
+class _Sweep(Rebuild):
+    """The module without what is dead."""
+
+    def __init__(self, module: Module, marking: _Marking) -> None:
+        dead = {node for node in module.nodes() if node not in marking.nodes}
+        super().__init__(module, (), dead)
+        self.marking = marking
+
+    def node(self, node: Node, out: list[Node]) -> None:
+        if not self.marking.partly(node):
+            super().node(node, out)
+            return
+        kept = self.marking.kept(node)
+        regions = tuple([self.narrowed(node, r, kept) for r in node.regions])
+        operands = node.operands
+        if isinstance(node.op, While):
+            operands = tuple(chosen(operands, kept))
+        operands = tuple([self.became.get(v, v) for v in operands])
+        types = tuple(chosen(node.types, kept))
+        made = Node(node.op, operands, types, regions, node.attrs, node.loc)
+        for before, after in zip(kept, made.results, strict=True):
+            self.became[node.results[before]] = after
+        out.append(made)
+
+    def narrowed(self, node: Node, region: Region, kept: list[int]) -> Region:
+        """A region of control flow with fewer results, and of a loop with fewer arguments."""
+        args, locs = region.args, region.arg_locs
+        if isinstance(node.op, While):
+            args = tuple([Value(region.args[n].type, None, at) for at, n in enumerate(kept)])
+            self.became.update(zip(chosen(region.args, kept), args, strict=True))
+            locs = tuple(chosen(region.arg_locs, kept))
+        results = region.results
+        if not (isinstance(node.op, While) and region is node.regions[0]):
+            results = tuple(chosen(results, kept))
+        inner = self.region(Region(args, region.nodes, results, region.loc, locs))
+        return inner
+
+
+def chosen(items: Sequence[Item], indices: list[int]) -> list[Item]:
+    """The items at these places."""
+    return [items[n] for n in indices]

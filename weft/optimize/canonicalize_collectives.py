@@ -1,0 +1,91 @@
+"""Collectives in their cheapest form: fewer, of fewer bytes, over axes, or none at all."""
+
+from __future__ import annotations
+
+from weft.ir.memory import without_gc
+from weft.ir.module import Module
+from weft.ir.op import Op
+from weft.ops.collective import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectiveBroadcast,
+    CollectivePermute,
+    ReduceScatter,
+)
+from weft.ops.convert import Convert
+from weft.ops.local import (
+    COMBINERS,
+    AllSlice,
+    AxisIndex,
+    PermuteAlongAxes,
+    ReduceScatterTogether,
+)
+from weft.ops.pointwise import Subtract
+from weft.ops.reduce import Reduce
+from weft.ops.slicing import DynamicSlice, Slice
+from weft.optimize.drop_dead import drop_dead
+from weft.optimize.facts import Facts, FactualRebuild, Rule
+from weft.optimize.gather_rules import (
+    EXCHANGE_RULES,
+    GATHER_RULES,
+    PERMUTE_RULES,
+    convert_of_moved,
+    part_of_gather,
+)
+from weft.optimize.group_rules import (
+    lists_to_axes,
+    one_replica,
+    permute_along_axes,
+    tidy_axes,
+    tidy_pieces,
+)
+from weft.optimize.reduce_rules import (
+    REDUCE_RULES,
+    SCATTER_RULES,
+    cut_of_sum,
+    fold_of_sum,
+    sum_of_sums,
+)
+from weft.optimize.slice_rules import RULES as SLICE_RULES
+
+_GROUPS: tuple[Rule, ...] = (lists_to_axes, tidy_axes)
+
+TABLE: dict[type[Op], tuple[Rule, ...]] = {
+    AllReduce: (*_GROUPS, *REDUCE_RULES),
+    ReduceScatter: (*_GROUPS, *SCATTER_RULES),
+    AllGather: (*_GROUPS, *GATHER_RULES),
+    AllToAll: (*_GROUPS, *EXCHANGE_RULES),
+    CollectiveBroadcast: _GROUPS,
+    CollectivePermute: (permute_along_axes,),
+    PermuteAlongAxes: (tidy_axes, *PERMUTE_RULES),
+    ReduceScatterTogether: (tidy_axes,),
+    AxisIndex: (tidy_axes,),
+    AllSlice: (tidy_pieces, *SLICE_RULES),
+    **{type(op): (sum_of_sums,) for op in (*COMBINERS.values(), Subtract())},
+    Convert: (convert_of_moved,),
+    Slice: (cut_of_sum, part_of_gather),
+    DynamicSlice: (cut_of_sum,),
+    Reduce: (fold_of_sum, part_of_gather),
+}
+_COLLECTIVES: tuple[type[Op], ...] = (
+    *(kind for kind in TABLE if kind.collective),
+    AllSlice,
+    AxisIndex,
+)
+_ROUNDS = 8  # what is read changes who may be rewritten; it has settled long before
+
+
+def canonicalize_collectives(module: Module) -> Module:
+    """Apply the rules on collectives until none of them changes anything."""
+    if not one_replica(module) or not module.meshes:
+        return module
+    with without_gc():
+        for _ in range(_ROUNDS):
+            if not any(isinstance(node.op, _COLLECTIVES) for node in module.nodes()):
+                return module
+            after = FactualRebuild(Facts(module, TABLE)).module()
+            if after is module:
+                return module
+            module = drop_dead(after)
+    return module

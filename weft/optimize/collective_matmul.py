@@ -1,0 +1,227 @@
+"""Collective matmul: a product that waits for a gather, or is scattered, becomes a ring of parts.
+
+dot(all_gather(x), w)        part t: the piece of the device t places on, while the next travels
+reduce_scatter(dot(x, w))    part t: what the device that is t places on still lacks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from weft.cost import Costs
+from weft.ir.memory import without_gc
+from weft.ir.module import Function, Module, Node, Region, Value, uses, walk
+from weft.ir.rebuild import carry_tables
+from weft.machine import HOST, Machine
+from weft.mesh import MeshAxes
+from weft.ops.collective import AllGather, ReduceScatter
+from weft.ops.contract import DotGeneral
+from weft.ops.convert import Convert
+from weft.ops.local import INDEX
+from weft.ops.pointwise import Add
+from weft.optimize.ring import Ring, gathered_product, scattered_product
+
+_BESIDE = (Add, Convert)  # what a ring costs beside products and travel; slices are read in place
+_MOST = 64  # parts, where the machine names no limit
+_GAIN = 0.95  # of the time before, which the parts together must stay below
+
+
+def collective_matmul(module: Module, machine: Machine = HOST) -> Module:
+    """Make rings of products with gathered operands or scattered results, where that is faster.
+
+    Only inside a domain of the fast interconnect, and on machines whose links work while a device
+    computes.
+    """
+    if not machine.overlaps:
+        return module
+    if not any(isinstance(node.op, AllGather | ReduceScatter) for node in module.nodes()):
+        return module
+    with without_gc():
+        choosing = _Choosing(Costs(module, machine))
+        for function in module.functions.values():
+            choosing.function(function)
+        if not choosing.chosen:
+            return module
+        rewriting = _Rewriting(choosing)
+        functions = {name: rewriting.function(f) for name, f in module.functions.items()}
+        return carry_tables(module.with_functions(functions), rewriting.became)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A product to be made a ring: itself, its collective, and which operand of it is gathered."""
+
+    dot: Node
+    collective: Node
+    side: int | None  # None if the result is scattered
+    ring: Ring
+
+    def nodes(self, lhs: Value, rhs: Value) -> list[Node]:
+        """The ring; its last node gives the result. A gathered operand comes as its piece."""
+        made = self.ring.started()
+        if self.side is None:
+            scattered_product(made, self.dot, self.collective, lhs, rhs)
+        else:
+            gathered_product(made, self.dot, self.collective, self.side, lhs, rhs)
+        return made.nodes
+
+
+class _Choosing:
+    """Finds the products for which a ring pays."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs = costs
+        self.chosen: dict[Node, Chosen] = {}  # by the node in whose place the ring comes
+        self.dropped: set[Node] = set()
+        self.users: dict[Value, list[tuple[Node, int]]] = {}
+        self.returned: set[Value] = set()  # what regions give, which no node reads
+
+    def function(self, function: Function) -> None:
+        """Look at every region of a function."""
+        self.users = uses(function.body)
+        self.returned = {v for region in regions_of(function.body) for v in region.results}
+        for region in regions_of(function.body):
+            self.region(region)
+
+    def region(self, region: Region) -> None:
+        """Look at every node of a region."""
+        here = set(region.nodes)
+        for node in region.nodes:
+            match node.op:
+                case AllGather() if len(node.operands) == 1:
+                    self.gather(node, here)
+                case ReduceScatter() if len(node.operands) == 1:
+                    dot = node.operands[0].node
+                    if dot is not None and dot in here:
+                        self.scatter(node, dot)
+
+    def ring(self, axes: object, node: Node) -> Ring | None:
+        """The ring along the axes of a collective, if the fast interconnect joins it."""
+        if not isinstance(axes, MeshAxes):
+            return None
+        reach = self.costs.reach(node.op)
+        limit = self.costs.machine.fast_devices or _MOST
+        if reach.domains > 1 or not 1 < reach.devices <= limit:
+            return None
+        return Ring(axes, reach.devices, node.loc)
+
+    def gather(self, gather: Node, here: set[Node]) -> None:
+        """dot(all_gather(x), w) -> a ring, when only such products read what is gathered."""
+        op = gather.op
+        assert isinstance(op, AllGather)
+        ring = self.ring(op.replica_groups, gather)
+        readers = self.users.get(gather.results[0], [])
+        if ring is None or not readers or gather.results[0] in self.returned:
+            return
+        found = []
+        for node, side in readers:
+            dot = node.op
+            if not isinstance(dot, DotGeneral) or node.operands[0] is node.operands[1]:
+                return
+            if (
+                node not in here
+                or node in self.chosen
+                or not _summable(dot, op.all_gather_dim, side)
+            ):
+                return
+            found.append(Chosen(node, gather, side, ring.at(node.loc)))
+        before = self.costs.seconds(gather) + sum(self.costs.seconds(c.dot) for c in found)
+        after = sum(self.seconds(chosen) for chosen in found)
+        if after < _GAIN * before:
+            self.chosen.update({chosen.dot: chosen for chosen in found})
+            self.dropped.add(gather)
+
+    def scatter(self, scatter: Node, dot: Node) -> None:
+        """reduce_scatter(dot(x, w)) -> a ring, when nothing else reads the product."""
+        op = scatter.op
+        assert isinstance(op, ReduceScatter)
+        ring = self.ring(op.replica_groups, scatter)
+        if ring is None or not isinstance(dot.op, DotGeneral) or dot in self.chosen:
+            return
+        if len(self.users[dot.results[0]]) != 1 or dot.results[0] in self.returned:
+            return
+        if scatter.regions[0].body.combiners != ("stablehlo.add",):
+            return
+        chosen = Chosen(dot, scatter, None, ring.at(dot.loc))
+        before = self.costs.seconds(scatter) + self.costs.seconds(dot)
+        if self.seconds(chosen) < _GAIN * before:
+            self.chosen[scatter] = chosen
+            self.dropped.add(dot)
+
+    def seconds(self, chosen: Chosen) -> float:
+        """How long a ring takes: in every round the slower of the product and the travel."""
+        lhs, rhs = (Value(v.type) for v in chosen.dot.operands)
+        if chosen.side is not None:
+            piece = Value(chosen.collective.operands[0].type)
+            lhs, rhs = (piece, rhs) if chosen.side == 0 else (lhs, piece)
+        nodes = chosen.nodes(lhs, rhs)
+        travel = [self.costs.seconds(n) for n in nodes if n.op.collective]
+        products = [self.costs.seconds(n) for n in nodes if isinstance(n.op, DotGeneral)]
+        # What only counts places costs nothing beside the rest.
+        rest = [
+            self.costs.seconds(n)
+            for n in nodes
+            if isinstance(n.op, _BESIDE) and n.results[0].type is not INDEX
+        ]
+        hidden = sum(max(a, b) for a, b in zip(travel, products, strict=False))
+        return hidden + sum(products[len(travel) :]) + sum(rest)
+
+
+def regions_of(region: Region) -> Iterator[Region]:
+    """A region and all regions inside it."""
+    yield region
+    for node in walk(region):
+        yield from node.regions
+
+
+def _summable(dot: DotGeneral, dim: int, side: int) -> bool:
+    """Whether parts of the product can be put together: joined, or summed where that is exact."""
+    dims = dot.dot_dimension_numbers
+    summed = (dims.lhs_contracting_dimensions, dims.rhs_contracting_dimensions)[side]
+    return dim not in summed or dot.out.dtype.kind != "bool"
+
+
+class _Rewriting:
+    """Puts the chosen rings into a module."""
+
+    def __init__(self, choosing: _Choosing) -> None:
+        self.chosen = choosing.chosen
+        self.dropped = choosing.dropped
+        self.became: dict[Value, Value] = {}
+
+    def function(self, function: Function) -> Function:
+        """The function with its rings; the same one if there are none."""
+        body = self.region(function.body)
+        return function if body is function.body else replace(function, body=body)
+
+    def region(self, region: Region) -> Region:
+        """The region with its rings."""
+        out: list[Node] = []
+        became = self.became
+        for node in region.nodes:
+            if node in self.dropped and node not in self.chosen:
+                continue
+            if node in self.chosen:
+                self.ring(self.chosen[node], node, out)
+                continue
+            operands = tuple([became.get(v, v) for v in node.operands])
+            regions = tuple([self.region(r) for r in node.regions])
+            if operands != node.operands or regions != node.regions:
+                made = node.rebuilt(operands, regions)
+                became.update(zip(node.results, made.results, strict=True))
+                node = made
+            out.append(node)
+        results = tuple([became.get(v, v) for v in region.results])
+        if results == region.results and out == region.nodes:
+            return region
+        return Region(region.args, out, results, region.loc, region.arg_locs)
+
+    def ring(self, chosen: Chosen, node: Node, out: list[Node]) -> None:
+        """The ring in a node's place."""
+        given = list(chosen.dot.operands)
+        if chosen.side is not None:
+            given[chosen.side] = chosen.collective.operands[0]
+        lhs, rhs = (self.became.get(v, v) for v in given)
+        out += chosen.nodes(lhs, rhs)
+        self.became[node.results[0]] = out[-1].results[0]

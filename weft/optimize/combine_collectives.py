@@ -1,0 +1,312 @@
+"""Merge independent collectives of one kind and group into one that has several operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+from weft.ir.location import fuse
+from weft.ir.memory import without_gc
+from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.op import Op
+from weft.ir.rebuild import carry_tables
+from weft.ir.types import TensorType
+from weft.ir.work import moved
+from weft.mesh import MeshAxes
+from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
+from weft.ops.local import (
+    COMBINERS,
+    PermuteAlongAxes,
+    ReduceScatterTogether,
+    combiner,
+)
+from weft.optimize.facts import combining
+from weft.optimize.reading import reads
+
+MOST_BYTES = 30 * 1024 * 1024 + 7
+MOST_OPS = 2048
+Key: TypeAlias = tuple[object, ...]
+Mask: TypeAlias = int  # a bit for each set
+
+
+def combine_collectives(
+    module: Module, *, most_bytes: int = MOST_BYTES, most_ops: int = MOST_OPS
+) -> Module:
+    """Merge collectives that do not depend on each other, up to so many bytes and ops together.
+
+    A limit of 0 or less turns merging off. A collective of more bytes than the limit stays alone.
+    """
+    if most_bytes <= 0 or most_ops <= 0:
+        return module
+    with without_gc():
+        combining = _Combining(most_bytes, most_ops)
+        functions = {name: combining.function(f) for name, f in module.functions.items()}
+        return carry_tables(module.with_functions(functions), combining.became)
+
+
+@dataclass(eq=False)
+class _Set:
+    """Collectives that become one."""
+
+    bit: Mask
+    members: list[Node] = field(default_factory=list)
+    bytes: int = 0
+    ops: int = 0
+    after: Mask = 0  # the sets that depend on this one, however far
+
+
+def key_of(op: Op, node: Node) -> Key | None:
+    """What collectives must have in common to be merged; None for one that is never merged."""
+    match op:
+        case AllGather():
+            return (AllGather, op.all_gather_dim, op.replica_groups, _meeting(op), node.attrs)
+        case AllReduce():
+            dtypes = {
+                t.dtype for t in (*node.operand_types, *node.types) if isinstance(t, TensorType)
+            }
+            how = combining(node)
+            if how is None or len(dtypes) != 1:
+                return None
+            return (AllReduce, how, *dtypes, op.replica_groups, _meeting(op), node.attrs)
+        case ReduceScatter() if isinstance(op.replica_groups, MeshAxes):
+            how = combining(node)
+            usual = op.channel > 0 and op.use_global_device_ids and len(node.operands) == 1
+            same = _same_dtypes(node)
+            if how not in COMBINERS or not usual or not same:
+                return None
+            return (ReduceScatterTogether, how, op.replica_groups, node.attrs)
+        case ReduceScatterTogether():
+            return (ReduceScatterTogether, op.reduction, op.axes, node.attrs)
+        case AllToAll():
+            dims = (op.split_dimension, op.concat_dimension, op.split_count)
+            return (AllToAll, *dims, op.replica_groups, _meeting(op), node.attrs)
+        case PermuteAlongAxes():
+            return (PermuteAlongAxes, op.axes, op.sources, node.attrs)
+    return None
+
+
+def _meeting(op: AllGather | AllReduce | AllToAll) -> tuple[bool, bool]:
+    """How devices meet; the number of the channel does not count."""
+    return op.channel > 0, bool(getattr(op, "use_global_device_ids", False))
+
+
+def _same_dtypes(node: Node) -> bool:
+    pairs = zip(node.operand_types, node.types, strict=True)
+    return all(
+        isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype is b.dtype
+        for a, b in pairs
+    )
+
+
+def merged(members: list[Node]) -> Node:
+    """One collective that does the work of all."""
+    first = members[0]
+    operands = tuple([v for node in members for v in node.operands])
+    types = tuple([v.type for node in members for v in node.results])
+    op: Op = first.op
+    regions = first.regions
+    match op:
+        case AllGather():
+            op = op.replace(outs=types)
+        case AllReduce():
+            how, scalar = combining(first), types[0]
+            assert how is not None and isinstance(scalar, TensorType)
+            regions = (combiner(how, scalar),) if how in COMBINERS else regions
+        case ReduceScatter() | ReduceScatterTogether():
+            op, regions = _scattered(members), ()
+    loc = fuse(*(node.loc for node in members))
+    return Node(op, operands, types, regions, first.attrs, loc)
+
+
+def _scattered(members: list[Node]) -> Op:
+    dims: list[int] = []
+    outs = tuple([v.type for node in members for v in node.results])
+    how, groups = "", None
+    for node in members:
+        match node.op:
+            case ReduceScatter() as op:
+                dims.append(op.scatter_dimension)
+                how, groups = combining(node) or "", op.replica_groups
+            case ReduceScatterTogether() as op:
+                dims.extend(op.scatter_dimensions)
+                how, groups = op.reduction, op.axes
+    assert groups is not None
+    return ReduceScatterTogether(tuple(dims), how, groups, outs)
+
+
+class _Combining:
+    """One run over a module."""
+
+    def __init__(self, most_bytes: int, most_ops: int) -> None:
+        self.most_bytes = most_bytes
+        self.most_ops = most_ops
+        self.became: dict[Value, Value] = {}
+
+    def function(self, function: Function) -> Function:
+        """The function with collectives merged; the same one if there are none."""
+        body = self.region(function.body)
+        return function if body is function.body else replace(function, body=body)
+
+    def region(self, region: Region) -> Region:
+        """The region with collectives merged, and those inside it."""
+        sets = [s for s in self.sets(region.nodes) if len(s.members) > 1]
+        out = _Placing(self, sets).nodes(region.nodes) if sets else self.renewed(region.nodes)
+        results = tuple([self.became.get(v, v) for v in region.results])
+        if results == region.results and out == region.nodes:
+            return region
+        return Region(region.args, out, results, region.loc, region.arg_locs)
+
+    def renewed(self, nodes: list[Node]) -> list[Node]:
+        """The nodes on what their operands have become."""
+        if not self.became and not any(node.regions for node in nodes):
+            return nodes
+        return [self.renew(node) for node in nodes]
+
+    def renew(self, node: Node) -> Node:
+        """One node on what its operands have become."""
+        operands = tuple([self.became.get(v, v) for v in node.operands])
+        regions = tuple([self.region(r) for r in node.regions]) if node.regions else ()
+        if operands == node.operands and regions == node.regions:
+            return node
+        made = node.rebuilt(operands, regions)
+        self.became.update(zip(node.results, made.results, strict=True))
+        return made
+
+    def sets(self, nodes: list[Node]) -> list[_Set]:
+        """Sets of collectives that can each be one node without any depending on itself.
+
+        Every value has the sets that it depends on, as a mask. A collective may join the open set
+        of its key unless it depends on it, through other sets or not.
+        """
+        made: list[_Set] = []
+        open_sets: dict[Key, _Set] = {}
+        needs: dict[Value, Mask] = {}
+        last_effect: Mask = 0
+        for node in nodes:
+            mask = 0
+            for value in reads(node):
+                mask |= needs.get(value, 0)
+            if node.op.collective:
+                key = key_of(node.op, node)
+                if key is not None:
+                    chosen = self.join(key, node, mask, open_sets, made)
+                    mask |= chosen.bit
+            if not node.op.pure:
+                mask |= last_effect
+                last_effect = mask
+            if mask:
+                for value in node.results:
+                    needs[value] = mask
+        return made
+
+    def join(
+        self, key: Key, node: Node, mask: Mask, open_sets: dict[Key, _Set], made: list[_Set]
+    ) -> _Set:
+        """The set that a collective goes into: the open one of its key, or a new one."""
+        size = max(moved(*node.operand_types), moved(*node.types))
+        count = len(node.operands)
+        found = open_sets.get(key)
+        fits = (
+            found is not None
+            and found.bytes + size <= self.most_bytes
+            and found.ops + count <= self.most_ops
+            and not mask & (found.bit | found.after)
+        )
+        if found is None or not fits:
+            found = _Set(1 << len(made))
+            made.append(found)
+            if size <= self.most_bytes:  # one that is too large leaves the open set open
+                open_sets[key] = found
+        found.members.append(node)
+        found.bytes += size
+        found.ops += count
+        for other in open_sets.values():
+            if other is not found and mask & (other.bit | other.after):
+                other.after |= found.bit | found.after
+        return found
+
+
+class _Placing:
+    """Puts the nodes of a region in order again, every set as one node where its last member was.
+
+    What reads an earlier member waits until the set is there; all else stays in its order.
+    """
+
+    def __init__(self, combining: _Combining, sets: list[_Set]) -> None:
+        self.combining = combining
+        self.of: dict[Node, int] = {m: n for n, s in enumerate(sets) for m in s.members}
+        self.sets = sets
+        self.awaited: dict[Value, frozenset[int]] = {}  # sets that must come before a value
+        self.waiting: dict[int, list[int]] = {n: [] for n in range(len(sets))}
+        self.missing: dict[int, int] = {}  # for each item that waits, how many sets it waits for
+        self.items: dict[int, Node | int] = {}
+        self.out: list[Node] = []
+
+    def nodes(self, nodes: list[Node]) -> list[Node]:
+        """The nodes in their new order."""
+        last = {s.members[-1]: n for n, s in enumerate(self.sets)}
+        effect: frozenset[int] = frozenset()
+        for place, node in enumerate(nodes):
+            index = self.of.get(node)
+            before = self.before(reads(node))
+            if not node.op.pure:
+                before = effect = before | effect
+            if index is not None:
+                awaited = before | {index}
+                self.awaited.update(dict.fromkeys(node.results, awaited))
+                if node in last:
+                    self.place(place, index, self.before_set(index))
+                continue
+            if before:
+                self.awaited.update(dict.fromkeys(node.results, before))
+            self.place(place, node, before)
+        assert not self.missing, "sets of collectives wait for each other"
+        return self.out
+
+    def before(self, values: Iterable[Value]) -> frozenset[int]:
+        """The sets that are still to come before these values are there."""
+        found: frozenset[int] = frozenset()
+        if self.awaited:
+            for value in values:
+                awaited = self.awaited.get(value)
+                if awaited is not None:
+                    found |= awaited
+        return frozenset([n for n in found if n in self.waiting]) if found else found
+
+    def before_set(self, index: int) -> frozenset[int]:
+        """The sets that must come before one of them."""
+        return self.before(v for m in self.sets[index].members for v in reads(m)) - {index}
+
+    def place(self, place: int, item: Node | int, before: frozenset[int]) -> None:
+        """Emit a node or a set, or have it wait for sets."""
+        self.items[place] = item
+        if before:
+            self.missing[place] = len(before)
+            for index in before:
+                self.waiting[index].append(place)
+            return
+        ready = [place]
+        while ready:  # what was first comes first
+            found = self.items.pop(heappop(ready))
+            if isinstance(found, Node):
+                self.out.append(self.combining.renew(found))
+            else:
+                for freed in self.emit(found):
+                    heappush(ready, freed)
+
+    def emit(self, index: int) -> list[int]:
+        """Append a set as one node; the places of what has waited for it and for nothing else."""
+        members = self.sets[index].members
+        made = merged([self.combining.renew(m) for m in members])
+        old = [v for m in members for v in m.results]
+        self.combining.became.update(zip(old, made.results, strict=True))
+        self.out.append(made)
+        freed = []
+        for place in self.waiting.pop(index):
+            self.missing[place] -= 1
+            if not self.missing[place]:
+                del self.missing[place]
+                freed.append(place)
+        return freed

@@ -1,0 +1,150 @@
+"""What the rules on collectives know while a module is rebuilt: readers, equality, meshes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from weft.ir.location import Location
+from weft.ir.module import Module, Node, Region, Value, apply
+from weft.ir.op import Op
+from weft.ir.rebuild import Rebuild, Rewritten
+from weft.ir.types import TensorType
+from weft.mesh import Mesh, MeshAxes
+from weft.ops.local import named
+from weft.ops.varying import Varying, axes_of
+
+Rule: TypeAlias = "Callable[[Node, Facts], Rewritten]"
+Table: TypeAlias = Mapping[type[Op], tuple[Rule, ...]]
+Readers: TypeAlias = dict[Value, list[Op | None]]  # None for a region that returns the value
+_ROUNDS = 64  # a rule that keeps changing its own result for longer is wrong
+
+
+class Facts:
+    """The facts about one module, kept up while it is rebuilt, and the rules to make nodes by."""
+
+    def __init__(self, module: Module, table: Table) -> None:
+        self.module = module
+        self.table = table
+        self.varying = Varying(module)
+        self.readers = readers(module)
+        self._dead: set[Node] = set()
+
+    def rewritten(self, node: Node) -> Rewritten:
+        """What the first rule that wants the node makes of it; what is annotated stays."""
+        if node.attrs:
+            return None
+        for rule in self.table.get(type(node.op), ()):
+            changed = rule(node, self)
+            if changed is not None:
+                return changed
+        return None
+
+    def make(
+        self, op: Op, *operands: Value, regions: tuple[Region, ...] = (), loc: Location
+    ) -> Value:
+        """The result of an op, after all that the rules make of it."""
+        node = apply(op, *operands, regions=regions, loc=loc)
+        for _ in range(_ROUNDS):
+            changed = self.rewritten(node)
+            if changed is None:
+                return node.results[0]
+            if isinstance(changed, tuple):
+                return changed[0]
+            node = changed
+        raise AssertionError(f"rules never come to rest on {node!r}")
+
+    def mesh(self, groups: MeshAxes) -> Mesh:
+        """The mesh whose axes these are."""
+        return named(groups.mesh, self.module.meshes)
+
+    def once(self, value: Value) -> bool:
+        """Whether one node reads the value, and no region returns it."""
+        found = self.readers.get(value)
+        return not found or (len(found) == 1 and found[0] is not None)
+
+    def dropped(self, node: Node) -> None:
+        """Note that a node is dead: nothing reads its results any more."""
+        if node not in self._dead:
+            self._dead.add(node)
+            for value in node.operands:
+                found = self.readers.get(value, [])
+                if node.op in found:
+                    found.remove(node.op)
+
+    def moved(self, before: Value, after: Value) -> None:
+        """Note that one value stands for another."""
+        self.readers.setdefault(after, []).extend(self.readers.get(before, ()))
+        self.varying.same(after, before)
+
+
+def readers(module: Module) -> Readers:
+    """The ops that read each value."""
+    found: Readers = {}
+    for function in module.functions.values():
+        _read(function.body, found)
+    return found
+
+
+def _read(region: Region, found: Readers) -> None:
+    for node in region.nodes:
+        op = node.op
+        for value in node.operands:
+            known = found.get(value)
+            if known is None:
+                found[value] = [op]
+            else:
+                known.append(op)
+        for inner in node.regions:
+            _read(inner, found)
+    for value in region.results:
+        found.setdefault(value, []).append(None)
+
+
+class FactualRebuild(Rebuild):
+    """A rebuild whose rules see facts."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts.module, (facts.rewritten,), kinds=facts.table)
+        self.facts = facts
+
+    def node(self, node: Node, out: list[Node]) -> None:
+        super().node(node, out)
+        if self.became:
+            for before in node.results:
+                after = self.became.get(before)
+                if after is not None:
+                    self.facts.moved(before, after)
+
+
+def source(value: Value, *kinds: type[Op]) -> Node | None:
+    """The node that makes a value, if it is of these ops, on one operand and not annotated."""
+    node = value.node
+    if node is None or node.attrs or len(node.operands) != 1 or not isinstance(node.op, kinds):
+        return None
+    return node
+
+
+def along(node: Node) -> MeshAxes | None:
+    """The axes that a collective on one operand runs along."""
+    return axes_of(node.op) if len(node.operands) == 1 else None
+
+
+def tensor(value: Value) -> TensorType:
+    """The type of a value that is known to be a tensor."""
+    assert isinstance(value.type, TensorType)
+    return value.type
+
+
+def resized(type: TensorType, dim: int, size: int) -> TensorType:
+    """The type with another size of one dim."""
+    sizes = list(type.sizes)
+    sizes[dim] = size
+    return type.with_shape(tuple(sizes))
+
+
+def combining(node: Node) -> str | None:
+    """The name of the op by which a reduction combines, such as `add`, if it is a single one."""
+    body = node.regions[0]
+    name = body.body.combiners[0] if len(body.nodes) == 1 else None
+    return None if name is None else name.removeprefix("stablehlo.")

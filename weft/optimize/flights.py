@@ -1,0 +1,66 @@
+"""What is in flight between an asynchronous start and its done, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.cost import Costs
+from weft.ir.module import Node
+from weft.ir.types import Type
+from weft.ops.control import AsyncDone, AsyncStart
+from weft.optimize.assign_streams import stream_of
+from weft.optimize.lifetimes import leaves, stored
+from weft.optimize.place_buffers import aligned
+
+_MARGIN = 1.1  # times the predicted travel, to begin that much earlier
+
+
+@dataclass(slots=True)
+class Flights:
+    """The starts and dones of a region by the numbers of their nodes, and what each node costs."""
+
+    done_of: dict[int, int]
+    start_of: dict[int, int]
+    seconds: list[float]  # of every node; of a start or done, to issue it
+    travel: dict[int, float]  # of every start
+    stream: dict[int, str]  # of every start
+
+    @classmethod
+    def of(cls, nodes: list[Node], costs: Costs) -> Flights | None:
+        """What flies in a list of nodes; None if nothing does, or if a future goes elsewhere."""
+        starts = {n.results[0]: i for i, n in enumerate(nodes) if isinstance(n.op, AsyncStart)}
+        if not starts:
+            return None
+        done_of: dict[int, int] = {}
+        for index, node in enumerate(nodes):
+            for value in node.operands:
+                start = starts.get(value)
+                if start is None:
+                    continue
+                if not isinstance(node.op, AsyncDone) or start in done_of:
+                    return None
+                done_of[start] = index
+        if len(done_of) != len(starts):
+            return None
+        return cls(
+            done_of,
+            {done: start for start, done in done_of.items()},
+            [costs.seconds(node) for node in nodes],
+            {start: costs.in_flight(nodes[start]) for start in done_of},
+            {start: stream_of(nodes[start].attrs) or "" for start in done_of},
+        )
+
+    def due(self, clock: list[float], first_use: dict[int, int]) -> dict[int, float]:
+        """When each start should be issued: in time for its first use, one after another."""
+        found: dict[int, float] = {}
+        free: dict[str, float] = {}
+        for start in sorted(self.done_of, key=lambda s: (-first_use[s], -s)):
+            stream = self.stream[start]
+            needed = min(clock[first_use[start]], free.get(stream, float("inf")))
+            found[start] = free[stream] = needed - _MARGIN * self.travel[start]
+        return found
+
+
+def bytes_of(types: tuple[Type, ...]) -> int:
+    """The bytes that values of these types take."""
+    return sum(aligned(stored(leaf)) for type in types for leaf in leaves(type))

@@ -1,0 +1,163 @@
+"""Compute now what is known now, within limits; a constant of equal elements stays one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from weft.errors import WeftError
+from weft.ir.dense import Dense
+from weft.ir.memory import without_gc
+from weft.ir.module import Module, Node, apply
+from weft.ir.op import Op
+from weft.ir.rebuild import Rebuild, Rewritten
+from weft.ir.types import Array, TensorType
+from weft.ops.control import OptimizationBarrier
+from weft.ops.local import AllSlice
+from weft.ops.random import RngBitGenerator
+from weft.ops.shape import (
+    Broadcast,
+    BroadcastInDim,
+    Constant,
+    Iota,
+    Reshape,
+    Reverse,
+    Transpose,
+)
+from weft.ops.sharding import Annotation, ShardyConstant
+from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad, Slice
+from weft.optimize.drop_dead import drop_dead
+
+MOST_ELEMENTS = 1024  # of a result that is not made of equal elements
+MOST_WORK = 1 << 20  # operations and bytes for one node
+_NEVER = (Constant, Iota, OptimizationBarrier, RngBitGenerator, Annotation, ShardyConstant)
+# Ops that only move elements, with the operands that must be one splat for the result to be it.
+_MOVES: Mapping[type[Op], slice] = {
+    Reshape: slice(None),
+    Transpose: slice(None),
+    BroadcastInDim: slice(None),
+    Broadcast: slice(None),
+    Reverse: slice(None),
+    Slice: slice(None),
+    Concatenate: slice(None),
+    Pad: slice(None),
+    DynamicSlice: slice(1),
+    DynamicUpdateSlice: slice(2),
+    AllSlice: slice(None),
+}
+
+
+def fold_constants(
+    module: Module, *, most_elements: int = MOST_ELEMENTS, most_work: int = MOST_WORK
+) -> Module:
+    """Replace every node on constants by its result, unless that is large or much work.
+
+    What tells devices apart, what they exchange and what is random is never folded.
+    """
+
+    def folded(node: Node) -> Rewritten:
+        """f(constants) -> a constant, when f is pure and small enough."""
+        return _fold(node, most_elements, most_work)
+
+    with without_gc():
+        after = _Folding(module, (folded,)).module()
+        return module if after is module else drop_dead(after)
+
+
+class _Folding(Rebuild):
+    """A rebuild that offers only nodes whose first operand is known."""
+
+    def node(self, node: Node, out: list[Node]) -> None:
+        if node.operands:
+            first = self.became.get(node.operands[0], node.operands[0]).node
+            if first is not None and isinstance(first.op, Constant | Iota):
+                super().node(node, out)
+                return
+        self.renew(node, out)
+
+
+def _fold(node: Node, most_elements: int, most_work: int) -> Rewritten:
+    op = node.op
+    if not node.operands or node.attrs or node.regions or isinstance(op, _NEVER):
+        return None
+    moves = _MOVES.get(type(op))
+    if not op.pure or op.collective or (op.control and moves is None):
+        return None
+    if moves is not None and (same := _common(node, moves)) is not None:
+        return _constant(same, node)
+    values = [_known(v.node, most_elements) for v in node.operands]
+    known = [v for v in values if v is not None]
+    if len(known) < len(values) or op.control or not all(map(_is_static, node.types)):
+        return None
+    if op.elementwise and all(v.is_splat for v in known) and len(node.results) == 1:
+        arrays = [v.elements.reshape(()) for v in known]
+        return _constant(_result(op, arrays), node)
+    if any(t.size > most_elements for t in node.types if isinstance(t, TensorType)):
+        return None
+    work = op.work(node.operand_types, node.types)
+    if work.flops + work.transcendentals + work.bytes > most_work:
+        return None
+    return _computed(node, [v.array for v in known])
+
+
+def _is_static(type: object) -> bool:
+    return isinstance(type, TensorType) and type.is_static
+
+
+def _known(node: Node | None, most_elements: int) -> Dense | None:
+    """The value of a constant, or of a short iota."""
+    match node:
+        case Node(op=Constant(value=value)):
+            return value
+        case Node(op=Iota(out=out) as op) if out.is_static and out.size <= min(most_elements, 64):
+            return Dense(op.reference())
+    return None
+
+
+def _common(node: Node, which: slice) -> Array | None:
+    """The one element that all these operands are made of, bit by bit."""
+    found: bytes | None = None
+    element: Array | None = None
+    for value in node.operands[which]:
+        made = value.node
+        if made is None or not isinstance(made.op, Constant) or not made.op.value.is_splat:
+            return None
+        element = made.op.value.elements
+        if found is not None and element.tobytes() != found:
+            return None
+        found = element.tobytes()
+    return element
+
+
+def _constant(element: Array | None, node: Node) -> Rewritten:
+    """A constant of equal elements in the place of a node."""
+    (out,) = node.types
+    if element is None or not isinstance(out, TensorType) or not out.is_static:
+        return None
+    return apply(Constant(Dense(np.asarray(element).reshape(-1), out)), loc=node.loc)
+
+
+def _result(op: Op, arrays: list[Array]) -> Array | None:
+    """What the reference makes of arrays; None where it refuses them, which is said at run time."""
+    try:
+        with np.errstate(all="ignore"):
+            return np.asarray(op.reference(*arrays))
+    except WeftError:
+        return None
+
+
+def _computed(node: Node, arrays: list[Array]) -> Rewritten:
+    """The results of a node, as constants."""
+    try:
+        with np.errstate(all="ignore"):
+            made = node.op.reference(*arrays)
+    except WeftError:
+        return None
+    results = made if isinstance(made, tuple) else (made,)
+    nodes = [
+        apply(Constant(Dense(np.asarray(array), type)), loc=node.loc)
+        for array, type in zip(results, node.types, strict=True)
+        if isinstance(type, TensorType)
+    ]
+    return nodes[0] if len(nodes) == 1 else tuple([n.results[0] for n in nodes])

@@ -1,0 +1,138 @@
+"""Take collectives, and other work that is the same in every turn, out of loops."""
+
+from __future__ import annotations
+
+from weft.ir.memory import without_gc
+from weft.ir.module import Module, Node, Value
+from weft.ir.purity import is_pure, pure_functions
+from weft.ir.rebuild import Rebuild
+from weft.ir.types import TensorType
+from weft.ir.work import moved
+from weft.ops.control import While
+from weft.ops.varying import Varying, axes_of
+from weft.optimize.drop_dead import drop_dead
+from weft.optimize.reading import captures
+
+MOST_BYTES = 256 * 1024 * 1024
+_ROUNDS = 8  # loops inside loops: each round takes work out of one more
+
+
+def hoist_gather(module: Module, *, most_bytes: int = MOST_BYTES) -> Module:
+    """Do before a loop what every turn of it would do again, as far as memory allows.
+
+    What is taken out stays alive as long as the loop runs: of all that could be, the results take
+    at most `most_bytes`, those that save the most communication for their size first.
+    """
+    for _ in range(_ROUNDS):
+        if not any(isinstance(node.op, While) for node in module.nodes()):
+            return module
+        with without_gc():
+            after = _Hoisting(module, most_bytes).module()
+            if after is module:
+                return module
+            module = drop_dead(after)
+    return module
+
+
+class _Hoisting(Rebuild):
+    """One rebuild, with what loops repeat put before them."""
+
+    def __init__(self, module: Module, most_bytes: int) -> None:
+        self.gone: set[Node] = set()
+        super().__init__(module, (), self.gone)
+        self.most_bytes = most_bytes
+        self.pure = pure_functions(module, meetings=True)
+        self._varying: Varying | None = None
+
+    def node(self, node: Node, out: list[Node]) -> None:
+        if isinstance(node.op, While):
+            self.hoist(node, out)
+        super().node(node, out)
+
+    def hoist(self, loop: Node, out: list[Node]) -> None:
+        """Emit what a loop repeats, and have its turns read that."""
+        same = self.repeated(loop)
+        kept = moved(*[value.type for value in captures(loop)])  # what was taken out before
+        chosen = self.chosen([node for node in same if is_worth(node)], self.most_bytes - kept)
+        if not chosen:
+            return
+        outside = {
+            arg: self.became.get(given, given)
+            for arg, given, made in zip(
+                loop.regions[1].args, loop.operands, loop.regions[1].results, strict=True
+            )
+            if arg is made
+        }
+        for node in _needed(same, chosen):
+            operands = tuple([outside.get(v) or self.became.get(v, v) for v in node.operands])
+            made = node.rebuilt(operands, node.regions)
+            out.append(made)
+            outside.update(zip(node.results, made.results, strict=True))
+            if node in chosen:
+                self.became.update(zip(node.results, made.results, strict=True))
+                self.gone.add(node)
+
+    def repeated(self, loop: Node) -> list[Node]:
+        """The nodes of a loop's body that give the same in every turn, in order."""
+        body = loop.regions[1]
+        changing = {a for a, made in zip(body.args, body.results, strict=True) if a is not made}
+        same: list[Node] = []
+        for node in body.nodes:
+            closed = not node.regions or not (node.op.control or captures(node))
+            alike = closed and changing.isdisjoint(node.operands)
+            alike = alike and is_pure(node, self.pure, meetings=True)
+            alike = alike and (not node.op.collective or self.meets(node, loop))
+            if alike and all(isinstance(t, TensorType) for t in node.types):
+                same.append(node)
+            else:
+                changing.update(node.results)
+        return same
+
+    def meets(self, node: Node, loop: Node) -> bool:
+        """Whether all devices that meet in a collective come to the loop together."""
+        if self._varying is None:
+            self._varying = Varying(self.old)
+        parting = self._varying.around.get(loop, 0)
+        axes = axes_of(node.op)
+        if axes is None or not parting:
+            return not parting
+        return not parting & self._varying.parts.touched(axes)
+
+    def chosen(self, worth: list[Node], left: int) -> set[Node]:
+        """What fits into so many bytes: the most bytes sent for each byte kept first."""
+        found: set[Node] = set()
+        for node in sorted(worth, key=_saved, reverse=True):
+            size = moved(*node.types)
+            if size <= left:
+                found.add(node)
+                left -= size
+        return found
+
+
+def is_worth(node: Node) -> bool:
+    """Whether to do a node once: it communicates, computes much, or leaves little."""
+    if node.op.collective:
+        return True
+    if node.regions or node.op.control:
+        return False
+    work = node.op.work(node.operand_types, node.types)
+    small = 8 * moved(*node.types) <= moved(*node.operand_types)
+    return small or work.flops + 10 * work.transcendentals > 2 * work.bytes
+
+
+def _saved(node: Node) -> float:
+    """The bytes that need not be sent in a turn, for each byte kept; 0 if it only computes."""
+    if not node.op.collective:
+        return 0.0
+    return max(moved(*node.operand_types), moved(*node.types)) / max(1, moved(*node.types))
+
+
+def _needed(same: list[Node], chosen: set[Node]) -> list[Node]:
+    """The chosen nodes and what they need from inside the loop, in order."""
+    wanted: set[Value] = set()
+    found: list[Node] = []
+    for node in reversed(same):
+        if node in chosen or not wanted.isdisjoint(node.results):
+            found.append(node)
+            wanted.update(node.operands)
+    return found[::-1]

@@ -1,0 +1,111 @@
+"""Put the bodies of called functions where they are called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.ir.module import Function, Module, Node, Region, Value, walk
+from weft.ir.rebuild import carry_tables
+from weft.ops.control import Call
+
+_LIMIT = 200_000  # nodes that a module may grow to; calls of what is larger stay
+
+
+def inline_calls(module: Module) -> Module:
+    """Replace calls by what they run, so that equal work in several calls is seen to be equal."""
+    if not any(isinstance(node.op, Call) for node in module.nodes()):
+        return module
+    inliner = _Inliner(module)
+    functions = {name: inliner.function(name) for name in module.functions}
+    made = carry_tables(replace(module, functions=functions), inliner.became)
+    reached = _reached(made)
+    return made.with_functions({n: f for n, f in made.functions.items() if n in reached})
+
+
+def _reached(module: Module) -> set[str]:
+    """The functions that a host may call, and those that they call."""
+    ahead = [name for name, f in module.functions.items() if f.visibility != "private"]
+    found = set(ahead or module.functions)
+    for name in ahead:
+        for node in walk(module.functions[name].body):
+            for called in _named(node):
+                if called in module.functions and called not in found:
+                    found.add(called)
+                    ahead.append(called)
+    return found
+
+
+def _named(node: Node) -> list[str]:
+    """The functions that a node names."""
+    op = node.op
+    names = [getattr(op, "callee", None), getattr(op, "decomposition", None)]
+    names += getattr(op, "called_computations", None) or ()
+    for row in getattr(op, "programs", None) or ():
+        names += row
+    names += getattr(op, "infeed", None) or ()
+    return [name for name in names if isinstance(name, str)]
+
+
+class _Inliner:
+    """Inlines functions, those that are called first."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.done: dict[str, Function] = {}
+        self.active: set[str] = set()
+        self.became: dict[Value, Value] = {}
+        self.size = sum(1 for _ in module.nodes())
+
+    def function(self, name: str) -> Function:
+        """A function without calls, but for those of functions that are too large."""
+        if name not in self.done:
+            self.active.add(name)
+            old = self.module.functions[name]
+            body = self.region(old.body, self.became, fresh=False)
+            self.done[name] = replace(old, body=body)
+            self.active.discard(name)
+        return self.done[name]
+
+    def region(self, region: Region, became: dict[Value, Value], *, fresh: bool) -> Region:
+        """A region; a fresh one has arguments of its own."""
+        args = region.args
+        if fresh:
+            args = tuple(Value(v.type, None, v.index) for v in region.args)
+            became.update(zip(region.args, args, strict=True))
+        nodes: list[Node] = []
+        for node in region.nodes:
+            self.node(node, became, nodes, fresh=fresh)
+        results = tuple(became.get(v, v) for v in region.results)
+        return Region(args, nodes, results, region.loc, region.arg_locs)
+
+    def node(self, node: Node, became: dict[Value, Value], out: list[Node], *, fresh: bool) -> None:
+        operands = tuple(became.get(v, v) for v in node.operands)
+        callee = self.callee(node)
+        if callee is None:
+            regions = tuple(self.region(r, became, fresh=fresh) for r in node.regions)
+            if not fresh and operands == node.operands and not regions:
+                out.append(node)
+                return
+            made = node.rebuilt(operands, regions)
+            became.update(zip(node.results, made.results, strict=True))
+            out.append(made)
+            return
+        inner = dict(zip(callee.body.args, operands, strict=True))
+        for each in callee.body.nodes:
+            self.node(each, inner, out, fresh=True)
+        for value, result in zip(node.results, callee.body.results, strict=True):
+            became[value] = inner.get(result, result)
+
+    def callee(self, node: Node) -> Function | None:
+        """The function to put in a call's place, if it is to be."""
+        op = node.op
+        if not isinstance(op, Call) or op.callee in self.active:
+            return None
+        if op.callee not in self.module.functions:
+            return None
+        function = self.function(op.callee)
+        size = sum(1 for _ in walk(function.body))
+        if self.size + size > _LIMIT:
+            return None
+        self.size += size
+        return function

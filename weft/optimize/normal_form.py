@@ -1,0 +1,124 @@
+"""Collectives in the one form that the rules make and look for: over axes, on one operand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.ir.dense import Dense
+from weft.ir.location import Location
+from weft.ir.module import Value
+from weft.ir.types import Array, TensorType
+from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
+from weft.mesh.algebra import total_size
+from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
+from weft.ops.local import CHANNEL, AllSlice, combiner
+from weft.ops.pointwise import Multiply
+from weft.ops.shape import BroadcastInDim, Constant, Reshape
+from weft.optimize.axis_lists import as_set, merged
+from weft.optimize.facts import Facts, resized, tensor
+
+Axes = tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes collectives over axes of one mesh; over no axes, each gives its operand back."""
+
+    facts: Facts
+    mesh_name: str | Mesh
+    mesh: Mesh
+    loc: Location
+
+    def groups(self, axes: Axes) -> MeshAxes:
+        """The devices that differ along axes only."""
+        return MeshAxes(self.mesh_name, axes)
+
+    def gather(self, value: Value, dim: int, axes: Axes) -> Value:
+        """The pieces of all devices along axes, joined."""
+        axes = merged(axes, self.mesh)
+        if not axes:
+            return value
+        given = tensor(value)
+        out = resized(given, dim, given.sizes[dim] * total_size(axes, self.mesh))
+        op = AllGather(dim, self.groups(axes), (out,), CHANNEL, use_global_device_ids=True)
+        return self.facts.make(op, value, loc=self.loc)
+
+    def reduce(self, value: Value, axes: Axes, reduction: str) -> Value:
+        """The values of all devices along axes, combined."""
+        axes = as_set(axes, self.mesh)
+        if not axes:
+            return value
+        op = AllReduce(self.groups(axes), CHANNEL, use_global_device_ids=True)
+        region = combiner(reduction, tensor(value))
+        return self.facts.make(op, value, regions=(region,), loc=self.loc)
+
+    def scatter(self, value: Value, dim: int, axes: Axes, reduction: str) -> Value:
+        """The own piece of the values of all devices along axes, combined."""
+        axes = merged(axes, self.mesh)
+        if not axes:
+            return value
+        given = tensor(value)
+        out = resized(given, dim, given.sizes[dim] // total_size(axes, self.mesh))
+        op = ReduceScatter(dim, self.groups(axes), (out,), CHANNEL, use_global_device_ids=True)
+        region = combiner(reduction, given)
+        return self.facts.make(op, value, regions=(region,), loc=self.loc)
+
+    def exchange(self, value: Value, split: int, join: int, axes: Axes) -> Value:
+        """Piece n along one dim goes to device n, what comes is joined along another."""
+        axes = merged(axes, self.mesh)
+        count = total_size(axes, self.mesh)
+        op = AllToAll(split, join, count, self.groups(axes), CHANNEL)
+        return self.facts.make(op, value, loc=self.loc)
+
+    def slice(self, value: Value, dims: tuple[Axes, ...]) -> Value:
+        """The own piece of a value, split along axes of each dim."""
+        dims = tuple(merged(axes, self.mesh) for axes in dims)
+        if not any(dims):
+            return value
+        given = tensor(value)
+        sizes = [
+            size // total_size(axes, self.mesh)
+            for size, axes in zip(given.sizes, dims, strict=True)
+        ]
+        pieces = Sharding(self.mesh_name, tuple(DimSharding(axes) for axes in dims))
+        op = AllSlice(pieces, given.with_shape(tuple(sizes)))
+        return self.facts.make(op, value, loc=self.loc)
+
+    def tiled(self, value: Value, dim: int, count: int) -> Value:
+        """A value again and again along a dim."""
+        given = tensor(value)
+        sizes = given.sizes
+        wide = given.with_shape((*sizes[:dim], count, *sizes[dim:]))
+        places = (*range(dim), *range(dim + 1, given.rank + 1))
+        repeated = self.facts.make(BroadcastInDim(places, wide), value, loc=self.loc)
+        out = resized(given, dim, count * sizes[dim])
+        return self.facts.make(Reshape(out), repeated, loc=self.loc)
+
+    def repeated(self, value: Value, reduction: str, count: int) -> Value | None:
+        """What combining a value with itself so often gives; None if it is not to be said."""
+        type = tensor(value)
+        if reduction in ("maximum", "minimum", "and", "or") or count == 1:
+            return value
+        is_bool = type.dtype.kind == "bool"
+        if is_bool and reduction in ("add", "multiply"):  # or, and
+            return value
+        if reduction != "add":
+            return None
+        factor = _exact(count, type)
+        if factor is None:
+            return None
+        times = self.facts.make(Constant(Dense(factor, type)), loc=self.loc)
+        return self.facts.make(Multiply(), value, times, loc=self.loc)
+
+
+def _exact(count: int, type: TensorType) -> Array | None:
+    """A number in an element type; None if it does not hold it."""
+    held = type.dtype.numpy
+    if type.dtype.is_complex or type.dtype.bits < 8:
+        return None
+    if type.dtype.is_integer:  # sums wrap around, and so does the product
+        return np.asarray(count % (1 << type.dtype.bits), np.uint64).astype(held)
+    factor = np.asarray(count).astype(held)
+    return factor if float(factor) == count else None

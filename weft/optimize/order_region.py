@@ -1,0 +1,253 @@
+"""A new order for the nodes of a region in which things are in flight."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import accumulate
+
+from weft.ir.module import Node, Value
+from weft.ir.op import Op
+from weft.ir.purity import is_pure
+from weft.optimize.flights import Flights, bytes_of
+from weft.optimize.lifetimes import captured
+
+_TRIED = 16  # nodes that are looked at to fill a wait
+
+
+def order_region(nodes: list[Node], flights: Flights, spare: int, pure: set[str]) -> list[Node]:
+    """The nodes in an order that hides what is in flight, with at most so many bytes added."""
+    ordering = _Ordering(nodes, flights, spare, pure)
+    ordering.run()
+    assert len(ordering.out) == len(nodes), "every node keeps a place"
+    return [nodes[index] for index in ordering.out]
+
+
+def dependencies(nodes: list[Node], pure: set[str]) -> list[list[int]]:
+    """For every node, those that must stand before it: what it reads, and earlier effects."""
+    producer: dict[Value, int] = {}
+    before: list[list[int]] = []
+    effect: int | None = None
+    known: dict[Op, bool] = {}  # whether an op without regions has no effect
+    for index, node in enumerate(nodes):
+        read = node.operands
+        if node.regions:
+            read = (*read, *captured(node))
+            without = is_pure(node, pure, meetings=True)
+        elif node.op in known:
+            without = known[node.op]
+        else:
+            without = known[node.op] = is_pure(node, pure, meetings=True)
+        found = {producer[v] for v in read if v in producer}
+        if not without:
+            if effect is not None:
+                found.add(effect)
+            effect = index
+        before.append(sorted(found))
+        for value in node.results:
+            producer[value] = index
+    return before
+
+
+class _Ordering:
+    """One run over a region: a clock, the order so far, and what may come next.
+
+    `front` is the first node in the old order that has no place yet. Nodes with larger numbers that
+    have one are ahead of it; the bytes that they hold are `extra` to what the old order needs.
+    """
+
+    def __init__(self, nodes: list[Node], flights: Flights, spare: int, pure: set[str]) -> None:
+        self.nodes = nodes
+        self.flights = flights
+        self.spare = spare
+        self.before = dependencies(nodes, pure)
+        self.after: list[list[int]] = [[] for _ in nodes]
+        for index, found in enumerate(self.before):
+            for other in found:
+                self.after[other].append(index)
+        self.missing = [len(found) for found in self.before]
+        self.placed = [False] * len(nodes)
+        self.out: list[int] = []
+        self.front = 0
+        self.now = 0.0
+        self.lands: dict[int, float] = {}  # when what a start has issued is there
+        self.free: dict[str, float] = {}  # when a stream has nothing more to do
+        self.ready: list[int] = []  # nodes that could come next, by number; placed ones among them
+        self.extra = 0
+        self.ahead: dict[int, int] = {}  # bytes of nodes ahead of the front
+        self.operands: dict[int, int] = {}  # bytes that a start keeps longer than the old order
+        # When a node begins in the old order if nothing is waited for.
+        work = [0.0 if i in flights.done_of else t for i, t in enumerate(flights.seconds)]
+        self.clock = [0.0, *accumulate(work)]
+        self.due = flights.due(self.clock, self.first_uses())
+        # Starts that could be issued, by stream and by when they are due.
+        self.waiting: dict[str, list[tuple[float, int]]] = {}
+        self.landing: list[tuple[float, int]] = []  # dones that another start reads, by when there
+        for index, count in enumerate(self.missing):
+            if count == 0:
+                self.unlock(index)
+
+    def first_uses(self) -> dict[int, int]:
+        """For every start, the first node that reads what it brings; the end if none does."""
+        end = len(self.nodes)
+        return {
+            start: min(self.after[done], default=end)
+            for start, done in self.flights.done_of.items()
+        }
+
+    def run(self) -> None:
+        """Place every node."""
+        for index in range(len(self.nodes)):
+            self.front = index
+            self.extra -= self.ahead.pop(index, 0)
+            if index in self.flights.done_of:
+                self.issue_due()
+                self.pass_start(index)
+            elif index not in self.flights.start_of and not self.placed[index]:
+                self.issue_due()
+                self.fetch(index)
+                if not self.placed[index]:  # it may have filled a wait for another
+                    self.place(index)
+        for done in self.flights.done_of.values():
+            self.finish(done)
+
+    def place(self, index: int) -> None:
+        """Let a node that is no start or done come next."""
+        self.placed[index] = True
+        self.out.append(index)
+        self.now += self.flights.seconds[index]
+        if index > self.front:
+            self.ahead[index] = bytes_of(self.nodes[index].types)
+            self.extra += self.ahead[index]
+        self.release(index)
+
+    def release(self, index: int) -> None:
+        """What waited for a node may have nothing left to wait for."""
+        for other in self.after[index]:
+            self.missing[other] -= 1
+            if self.missing[other] == 0:
+                self.unlock(other)
+
+    def unlock(self, index: int) -> None:
+        """A node could come next."""
+        if index in self.flights.done_of:
+            waiting = self.waiting.setdefault(self.flights.stream[index], [])
+            heapq.heappush(waiting, (self.due[index], index))
+        elif index not in self.flights.start_of:
+            heapq.heappush(self.ready, index)
+
+    # Starts
+
+    def issue_due(self) -> None:
+        """Issue the starts whose time has come, as far as there is room."""
+        while self.landing and self.landing[0][0] <= self.now:
+            self.finish(heapq.heappop(self.landing)[1])
+        for stream, waiting in self.waiting.items():
+            while waiting and waiting[0][0] <= self.clock[self.front]:
+                start = waiting[0][1]
+                if not self.placed[start] and not self.may_issue(start, stream):
+                    break
+                heapq.heappop(waiting)
+                if not self.placed[start]:
+                    self.issue(start)
+
+    def may_issue(self, start: int, stream: str) -> bool:
+        """Whether a start ahead of the front has room, and a stream that will soon be free."""
+        if start <= self.front:
+            return True
+        backlog = self.free.get(stream, 0.0) - self.now
+        if backlog > self.flights.seconds[self.front]:  # there is time after the next node
+            return False
+        return self.extra + bytes_of(self.nodes[start].types) <= self.spare
+
+    def issue(self, start: int) -> None:
+        """Begin what a start begins."""
+        self.placed[start] = True
+        self.out.append(start)
+        stream = self.flights.stream[start]
+        begun = max(self.now, self.free.get(stream, 0.0))
+        self.lands[start] = self.free[stream] = begun + self.flights.travel[start]
+        self.now += self.flights.seconds[start]
+        if start > self.front:
+            self.ahead[start] = bytes_of(self.nodes[start].types)
+            self.extra += self.ahead[start]
+        done = self.flights.done_of[start]
+        if any(user in self.flights.done_of for user in self.after[done]):
+            heapq.heappush(self.landing, (self.lands[start], done))
+        self.release(start)
+
+    def pass_start(self, start: int) -> None:
+        """The front goes by a start: it is issued unless that can wait, its done where it must."""
+        done = self.flights.done_of[start]
+        if self.placed[done]:
+            return
+        operands = bytes_of(self.nodes[start].operand_types)
+        room = self.extra + operands <= self.spare
+        if not self.placed[start]:
+            later = operands < bytes_of(self.nodes[start].types) and room
+            if not later:
+                self.fetch(start)
+                if not self.placed[start]:
+                    self.issue(start)
+        if room:  # what it reads stays longer than it did
+            self.operands[start] = operands
+            self.extra += operands
+        else:
+            self.finish(done)
+
+    # Dones
+
+    def fetch(self, index: int) -> None:
+        """Have everything that a node waits for; fill the time until it is there."""
+        missing = [i for i in self.before[index] if not self.placed[i]]
+        for done in missing:
+            self.begin(done)
+        for done in sorted(missing, key=lambda d: self.lands[self.flights.start_of[d]]):
+            self.fill(self.lands[self.flights.start_of[done]])
+            self.finish(done)
+        if missing:
+            self.issue_due()
+
+    def begin(self, done: int) -> None:
+        """Issue the start of a done, and before it whatever that reads."""
+        path = [done]
+        while path:
+            start = self.flights.start_of[path[-1]]
+            if self.placed[start]:
+                path.pop()
+                continue
+            inner = [d for d in self.before[start] if not self.placed[d]]
+            unbegun = [d for d in inner if not self.placed[self.flights.start_of[d]]]
+            if unbegun:
+                path.append(unbegun[0])
+                continue
+            for waited in inner:
+                self.finish(waited)
+            self.issue(start)
+
+    def fill(self, until: float) -> None:
+        """Place later nodes that are ready while something is waited for."""
+        passed: list[int] = []
+        while self.now < until and self.ready and len(passed) < _TRIED:
+            index = heapq.heappop(self.ready)
+            if self.placed[index]:
+                continue
+            if self.extra + bytes_of(self.nodes[index].types) > self.spare:
+                passed.append(index)
+                continue
+            self.place(index)
+            self.issue_due()
+        for index in passed:
+            heapq.heappush(self.ready, index)
+
+    def finish(self, done: int) -> None:
+        """Wait for what a start has begun."""
+        if self.placed[done]:
+            return
+        start = self.flights.start_of[done]
+        if not self.placed[start]:
+            self.begin(done)
+        self.placed[done] = True
+        self.out.append(done)
+        self.now = max(self.now, self.lands[start])
+        self.extra -= self.operands.pop(start, 0)
+        self.release(done)

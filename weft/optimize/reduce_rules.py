@@ -1,0 +1,226 @@
+"""Rules on all_reduce and reduce_scatter: fewer of them, of less, along fewer axes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.ir.location import fuse
+from weft.ir.module import Node, Region, Value, apply
+from weft.ir.rebuild import Rewritten
+from weft.mesh.algebra import total_size
+from weft.ops.collective import AllGather, AllReduce, ReduceScatter
+from weft.ops.local import COMBINERS, combiner
+from weft.ops.pointwise import Subtract
+from weft.ops.shape import BroadcastInDim, Constant
+from weft.ops.slicing import Pad
+from weft.optimize.axis_lists import disjoint
+from weft.optimize.facts import Facts, along, combining, source, tensor
+from weft.optimize.normal_form import Axes, Maker
+
+IDEMPOTENT = ("maximum", "minimum", "and", "or")
+
+
+def plain(node: Node, facts: Facts, *others: Node) -> tuple[Axes, str, Maker] | None:
+    """The axes of a reduction on one operand, how it combines, and a maker of others like it."""
+    groups = along(node)
+    if groups is None:
+        return None
+    reduction = combining(node)
+    if reduction not in COMBINERS or not _keeps_dtype(node):
+        return None
+    loc = fuse(node.loc, *(other.loc for other in others))
+    return groups.axes, reduction, Maker(facts, groups.mesh, facts.mesh(groups), loc)
+
+
+def _keeps_dtype(node: Node) -> bool:
+    return tensor(node.operands[0]).dtype is tensor(node.results[0]).dtype
+
+
+def reduce_of_equal(node: Node, facts: Facts) -> Rewritten:
+    """all_reduce(x) -> x * n, when x is equal along the axes; along some, those are left out."""
+    found = plain(node, facts)
+    if found is None:
+        return None
+    axes, reduction, maker = found
+    (x,) = node.operands
+    equal, rest = facts.varying.split(x, maker.groups(axes))
+    if not equal:
+        return None
+    value = maker.repeated(x, reduction, total_size(equal, maker.mesh))
+    return None if value is None else (maker.reduce(value, rest, reduction),)
+
+
+def scatter_of_equal(node: Node, facts: Facts) -> Rewritten:
+    """reduce_scatter(x) -> all_slice(x) * n, when x is equal along the axes."""
+    found = plain(node, facts)
+    if found is None:
+        return None
+    axes, reduction, maker = found
+    (x,) = node.operands
+    if not facts.varying.is_equal(x, maker.groups(axes)):
+        return None
+    assert isinstance(node.op, ReduceScatter)
+    split = tuple(axes if d == node.op.scatter_dimension else () for d in range(tensor(x).rank))
+    value = maker.repeated(maker.slice(x, split), reduction, total_size(axes, maker.mesh))
+    return None if value is None else (value,)
+
+
+def reduce_of_reduce(node: Node, facts: Facts) -> Rewritten:
+    """all_reduce(all_reduce(x)) -> one all_reduce(x), when alike and along different axes."""
+    inner = source(node.operands[0], AllReduce)
+    if inner is None or not facts.once(inner.results[0]):
+        return None
+    outer, first = plain(node, facts, inner), plain(inner, facts)
+    if outer is None or first is None or not _alike(outer, first):
+        return None
+    axes, reduction, maker = outer
+    return (maker.reduce(inner.operands[0], axes + first[0], reduction),)
+
+
+def _alike(outer: tuple[Axes, str, Maker], first: tuple[Axes, str, Maker]) -> bool:
+    """Whether two reductions combine alike, along axes of one mesh that are not the same."""
+    same = outer[1] == first[1] and outer[2].mesh == first[2].mesh
+    return same and disjoint(outer[0], first[0])
+
+
+def reduce_of_gather(node: Node, facts: Facts) -> Rewritten:
+    """all_reduce(all_gather(x)) -> all_gather(all_reduce(x)), when along different axes."""
+    inner = source(node.operands[0], AllGather)
+    found = plain(node, facts) if inner is not None else None
+    if inner is None or found is None or not facts.once(inner.results[0]):
+        return None
+    axes, reduction, maker = found
+    groups = along(inner)
+    if groups is None or facts.mesh(groups) != maker.mesh or not disjoint(axes, groups.axes):
+        return None
+    assert isinstance(inner.op, AllGather)
+    small = maker.reduce(inner.operands[0], axes, reduction)
+    return apply(inner.op, small, loc=inner.loc)
+
+
+def reduce_of_copies(node: Node, facts: Facts) -> Rewritten:
+    """all_reduce(broadcast(x)) -> broadcast(all_reduce(x)), when that is less; so for zeros."""
+    made = node.operands[0].node
+    if made is None or made.attrs or not isinstance(made.op, BroadcastInDim | Pad):
+        return None
+    found = plain(node, facts)
+    (x, *rest) = made.operands
+    if found is None or tensor(x).nbytes >= tensor(node.results[0]).nbytes:
+        return None
+    axes, reduction, maker = found
+    if rest and not _stays(rest[0], reduction, axes, maker):
+        return None
+    return apply(made.op, maker.reduce(x, axes, reduction), *rest, loc=made.loc)
+
+
+def _stays(value: Value, reduction: str, axes: Axes, maker: Maker) -> bool:
+    """Whether combining a scalar of all devices gives the scalar."""
+    if reduction in IDEMPOTENT:
+        return maker.facts.varying.is_equal(value, maker.groups(axes))
+    return reduction == "add" and is_zero(value)
+
+
+def is_zero(value: Value) -> bool:
+    """Whether a value is a constant of zeros."""
+    node = value.node
+    if node is None or not isinstance(node.op, Constant):
+        return False
+    return node.op.value.is_splat and not np.any(node.op.value.elements)
+
+
+def scatter_of_scatter(node: Node, facts: Facts) -> Rewritten:
+    """reduce_scatter(reduce_scatter(x)) -> one of both axes, when alike and along one dim."""
+    inner = source(node.operands[0], ReduceScatter)
+    if inner is None or not facts.once(inner.results[0]):
+        return None
+    outer, first = plain(node, facts, inner), plain(inner, facts)
+    if outer is None or first is None or not _alike(outer, first):
+        return None
+    axes, reduction, maker = outer
+    assert isinstance(node.op, ReduceScatter) and isinstance(inner.op, ReduceScatter)
+    dim = node.op.scatter_dimension
+    if dim != inner.op.scatter_dimension:
+        return None
+    return (maker.scatter(inner.operands[0], dim, first[0] + axes, reduction),)
+
+
+def scatter_of_reduce(node: Node, facts: Facts) -> Rewritten:
+    """reduce_scatter(all_reduce(x)) -> all_reduce(reduce_scatter(x)): the piece is less to send."""
+    inner = source(node.operands[0], AllReduce)
+    if inner is None or not facts.once(inner.results[0]):
+        return None
+    outer, first = plain(node, facts), plain(inner, facts)
+    if outer is None or first is None or not _alike(outer, first):
+        return None
+    assert isinstance(node.op, ReduceScatter)
+    piece = outer[2].scatter(inner.operands[0], node.op.scatter_dimension, *outer[:2])
+    return (first[2].reduce(piece, *first[:2]),)
+
+
+# Readers of sums
+
+
+def sum_of_sums(node: Node, facts: Facts) -> Rewritten:
+    """all_reduce(x) + all_reduce(y) -> all_reduce(x + y), when nothing else reads them."""
+    left, right = (source(v, AllReduce, ReduceScatter) for v in node.operands)
+    if left is None or right is None or left.op is not right.op or left is right:
+        return None
+    if not all(facts.once(n.results[0]) for n in (left, right)):
+        return None
+    first, second = plain(left, facts, right), plain(right, facts)
+    if first is None or second is None or first[1] != second[1]:
+        return None
+    if left.operand_types != right.operand_types:
+        return None
+    wanted = COMBINERS[first[1]]
+    if node.op is not wanted and not (isinstance(node.op, Subtract) and first[1] == "add"):
+        return None
+    together = facts.make(node.op, left.operands[0], right.operands[0], loc=node.loc)
+    return apply(left.op, together, regions=(fresh(left),), loc=first[2].loc)
+
+
+def fresh(node: Node) -> Region:
+    """A region like that of a reduction, for another one."""
+    reduction = combining(node)
+    assert reduction is not None
+    return combiner(reduction, tensor(node.operands[0]))
+
+
+def cut_of_sum(node: Node, facts: Facts) -> Rewritten:
+    """slice(all_reduce(x)) -> all_reduce(slice(x)), when nothing else reads the sum."""
+    x, *starts = node.operands
+    inner = source(x, AllReduce)
+    if inner is None or not facts.once(inner.results[0]):
+        return None
+    found = plain(inner, facts)
+    if found is None or tensor(node.results[0]).nbytes >= tensor(x).nbytes:
+        return None
+    axes, reduction, maker = found
+    if not all(facts.varying.is_equal(start, maker.groups(axes)) for start in starts):
+        return None
+    cut = facts.make(node.op, inner.operands[0], *starts, loc=node.loc)
+    return (maker.reduce(cut, axes, reduction),)
+
+
+def fold_of_sum(node: Node, facts: Facts) -> Rewritten:
+    """reduce(all_reduce(x)) -> all_reduce(reduce(x)), when alike and nothing else reads the sum."""
+    if len(node.operands) != 2 or not _keeps_dtype(node):
+        return None
+    x, init = node.operands
+    inner = source(x, AllReduce)
+    if inner is None or not facts.once(inner.results[0]):
+        return None
+    found = plain(inner, facts)
+    if found is None or combining(node) != found[1]:
+        return None
+    if tensor(node.results[0]).nbytes >= tensor(x).nbytes:
+        return None
+    axes, reduction, maker = found
+    if not _stays(init, reduction, axes, maker):
+        return None
+    small = facts.make(node.op, inner.operands[0], init, regions=node.regions, loc=node.loc)
+    return (maker.reduce(small, axes, reduction),)
+
+
+REDUCE_RULES = (reduce_of_equal, reduce_of_reduce, reduce_of_gather, reduce_of_copies)
+SCATTER_RULES = (scatter_of_equal, scatter_of_scatter, scatter_of_reduce)

@@ -1,0 +1,253 @@
+"""Gather again near a late use, rather than keep a gathered value alive where memory is short."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.ir.memory import without_gc
+from weft.ir.module import Function, Module, Node, Region, Value, apply
+from weft.ir.purity import called
+from weft.ir.rebuild import Rebuild
+from weft.ir.types import Type
+from weft.ir.work import moved
+from weft.machine import Machine
+from weft.ops.collective import AllGather
+from weft.ops.convert import Convert
+from weft.ops.shape import Reshape, Transpose
+from weft.ops.slicing import Slice
+from weft.optimize.reading import reads
+
+# Says which time a gather is done again, so that it is not merged with another one.
+AGAIN = "weft.rematerialized"
+_CHEAP = (Reshape, Transpose, Convert, Slice)  # done again with the gather that they read
+_LONGEST = 4
+
+
+def rematerialize_gather(
+    module: Module, *, machine: Machine | None = None, limit: int | None = None
+) -> Module:
+    """Cut the lives of gathered values where more than `limit` bytes are alive, by gathering again.
+
+    The limit is the machine's memory, if it is not given. Arguments count as alive all the time.
+    """
+    most = limit if limit is not None else machine.memory if machine is not None else None
+    if most is None or not any(isinstance(node.op, AllGather) for node in module.nodes()):
+        return module
+    with without_gc():
+        known: dict[str, int] = {}
+        plans: dict[Region, list[Cut]] = {}
+        for function in _inner_first(module):
+            lives = Lives(function.body, known)
+            plans[function.body] = lives.cut_until(most)
+            known[function.name] = lives.peak
+        return _Cutting(module, plans).module() if any(plans.values()) else module
+
+
+def peaks(module: Module) -> dict[str, int]:
+    """The most bytes that are alive at once in each function, in those that it calls included."""
+    found: dict[str, int] = {}
+    for function in _inner_first(module):
+        found[function.name] = Lives(function.body, found).peak
+    return found
+
+
+def _inner_first(module: Module) -> list[Function]:
+    """Functions after those that they call."""
+    order: dict[str, Function] = {}
+
+    def visit(function: Function, path: tuple[str, ...]) -> None:
+        if function.name in order or function.name in path:
+            return
+        for node in function.body.nodes:
+            callee = called(node)
+            if callee is not None and callee in module.functions:
+                visit(module.functions[callee], (*path, function.name))
+        order[function.name] = function
+
+    for function in module.functions.values():
+        visit(function, ())
+    return list(order.values())
+
+
+@dataclass(eq=False)
+class Life:
+    """A value of a region from the node that makes it to the last that reads it."""
+
+    value: Value
+    born: int
+    uses: list[int]  # the places of the nodes that read it, in order
+
+    @property
+    def end(self) -> int:
+        """The place of the last node that reads it."""
+        return self.uses[-1] if self.uses else self.born
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return moved(self.value.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A value that is made again before a place, from what a gather read."""
+
+    value: Value
+    place: int
+
+
+class Lives:
+    """How long the values of a region live, and the bytes that are alive at each node."""
+
+    def __init__(self, region: Region, peaks: dict[str, int]) -> None:
+        self.count = len(region.nodes)
+        self.of: dict[Value, Life] = {v: Life(v, 0, [self.count]) for v in region.args}
+        inner = np.zeros(self.count + 1, np.int64)
+        for place, node in enumerate(region.nodes):
+            for value in dict.fromkeys(reads(node)):
+                if (life := self.of.get(value)) is not None and life.uses[-1:] != [self.count]:
+                    life.uses.append(place)
+            for value in node.results:
+                self.of[value] = Life(value, place, [])
+            inside = [Lives(r, peaks).peak for r in node.regions if node.op.control]
+            inner[place] = max([*inside, peaks.get(called(node) or "", 0)])
+        for value in region.results:
+            if (life := self.of.get(value)) is not None and life.end != self.count:
+                life.uses.append(self.count)
+        self.alive = inner + self._alive()
+
+    def _alive(self) -> npt.NDArray[np.int64]:
+        change = np.zeros(self.count + 2, np.int64)
+        for life in self.of.values():
+            change[life.born] += life.size
+            change[life.end + 1] -= life.size
+        return np.cumsum(change)[:-1]
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that are alive at once."""
+        return int(self.alive.max())
+
+    def cut_until(self, most: int) -> list[Cut]:
+        """Cuts that bring the peak down to so many bytes, or as far as they can."""
+        ready = [life for life in self.of.values() if source_of(life.value) is not None]
+        cuts: list[Cut] = []
+        while ready and self.peak > most:
+            place = int(self.alive.argmax())
+            best = max(ready, key=lambda life: self.gain(life, place))
+            if self.gain(best, place)[0] <= 0:
+                break
+            after = self.without(best, place)
+            if after.max() > self.peak:  # what is kept for it, is kept where that is worse
+                ready.remove(best)
+                continue
+            self.alive = after
+            ready.append(self.cut(best, place))
+            cuts.append(Cut(best.value, ready[-1].born))
+        return cuts
+
+    def gain(self, life: Life, place: int) -> tuple[int, int]:
+        """The bytes that a cut frees at a place, and for how long; nothing if it is read there."""
+        if not life.born < place < life.end or place in life.uses:
+            return 0, 0
+        before, after = _around(life, place)
+        source = self.of.get(source_of(life.value) or life.value)
+        longer = source.size if source is not None and source.end < place else 0
+        return life.size - longer, after - before
+
+    def without(self, life: Life, place: int) -> npt.NDArray[np.int64]:
+        """The bytes alive at each node once a life is cut at a place."""
+        before, after = _around(life, place)
+        alive = self.alive.copy()
+        alive[before + 1 : after] -= life.size
+        alive[after] += between(life.value)
+        source = self.of.get(source_of(life.value) or life.value)
+        if source is not None and source.end < after:
+            alive[source.end + 1 : after + 1] += source.size
+        return alive
+
+    def cut(self, life: Life, place: int) -> Life:
+        """End a life before a place; what is left of it begins at the next use."""
+        before, after = _around(life, place)
+        late = Life(life.value, after, [n for n in life.uses if n >= after])
+        life.uses = [n for n in life.uses if n <= before]
+        source = self.of.get(source_of(life.value) or life.value)
+        if source is not None and source.end < after:
+            source.uses.append(after)
+        return late
+
+
+def between(value: Value) -> int:
+    """The bytes of what is made between a gather and a value that comes from it."""
+    found = 0
+    while value.node is not None and not isinstance(value.node.op, AllGather):
+        (value,) = value.node.operands
+        found += moved(value.type)
+    return found
+
+
+def _around(life: Life, place: int) -> tuple[int, int]:
+    """The last use before a place, or the birth, and the first one after it."""
+    before = max([n for n in life.uses if n < place], default=life.born)
+    return before, min(n for n in life.uses if n > place)
+
+
+def source_of(value: Value) -> Value | None:
+    """What must be kept to make a value again: the operand of the gather that it comes from."""
+    for _ in range(_LONGEST):
+        node = value.node
+        if node is None or node.attrs:
+            return None
+        if isinstance(node.op, AllGather):
+            found = node.operands[value.index]
+            return found if moved(found.type) < moved(value.type) else None
+        if not isinstance(node.op, _CHEAP):
+            return None
+        (value,) = node.operands
+    return None
+
+
+class _Cutting(Rebuild):
+    """One rebuild, with values made again where lives were cut."""
+
+    def __init__(self, module: Module, plans: dict[Region, list[Cut]]) -> None:
+        super().__init__(module, ())
+        self.plans = plans
+        self.times: dict[Value, int] = {}
+
+    def region(self, region: Region) -> Region:
+        cuts = self.plans.get(region)
+        if not cuts:
+            return super().region(region)
+        places: dict[int, list[Value]] = {}
+        for cut in cuts:
+            places.setdefault(cut.place, []).append(cut.value)
+        first: dict[Value, Value] = {}  # what the values of this region were before any cut
+        out: list[Node] = []
+        for place, node in enumerate([*region.nodes, None]):
+            for value in places.get(place, ()):
+                self.became[value] = self.again(value, first, out)
+            if node is not None:
+                self.node(node, out)
+                first.update({v: self.became.get(v, v) for v in node.results})
+        results = tuple([self.became.get(v, v) for v in region.results])
+        return Region(region.args, out, results, region.loc, region.arg_locs)
+
+    def again(self, value: Value, first: dict[Value, Value], out: list[Node]) -> Value:
+        """The value, gathered once more."""
+        node = value.node
+        assert node is not None
+        if isinstance(node.op, AllGather):
+            given = node.operands[value.index]
+            types: tuple[Type, ...] = (value.type,)
+            op, source = node.op.replace(outs=types), first.get(given, given)
+            self.times[value] = self.times.get(value, 0) + 1
+            attrs = ((AGAIN, f"{self.times[value]} : i64"),)
+            made = apply(op, source, attrs=attrs, loc=node.loc)
+        else:
+            made = apply(node.op, self.again(node.operands[0], first, out), loc=node.loc)
+        out.append(made)
+        return made.results[0]

@@ -1,0 +1,197 @@
+"""Rings: a product in parts, one for each device, whose pieces go round while it is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from weft.ir.attrs import Attrs
+from weft.ir.dense import Dense
+from weft.ir.location import UNKNOWN, Location, fuse
+from weft.ir.module import Node, Value, apply
+from weft.ir.op import Op
+from weft.ir.types import F32, DType, TensorType
+from weft.mesh import MeshAxes
+from weft.ops.collective import AllGather, ReduceScatter
+from weft.ops.contract import DotGeneral
+from weft.ops.convert import Convert
+from weft.ops.local import AxisIndex, PermuteAlongAxes
+from weft.ops.pointwise import Add, Multiply, Remainder
+from weft.ops.shape import Constant
+from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The devices along axes, and the nodes of a product that goes round among them."""
+
+    axes: MeshAxes
+    count: int
+    loc: Location = UNKNOWN
+    nodes: list[Node] = field(default_factory=list)
+
+    def at(self, loc: Location) -> Ring:
+        """The same ring for work that comes from a second place, too."""
+        return replace(self, loc=fuse(self.loc, loc), nodes=[])
+
+    def started(self) -> Ring:
+        """The same ring without nodes."""
+        return replace(self, nodes=[])
+
+    def add(self, op: Op, *operands: Value, attrs: Attrs = ()) -> Value:
+        """One more node."""
+        self.nodes.append(apply(op, *operands, attrs=attrs, loc=self.loc))
+        return self.nodes[-1].results[0]
+
+    def number(self, value: int) -> Value:
+        """A constant index."""
+        return self.add(Constant(Dense(np.asarray(value, np.int32))))
+
+    def own_index(self) -> Value:
+        """Where the device stands in the ring."""
+        return self.add(AxisIndex(self.axes))
+
+    def index_on(self, own: Value, places: int) -> Value:
+        """The device that is so many places on."""
+        if places % self.count == 0:
+            return own
+        return self.add(
+            Remainder(), self.add(Add(), own, self.number(places)), self.number(self.count)
+        )
+
+    def moved(self, value: Value, places: int) -> Value:
+        """What the device that is so many places on has."""
+        sources = tuple((n + places) % self.count for n in range(self.count))
+        return self.add(PermuteAlongAxes(self.axes, sources), value)
+
+    def starts(self, index: Value, size: int, dim: int, rank: int) -> list[Value]:
+        """Where the piece of that index begins, dim by dim."""
+        begin = index if size == 1 else self.add(Multiply(), index, self.number(size))
+        zero = self.number(0) if rank > 1 else begin
+        return [begin if d == dim else zero for d in range(rank)]
+
+    def piece(self, value: Value, index: Value, dim: int, size: int) -> Value:
+        """The piece of that index of a value."""
+        type = value.type
+        assert isinstance(type, TensorType)
+        sizes = tuple(size if d == dim else s for d, s in enumerate(type.sizes))
+        return self.add(DynamicSlice(sizes), value, *self.starts(index, size, dim, type.rank))
+
+    def put(self, whole: Value, piece: Value, index: Value, dim: int) -> Value:
+        """A value with the piece of that index written over."""
+        type = piece.type
+        assert isinstance(type, TensorType)
+        starts = self.starts(index, type.sizes[dim], dim, type.rank)
+        return self.add(DynamicUpdateSlice(), whole, piece, *starts)
+
+    def zeros(self, type: TensorType) -> Value:
+        """A tensor of zeros."""
+        zero = np.zeros((), type.dtype.numpy)
+        return self.add(Constant(Dense(zero, type)))
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A dim of one operand of a product: where the other operand and the result have it."""
+
+    other: int | None  # None if only this operand has it
+    result: int | None  # None if it is summed over
+
+
+def dim_of(dot: DotGeneral, operands: tuple[TensorType, TensorType], side: int, dim: int) -> Dim:
+    """Where else a dim of an operand appears."""
+    dims = dot.dot_dimension_numbers
+    for position, pair in enumerate(dims.batch):
+        if pair[side] == dim:
+            return Dim(pair[1 - side], position)
+    for pair in dims.contract:
+        if pair[side] == dim:
+            return Dim(pair[1 - side], None)
+    batch, left = len(dims.batch), dims.lhs_free(operands[0].rank)
+    if side == 0:
+        return Dim(None, batch + left.index(dim))
+    return Dim(None, batch + len(left) + dims.rhs_free(operands[1].rank).index(dim))
+
+
+def gathered_product(
+    ring: Ring, dot: Node, gather: Node, side: int, lhs: Value, rhs: Value
+) -> None:
+    """dot(all_gather(x), w), where `lhs` or `rhs` is x: each piece of x is used as it goes by."""
+    op, joined = dot.op, gather.op
+    assert isinstance(op, DotGeneral) and isinstance(joined, AllGather)
+    whole = _types(dot)
+    place = dim_of(op, whole, side, joined.all_gather_dim)
+    piece, other = (lhs, rhs) if side == 0 else (rhs, lhs)
+    part = piece.type
+    assert isinstance(part, TensorType)
+    size = part.sizes[joined.all_gather_dim]
+    made = _part_type(op.out, place.result, size)
+    if place.result is None:
+        made = made.with_dtype(_sum_type(op.out.dtype))
+    own = ring.own_index()
+    result = None if place.result is None else ring.zeros(op.out)
+    for step in range(ring.count):
+        following = ring.moved(piece, 1) if step < ring.count - 1 else piece
+        index = ring.index_on(own, step)
+        cut = other if place.other is None else ring.piece(other, index, place.other, size)
+        sides = (piece, cut) if side == 0 else (cut, piece)
+        product = ring.add(op.replace(out=made), *sides, attrs=dot.attrs)
+        if place.result is not None:
+            assert result is not None
+            result = ring.put(result, product, index, place.result)
+        else:
+            result = product if result is None else ring.add(Add(), result, product)
+        piece = following
+    assert result is not None
+    if result.type is not op.out:
+        ring.add(Convert(op.out), result)
+
+
+def scattered_product(ring: Ring, dot: Node, scatter: Node, lhs: Value, rhs: Value) -> None:
+    """reduce_scatter(dot(x, w)): sums go round, and each device adds its part of them."""
+    op, split = dot.op, scatter.op
+    assert isinstance(op, DotGeneral) and isinstance(split, ReduceScatter)
+    dim = split.scatter_dimension
+    size = op.out.sizes[dim] // ring.count
+    cuts = _dims_of_result(op, _types(dot), dim)
+    made = _part_type(op.out, dim, size)
+    own = ring.own_index()
+    total: Value | None = None
+    for step in range(ring.count):
+        arriving = None if total is None else ring.moved(total, -1)
+        index = ring.index_on(own, ring.count - 1 - step)
+        sides = [
+            value if at is None else ring.piece(value, index, at, size)
+            for value, at in zip((lhs, rhs), cuts, strict=True)
+        ]
+        total = ring.add(op.replace(out=made), *sides, attrs=dot.attrs)
+        if arriving is not None:
+            total = ring.add(Add(), arriving, total)
+
+
+def _types(dot: Node) -> tuple[TensorType, TensorType]:
+    lhs, rhs = dot.operand_types
+    assert isinstance(lhs, TensorType) and isinstance(rhs, TensorType)
+    return lhs, rhs
+
+
+def _dims_of_result(
+    dot: DotGeneral, operands: tuple[TensorType, TensorType], dim: int
+) -> tuple[int | None, int | None]:
+    """Which dim of each operand a dim of the result is."""
+    found: list[int | None] = [None, None]
+    for side, type in enumerate(operands):
+        for d in range(type.rank):
+            if dim_of(dot, operands, side, d).result == dim:
+                found[side] = d
+    return found[0], found[1]
+
+
+def _part_type(out: TensorType, dim: int | None, size: int) -> TensorType:
+    return out.with_shape(tuple(size if d == dim else s for d, s in enumerate(out.sizes)))
+
+
+def _sum_type(dtype: DType) -> DType:
+    """The type in which parts are summed: rounding each to 16 bits would lose what a dot keeps."""
+    return F32 if dtype.is_float and dtype.bits < F32.bits else dtype

@@ -1,0 +1,71 @@
+"""Runs passes: hands each what it asks for, verifies what comes out, and says how long it took."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, TypeAlias
+
+from weft.errors import WeftError
+from weft.ir.module import Module
+from weft.ir.verify import verify
+from weft.machine import HOST, Machine
+
+Pass: TypeAlias = Callable[..., Module]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What passes may ask for; a pass gets those that its signature names."""
+
+    machine: Machine = HOST
+    compute_streams: int = 4
+    communication_streams: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A pass that has run: its name, what it made of the module, and the seconds it took."""
+
+    name: str
+    module: Module
+    changed: bool
+    seconds: float
+    verifying: float  # seconds, after it
+
+
+Watch: TypeAlias = Callable[[Ran], None]
+
+
+def run_passes(
+    module: Module, passes: Sequence[Pass], options: Options, watch: Watch | None = None
+) -> Module:
+    """Run passes one after another; `watch` sees the module after each."""
+    for run in passes:
+        begun = time.perf_counter()
+        made = run(module, **_asked(run, options))
+        ended = time.perf_counter()
+        try:
+            verify(made)
+        except WeftError as error:
+            error.message = f"after {run.__name__}: {error.message}"
+            raise
+        verified = time.perf_counter()
+        if watch is not None:
+            changed = made is not module
+            watch(Ran(run.__name__, made, changed, ended - begun, verified - ended))
+        module = made
+    return module
+
+
+def _asked(run: Pass, options: Options) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in _named(run)}
+
+
+@cache
+def _named(run: Pass) -> tuple[str, ...]:
+    known = {field.name for field in fields(Options)}
+    return tuple(name for name in inspect.signature(run).parameters if name in known)
