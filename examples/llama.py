@@ -59,7 +59,7 @@ def loss(weights, tokens):
 def train_step(weights, tokens):
     """One step of gradient descent: the new weights and the loss before it."""
     value, slopes = jax.value_and_grad(loss)(weights, tokens)
-    return jax.tree.map(lambda w, g: w - 0.5 * g, weights, slopes), value
+    return jax.tree.map(lambda w, g: w - 0.3 * g, weights, slopes), value
 
 
 def make_weights(seed=0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.array.stacked import Stacked, assemble, one_for_all, split
+from weft.array.stacked import Stacked, assemble, dims_along, one_for_all, split
 from weft.evaluate import evaluate
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Module, Node, Value
 from weft.ir.types import Array, TensorType, type_of
 from weft.ir.write import value_names
-from weft.mesh import Sharding
+from weft.mesh import Mesh
+from weft.ops.local import COMBINERS
 from weft.partition import partition
 from weft.partition.placed import Placed, sharding_of
 from weft.run import LocalProgram
@@ -104,10 +106,9 @@ def compare_every_op(
     local = partition(sharded, places=places)
     expected = _reference(sharded, arrays, places, cache)
     watcher = _Watcher(sharded, local, places, expected)
-    program = LocalProgram(local, watch=watcher.see)
-    watcher.program = program
+    program = watcher.program = LocalProgram(local)
     try:
-        program(*_stacks(program, arrays))
+        program.checked(*_stacks(program, arrays), watch=watcher.see)
     except _Found as found:
         return found.difference
     return watcher.compared
@@ -124,6 +125,20 @@ def _stacks(program: LocalProgram, arrays: Sequence[Array]) -> list[Stacked | No
         else:
             made.append(split(next(given), sharding, program.mesh, program.atoms))
     return made
+
+
+def _paid(stack: Stacked, placed: Placed, mesh: Mesh) -> Stacked:
+    """What a value that is still owed would be."""
+    if placed.owing is None:
+        return stack
+    data = stack.data
+    combine = COMBINERS[placed.owing.reduction].reference
+    for dim in dims_along(placed.owing.axes, mesh, stack.atoms):
+        # A value that is equal along an axis is owed once for each device.
+        count = stack.atoms.sizes[dim]
+        parts = np.split(np.repeat(data, count, dim) if data.shape[dim] == 1 else data, count, dim)
+        data = functools.reduce(combine, parts)
+    return Stacked(data, stack.atoms)
 
 
 Expected = dict[Value, list[Array]]  # what a value is, each time it is computed
@@ -190,11 +205,11 @@ class _Watcher:
         self.compared = 0
         self.program: LocalProgram | None = None
 
-    def see(self, node: Node, results: Sequence[Stacked | None]) -> None:
+    def see(self, node: Node, results: Sequence[Stacked]) -> None:
         """Compare what a node of the local program gave."""
         for local, stack in zip(node.results, results, strict=True):
             for value, placed in self.stands.get(local, ()):
-                if stack is not None and isinstance(value.type, TensorType):
+                if isinstance(value.type, TensorType):
                     self.compare(value, placed, stack)
 
     def compare(self, value: Value, placed: Placed, stack: Stacked) -> None:
@@ -204,8 +219,10 @@ class _Watcher:
         if turn >= len(times):
             return
         assert self.program is not None and isinstance(value.type, TensorType)
-        sharding: Sharding = sharding_of(placed.split, "mesh", placed.owing)
-        whole = assemble(stack, value.type.sizes, sharding, self.program.mesh)
+        mesh = self.program.mesh
+        whole = assemble(
+            _paid(stack, placed, mesh), value.type.sizes, sharding_of(placed.split, "mesh"), mesh
+        )
         loc = value.node.loc if value.node else UNKNOWN
         found = difference(self.names.get(value, "a value"), whole, times[turn], loc)
         self.compared += 1

@@ -7,12 +7,23 @@ import sys
 from collections.abc import Sequence
 
 import weft
-from weft.cli import check, conformance, evaluate, ops, opt, shard, show, why
+from weft.cli import (
+    check,
+    conformance,
+    evaluate,
+    ops,
+    opt,
+    partition,
+    run,
+    shard,
+    show,
+    why,
+)
 from weft.cli.parser import Parser
 from weft.cli.screen import print_error
 from weft.errors import WeftError
 
-COMMANDS = (evaluate, check, shard, opt, show, why, ops, conformance)
+COMMANDS = (run, evaluate, check, shard, partition, opt, show, why, ops, conformance)
 
 
 def make_parser() -> Parser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def collectives_table(rows: Sequence[Sent]) -> Table:
             f"{row.count:,}",
             bytes_text(round(row.bytes)),
             bytes_text(round(row.total)),
-            row.loc.describe(),
+            row.loc.describe().removeprefix(f"{os.getcwd()}/"),
         )
     total = bytes_text(round(sum(row.total for row in rows)))
     count = f"{sum(row.count for row in rows):,}"

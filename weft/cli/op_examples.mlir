@@ -420,6 +420,24 @@
 
 "stablehlo.async_done"(%arg0) : (!stablehlo.future<tensor<32x4xf32>>) -> tensor<32x4xf32>
 
+// Local programs: what StableHLO lacks
+
+"weft.axis_index"() <{axes = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>}> : () -> tensor<i32>
+
+"weft.all_slice"(%arg0) <{pieces = #sdy.sharding<@mesh, [{"x"}, {}]>}> : (tensor<8x4xf32>) -> tensor<4x4xf32>
+
+"weft.collective_permute"(%arg0) <{axes = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>, sources = array<i64: 1, 0>}> : (tensor<8x4xf32>) -> tensor<8x4xf32>
+
+"weft.reduce_scatter"(%arg0) <{axes = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>, reduction = "add", scatter_dimensions = array<i64: 0>}> : (tensor<8x4xf32>) -> tensor<4x4xf32>
+
+"weft.async_start"(%arg0, %arg1) ({
+^bb0(%arg2: tensor<8x4xf32>, %arg3: tensor<8x4xf32>):
+  %1:2 = "weft.collective_permute"(%arg2, %arg3) <{axes = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>, sources = array<i64: 1, 0>}> : (tensor<8x4xf32>, tensor<8x4xf32>) -> (tensor<8x4xf32>, tensor<8x4xf32>)
+  "stablehlo.return"(%1#0, %1#1) : (tensor<8x4xf32>, tensor<8x4xf32>) -> ()
+}) : (tensor<8x4xf32>, tensor<8x4xf32>) -> tuple<tensor<8x4xf32>, tensor<8x4xf32>>
+
+"weft.async_done"(%arg0) : (tuple<tensor<8x4xf32>, tensor<8x4xf32>>) -> (tensor<8x4xf32>, tensor<8x4xf32>)
+
 // Shardings
 
 "sdy.sharding_constraint"(%arg0) <{sharding = #sdy.sharding<@mesh, [{"x"}, {?}]>}> : (tensor<8x4xf32>) -> tensor<8x4xf32>

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -22,10 +22,15 @@ from weft.compiled import Compiled
 from weft.errors import WeftError
 from weft.evaluate import evaluate
 from weft.ir.module import Function
-from weft.ir.types import Array
+from weft.ir.types import Array, Type
 from weft.machine import bytes_of, bytes_text, machine
 from weft.mesh import as_mesh
 from weft.optimize import LEVELS, Level
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SMALL, _FEW = 64, 4  # elements of a result, and results, that are shown in full
 
 
 def add(commands: Commands) -> None:
@@ -86,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     arrays = [None if r is None else np.asarray(r) for r in results]
     if arguments.out:
         save(Path(arguments.out), arrays)
-    show(screen, result_types(compiled), arrays)
+    show_results(screen, result_types(compiled), arrays)
     mesh = next(iter(compiled.program.module.meshes.values()), None)
     devices = plural(1 if mesh is None else mesh.size, "device")
     peak = bytes_text(compiled.memory().peak)
@@ -100,6 +105,29 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.check_every_op:
         status = max(status, check_every_op(compiled, values))
     return status
+
+
+def show_results(screen: Console, types: Sequence[Type], arrays: Sequence[Array | None]) -> None:
+    """Small results in full, of large ones what their numbers are like."""
+    small = all(array is None or array.size <= _SMALL for array in arrays)
+    if small and len(arrays) <= _FEW:
+        show(screen, types, arrays)
+        return
+    for n, (type, array) in enumerate(zip(types, arrays, strict=True)):
+        told = "a token" if array is None else described(array)
+        screen.print(f"[dim]result[/] [bold]{n}[/]  [cyan]{type}[/]  {told}")
+
+
+def described(array: Array) -> str:
+    """One number, or the range of many and their mean."""
+    if array.size == 0:
+        return "no elements"
+    if array.size == 1:
+        return str(array.reshape(-1)[0])
+    numbers = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    if array.dtype.kind == "c":
+        return f"mean {numbers.mean():.4g}"
+    return f"{numbers.min():.4g} to {numbers.max():.4g}, mean {numbers.mean():.4g}"
 
 
 def options(arguments: argparse.Namespace) -> dict[str, Any]:

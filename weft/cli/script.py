@@ -33,7 +33,8 @@ class Script:
             raise WeftError(
                 f"{self.path} has no function {self.name!r}", help=f"it has {known or 'none'}"
             )
-        return found
+        function: Callable[..., Any] = found
+        return function
 
     def inputs(self) -> tuple[Any, ...]:
         """The arguments that the script gives the function."""

@@ -26,6 +26,7 @@ from weft.ops import (
     slicing,
     sort,
     special,
+    together,
     transcendental,
     window,
 )
@@ -54,6 +55,7 @@ FAMILIES = (
     control,
     collective,
     local,
+    together,
     sharding,
     custom,
     checks,

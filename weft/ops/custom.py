@@ -2,55 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Annotated, Any
 
 import numpy as np
 
 from weft.errors import Unsupported
 from weft.ir.attrs import BOOLEAN, SYMBOL, TEXT, array_of, integer
-from weft.ir.check import require, same_type
+from weft.ir.check import require
 from weft.ir.op import Body, Op, RegionCall, Run, op
 from weft.ir.rule import Rule
 from weft.ir.types import TOKEN, Array, TensorType, TokenType, Type, Types, type_of
 from weft.ir.work import Work, moved
-from weft.ops.checks import expect_almost_equal, expect_close, expect_equal
+from weft.ops.calls import Call, Config, Site, config_of
 from weft.ops.collective import ChannelHandle
 from weft.ops.control import opaque
 from weft.ops.custom_rules import custom_rule
+from weft.ops.known_calls import KNOWN_CALLS
 
 Steps = Generator[Any, Any, tuple[Any, ...]]
 
 
 # Custom calls
-
-
-def _identity(*values: Any) -> tuple[Any, ...]:
-    return values
-
-
-def _checked(check: Callable[..., None]) -> Callable[..., tuple[Any, ...]]:
-    def call(*values: Any) -> tuple[Any, ...]:
-        check(*values)
-        return ()
-
-    return call
-
-
-# The custom calls that have a meaning here: checks, and annotations that leave their value alone.
-KNOWN_CALLS: dict[str, Callable[..., tuple[Any, ...]]] = {
-    "check.expect_eq": _checked(expect_equal),
-    "check.expect_eq_const": _checked(expect_equal),
-    "check.expect_close": _checked(expect_close),
-    "check.expect_close_const": _checked(expect_close),
-    "check.expect_almost_eq": _checked(expect_almost_equal),
-    "check.expect_almost_eq_const": _checked(expect_almost_equal),
-    "Sharding": _identity,
-    "LayoutConstraint": _identity,
-    "annotate_device_placement": _identity,
-    "xla.sdy.FuncResultSharding": _identity,
-    "xla.sdy.PropagationBarrier": _identity,
-}
 
 
 @op("stablehlo.custom_call")
@@ -69,41 +42,45 @@ class CustomCall(Op):
     custom_call_schedule: Annotated[str, TEXT] | None = None
     regions = None
     control = True
-    pure = False
+
+    @property
+    def pure(self) -> bool:  # type: ignore[override]  # each call its own
+        """Whether Weft knows that it has no effect."""
+        return self.known is not None and self.known.pure and not self.has_side_effect
+
+    @property
+    def known(self) -> Call | None:
+        """What Weft knows of a call of this name."""
+        return KNOWN_CALLS.get(self.call_target_name)
+
+    @property
+    def config(self) -> Config:
+        """The numbers in its configuration."""
+        return config_of(self.backend_config)
 
     def infer(self, *operands: Type, regions: tuple[Body, ...] = ()) -> Types:
-        known = KNOWN_CALLS.get(self.call_target_name)
-        if known is _identity:
-            require(
-                self.outs == operands,
-                f"custom call {self.call_target_name!r} changes a type",
-                "its results are its operands",
-            )
-        elif known is not None:
-            require(
-                len(operands) == 2 and self.outs == (),
-                f"custom call {self.call_target_name!r} has {len(operands)} operands "
-                f"and {len(self.outs)} results",
-                "it takes what is to be checked and what is expected, and gives nothing",
-            )
-            same_type(self.name, *operands)
+        if self.known is not None:
+            self.known.check(self.call_target_name, self.config, operands, self.outs)
         return self.outs
 
     def rule(self, *operands: Type, regions: tuple[Body, ...] = ()) -> Rule:
-        known = custom_rule(self.call_target_name, operands, self.outs)
-        return opaque(operands, self.outs) if known is None else known
+        if self.known is not None and self.known.rule is not None:
+            return self.known.rule(operands, self.outs)
+        shardys = custom_rule(self.call_target_name, operands, self.outs)
+        return opaque(operands, self.outs) if shardys is None else shardys
 
     def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
         yield from ()
-        known = KNOWN_CALLS.get(self.call_target_name)
-        if known is None:
+        if self.known is None:
             raise Unsupported(
                 f"custom call {self.call_target_name!r}: Weft does not know what it does",
                 help=f"known: {', '.join(KNOWN_CALLS)}",
             )
-        return known(*values)
+        return self.known.reference(Site(self.config, self.outs, run), *values)
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        if self.known is not None:
+            return self.known.work(self.config, operands, results)
         return Work(bytes=moved(*operands, *results))
 
 

@@ -155,7 +155,7 @@ class RngBitGenerator(Op):
                 bits, counter = three_fry_bits(key, counter, out)
             else:
                 bits, counter = philox_bits(key, counter, out)
-        return np.concatenate([key, counter]), in_type(bits, out)
+        return np.concatenate([key, counter]), in_type(bits, out).reshape(out.sizes)
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         each = _THREE_FRY_OPS if self.rng_algorithm == "THREE_FRY" else _PHILOX_OPS

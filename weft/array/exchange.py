@@ -1,0 +1,75 @@
+"""Arrays of other packages as numpy's, and back; the memory is shared where both sides can."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from weft.errors import WeftError, missing_extra
+from weft.ir.types import Array, dtype_of
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def to_numpy(given: Any) -> Array:
+    """Anything that holds elements: arrays of numpy, JAX, PyTorch, DLPack; numbers and lists."""
+    if isinstance(given, np.ndarray):
+        made = given
+    elif type(given).__module__.partition(".")[0] == "torch":
+        made = _from_torch(given)
+    elif hasattr(given, "__array__") or not hasattr(given, "__dlpack__"):
+        made = _weak(given)
+    else:
+        made = np.from_dlpack(given)
+    dtype_of(made.dtype)  # refuses what has no element type
+    return made
+
+
+def _weak(given: Any) -> Array:
+    """An array; numbers and lists of Python's get the types that JAX gives them."""
+    made = np.asarray(given)
+    if isinstance(given, bool | int | float | complex | list | tuple):
+        narrow = {"float64": np.float32, "int64": np.int32, "complex128": np.complex64}
+        return made.astype(narrow.get(str(made.dtype), made.dtype))
+    return made
+
+
+def _from_torch(tensor: Any) -> Array:
+    torch = sys.modules["torch"]
+    held = tensor.detach()
+    if held.device.type != "cpu":
+        held = held.cpu()
+    if held.dtype == torch.bfloat16:
+        bits: Array = held.view(torch.int16).numpy()
+        return bits.view(BFLOAT16)
+    made: Array = held.numpy()
+    return made
+
+
+def to_torch(array: Array) -> Any:
+    """A tensor of PyTorch with the same memory, unless that must not be written to."""
+    try:
+        import torch
+    except ImportError:
+        raise missing_extra("torch", "torch", "an array of PyTorch") from None
+    held = array if array.flags.writeable else array.copy()
+    if held.dtype == BFLOAT16:
+        return torch.from_numpy(held.view(np.int16)).view(torch.bfloat16)
+    try:
+        return torch.from_numpy(held)
+    except TypeError:
+        raise WeftError(
+            f"PyTorch has no tensors of {array.dtype}", help="convert the array first"
+        ) from None
+
+
+def to_jax(array: Array) -> Any:
+    """An array of JAX; JAX shares the memory where its alignment allows."""
+    try:
+        import jax
+    except ImportError:
+        raise missing_extra("jax", "jax", "an array of JAX") from None
+    return jax.numpy.asarray(array)

@@ -1,0 +1,170 @@
+"""A value of all virtual devices at once: one numpy array, equal parts stored once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.array.atoms import Atoms, atoms_of, common, span_of
+from weft.ir.types import Array
+from weft.mesh import Axis, Mesh, Sharding
+from weft.mesh.pieces import local_shape
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked:
+    """The pieces of all devices: a leading dim for each digit of the device's number.
+
+    A leading dim has size 1 where the value is equal for all values of that digit.
+    """
+
+    data: Array
+    atoms: Atoms
+    owned: bool = False  # nobody else holds the memory, so a donated value may be overwritten
+
+    @property
+    def lead(self) -> int:
+        """The number of leading dims."""
+        return len(self.atoms.sizes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one device's piece."""
+        return self.data.shape[self.lead :]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all distinct pieces."""
+        return int(self.data.nbytes)
+
+    def piece(self, place: int) -> Array:
+        """The piece of the device at that place of the mesh."""
+        at = []
+        for n, (stride, size) in enumerate(zip(self.atoms.strides, self.atoms.sizes, strict=True)):
+            at.append(place // stride % size if self.data.shape[n] > 1 else 0)
+        return np.asarray(self.data[tuple(at)])
+
+    def pieces(self) -> Array:
+        """Every device's piece along one leading dim, in the order of the mesh."""
+        full = np.broadcast_to(self.data, (*self.atoms.sizes, *self.shape))
+        return full.reshape(self.atoms.count, *self.shape)
+
+    def to(self, atoms: Atoms) -> Stacked:
+        """The same value with other digits."""
+        if atoms == self.atoms:
+            return self
+        fine = common(self.atoms, atoms)
+        split = self._split(fine)
+        return Stacked(_merge(split, fine, atoms), atoms, self.owned)
+
+    def _split(self, fine: Atoms) -> Array:
+        shape: list[int] = []
+        for n, (stride, size) in enumerate(zip(self.atoms.strides, self.atoms.sizes, strict=True)):
+            dims = fine.dims((stride, size))
+            assert dims is not None, "finer digits refine every digit"
+            shape += [fine.sizes[d] if self.data.shape[n] > 1 else 1 for d in dims]
+        return self.data.reshape(*shape, *self.shape)
+
+
+def _merge(data: Array, fine: Atoms, coarse: Atoms) -> Array:
+    """Neighbouring digits put together; equal along all of them, or spelled out along all."""
+    lead = len(fine.sizes)
+    full, merged = list(data.shape[:lead]), []
+    for span in zip(coarse.strides, coarse.sizes, strict=True):
+        dims = fine.dims(span)
+        assert dims is not None, "finer digits refine every digit"
+        varies = any(data.shape[d] > 1 for d in dims)
+        for dim in dims:
+            full[dim] = fine.sizes[dim] if varies else 1
+        merged.append(span[1] if varies else 1)
+    rest = data.shape[lead:]
+    return np.broadcast_to(data, (*full, *rest)).reshape(*merged, *rest)
+
+
+def one_for_all(array: Array, atoms: Atoms, owned: bool = False) -> Stacked:
+    """A value that is equal on all devices."""
+    return Stacked(array.reshape((1,) * len(atoms.sizes) + array.shape), atoms, owned)
+
+
+def stack(pieces: Array, atoms: Atoms, owned: bool = False) -> Stacked:
+    """A value from every device's piece along one leading dim, in the order of the mesh."""
+    return Stacked(pieces.reshape(*atoms.sizes, *pieces.shape[1:]), atoms, owned)
+
+
+def split(array: Array, sharding: Sharding, mesh: Mesh, atoms: Atoms) -> Stacked:
+    """The pieces that a sharding makes of a whole array; padded where a size does not divide.
+
+    No copy is made unless something has to be padded.
+    """
+    own = _own_digits(sharding, mesh, atoms)
+    if own != atoms:  # the parts of an axis cross those that are in use
+        return stack(split(array, sharding, mesh, own).pieces(), atoms)
+    local = local_shape(array.shape, sharding, mesh)
+    dims = [dims_along(d.axes, mesh, atoms) for d in sharding.dims]
+    room = [
+        part * math.prod(atoms.sizes[d] for d in split)
+        for part, split in zip(local, dims, strict=True)
+    ]
+    owned = False
+    if tuple(room) != array.shape:
+        padding = [(0, new - size) for new, size in zip(room, array.shape, strict=True)]
+        array, owned = np.pad(array, padding), True
+    shape: list[int] = []
+    source: dict[int, int] = {}  # where the digit of that number is in the taken-apart array
+    kept: list[int] = []
+    for part, digits in zip(local, dims, strict=True):
+        for digit in digits:
+            source[digit] = len(shape)
+            shape.append(atoms.sizes[digit])
+        kept.append(len(shape))
+        shape.append(part)
+    data = array.reshape(shape).transpose([*(source[d] for d in sorted(source)), *kept])
+    lead = [atoms.sizes[d] if d in source else 1 for d in range(len(atoms.sizes))]
+    return Stacked(data.reshape(*lead, *local), atoms, owned)
+
+
+def assemble(
+    stacked: Stacked, shape: Sequence[int], sharding: Sharding, mesh: Mesh, *, whole: bool = True
+) -> Array:
+    """The whole array that the pieces of a sharding make; no copy is made where none is needed.
+
+    Where pieces owe a reduction they are added up. With `whole` false, padding is left in.
+    """
+    atoms, data = stacked.atoms, stacked.data
+    own = _own_digits(sharding, mesh, atoms)
+    if own != atoms:
+        return assemble(stack(stacked.pieces(), own), shape, sharding, mesh, whole=whole)
+    lead = len(atoms.sizes)
+    owing = [d for d in dims_along(sharding.unreduced, mesh, atoms) if data.shape[d] > 1]
+    if owing:
+        data = data.sum(tuple(owing), keepdims=True, dtype=data.dtype)
+    dims = [dims_along(d.axes, mesh, atoms) for d in sharding.dims]
+    used = {d for digits in dims for d in digits}
+    # Along digits that do not split it the value is equal: the first piece stands for all.
+    data = data[tuple([slice(None) if d in used else slice(0, 1) for d in range(lead)])]
+    full = [atoms.sizes[d] if d in used else 1 for d in range(lead)]
+    if data.shape != (*full, *stacked.shape):
+        data = np.broadcast_to(data, (*full, *stacked.shape))
+    order = [d for d in range(lead) if d not in used]
+    room = []
+    for n, digits in enumerate(dims):
+        order += [*digits, lead + n]
+        room.append(stacked.shape[n] * math.prod(atoms.sizes[d] for d in digits))
+    made = data.transpose(order).reshape(room)
+    return made[tuple([slice(size) for size in shape])] if whole else made
+
+
+def _own_digits(sharding: Sharding, mesh: Mesh, atoms: Atoms) -> Atoms:
+    """The digits given, or others if the sharding's axes are no unions of them."""
+    axes = [*(a for d in sharding.dims for a in d.axes), *sharding.unreduced]
+    spans = [span_of(axis, mesh) for axis in axes]
+    return atoms if atoms.dims_of(spans) is not None else atoms_of(mesh.size, spans)
+
+
+def dims_along(axes: Sequence[Axis], mesh: Mesh, atoms: Atoms) -> tuple[int, ...]:
+    found = atoms.dims_of([span_of(axis, mesh) for axis in axes])
+    assert found is not None, f"{axes} are no digits of {atoms}"
+    return found

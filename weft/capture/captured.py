@@ -1,0 +1,46 @@
+"""What capture makes of a user's program: a module, and how its values are packed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.ir.module import Module
+from weft.mesh import Mesh
+from weft.ops.callbacks import HostFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One array among a function's arguments or results: its name and what JAX knows of it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any  # numpy's, or one of JAX's own, whose arrays hold keys of random numbers
+    weak: bool = False  # a Python scalar's type, which gives way to others
+    donated: bool = False
+    sharding: object = None  # how the value that was given is split, where it says so
+
+    @property
+    def holds_keys(self) -> bool:
+        """Whether it holds JAX's typed keys, which are integers underneath."""
+        return not isinstance(self.dtype, np.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A function's program, and how its arguments and results are packed into pytrees."""
+
+    module: Module
+    mesh: Mesh | None
+    in_tree: Any  # of the arguments; None where they are arrays, one after another
+    out_tree: Any
+    arguments: tuple[Leaf, ...]
+    results: tuple[Leaf, ...]
+    host: tuple[HostFunction, ...] = ()  # the Python functions that the program calls, kept alive
+
+    def packed(self, results: list[Any]) -> Any:
+        """The results in the form that the function returns; a tuple of them for a module."""
+        return tuple(results) if self.out_tree is None else self.out_tree.unflatten(results)

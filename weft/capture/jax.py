@@ -1,0 +1,224 @@
+"""JAX functions: traced without devices, lowered for a platform of our own, read as a module."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from weft.capture.call_lines import give_lines_of_calls
+from weft.capture.captured import Captured, Leaf
+from weft.capture.jax_lowerings import lowering_rules, unsupported_primitive
+from weft.capture.jax_shardings import (
+    Spelled,
+    abstract_mesh,
+    abstract_values,
+    annotate,
+    mesh_of,
+    per_leaf,
+    shardings_of,
+)
+from weft.capture.jax_values import argument_names, leaf_of, own_sharding, result_of, type_of_value
+from weft.capture.mlir_parser import read_in_process
+from weft.capture.tokens import keep_tokens_inside
+from weft.errors import WeftError, missing_extra
+from weft.ir.module import Module
+from weft.ir.read import read_module
+from weft.ops import BY_NAME
+from weft.ops.callbacks import host_functions
+
+PLATFORM = "weft"
+Positions = int | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a function is called with: static values, and the leaves of all the others."""
+
+    values: tuple[Any, ...]  # one a leaf
+    tree: Any  # of (positional arguments that are not static, keyword arguments)
+    given: tuple[int, ...]  # the positions of the arguments that are not static
+    static: tuple[tuple[int, Any], ...]
+    donated: frozenset[int]  # positions
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What a program is compiled for: calls with the same key run the same one."""
+        from jax._src.config import trace_context
+
+        static = tuple((n, type(value), value) for n, value in self.static)
+        try:
+            types = tuple(map(type_of_value, self.values))
+        except TypeError:
+            return (object(),)  # of no program: capturing it says which argument is no array
+        shardings = tuple(map(own_sharding, self.values))
+        return (self.tree, static, types, shardings, trace_context())
+
+    def leaves(self, fn: Callable[..., Any]) -> tuple[Leaf, ...]:
+        """Every leaf by its name in the function."""
+        import jax
+
+        whole = jax.tree_util.tree_unflatten(self.tree, self.values)
+        paths, _ = jax.tree_util.tree_flatten_with_path(whole)
+        names = argument_names(fn, self.given, paths)
+        return tuple(
+            leaf_of(value, name, path[0].idx == 0 and self.given[path[1].idx] in self.donated)
+            for (path, value), name in zip(paths, names, strict=True)
+        )
+
+    def rebuilt(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The positional and keyword arguments with other values for the leaves."""
+        import jax
+
+        positional, keywords = jax.tree_util.tree_unflatten(self.tree, values)
+        dynamic, static = iter(positional), dict(self.static)
+        count = len(self.given) + len(static)
+        return [static[n] if n in static else next(dynamic) for n in range(count)], keywords
+
+
+def flatten(
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    donate_argnums: Positions = (),
+    static_argnums: Positions = (),
+) -> Arguments:
+    """Take the arguments of a function apart."""
+    jax = _import_jax()
+    static = _positions("static_argnums", static_argnums, len(args))
+    donated = _positions("donate_argnums", donate_argnums, len(args))
+    if both := static & donated:
+        raise WeftError(
+            f"argument {min(both)} is both static and donated", help="only arrays can be donated"
+        )
+    for n in sorted(static):
+        _check_hashable(n, args[n])
+    given = tuple(n for n in range(len(args)) if n not in static)
+    dynamic = tuple(args[n] for n in given)
+    values, tree = jax.tree_util.tree_flatten((dynamic, dict(kwargs or {})))
+    fixed = tuple((n, args[n]) for n in sorted(static))
+    return Arguments(tuple(values), tree, given, fixed, frozenset(donated))
+
+
+def capture_jax(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    mesh: object = None,
+    in_shardings: Spelled = None,
+    out_shardings: Spelled = None,
+    donate_argnums: Positions = (),
+    static_argnums: Positions = (),
+) -> Captured:
+    """Trace a JAX function on arguments, of which only the types matter, and read its program."""
+    given = flatten(args, kwargs, donate_argnums, static_argnums)
+    return capture_flat(fn, given, mesh, in_shardings, out_shardings)
+
+
+def capture_flat(
+    fn: Callable[..., Any], given: Arguments, mesh: object, inside: Spelled, outside: Spelled
+) -> Captured:
+    """Trace a JAX function on arguments that are taken apart."""
+    jax = _import_jax()
+    leaves = given.leaves(fn)
+    positional, keywords = given.tree.children()
+    spelled = per_leaf("in_shardings", inside, positional, leaves[: positional.num_leaves])
+    spelled += (None,) * keywords.num_leaves
+    told = [*spelled, *(leaf.sharding for leaf in leaves), *jax.tree_util.tree_leaves(outside)]
+    ours = mesh_of(mesh, told)
+    theirs = abstract_mesh(mesh, told, ours)
+    shardings = shardings_of("in_shardings:", spelled, leaves, ours)
+    filled, named = given.rebuilt(abstract_values(leaves, shardings, theirs))
+    context = nullcontext() if theirs is None else jax.sharding.use_abstract_mesh(theirs)
+    with context:
+        static = tuple(n for n, _ in given.static)
+        traced = jax.jit(fn, static_argnums=static, keep_unused=True).trace(*filled, **named)
+        lowered = _lowered(traced)
+    results = _results(traced)
+    module = read_lowered(lowered)
+    spelled = per_leaf("out_shardings", outside, lowered.out_tree, results)
+    made = shardings_of("out_shardings:", spelled, results, ours)
+    pairs = partial(zip, strict=True)
+    module = annotate(module, ours, [*pairs(leaves, shardings)], [*pairs(results, made)])
+    host = host_functions(module)
+    tree = lowered.out_tree
+    return Captured(module, ours, given.tree, tree, leaves, results, host)
+
+
+def _lowered(traced: Any) -> Any:
+    """JAX's lowering with the rules of ours for what it lowers to libraries of one platform."""
+    from jax._src.interpreters.mlir import LoweringParameters
+
+    # Constants stay where they are used: hoisted, they would be arguments that nobody gives.
+    parameters = LoweringParameters(
+        override_lowering_rules=lowering_rules(), hoist_constants_as_args=False
+    )
+    try:
+        return traced.lower(lowering_platforms=(PLATFORM,), _private_parameters=parameters)
+    except NotImplementedError as error:
+        raise unsupported_primitive(traced.jaxpr, error) from error
+    except ValueError as error:
+        raise WeftError(
+            f"JAX cannot lower the function: {error}",
+            help="shardings inside it must be on the mesh that it is compiled for",
+        ) from error
+
+
+def read_lowered(lowered: Any) -> Module:
+    """The module that JAX has made, read in this process: what JAX writes is not damaged."""
+    buffer = io.BytesIO()
+    lowered.compiler_ir("stablehlo").operation.write_bytecode(file=buffer)
+    module = read_module(read_in_process(buffer.getvalue()), BY_NAME)
+    return keep_tokens_inside(give_lines_of_calls(module))
+
+
+def _results(traced: Any) -> tuple[Leaf, ...]:
+    import jax
+
+    paths, _ = jax.tree_util.tree_flatten_with_path(traced.out_info)
+    return tuple(result_of(t, f"result{jax.tree_util.keystr(path)}") for path, t in paths)
+
+
+def _import_jax() -> Any:
+    if importlib.util.find_spec("jax") is None:
+        raise missing_extra("jax", "jax", "capturing a JAX function")
+    import jax
+
+    _hide_own_frames()
+    return jax
+
+
+@cache
+def _hide_own_frames() -> None:
+    """Have JAX leave Weft's own lines out of the locations that it writes."""
+    from jax._src import source_info_util
+
+    source_info_util.register_exclusion(str(Path(__file__).parents[1]))
+
+
+def _positions(word: str, given: Positions, count: int) -> set[int]:
+    """Positions of arguments, negative ones counted from the end."""
+    listed = (given,) if isinstance(given, int) else tuple(given)
+    for n in listed:
+        if not -count <= n < count:
+            raise WeftError(
+                f"{word} names argument {n}, but {count} positional arguments are given",
+                help=f"use numbers from {-count} to {count - 1}" if count else "pass arguments",
+            )
+    return {n % count for n in listed}
+
+
+def _check_hashable(position: int, value: object) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        raise WeftError(
+            f"static argument {position} is {type(value).__name__}, which cannot be hashed",
+            help="programs are remembered by their static arguments: pass a tuple, a frozen "
+            "dataclass or another value with a hash",
+        ) from None

@@ -1,0 +1,61 @@
+"""Custom calls of Weft in a program that JAX lowers, and the user's lines in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from weft.ir.location import Location
+
+Lowering: TypeAlias = Callable[..., Any]
+
+
+def rules_of(module: Any, rules: Mapping[str, Lowering]) -> tuple[tuple[Any, Lowering], ...]:
+    """Lowerings for the primitives of a module of JAX; some versions lack one or another."""
+    return tuple((getattr(module, name), r) for name, r in rules.items() if hasattr(module, name))
+
+
+def custom_call(
+    ctx: Any,
+    name: str,
+    operands: Sequence[Any],
+    config: Mapping[str, int] | None = None,
+    *,
+    more_types: Sequence[Any] = (),
+    has_side_effect: bool = False,
+) -> list[Any]:
+    """A custom call of ours, whose results have the types that JAX expects behind `more_types`."""
+    from jax._src.interpreters import mlir
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+
+    types = [mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_out]
+    made = stablehlo.CustomCallOp.build_generic(
+        results=[*more_types, *types],
+        operands=list(operands),
+        attributes={
+            "call_target_name": ir.StringAttr.get(name),
+            "has_side_effect": ir.BoolAttr.get(has_side_effect),
+            "backend_config": ir.DictAttr.get({k: _number(v) for k, v in (config or {}).items()}),
+            "api_version": mlir.i32_attr(4),
+        },
+    )
+    return list(made.results)
+
+
+def _number(value: int) -> Any:
+    from jaxlib.mlir import ir
+
+    if isinstance(value, bool):
+        return ir.BoolAttr.get(value)
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def location_of(traceback: Any) -> Location | None:
+    """The user's line in a traceback of JAX."""
+    from jax._src import source_info_util
+
+    frame = None if traceback is None else source_info_util.user_frame(traceback)
+    if frame is None:
+        return None
+    return Location(f'"{frame.file_name}":{frame.start_line}:{frame.start_column}')

@@ -1,0 +1,108 @@
+"""The values that go in and out of a JAX function: their types, names, and numpy forms."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.array import Array
+from weft.capture.captured import Leaf
+from weft.errors import WeftError
+
+
+def type_of_value(value: Any) -> Any:
+    """What JAX would trace for a value: an array of any kind, a scalar, or a type alone."""
+    import jax
+
+    return jax.api_util.shaped_abstractify(value)
+
+
+def leaf_of(value: Any, name: str, donated: bool = False) -> Leaf:
+    """One of a function's arguments; refused where it is no array."""
+    try:
+        type = type_of_value(value)
+    except TypeError:
+        raise WeftError(
+            f"argument {name} is {_kind(value)}, which is no array",
+            help="pass arrays and scalars, in tuples, lists, dicts and other pytrees; "
+            "name other arguments in static_argnums",
+        ) from None
+    sharding = own_sharding(value)
+    return Leaf(name, type.shape, type.dtype, bool(type.weak_type), donated, sharding)
+
+
+def result_of(type: Any, name: str) -> Leaf:
+    """A leaf of a function's results."""
+    return Leaf(name, type.shape, type.dtype, bool(getattr(type, "weak_type", False)))
+
+
+def own_sharding(value: Any) -> object:
+    """The sharding of an array that is split over a mesh; None for one that is in one place."""
+    sharding = getattr(value, "sharding", None)
+    mesh = getattr(sharding, "mesh", None)
+    return sharding if mesh is not None and getattr(mesh, "size", 1) > 1 else None
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__name__} {value!r}"[:80]
+
+
+def argument_names(
+    fn: Callable[..., Any], given: Sequence[int], paths: Sequence[tuple[Any, Any]]
+) -> list[str]:
+    """`params['w']` for each leaf, by the names of the function's parameters."""
+    import jax
+
+    parameters = _positional(fn)
+    found: list[str] = []
+    for path, _ in paths:
+        if path[0].idx == 1:
+            head = path[1].key
+        else:
+            position = given[path[1].idx]
+            head = parameters[position] if position < len(parameters) else f"args[{position}]"
+        found.append(f"{head}{jax.tree_util.keystr(path[2:])}")
+    return found
+
+
+def _positional(fn: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in parameters if p.kind in kinds]
+
+
+def to_physical(value: Any, leaf: Leaf) -> Any:
+    """A value as the array that the program takes, checked as JAX checks it.
+
+    Arrays of Weft and of JAX, which nobody changes, are taken as they are; others are copied, for
+    the program may run when the caller has long gone on.
+    """
+    if leaf.holds_keys:
+        import jax
+
+        return np.asarray(jax.random.key_data(value))
+    if isinstance(value, Array):
+        return value
+    array = np.asarray(value)
+    if array.dtype == leaf.dtype:
+        return array.copy() if array.flags.writeable else array
+    made = array.astype(leaf.dtype)
+    if isinstance(value, int) and int(made) != value:
+        raise OverflowError(f"argument {leaf.name}: {value} does not fit into {leaf.dtype}")
+    return made
+
+
+def from_physical(array: Any, leaf: Leaf) -> Any:
+    """A result as the function's caller expects it: integers become typed keys again."""
+    if not leaf.holds_keys:
+        # The gradient of an integer holds nothing; in a program, it is made of truth values.
+        return np.zeros(leaf.shape, leaf.dtype) if leaf.dtype.names == ("float0",) else array
+    import jax
+
+    return jax.random.wrap_key_data(np.asarray(array), impl=leaf.dtype._impl)

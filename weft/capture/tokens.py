@@ -1,0 +1,43 @@
+"""A program that orders its effects by tokens makes the first of them itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.ir.module import Module, Node, Region, Value, apply
+from weft.ir.rebuild import Rebuild
+from weft.ir.types import TokenType
+from weft.ops.control import CreateToken
+
+
+def keep_tokens_inside(module: Module) -> Module:
+    """The module whose main neither takes nor gives tokens."""
+    main = module.function("main")
+    args, results = main.body.args, main.body.results
+    if not any(isinstance(v.type, TokenType) for v in (*args, *results)):
+        return module
+    taken = [n for n, v in enumerate(args) if not isinstance(v.type, TokenType)]
+    given = [n for n, v in enumerate(results) if not isinstance(v.type, TokenType)]
+    rebuild = Rebuild(module, ())
+    made: list[Node] = []
+    for n, arg in enumerate(args):
+        if n not in taken:
+            made.append(apply(CreateToken(), loc=main.body.arg_locs[n]))
+            rebuild.became[arg] = made[-1].results[0]
+    renewed = [Value(args[n].type, None, index) for index, n in enumerate(taken)]
+    rebuild.became.update(zip([args[n] for n in taken], renewed, strict=True))
+    body = rebuild.region(main.body)
+    region = Region(
+        tuple(renewed),
+        [*made, *body.nodes],
+        tuple(body.results[n] for n in given),
+        body.loc,
+        tuple(main.body.arg_locs[n] for n in taken),
+    )
+    function = replace(
+        main,
+        body=region,
+        arg_attrs=tuple(main.arg_attrs[n] for n in taken) if main.arg_attrs else (),
+        res_attrs=tuple(main.res_attrs[n] for n in given) if main.res_attrs else (),
+    )
+    return module.with_functions({**module.functions, "main": function})

@@ -1,0 +1,261 @@
+"""`weft.compile`: a JAX function or a StableHLO program, ready to run on a mesh of devices."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from weft.capture import Captured, parse
+from weft.capture.given import capture_module, exactly
+from weft.capture.jax import Arguments, Positions, capture_flat, flatten
+from weft.capture.jax_shardings import Spelled
+from weft.capture.jax_values import from_physical, to_physical
+from weft.cost.sent import Sent, bytes_sent
+from weft.errors import WeftError
+from weft.ir.module import Module
+from weft.machine import Machine
+from weft.machine import machine as machine_named
+from weft.mesh import Mesh, as_mesh
+from weft.optimize import Level
+from weft.optimize.memory_plan import MemoryPlan
+from weft.optimize.plan_memory import plan_memory
+from weft.pipeline import STAGES, Program, compile_module
+from weft.run import execute
+from weft.shard.mesh_sizes import with_mesh
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a program is compiled for, beside its arguments."""
+
+    mesh: Mesh | None
+    level: Level
+    machine: Machine | None
+    sync_every_op: bool
+
+
+class Given(Protocol):
+    """Arguments that are taken apart."""
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """One for each leaf."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """The arguments of a module, which are leaves already."""
+
+    values: tuple[Any, ...]
+
+
+class Source(Protocol):
+    """Where programs come from, one for each kind of arguments."""
+
+    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Any]:
+        """What the program for these arguments is remembered by, and the arguments taken apart."""
+        ...
+
+    def capture(self, given: Any) -> Captured:
+        """The program for these arguments."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JaxFunction:
+    """A JAX function with the options that jax.jit has, too."""
+
+    fn: Callable[..., Any]
+    mesh: object
+    in_shardings: Spelled
+    out_shardings: Spelled
+    donate_argnums: Positions
+    static_argnums: Positions
+
+    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Arguments]:
+        given = flatten(args, kwargs, self.donate_argnums, self.static_argnums)
+        return given.key, given
+
+    def capture(self, given: Arguments) -> Captured:
+        return capture_flat(self.fn, given, self.mesh, self.in_shardings, self.out_shardings)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenModule:
+    """A module, which is one program whatever it is called with."""
+
+    module: Module
+    in_shardings: Spelled
+    out_shardings: Spelled
+    donate_argnums: Positions
+
+    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Arrays]:
+        if kwargs:
+            raise WeftError(
+                f"a module was called with {', '.join(kwargs)}",
+                help="its arguments have no names: pass arrays, one after another",
+            )
+        return None, Arrays(args)
+
+    def capture(self, given: Given) -> Captured:
+        return capture_module(
+            self.module, self.in_shardings, self.out_shardings, self.donate_argnums
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A program for one kind of arguments, and what runs it."""
+
+    captured: Captured
+    program: Program
+    sync_every_op: bool
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        """Run the program on the leaves of the arguments, and give those of the results."""
+        arrays = self.arguments(values)
+        results = execute(self.program.local, *arrays, sync_every_op=self.sync_every_op)
+        return [*map(from_physical, results, self.captured.results)]
+
+    def arguments(self, values: Sequence[Any]) -> list[Any]:
+        """The leaves of the arguments as arrays that the program takes, and nobody changes."""
+        captured = self.captured
+        if len(values) != len(captured.arguments):
+            raise WeftError(
+                f"the program takes {len(captured.arguments)} arguments, {len(values)} given",
+                help="give one array for each argument",
+            )
+        convert = exactly if captured.in_tree is None else to_physical
+        return [*map(convert, values, captured.arguments)]
+
+
+class Compiled:
+    """A function or module that is compiled for a mesh: call it, and look at what it became.
+
+    A call with arguments of other types or shapes, or with other static arguments, compiles anew;
+    every program is kept.
+    """
+
+    def __init__(self, source: Source, options: Options) -> None:
+        self._source = source
+        self._options = options
+        self._programs: dict[Hashable, Ready] = {}
+        self._last: Ready | None = None
+        self._lock = threading.RLock()  # a callback may compile while it is traced
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arrays, scalars and pytrees of them; what comes back may still be computed."""
+        key, given = self._source.flatten(args, kwargs)
+        ready = self._ready(key, given)
+        return ready.captured.packed(ready.run(given.values))
+
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Compile for arguments of these types without running."""
+        self._ready(*self._source.flatten(args, kwargs))
+
+    def leaves(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """The arguments as the program takes them: arrays, one after another."""
+        key, given = self._source.flatten(args, kwargs)
+        return self._ready(key, given).arguments(given.values)
+
+    def flat(self, values: Sequence[Any]) -> list[Any]:
+        """Run the latest program on its leaves, and give those of its results."""
+        return self._latest.run(values)
+
+    @property
+    def program(self) -> Program:
+        """The latest program: the module after every stage."""
+        return self._latest.program
+
+    def text(self, stage: str = STAGES[-1], *, locations: bool = False) -> str:
+        """The program after a stage, as StableHLO: captured, sharded, partitioned or optimized."""
+        return self.program.stage(stage).text(locations=locations)
+
+    def memory(self) -> MemoryPlan:
+        """What one device needs to run it: the most bytes at once, and where each value lives."""
+        return plan_memory(self.program.module)
+
+    def collectives(self) -> list[Sent]:
+        """What devices send each other: one row for each kind, axes, size and source line."""
+        rows: dict[tuple[object, ...], Sent] = {}
+        for row in bytes_sent(self.program.module):
+            line = row.loc.line or row.loc
+            key = (row.name, row.over, row.devices, row.bytes, line)
+            count = rows[key].count if key in rows else 0
+            rows[key] = replace(rows.get(key, row), count=count + row.count)
+        return [*rows.values()]
+
+    @property
+    def _latest(self) -> Ready:
+        if self._last is None:
+            raise WeftError(
+                "nothing has been compiled yet: no arguments were given",
+                help="call it, or pass arguments (or their types) to weft.compile",
+            )
+        return self._last
+
+    def _ready(self, key: Hashable, given: Any) -> Ready:
+        with self._lock:
+            ready = self._programs.get(key)
+            if ready is None:
+                captured = self._source.capture(given)
+                chosen = self._options
+                mesh = captured.mesh if chosen.mesh is None else chosen.mesh
+                program = compile_module(
+                    captured.module, mesh, level=chosen.level, machine=chosen.machine
+                )
+                ready = self._programs[key] = Ready(captured, program, chosen.sync_every_op)
+            self._last = ready
+            return ready
+
+
+def compile(
+    fn: Callable[..., Any] | Module | str | bytes | os.PathLike[str],
+    *args: Any,
+    mesh: object = None,
+    in_shardings: Spelled = None,
+    out_shardings: Spelled = None,
+    donate_argnums: Positions = (),
+    static_argnums: Positions = (),
+    level: Level = 1,
+    machine: Machine | str | None = None,
+    sync_every_op: bool = False,
+    **kwargs: Any,
+) -> Compiled:
+    """Compile a JAX function, a module, or StableHLO (its text, bytes or path) for a mesh.
+
+    The options mean what they mean to jax.jit; the arguments, or their types, say what to compile
+    for. Without arguments a function is compiled when it is first called. A machine says how much
+    memory a device has, and what is worth doing to the program. With `sync_every_op` a call waits
+    for every op, so that an error names the one that failed.
+    """
+    ours = None if mesh is None else as_mesh(mesh)
+    target = machine_named(machine) if isinstance(machine, str) else machine
+    options = Options(ours, level, target, sync_every_op)
+    if callable(fn):
+        shardings = (in_shardings, out_shardings)
+        source = JaxFunction(fn, mesh, *shardings, donate_argnums, static_argnums)
+        made = Compiled(source, options)
+        if args or kwargs or _takes_nothing(fn):
+            made.prepare(*args, **kwargs)
+        return made
+    module = fn if isinstance(fn, Module) else parse(fn)
+    if ours is not None:
+        module = with_mesh(module, ours)
+    made = Compiled(GivenModule(module, in_shardings, out_shardings, donate_argnums), options)
+    made.prepare(*args, **kwargs)
+    return made
+
+
+def _takes_nothing(fn: Callable[..., Any]) -> bool:
+    """Whether a function can be called without arguments."""
+    try:
+        inspect.signature(fn).bind()
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,147 @@
+"""Seconds for the nodes of a module on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.cost.travel import Kind, Reach, reach, travel_seconds
+from weft.cost.trips import trips
+from weft.ir.module import Module, Node, Region
+from weft.ir.op import Op
+from weft.ir.types import TensorType, Types
+from weft.ir.work import Work, moved
+from weft.machine import Machine
+from weft.mesh import Groups
+from weft.ops.collective import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectiveBroadcast,
+    CollectivePermute,
+    ReduceScatter,
+)
+from weft.ops.contract import Dot, DotGeneral
+from weft.ops.control import AsyncDone, AsyncStart, Call, Case, Composite, If, While
+from weft.ops.convolution import Convolution
+from weft.ops.einsum import Einsum
+from weft.ops.local import PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.ragged import RaggedDot
+from weft.ops.shape import BitcastConvert, Constant, Reshape
+
+KINDS: Mapping[type[Op], Kind] = {
+    AllGather: "gather",
+    AllReduce: "reduce",
+    ReduceScatter: "scatter",
+    ReduceScatterTogether: "scatter",
+    AllToAll: "exchange",
+    CollectiveBroadcast: "permute",
+    CollectivePermute: "permute",
+    PermuteAlongAxes: "permute",
+}
+_PRODUCTS = (DotGeneral, Dot, Einsum, Convolution, RaggedDot)
+_FREE = (Reshape, BitcastConvert, Constant, AsyncDone)
+
+
+def work_seconds(work: Work, rate: float, machine: Machine) -> float:
+    """The time that counted work takes: the slower of computing and of moving bytes."""
+    if not (work.flops or work.bytes or work.transcendentals):
+        return 0.0
+    computing = work.flops / rate + work.transcendentals / machine.transcendental
+    return machine.launch + max(computing, work.bytes / machine.bandwidth)
+
+
+def groups_of(op: Op) -> Groups:
+    """Who meets in a collective, as its fields say it; no groups mean everyone."""
+    if isinstance(op, PermuteAlongAxes | ReduceScatterTogether):
+        return op.axes
+    if isinstance(op, CollectivePermute):
+        return ()
+    found: Groups = op.replica_groups  # type: ignore[attr-defined]  # a field of all the others
+    return found
+
+
+class Costs:
+    """What each node of a module costs on a machine; equal nodes are worked out once."""
+
+    def __init__(self, module: Module, machine: Machine) -> None:
+        self.module = module
+        self.machine = machine
+        self.devices = max((mesh.size for mesh in module.meshes.values()), default=1)
+        self.known: dict[tuple[Op, Types, Types], float] = {}
+        self.functions: dict[str, float] = {}
+        self.reaches: dict[Op, Reach] = {}
+
+    def seconds(self, node: Node) -> float:
+        """How long a node takes; of an asynchronous start, only the issue."""
+        op = node.op
+        if node.regions or isinstance(op, Call | Composite):
+            return self.machine.launch if isinstance(op, AsyncStart) else self._outer(node)
+        key = (op, node.operand_types, node.types)
+        found = self.known.get(key)
+        if found is None:
+            found = 0.0 if isinstance(op, _FREE) else self._plain(op, key[1], key[2])
+            self.known[key] = found
+        return found
+
+    def in_flight(self, start: Node) -> float:
+        """How long what an asynchronous start has begun takes to end."""
+        return sum(self.seconds(node) for node in start.regions[0].nodes)
+
+    def region(self, region: Region) -> float:
+        """How long the nodes of a region take, one after another."""
+        return sum(self.seconds(node) for node in region.nodes)
+
+    def function(self, name: str) -> float:
+        """How long a call of a function takes."""
+        if name not in self.functions:
+            self.functions[name] = 0.0  # of a function that calls itself, only one round
+            self.functions[name] = self.region(self.module.function(name).body)
+        return self.functions[name]
+
+    def reach(self, op: Op) -> Reach:
+        """How many devices meet in a collective, and how far apart they are."""
+        found = self.reaches.get(op)
+        if found is None:
+            groups = groups_of(op)
+            found = reach(groups, self.module.meshes, self.devices, self.machine)
+            self.reaches[op] = found
+        return found
+
+    def collective(self, op: Op, operands: Types, results: Types) -> float:
+        """How long a collective takes."""
+        kind = KINDS[type(op)]
+        size = moved(*results) if kind == "gather" else moved(*operands)
+        return travel_seconds(kind, size, self.reach(op), self.machine)
+
+    def _outer(self, node: Node) -> float:
+        op = node.op
+        match op:
+            case While():
+                return (trips(node) or 1) * sum(self.region(r) for r in node.regions)
+            case If() | Case():
+                return max(self.region(r) for r in node.regions)
+            case Call():
+                return self.function(op.callee)
+            case Composite():
+                return self.function(op.decomposition)
+        if type(op) in KINDS:
+            return self.collective(op, node.operand_types, node.types)
+        bodies = tuple(_region_work(region) for region in node.regions)
+        work = op.work(node.operand_types, node.types, bodies)
+        return work_seconds(work, self.machine.vector, self.machine)
+
+    def _plain(self, op: Op, operands: Types, results: Types) -> float:
+        if type(op) in KINDS:
+            return self.collective(op, operands, results)
+        rate = self.machine.vector
+        if isinstance(op, _PRODUCTS) and isinstance(operands[0], TensorType):
+            rate = self.machine.rate(operands[0].dtype)
+        return work_seconds(op.work(operands, results), rate, self.machine)
+
+
+def _region_work(region: Region) -> Work:
+    total = Work()
+    for node in region.nodes:
+        bodies = tuple(_region_work(inner) for inner in node.regions)
+        total += node.op.work(node.operand_types, node.types, bodies)
+    return total

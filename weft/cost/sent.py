@@ -1,0 +1,125 @@
+"""How many bytes a device sends: every collective of a program, loops counted as often as they run.
+
+One convention, whoever carries a collective out: with n devices in a group, a gather sends
+(n-1)/n of its result, a reduction twice (n-1)/n of its operand, a reduce-scatter and an all-to-all
+(n-1)/n of theirs, a permutation its operand times the share of devices that send to another.
+A loop whose rounds the text does not tell counts once, and of branches the one that sends most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from weft.cost.costs import KINDS, groups_of
+from weft.cost.travel import Kind
+from weft.cost.trips import trips
+from weft.ir.location import Location
+from weft.ir.module import Module, Node, Region
+from weft.ir.op import Op
+from weft.ir.work import moved
+from weft.mesh import Mesh, MeshAxes
+from weft.mesh.algebra import total_size
+from weft.ops.collective import CollectiveBroadcast, CollectivePermute
+from weft.ops.control import Call, Case, Composite, If, While
+from weft.ops.local import PermuteAlongAxes, named
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One collective: what a device sends in it, and how often it is run."""
+
+    name: str
+    over: str  # the axes, or the number of devices in a group
+    devices: int  # of a group
+    bytes: float  # that one device sends each time, on average
+    count: int
+    loc: Location
+
+    @property
+    def total(self) -> float:
+        """The bytes of all times."""
+        return self.bytes * self.count
+
+
+def share_sent(kind: Kind, devices: int) -> float:
+    """The share of a collective's size that each device of a group sends."""
+    if devices <= 1:
+        return 0.0
+    return {"reduce": 2.0}.get(kind, 1.0) * (devices - 1) / devices
+
+
+def bytes_sent(module: Module, func: str = "main") -> tuple[Sent, ...]:
+    """The collectives that one run of a function carries out, in program order."""
+    return tuple(_Counter(module).function(func))
+
+
+def total_sent(rows: Iterable[Sent]) -> float:
+    """The bytes that a device sends in all of them."""
+    return math.fsum(row.total for row in rows)
+
+
+class _Counter:
+    """Walks the functions of one module, each once."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.everyone = max((mesh.size for mesh in module.meshes.values()), default=1)
+        self.known: dict[str, list[Sent]] = {}
+
+    def function(self, name: str) -> list[Sent]:
+        if name not in self.known:
+            self.known[name] = []  # one that calls itself counts once
+            self.known[name] = self.region(self.module.function(name).body)
+        return self.known[name]
+
+    def region(self, region: Region) -> list[Sent]:
+        return [row for node in region.nodes for row in self.node(node)]
+
+    def node(self, node: Node) -> list[Sent]:
+        op = node.op
+        if type(op) in KINDS:
+            return [self.collective(node)]
+        match op:
+            case While():
+                rounds = trips(node)
+                times = 1 if rounds is None else rounds
+                rows = [row for region in node.regions for row in self.region(region)]
+                return [replace(row, count=row.count * times) for row in rows]
+            case If() | Case():
+                return max((self.region(r) for r in node.regions), key=total_sent)
+            case Call():
+                return self.function(op.callee)
+            case Composite():
+                return self.function(op.decomposition)
+        return [row for region in node.regions for row in self.region(region)]
+
+    def collective(self, node: Node) -> Sent:
+        op, kind = node.op, KINDS[type(node.op)]
+        over, devices = group(op, self.module.meshes, self.everyone)
+        size = moved(*node.types) if kind == "gather" else moved(*node.operand_types)
+        sent = size * _share(op, kind, devices, self.everyone)
+        return Sent(op.name, over, devices, sent, 1, node.loc)
+
+
+def group(op: Op, meshes: Mapping[str, Mesh], everyone: int) -> tuple[str, int]:
+    """The axes along which devices meet, and how many do."""
+    groups = groups_of(op)
+    if isinstance(groups, MeshAxes):
+        mesh = named(groups.mesh, meshes)
+        return " ".join(map(str, groups.axes)).replace('"', ""), total_size(groups.axes, mesh)
+    count = max((len(g) for g in groups), default=everyone)
+    return str(count), count
+
+
+def _share(op: Op, kind: Kind, devices: int, everyone: int) -> float:
+    match op:
+        case PermuteAlongAxes():
+            moves = sum(s not in (-1, t) for t, s in enumerate(op.sources))
+            return moves / len(op.sources) if op.sources else 0.0
+        case CollectivePermute():
+            return sum(s != t for s, t in op.source_target_pairs) / everyone
+        case CollectiveBroadcast():
+            return 1.0 / devices if devices > 1 else 0.0
+    return share_sent(kind, devices)

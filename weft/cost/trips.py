@@ -1,0 +1,58 @@
+"""How often a loop runs, where its text tells."""
+
+from __future__ import annotations
+
+import math
+
+from weft.ir.dense import Dense
+from weft.ir.module import Node, Value
+from weft.ops.control import While
+from weft.ops.pointwise import Add, Compare
+from weft.ops.shape import Constant
+
+
+def trips(loop: Node) -> int | None:
+    """The rounds of `while i < n: ...; i += step` with constants all through; None if unlike it."""
+    assert isinstance(loop.op, While), loop.op
+    condition, body = loop.regions
+    test = condition.results[0].node
+    if test is None or not isinstance(test.op, Compare):
+        return None
+    counter, limit = test.operands
+    if counter not in condition.args or test.op.comparison_direction not in ("LT", "LE", "NE"):
+        return None
+    index = condition.args.index(counter)
+    first, last = _constant(loop.operands[index]), _outer_constant(limit, condition.args, loop)
+    step = _step(body.args[index], body.results[index])
+    if first is None or last is None or step is None or step <= 0:
+        return None
+    if test.op.comparison_direction == "LE":
+        last += 1
+    return max(0, math.ceil((last - first) / step))
+
+
+def _outer_constant(value: Value, args: tuple[Value, ...], loop: Node) -> int | None:
+    """A constant, or a carried value that the body hands on unchanged and that begins as one."""
+    if value not in args:
+        return _constant(value)
+    index = args.index(value)
+    body = loop.regions[1]
+    return _constant(loop.operands[index]) if body.results[index] is body.args[index] else None
+
+
+def _step(counter: Value, after: Value) -> int | None:
+    """The constant that is added to the counter."""
+    node = after.node
+    if node is None or not isinstance(node.op, Add) or counter not in node.operands:
+        return None
+    return _constant(node.operands[1 if node.operands[0] is counter else 0])
+
+
+def _constant(value: Value) -> int | None:
+    node = value.node
+    if node is None or not isinstance(node.op, Constant):
+        return None
+    held: Dense = node.op.value
+    if held.type.shape or not held.type.dtype.is_integer:
+        return None
+    return int(held.array)

@@ -1,0 +1,42 @@
+"""Every environment variable that Weft reads, typed; at most eight."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from weft.errors import WeftError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Knob(Generic[T]):
+    """One environment variable: its name, what it does, and how its text is read."""
+
+    name: str
+    about: str
+    read: Callable[[str], T]
+    default: T
+
+    def value(self) -> T:
+        """What it is set to; the default where it is not set, or empty."""
+        text = os.environ.get(self.name, "")
+        if not text:
+            return self.default
+        try:
+            return self.read(text)
+        except ValueError:
+            raise WeftError(f"{self.name}={text!r} has the wrong form", help=self.about) from None
+
+
+def _folder(text: str) -> Path | None:
+    return Path(text)
+
+
+TRACE = Knob("WEFT_TRACE", "a folder to write every stage of every program to", _folder, None)
+
+KNOBS = (TRACE,)

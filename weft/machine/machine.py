@@ -1,0 +1,84 @@
+"""A machine: devices, their memory and rates, and the links between them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+
+from weft.errors import WeftError
+from weft.ir.types import DType
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.I)
+_PREFIXES = ("", "K", "M", "G", "T")
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What joins the devices of one domain: how many there are, how fast they talk, how late."""
+
+    name: str
+    devices: int | None  # of one domain; None for as many as there are
+    bandwidth: float  # bytes a second that a device sends, and at once receives
+    latency: float  # seconds from one device to the next
+    launch: float  # seconds before a collective begins
+    prepare: float = 0.0  # seconds for every chunk of a message
+    chunk: int = 4 << 20  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Devices of one kind: what each can hold, do and send, in bytes and seconds."""
+
+    name: str
+    about: str
+    memory: int  # bytes of one device
+    bandwidth: float  # bytes a second to and from its memory
+    rates: tuple[tuple[str, float], ...]  # flops a second of products, by element type
+    vector: float  # flops a second of everything else
+    transcendental: float  # calls a second
+    launch: float  # seconds before a kernel begins
+    links: tuple[Links, ...]  # the fast interconnect first, then what joins its domains
+    overlaps: bool = True  # whether the links work while a device computes
+
+    @property
+    def fast(self) -> Links:
+        """The fast interconnect."""
+        return self.links[0]
+
+    @property
+    def fast_devices(self) -> int | None:
+        """The devices of one fast-interconnect domain; None for as many as there are."""
+        return self.links[0].devices
+
+    def rate(self, dtype: DType) -> float:
+        """Flops a second in products of that element type."""
+        rates = dict(self.rates)
+        real = dtype.real
+        wide = "f8" if real.is_float and real.bits <= 8 else real.name
+        if wide not in rates:
+            wide = "i8" if real.kind in ("int", "uint", "bool") and real.bits <= 8 else "f32"
+        return rates[wide]
+
+    def with_memory(self, memory: int) -> Machine:
+        """The same machine with so many bytes a device."""
+        return replace(self, memory=memory)
+
+
+def bytes_of(text: str) -> int:
+    """`80GiB`, `512MB` or `1024` as a number of bytes."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise WeftError(f"{text!r} is no amount of memory", help="write 80GiB, 512MB or 4096")
+    number, prefix, binary = match.groups()
+    unit = 1024.0 if binary else 1000.0
+    return round(float(number) * math.pow(unit, _PREFIXES.index(prefix.upper())))
+
+
+def bytes_text(count: float) -> str:
+    """`79.6 GiB`: a number of bytes in three digits."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.3g} {unit}" if unit != "B" else f"{count:g} B"
+        count /= 1024
+    return f"{count:,.3g} TiB" if count < 1000 else f"{count:,.0f} TiB"

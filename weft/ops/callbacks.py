@@ -1,0 +1,106 @@
+"""Calls from a program into the Python functions of the process that runs it."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.errors import Unsupported, WeftError
+from weft.ir.check import require
+from weft.ir.module import Module
+from weft.ir.types import Array, TensorType, TokenType, Type, Types
+from weft.ops.calls import Call, Config, Results, Site, config_of
+
+HOST_CALL = "weft.host_call"
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class HostFunction:
+    """A Python function of arrays that programs of this process may call by its number."""
+
+    call: Callable[..., Any]
+    number: int = field(default_factory=lambda: next(_numbers))
+
+    def __post_init__(self) -> None:
+        _FUNCTIONS[self.number] = self
+
+
+# Whoever holds a program holds its functions; a number that nobody holds is forgotten.
+_FUNCTIONS: weakref.WeakValueDictionary[int, HostFunction] = weakref.WeakValueDictionary()
+
+
+def host_functions(module: Module) -> tuple[HostFunction, ...]:
+    """The Python functions that a program of this process calls, in order."""
+    found: dict[int, HostFunction] = {}
+    for node in module.nodes():
+        if getattr(node.op, "call_target_name", None) == HOST_CALL:
+            number = config_of(node.op.backend_config)["function"]  # type: ignore[attr-defined]
+            found[number] = _known(number)
+    return tuple(found.values())
+
+
+def _known(number: int) -> HostFunction:
+    if found := _FUNCTIONS.get(number):
+        return found
+    raise Unsupported(
+        f"the program calls Python function {number}, which is not in this process",
+        help="run the program where it was captured; its text does not hold Python functions",
+    )
+
+
+def _check(name: str, config: Config, operands: Types, results: Types) -> None:
+    require("function" in config, f"{name} names no function", "give backend_config a function")
+    given, made = ([isinstance(t, TokenType) for t in types] for types in (operands, results))
+    require(
+        given[:1] == [True] == made[:1] if any((*given, *made)) else True,
+        f"{name} takes {sum(given)} tokens and gives {sum(made)}",
+        "an ordered call takes a token before all others, and gives one",
+    )
+    require(not any((*given[1:], *made[1:])), f"{name} has several tokens", "one is enough")
+
+
+def _reference(site: Site, *values: Any) -> Results:
+    """Call the function; where all devices ask for the same, one call answers all of them."""
+    number = site.config["function"]
+    ordered = bool(site.outs) and isinstance(site.outs[0], TokenType)
+    given, outs = (values[1:], site.outs[1:]) if ordered else (values, site.outs)
+    first = (None,) if ordered else ()
+    if site.run is None or not site.config.get("once"):
+        return (*first, *_called(number, given, outs))
+    answers = site.run.channel(("host call", number))
+    asked = site.run.channel(("host call", number, site.run.device))
+    asked.append(())
+    if len(asked) > len(answers):
+        answers.append(_called(number, given, outs))
+    return (*first, *answers[len(asked) - 1])
+
+
+def _called(number: int, given: tuple[Array, ...], outs: Types) -> Results:
+    made = _known(number).call(*given)
+    if len(made) != len(outs):
+        raise WeftError(
+            f"the Python function gave {len(made)} results, but {len(outs)} are expected",
+            help="return what the result types say",
+        )
+    return tuple(map(_result, range(len(outs)), made, outs))
+
+
+def _result(index: int, value: Any, type: Type) -> Array:
+    assert isinstance(type, TensorType)
+    array = np.asarray(value)
+    if array.shape != type.sizes or array.dtype != type.dtype.numpy:
+        raise WeftError(
+            f"the Python function gave {array.dtype}{list(array.shape)} as result {index}, "
+            f"but {type} is expected",
+            help="return arrays of the shapes and element types that were promised",
+        )
+    return array
+
+
+CALLS: dict[str, Call] = {HOST_CALL: Call(_check, _reference)}

@@ -1,0 +1,94 @@
+"""What Weft knows of a custom call: one declaration for each name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from weft.ir.check import require
+from weft.ir.op import Run
+from weft.ir.rule import Rule, RuleBuilder
+from weft.ir.scan import dictionary
+from weft.ir.types import TensorType, Types
+from weft.ir.work import Work, moved
+
+Config: TypeAlias = Mapping[str, int]  # what backend_config says; truth values are 0 and 1
+Results: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One use of a custom call: its configuration, its result types, and who runs it."""
+
+    config: Config
+    outs: Types
+    run: Run | None = None
+
+
+def _bytes(config: Config, operands: Types, results: Types) -> Work:
+    return Work(bytes=moved(*operands, *results))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A custom call: what its types must be, its factors, its meaning in numpy, and its work.
+
+    `check` refuses types that do not fit. `batched` says that the reference may be given any number
+    of leading dims that all operands share, `pure` that it has no effect but its results.
+    """
+
+    check: Callable[[str, Config, Types, Types], None]
+    reference: Callable[..., Results]  # of a Site and the operands
+    rule: Callable[[Types, Types], Rule] | None = None  # None: every dim must be whole
+    work: Callable[[Config, Types, Types], Work] = _bytes
+    batched: bool = False
+    pure: bool = False
+
+
+@lru_cache(maxsize=4096)
+def config_of(text: str | None) -> Config:
+    """`{lower = true, index = 3 : i64}` as numbers; what else stands there is left out."""
+    if text is None or not text.startswith("{"):
+        return {}
+    found: dict[str, int] = {}
+    for name, value in dictionary(text).items():
+        word = value.partition(" :")[0]
+        if word in ("true", "false"):
+            found[name] = int(word == "true")
+        elif word.lstrip("-").isdigit():
+            found[name] = int(word)
+    return found
+
+
+def config_text(**values: int) -> str:
+    """Numbers and truth values as `backend_config` is written."""
+    parts = [
+        f"{name} = {str(value).lower() if isinstance(value, bool) else f'{value} : i64'}"
+        for name, value in sorted(values.items())
+    ]
+    return f"{{{', '.join(parts)}}}"
+
+
+def by_batch(core: int) -> Callable[[Types, Types], Rule]:
+    """The rule of a call whose first operand has that many dims behind the batch dims."""
+
+    def rule(operands: Types, results: Types) -> Rule:
+        builder = RuleBuilder(operands, results)
+        first = operands[0] if operands else None
+        shape = first.bounds[:-core] if isinstance(first, TensorType) else ()
+        for dim, size in enumerate(shape):
+            builder.factor([dim] * len(operands), [dim] * len(results), size)
+        return builder.build()
+
+    return rule
+
+
+def identity_types(name: str, config: Config, operands: Types, results: Types) -> None:
+    """Refuse a change of type."""
+    require(
+        results == operands,
+        f"custom call {name!r} changes a type",
+        "its results are its operands",
+    )

@@ -1,0 +1,52 @@
+"""Every custom call that has a meaning here: checks, annotations, matrices, calls of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.ir.check import require, same_type
+from weft.ir.types import Types
+from weft.ops import callbacks, linalg_calls
+from weft.ops.calls import Call, Config, Results, Site, identity_types
+from weft.ops.checks import expect_almost_equal, expect_close, expect_equal
+
+
+def _leave(site: Site, *values: Any) -> Results:
+    return values
+
+
+def _checking(check: Callable[..., None]) -> Call:
+    def compare(site: Site, *values: Any) -> Results:
+        check(*values)
+        return ()
+
+    return Call(_pair, compare)
+
+
+def _pair(name: str, config: Config, operands: Types, results: Types) -> None:
+    require(
+        len(operands) == 2 and results == (),
+        f"custom call {name!r} has {len(operands)} operands and {len(results)} results",
+        "it takes what is to be checked and what is expected, and gives nothing",
+    )
+    same_type("stablehlo.custom_call", *operands)
+
+
+_ANNOTATION = Call(identity_types, _leave)  # it leaves its value alone
+
+KNOWN_CALLS: dict[str, Call] = {
+    "check.expect_eq": _checking(expect_equal),
+    "check.expect_eq_const": _checking(expect_equal),
+    "check.expect_close": _checking(expect_close),
+    "check.expect_close_const": _checking(expect_close),
+    "check.expect_almost_eq": _checking(expect_almost_equal),
+    "check.expect_almost_eq_const": _checking(expect_almost_equal),
+    "Sharding": _ANNOTATION,
+    "LayoutConstraint": _ANNOTATION,
+    "annotate_device_placement": _ANNOTATION,
+    "xla.sdy.FuncResultSharding": _ANNOTATION,
+    "xla.sdy.PropagationBarrier": _ANNOTATION,
+    **linalg_calls.CALLS,
+    **callbacks.CALLS,
+}

@@ -1,0 +1,88 @@
+"""Asynchronous pairs for collectives that StableHLO's own pair refuses.
+
+`stablehlo.async_start` holds one StableHLO op with one result. Collectives on several operands, and
+those of our own, travel in this pair instead: its future is a tuple, so it is written as composites
+that every reader of StableHLO takes, and whose decomposition does all the work at the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.ir.check import require
+from weft.ir.module import Function, Node, Region, Value, apply
+from weft.ir.op import Body, Op, op
+from weft.ir.rule import Rule
+from weft.ir.types import TupleType, Type, Types
+from weft.mesh import Mesh
+from weft.ops.control import AsyncDone, AsyncStart, GetTupleElement, Tuple, opaque
+
+
+@op("weft.async_start")
+class StartTogether(AsyncStart):
+    """Begin the collective of the region; weft.async_done waits for it."""
+
+    outs: Types
+    regions = 1
+    composite = True
+
+    def infer(self, *operands: Type, regions: tuple[Body, ...]) -> Types:
+        require(
+            regions[0].args == operands,
+            f"{self.name}: the region takes {len(regions[0].args)} values of other types than "
+            f"the {len(operands)} operands",
+            "its arguments are the operands",
+        )
+        expected = (TupleType(regions[0].results),)
+        require(
+            self.outs == expected,
+            f"{self.name}: gives {', '.join(map(str, self.outs))}, but the region {expected[0]}",
+            "the result is a tuple of what the region gives",
+        )
+        return expected
+
+    def decomposition(
+        self, name: str, operands: Types, meshes: Mapping[str, Mesh], regions: tuple[Region, ...]
+    ) -> Function:
+        """All of the collective, and its results as a tuple."""
+        (body,) = regions
+        (node,) = body.nodes
+        if node.op.composite:
+            assert node.operands == body.args, "the region hands its arguments on"
+            whole: Function = node.op.decomposition(  # type: ignore[attr-defined]
+                name, operands, meshes
+            )
+            body = whole.body
+        made = apply(Tuple(), *body.results)
+        return Function(name, Region(body.args, [*body.nodes, made], made.results), "private")
+
+
+@op("weft.async_done")
+class DoneTogether(AsyncDone):
+    """The values that a weft.async_start gives once it has ended."""
+
+    composite = True
+
+    def infer(self, future: Type) -> Types:
+        require(
+            isinstance(future, TupleType),
+            f"{self.name}: the operand is {future}",
+            "give the result of a weft.async_start",
+        )
+        assert isinstance(future, TupleType)
+        return future.types
+
+    def rule(self, future: Type) -> Rule:
+        return opaque((future,), self.infer(future))
+
+    def decomposition(self, name: str, operands: Types, meshes: Mapping[str, Mesh]) -> Function:
+        """The elements of the tuple."""
+        future = Value(operands[0])
+        nodes: list[Node] = [
+            apply(GetTupleElement(n), future) for n in range(len(self.infer(operands[0])))
+        ]
+        results = tuple(node.results[0] for node in nodes)
+        return Function(name, Region((future,), nodes, results), "private")
+
+
+OPS: tuple[type[Op], ...] = (StartTogether, DoneTogether)

@@ -1,0 +1,64 @@
+"""The whole compiler: a captured module is sharded, partitioned, optimized, and ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.errors import WeftError
+from weft.ir.module import Module
+from weft.knobs import TRACE
+from weft.machine import Machine
+from weft.optimize import Level, Ran, optimize
+from weft.optimize.plan_memory import plan_memory
+from weft.partition import partition
+from weft.run import LocalProgram
+from weft.shard import shard
+from weft.trace import Trace
+
+STAGES = ("captured", "sharded", "partitioned", "optimized")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled program: the module after every stage, and what runs it on all devices."""
+
+    stages: Mapping[str, Module]
+    local: LocalProgram
+
+    @property
+    def module(self) -> Module:
+        """The module that runs."""
+        return self.stages[STAGES[-1]]
+
+    def stage(self, name: str) -> Module:
+        """The module after a stage."""
+        if name not in self.stages:
+            raise WeftError(f"no stage {name!r}", help=f"stages are {', '.join(self.stages)}")
+        return self.stages[name]
+
+
+def compile_module(
+    module: Module,
+    mesh: object = None,
+    *,
+    level: Level = 1,
+    machine: Machine | None = None,
+) -> Program:
+    """Take a module through every stage."""
+    trace = Trace(TRACE.value(), module.name)
+    trace.write("captured", module)
+    sharded = shard(module, mesh)
+    trace.write("sharded", sharded)
+    local = partition(sharded)
+    trace.write("partitioned", local)
+
+    def see(ran: Ran) -> None:
+        if ran.changed:
+            trace.write(f"optimized-{ran.name}", ran.module)
+
+    best = optimize(local, level, machine=machine, watch=see)
+    if machine is not None:
+        plan_memory(best).fits(machine)
+    stages = dict(zip(STAGES, (module, sharded, local, best), strict=True))
+    return Program(stages, LocalProgram(best))

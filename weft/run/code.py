@@ -1,0 +1,270 @@
+"""Instructions: a program as lists of Python closures over slots, made once and run many times."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.errors import Unsupported, WeftError
+from weft.ir.module import Node, Value
+from weft.ir.types import TensorType
+from weft.ir.write import node_text
+from weft.run.kernel import Kernel
+
+Slots: TypeAlias = list[Any]  # arrays; None for tokens and for what is dead; tuples of these
+Step: TypeAlias = Callable[[Slots], None]
+Watch: TypeAlias = Callable[[Node, tuple[Any, ...]], None]  # a node, and what it gave
+
+
+class _Checks(threading.local):
+    """Whether the program that this thread runs is looked at op by op, and by whom."""
+
+    on = False
+    watch: Watch | None = None
+
+
+_CHECKS = _Checks()
+
+
+@contextmanager
+def checking(watch: Watch | None = None) -> Iterator[None]:
+    """Look at what every op gives, as long as this lasts; `watch` sees it, too."""
+    before, _CHECKS.on = _CHECKS.on, True
+    watched, _CHECKS.watch = _CHECKS.watch, watch
+    try:
+        yield
+    finally:
+        _CHECKS.on = before
+        _CHECKS.watch = watched
+
+
+def look(item: Item, slots: Slots) -> None:
+    """Refuse a result that is not what the analysis said: it would be wrong later on."""
+    for slot, shape, value in zip(item.outs, item.shapes, item.values, strict=False):
+        made = slots[slot]
+        if shape is None or made is None:
+            continue
+        assert made.shape == shape, f"{item.node!r} gave {made.shape}, expected {shape}"
+        type = value.type
+        assert isinstance(type, TensorType)
+        assert made.dtype == type.dtype.numpy, f"{item.node!r} gave {made.dtype}, expected {type}"
+    if _CHECKS.watch is not None and item.values:
+        _CHECKS.watch(item.node, tuple([slots[slot] for slot in item.outs]))
+
+
+@dataclass
+class Item:
+    """One instruction before it is bound: its node, what it reads and what it writes."""
+
+    node: Node
+    bind: Callable[[Item], Step]
+    kernel: Kernel | None = None
+    ins: tuple[int, ...] = ()
+    outs: tuple[int, ...] = ()
+    values: tuple[Value, ...] = ()  # the results
+    shapes: tuple[tuple[int, ...] | None, ...] = ()  # of the results, where they are known
+    dead: tuple[int, ...] = ()  # slots that nothing reads after it
+    inner: tuple[Code, ...] = ()
+    buffer: int | None = None  # the slot that keeps the memory of the result from run to run
+    place: tuple[int, int] = (0, 0)  # where that memory lies in the arena, and its size
+    over: int | None = None  # the operand that the result may be written over
+    over_carried: bool = False  # that operand is what a loop carries, and its own
+    # Of a loop: where each carried value is when its body begins, and whether it is the loop's own.
+    carried: tuple[int, ...] = ()
+    own: frozenset[int] = frozenset()
+
+
+@dataclass
+class Code:
+    """A list of instructions."""
+
+    items: list[Item] = field(default_factory=list)
+    results: tuple[int, ...] = ()
+    steps: list[Step] = field(default_factory=list)
+
+    def bind(self) -> None:
+        """Make closures of the instructions, inner ones first."""
+        for item in self.items:
+            for inner in item.inner:
+                inner.bind()
+        self.steps = [item.bind(item) for item in self.items]
+
+    def run(self, slots: Slots) -> None:
+        """Run all instructions in order."""
+        step: Step | None = None
+        try:
+            if _CHECKS.on:
+                for step, item in zip(self.steps, self.items, strict=True):
+                    step(slots)
+                    look(item, slots)
+            else:
+                for step in self.steps:
+                    step(slots)
+        except WeftError as error:
+            raise error.at(*self.where(step)) from None
+        except MemoryError:
+            loc, text = self.where(step)
+            raise Unsupported(
+                "the value does not fit into memory", help="use smaller sizes", loc=loc, node=text
+            ) from None
+        except BaseException as error:
+            loc, text = self.where(step)
+            error.add_note(f"while running {text}\n  --> {loc.describe()}")
+            raise
+
+    def where(self, step: Step | None) -> Any:
+        """The place and the text of the node that a step runs."""
+        node = self.items[self.steps.index(step)].node  # type: ignore[arg-type]
+        return node.loc, node_text(node)
+
+
+def bind_kernel(item: Item) -> Step:
+    """The closure of a kernel, made for its number of operands."""
+    kernel = item.kernel
+    assert kernel is not None
+    if item.buffer is not None:
+        return _planned(item, kernel)
+    if item.over is not None:
+        return _written_over(item, kernel, item.over)
+    run, ins, outs, dead = kernel.run, item.ins, item.outs, item.dead
+    if len(outs) != 1:
+        return _several(run, ins, outs, dead)
+    (out,) = outs
+    match ins:
+        case (a,):
+
+            def step(s: Slots) -> None:
+                s[out] = run(s[a])
+                for d in dead:
+                    s[d] = None
+
+        case (a, b):
+
+            def step(s: Slots) -> None:
+                s[out] = run(s[a], s[b])
+                for d in dead:
+                    s[d] = None
+
+        case _:
+
+            def step(s: Slots) -> None:
+                s[out] = run(*[s[n] for n in ins])
+                for d in dead:
+                    s[d] = None
+
+    return step
+
+
+def _several(
+    run: Callable[..., Any], ins: tuple[int, ...], outs: tuple[int, ...], dead: tuple[int, ...]
+) -> Step:
+    def step(s: Slots) -> None:
+        made = run(*[s[n] for n in ins])
+        for slot, result in zip(outs, made or (), strict=True):
+            s[slot] = result
+        for d in dead:
+            s[d] = None
+
+    return step
+
+
+def _planned(item: Item, kernel: Kernel) -> Step:
+    """The closure of a kernel that writes into memory which is kept from run to run.
+
+    How the result lies in memory is seen when it is first computed.
+    """
+    into, ins, (out,), dead = kernel.into, item.ins, item.outs, item.dead
+    buffer, (offset, _) = item.buffer, item.place
+    run = kernel.run
+    assert into is not None and buffer is not None
+
+    def first(s: Slots) -> None:
+        made = run(*[s[n] for n in ins])
+        s[buffer] = like(made, s[0], offset)
+        s[out] = made
+
+    match ins:
+        case (a,):
+
+            def step(s: Slots) -> None:
+                held = s[buffer]
+                if held is None:
+                    first(s)
+                else:
+                    into(s[a], held)
+                    s[out] = held
+                for d in dead:
+                    s[d] = None
+
+        case (a, b):
+
+            def step(s: Slots) -> None:
+                held = s[buffer]
+                if held is None:
+                    first(s)
+                else:
+                    into(s[a], s[b], held)
+                    s[out] = held
+                for d in dead:
+                    s[d] = None
+
+        case _:
+
+            def step(s: Slots) -> None:
+                held = s[buffer]
+                if held is None:
+                    first(s)
+                else:
+                    into(*[s[n] for n in ins], held)
+                    s[out] = held
+                for d in dead:
+                    s[d] = None
+
+    return step
+
+
+def _written_over(item: Item, kernel: Kernel, over: int) -> Step:
+    """The closure of a kernel that may write its result over an operand.
+
+    That is what a loop carries, or an argument that is donated in this run.
+    """
+    run, into, ins, (out,), dead = kernel.run, kernel.into, item.ins, item.outs, item.dead
+    (shape,), always = item.shapes, item.over_carried
+    assert into is not None
+
+    def step(s: Slots) -> None:
+        given = [s[n] for n in ins]
+        target = given[over]
+        if (always or ins[over] in s[1]) and target.shape == shape and _compact(target):
+            into(*given, target)
+            s[out] = target
+        else:
+            s[out] = run(*given)
+        for d in dead:
+            s[d] = None
+
+    return step
+
+
+def like(made: Any, arena: Any, offset: int) -> Any:
+    """An array of the arena's memory that lies as another one does."""
+    strides = made.strides if _compact(made) else None
+    return np.ndarray(made.shape, made.dtype, arena, offset, strides)
+
+
+def _compact(array: Any) -> bool:
+    """Whether the elements fill their memory without gaps, in whatever order of the dims."""
+    dims = sorted(zip(array.strides, array.shape, strict=True))
+    expected = array.itemsize
+    for stride, size in dims:
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True

@@ -1,0 +1,291 @@
+"""From a region to instructions: kernels for nodes, control flow, and when values die."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.ir.module import Node, Region
+from weft.ops.control import (
+    AfterAll,
+    AsyncDone,
+    AsyncStart,
+    Call,
+    Case,
+    Composite,
+    CreateToken,
+    GetTupleElement,
+    If,
+    Tuple,
+    While,
+)
+from weft.ops.sharding import NamedComputation, ShardingGroup
+from weft.run.code import Code, Item, Slots, Step, bind_kernel
+from weft.run.diverge import branch_apart, loop_apart
+from weft.run.flow import chooser_of, deaths, shape_of, widen
+from weft.run.fold import is_broadcast, is_dot, spread_by_readers, summed_dims, uses_of
+from weft.run.kernel import Kernel, Site
+from weft.run.kernels import kernel_of
+from weft.run.layout import union
+from weft.run.vary import Masks, Scope, loop_masks, outcome
+
+KEPT = 1 << 14  # elements of a result that may be computed before the program runs
+
+
+class Compiler:
+    """Hands out slots and turns regions into code.
+
+    Slot 0 holds the arena of planned memory, slot 1 the slots of arguments that may be written
+    over in this run.
+    """
+
+    def __init__(self) -> None:
+        self.slots = 2
+        self.constants: dict[int, Any] = {}  # what is known before the program runs, by slot
+
+    def new(self) -> int:
+        """A slot of its own."""
+        self.slots += 1
+        return self.slots - 1
+
+    def region(self, region: Region, scope: Scope, *, frees: bool = False) -> Code:
+        """The code of a region whose arguments have slots; `frees` if they die in it, too."""
+        code = Code()
+        dying, uses = deaths(region), uses_of(region)
+        args = set() if frees else set(region.args)
+        for node, dead in zip(region.nodes, dying, strict=True):
+            given = scope.of(node.operands)
+            made = outcome(node, given, scope)
+            if is_dot(node):
+                summed, chain = summed_dims(node, scope, uses)
+                scope.summed.update(dict.fromkeys(chain, summed))
+                made = (union(*made) & ~summed,)
+            elif is_broadcast(node) and spread_by_readers(node, scope, uses):
+                scope.placed.add(node.results[0])
+            scope.let(node.results, made)
+            self.node(Site(node, scope, given, made), code)
+            slots = [
+                slot
+                for v in dead
+                if v not in args and (slot := scope.slots.get(v)) and slot not in self.constants
+            ]
+            if slots and code.items:
+                code.items[-1].dead += tuple(slots)
+        code.results = tuple([scope.slots[v] for v in region.results])
+        return code
+
+    def node(self, site: Site, code: Code) -> None:
+        """Append what a node does."""
+        match site.op:
+            case Call() | Composite():
+                self.call(site, code)
+            case NamedComputation():
+                self.inline(site.node.regions[0], site.scope, site, code)
+            case AsyncStart():
+                self.start(site, code)
+            case While() | If() | Case():
+                self.control(site, code)
+            case AsyncDone():
+                self.kernel(site, Kernel(_unpack(len(site.node.results)), shares=True), code)
+            case Tuple():
+                self.kernel(site, Kernel(lambda *parts: parts, shares=True), code)
+            case GetTupleElement(index=index):
+                self.kernel(site, Kernel(lambda parts: parts[index], shares=True), code)
+            case AfterAll() | CreateToken():
+                self.kernel(site, Kernel(lambda *tokens: None), code)
+            case ShardingGroup():
+                pass
+            case _:
+                self.kernel(site, kernel_of(site), code)
+
+    def kernel(self, site: Site, kernel: Kernel, code: Code) -> None:
+        """Append a kernel."""
+        scope, node = site.scope, site.node
+        ins = [scope.slots[v] for v in (*node.operands, *kernel.extra)]
+        if kernel.reads_active:
+            assert scope.layout.active is not None
+            ins.append(scope.layout.active)
+        outs = self.results(node, scope)
+        shapes = tuple(
+            [shape_of(v, m, scope.layout) for v, m in zip(node.results, site.made, strict=True)]
+        )
+        if self.known(node, kernel, ins, shapes):
+            with np.errstate(all="ignore"):
+                made = kernel.run(*[self.constants[n] for n in ins])
+            listed = made if isinstance(made, tuple) else (made,)
+            self.constants.update(zip(outs, listed, strict=True))
+            return
+        if node.results and node.results[0] in scope.placed:
+            shapes = (None,)
+        code.items.append(Item(node, bind_kernel, kernel, tuple(ins), outs, node.results, shapes))
+
+    def known(
+        self,
+        node: Node,
+        kernel: Kernel,
+        ins: Sequence[int],
+        shapes: Sequence[tuple[int, ...] | None],
+    ) -> bool:
+        """Whether a result is known before the program runs, and small enough to be kept."""
+        if not node.op.pure or kernel.reads_active or any(n not in self.constants for n in ins):
+            return False
+        elements = [math.prod(shape) if shape else 0 for shape in shapes]
+        return kernel.shares or sum(elements) <= KEPT
+
+    def results(self, node: Node, scope: Scope) -> tuple[int, ...]:
+        """New slots for the results of a node."""
+        outs = tuple([self.new() for _ in node.results])
+        scope.slots.update(zip(node.results, outs, strict=True))
+        return outs
+
+    # Code that stands in the place of a node
+
+    def call(self, site: Site, code: Code) -> None:
+        """A function's code, in place of the call."""
+        op = site.op
+        name = op.callee if isinstance(op, Call) else op.decomposition  # type: ignore[attr-defined]
+        body = site.scope.module.function(name).body
+        self.inline(body, site.scope.inner(), site, code)
+
+    def inline(self, body: Region, scope: Scope, site: Site, code: Code) -> None:
+        """A region's code in place of a node; results get slots of their own where they must."""
+        outer = site.scope
+        for arg, value, mask in zip(body.args, site.node.operands, site.given, strict=True):
+            scope.slots[arg], scope.masks[arg] = outer.slots[value], mask
+        inner = self.region(body, scope)
+        code.items += inner.items
+        made = {v for n in body.nodes for v in n.results}
+        taken: set[int] = set()
+        for value, result in zip(site.node.results, body.results, strict=True):
+            slot = scope.slots[result]
+            if result not in made or slot in taken:
+                slot = self.copy(site.node, slot, code)
+            taken.add(slot)
+            outer.slots[value] = slot
+
+    def copy(self, node: Node, slot: int, code: Code) -> int:
+        """Another slot that holds the same value."""
+        other = self.new()
+        kernel = Kernel(lambda x: x, shares=True)
+        code.items.append(Item(node, bind_kernel, kernel, (slot,), (other,)))
+        return other
+
+    def start(self, site: Site, code: Code) -> None:
+        """The region of an asynchronous start, whose results are packed."""
+        scope, (region,) = site.scope, site.node.regions
+        for arg, value, mask in zip(region.args, site.node.operands, site.given, strict=True):
+            scope.slots[arg], scope.masks[arg] = scope.slots[value], mask
+        inner = self.region(region, scope)
+        code.items += inner.items
+        kernel = Kernel(lambda *parts: parts, shares=True)
+        outs = self.results(site.node, scope)
+        own = _own_results(region, scope, self.constants)
+        code.items.append(Item(site.node, bind_kernel, kernel, inner.results, outs, dead=own))
+
+    # Control flow
+
+    def control(self, site: Site, code: Code) -> None:
+        """A loop or a branch."""
+        scope, node = site.scope, site.node
+        if isinstance(site.op, While):
+            carried, predicate = loop_masks(node, site.given, scope)
+            if predicate:
+                loop_apart(self, site, carried, predicate, code)
+            else:
+                self.loop(site, carried, code)
+        elif union(site.given[0]):
+            branch_apart(self, site, code)
+        else:
+            self.branch(site, code)
+
+    def loop(self, site: Site, carried: Masks, code: Code) -> None:
+        """A loop whose predicate is the same on all devices."""
+        scope, node = site.scope, site.node
+        condition, body = node.regions
+        slots = [self.new() for _ in carried]
+        for region in (condition, body):
+            scope.slots.update(zip(region.args, slots, strict=True))
+        scope.let(condition.args, carried)
+        test = self.region(condition, scope)
+        scope.let(body.args, carried)
+        work = self.region(body, scope, frees=True)
+        layout = scope.layout
+        enter = [widen(m, c, layout) for m, c in zip(site.given, carried, strict=True)]
+        again = [widen(m, c, layout) for m, c in zip(scope.of(body.results), carried, strict=True)]
+        ins = tuple([scope.slots[v] for v in node.operands])
+        outs = self.results(node, scope)
+        rows, constants = layout.active, self.constants
+
+        def bind(item: Item) -> Step:
+            (verdict,), dead, own = test.results, item.dead, item.own
+            leftovers = tuple({*test.results, *work.results} - {*slots, *constants})
+
+            def step(s: Slots) -> None:
+                active = None if rows is None else s[rows]
+                values = [w(s[n], active) for w, n in zip(enter, ins, strict=True)]
+                for n in own:
+                    values[n] = values[n].copy()
+                while True:
+                    for slot, value in zip(slots, values, strict=True):
+                        s[slot] = value
+                    test.run(s)
+                    if not s[verdict].reshape(-1)[0]:
+                        break
+                    work.run(s)
+                    values = [w(s[n], active) for w, n in zip(again, work.results, strict=True)]
+                for slot, out in zip(slots, outs, strict=True):
+                    s[out], s[slot] = s[slot], None
+                for slot in (*leftovers, *dead):
+                    s[slot] = None
+
+            return step
+
+        item = Item(node, bind, None, ins, outs, node.results, inner=(test, work))
+        item.carried = tuple(slots)
+        code.items.append(item)
+
+    def branch(self, site: Site, code: Code) -> None:
+        """A branch that all devices take together."""
+        scope, node, layout = site.scope, site.node, site.scope.layout
+        codes = tuple([self.region(region, scope) for region in node.regions])
+        wide = [
+            [widen(m, c, layout) for m, c in zip(scope.of(r.results), site.made, strict=True)]
+            for r in node.regions
+        ]
+        chooser, rows = scope.slots[node.operands[0]], layout.active
+        choose = chooser_of(node)
+        outs = self.results(node, scope)
+        own = [_own_results(r, scope, self.constants) for r in node.regions]
+
+        def bind(item: Item) -> Step:
+            dead = item.dead
+
+            def step(s: Slots) -> None:
+                taken = choose(s[chooser].reshape(-1)[0])
+                code = codes[taken]
+                code.run(s)
+                active = None if rows is None else s[rows]
+                made = [w(s[n], active) for w, n in zip(wide[taken], code.results, strict=True)]
+                for slot in own[taken]:
+                    s[slot] = None
+                for out, value in zip(outs, made, strict=True):
+                    s[out] = value
+                for slot in dead:
+                    s[slot] = None
+
+            return step
+
+        code.items.append(Item(node, bind, None, (chooser,), outs, node.results, inner=codes))
+
+
+def _own_results(region: Region, scope: Scope, constants: Any) -> tuple[int, ...]:
+    """The slots of results that a region computes itself."""
+    made = {v for n in region.nodes for v in n.results}
+    return tuple({scope.slots[v] for v in region.results if v in made} - set(constants))
+
+
+def _unpack(count: int) -> Any:
+    return (lambda parts: parts[0]) if count == 1 else (lambda parts: parts)

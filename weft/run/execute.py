@@ -1,0 +1,136 @@
+"""Running a program on arrays: enqueued, so that results can be held before they are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.array.array import Array
+from weft.array.put import put
+from weft.array.stacked import Stacked
+from weft.errors import WeftError
+from weft.ir.types import TensorType
+from weft.mesh import DimSharding, Mesh, Sharding
+from weft.mesh.pieces import counts, local_shape
+from weft.run.local import LocalProgram
+from weft.run.stream import DEFAULT, Stream, released
+
+
+def execute(
+    program: LocalProgram,
+    *arguments: Any,
+    sync_every_op: bool = False,
+    stream: Stream = DEFAULT,
+) -> tuple[Array, ...]:
+    """Run a program on arrays; the results are there at once, and ready when they are computed.
+
+    Arrays that the program was compiled to take over are deleted. With `sync_every_op` nothing is
+    enqueued: every op is waited for, its result is checked, and an error names it.
+    """
+    arrays = [_argument(program, n, a) for n, a in enumerate(arguments)]
+    if len(arrays) != len(program.arg_types):
+        raise WeftError(
+            f"{program.function.name} takes {len(program.arg_types)} arguments, "
+            f"{len(arrays)} given",
+            help="give one array for each argument",
+            loc=program.function.loc,
+        )
+    results = [_result(program, n) for n in range(len(program.result_types))]
+    task = _Task(program, arrays, results)
+    for n in program.donated:
+        arrays[n].delete("donated to a program")
+    if sync_every_op:
+        task.check()
+    else:
+        stream.enqueue(task)
+    return tuple(results)
+
+
+class _Task:
+    """One run of a program."""
+
+    def __init__(self, program: LocalProgram, arrays: list[Array], results: list[Array]) -> None:
+        self.program = program
+        self.results = results
+        # An array that is ready gives its stack now: it may be deleted before the task runs.
+        self.given: list[Stacked | Array] = [_held(a) for a in arrays]
+
+    def __call__(self) -> None:
+        """Run; an error is kept for whoever asks for the results."""
+        try:
+            made = self.program(*[self._wait(a) for a in self.given])
+            for result, stacked in zip(self.results, made, strict=True):
+                result.resolve(stacked)
+        except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
+            for result in self.results:
+                result.fail(error)
+
+    def check(self) -> None:
+        """Run here and now, op by op; an error is raised at once."""
+        made = self.program.checked(*[self._wait(a) for a in self.given])
+        for result, stacked in zip(self.results, made, strict=True):
+            result.resolve(stacked)
+
+    def _wait(self, given: Stacked | Array) -> Stacked:
+        if isinstance(given, Stacked):
+            return given
+        if not given.is_ready:
+            with released():  # others may have to run first
+                given.wait()
+        return given.take()
+
+
+def _held(array: Array) -> Stacked | Array:
+    if array.is_ready and array.error is None:
+        return array.stacked
+    array.claim()
+    return array
+
+
+def _argument(program: LocalProgram, index: int, given: Any) -> Array:
+    """An argument on the program's devices, split as it takes it."""
+    sharding, type = program.shardings[index], program.arg_types[index]
+    if not isinstance(type, TensorType):
+        raise WeftError(
+            f"argument {index} is a {type}, which is no array", help="run the program's stacks"
+        )
+    if isinstance(given, Array):
+        given.check_alive()
+        same = given.mesh.size == program.mesh.size and given.element_type is type.dtype
+        pieces = local_shape(given.shape, given.sharding, given.mesh)
+        if same and pieces == type.sizes and _splits_alike(given.sharding, sharding, program.mesh):
+            return given
+    wanted = sharding or _whole(type.rank, program.mesh)
+    return put(given, wanted if isinstance(wanted.mesh, Mesh) else _on(wanted, program.mesh))
+
+
+def _splits_alike(given: Sharding, wanted: Sharding | None, mesh: Mesh) -> bool:
+    """Whether two shardings put the same pieces onto the same devices."""
+    if wanted is None:
+        return not any(d.axes for d in given.dims)
+    mine, theirs = ([d.axes for d in s.dims] for s in (given, wanted))
+    return mine == theirs and given.unreduced == wanted.unreduced
+
+
+def _on(sharding: Sharding, mesh: Mesh) -> Sharding:
+    return Sharding(mesh, sharding.dims, sharding.replicated, sharding.unreduced)
+
+
+def _whole(rank: int, mesh: Mesh) -> Sharding:
+    return Sharding(mesh, (DimSharding(),) * rank)
+
+
+def _result(program: LocalProgram, index: int) -> Array:
+    """An array that is not ready yet."""
+    type = program.result_types[index]
+    assert isinstance(type, TensorType), "only tensors are arrays"
+    sharding = program.result_shardings[index]
+    mesh = program.mesh
+    placed = _whole(type.rank, mesh) if sharding is None else _on(sharding, mesh)
+    shape = program.global_shape(index) or _joined(type.sizes, placed, mesh)
+    return Array(shape, type.dtype, placed, mesh)
+
+
+def _joined(sizes: Sequence[int], sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:
+    """The whole shape, where every piece is full."""
+    return tuple(n * size for n, size in zip(counts(sharding, mesh), sizes, strict=True))

@@ -1,0 +1,113 @@
+"""What a node leaves to those that read it: sums over devices, and repeated elements.
+
+all_reduce(dot(x, y)) is one product with longer sums: where both operands vary along the axes of
+the collective that follows, nobody needs the devices' own sums. Only floats that BLAS has are
+summed so; the order of a collective's sums is nobody's promise. And a broadcast that functions of
+numpy read is left to these: they repeat elements without being told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.ir.module import Node, Region, Value
+from weft.ops.collective import AllReduce, ReduceScatter
+from weft.ops.contract import Dot, DotGeneral
+from weft.ops.local import ReduceScatterTogether
+from weft.ops.pointwise import Compare
+from weft.ops.shape import Broadcast, BroadcastInDim, Reshape, Transpose
+from weft.run.kernels_pointwise import is_native, ufunc_of
+from weft.run.layout import union
+from weft.run.vary import Scope, group_dims
+
+SUMMED = ("f32", "f64", "complex<f32>", "complex<f64>")
+
+
+def uses_of(region: Region) -> dict[Value, list[Node]]:
+    """Who reads each value of a region; its end, and what inner regions read, count twice."""
+    found: dict[Value, list[Node]] = {}
+    for node in region.nodes:
+        for value in node.operands:
+            found.setdefault(value, []).append(node)
+        for inner in node.regions:
+            for value, nodes in uses_of(inner).items():
+                found.setdefault(value, []).extend(nodes * 2)
+    for value in region.results:
+        found.setdefault(value, []).extend(region.nodes[-1:] * 2)
+    return found
+
+
+def summed_dims(
+    node: Node, scope: Scope, uses: Mapping[Value, list[Node]]
+) -> tuple[int, list[Value]]:
+    """The leading dims over which a dot may sum at once, and the values between it and its sum."""
+    chain: list[Value] = []
+    current = node
+    while len(current.results) == 1:
+        (value,) = current.results
+        chain.append(value)
+        readers = uses.get(value, [])
+        if len(readers) != 1:
+            return 0, []
+        (current,) = readers
+        if not isinstance(current.op, Reshape | Transpose):
+            break
+    if not _adds(current) or str(getattr(chain[-1].type, "dtype", "")) not in SUMMED:
+        return 0, []
+    dims = group_dims(current, scope)
+    if dims is None:
+        return 0, []
+    left, right = (union(m) for m in scope.of(node.operands))
+    return left & right & scope.layout.mask(dims), chain
+
+
+def _adds(node: Node) -> bool:
+    """Whether a node sums over devices, without changing the type."""
+    match node.op:
+        case AllReduce() | ReduceScatter():
+            names = node.regions[0].body.combiners
+            plain = len(node.regions[0].nodes) == 1 and names == ("stablehlo.add",)
+            return plain and all(
+                getattr(a.type, "dtype", None) is getattr(b.type, "dtype", None)
+                for a, b in zip(node.operands, node.results, strict=True)
+            )
+        case ReduceScatterTogether():
+            return node.op.reduction == "add"
+    return False
+
+
+def is_broadcast(node: Node) -> bool:
+    """Whether a node repeats elements."""
+    return isinstance(node.op, BroadcastInDim | Broadcast)
+
+
+def spread_by_readers(node: Node, scope: Scope, uses: Mapping[Value, list[Node]]) -> bool:
+    """Whether all who read a broadcast are functions of numpy that repeat elements themselves."""
+    (value,) = node.results
+    readers = uses.get(value, [])
+    if not readers or len(set(map(id, readers))) != len(readers):
+        return False
+    return all(_spreads(reader, value, scope) for reader in readers)
+
+
+def _spreads(reader: Node, value: Value, scope: Scope) -> bool:
+    """Whether a node is such a function, and its other operand has the full shape."""
+    if len(reader.operands) != 2 or reader.regions or reader.op.collective:
+        return False
+    (other,) = [v for v in reader.operands if v is not value] or [value]
+    if other is value or other in scope.placed or other.type is not value.type:
+        return False
+    dtype = getattr(value.type, "dtype", None)
+    if dtype is None or not is_native(dtype) or dtype.is_complex:
+        return False
+    if isinstance(reader.op, Compare):
+        return reader.op.compare_type != "TOTALORDER"
+    return ufunc_of(type(reader.op), dtype) is not None
+
+
+def is_dot(node: Node) -> bool:
+    """Whether a node is a product of two operands of its own result's type."""
+    if not isinstance(node.op, DotGeneral | Dot):
+        return False
+    kinds = {str(getattr(v.type, "dtype", "")) for v in (*node.operands, *node.results)}
+    return len(kinds) == 1 and kinds <= set(SUMMED)

@@ -1,0 +1,86 @@
+"""The table of kernels: for every op one answer, of which `kinds` says what it is."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from weft.errors import Unsupported
+from weft.ir.op import Op
+from weft.ops import OPS
+from weft.ops.checks import ExpectSerializedEq
+from weft.ops.control import (
+    AfterAll,
+    AsyncDone,
+    AsyncStart,
+    Call,
+    Case,
+    Composite,
+    CreateToken,
+    GetTupleElement,
+    If,
+    RunParallel,
+    Tuple,
+    While,
+)
+from weft.ops.custom import Infeed, Recv, Send
+from weft.ops.sharding import ManualComputation, NamedComputation, ShardingGroup
+from weft.ops.together import DoneTogether, StartTogether
+from weft.run import (
+    kernels_collective,
+    kernels_contract,
+    kernels_index,
+    kernels_pointwise,
+    kernels_reduce,
+    kernels_shape,
+)
+from weft.run.kernel import Kernel, Maker, Site
+from weft.run.one_by_one import one_by_one
+
+Kind = Literal["stacked", "control", "one by one", "refused"]
+
+KERNELS: dict[type[Op], Maker] = {
+    **kernels_pointwise.KERNELS,
+    **kernels_shape.KERNELS,
+    **kernels_contract.KERNELS,
+    **kernels_reduce.KERNELS,
+    **kernels_index.KERNELS,
+    **kernels_collective.KERNELS,
+}
+# What the compiler itself turns into instructions.
+CONTROL: frozenset[type[Op]] = frozenset(
+    {
+        *(While, If, Case, Call, Composite, NamedComputation),
+        *(AsyncStart, AsyncDone, StartTogether, DoneTogether, Tuple, GetTupleElement),
+        *(AfterAll, CreateToken, ShardingGroup),
+    }
+)
+REFUSED: dict[type[Op], str] = {
+    ManualComputation: "partition the program first: its body becomes part of the local program",
+    RunParallel: "it is for the evaluator's tests; run the functions by themselves",
+    ExpectSerializedEq: "it reads what the evaluator's probes have seen; use the evaluator",
+    Infeed: "pass the values as arguments",
+    Send: "use collective_permute",
+    Recv: "use collective_permute",
+}
+
+
+def kernel_of(site: Site) -> Kernel:
+    """The kernel for a node where it stands."""
+    op = type(site.op)
+    if op in REFUSED:
+        raise Unsupported(f"{site.op.name} does not run in lockstep", help=REFUSED[op])
+    return KERNELS.get(op, one_by_one)(site)
+
+
+def kinds() -> dict[str, Kind]:
+    """For every op, whether it has a kernel on stacks, or runs one device at a time."""
+    return {op.name: kind_of(op) for op in OPS}
+
+
+def kind_of(op: type[Op]) -> Kind:
+    """How an op runs."""
+    if op in KERNELS:
+        return "stacked"
+    if op in CONTROL:
+        return "control"
+    return "refused" if op in REFUSED else "one by one"

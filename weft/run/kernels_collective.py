@@ -1,0 +1,423 @@
+"""Collectives on stacks: sums, copies and transposes along the leading dims; nobody waits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.ir.op import Op
+from weft.ir.types import Array, DType
+from weft.ops.collective import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectiveBroadcast,
+    CollectivePermute,
+    PartitionId,
+    ReduceScatter,
+    ReplicaId,
+)
+from weft.ops.local import (
+    COMBINERS,
+    AllSlice,
+    AxisIndex,
+    PermuteAlongAxes,
+    ReduceScatterTogether,
+)
+from weft.run.kernel import Kernel, Maker, Site, several
+from weft.run.kernels_pointwise import is_native, ufunc_of
+from weft.run.one_by_one import OneDevice, by_group, finished, rows_of
+from weft.run.vary import group_dims, moves
+
+Step = Callable[[Array], Array]
+NAMED: dict[str, type[Op]] = {op.name: type(op) for op in COMBINERS.values()}
+
+
+def each(steps: Sequence[Step], *, shares: bool = False) -> Kernel:
+    """One function for each operand."""
+    if len(steps) == 1:
+        return Kernel(steps[0], shares=shares)
+
+    def run(*arrays: Array) -> tuple[Array, ...]:
+        return tuple([step(a) for step, a in zip(steps, arrays, strict=True)])
+
+    return Kernel(run, shares=shares)
+
+
+def spread(site: Site, index: int, dims: Sequence[int]) -> Step:
+    """The operand spelled out along leading dims that it does not vary along."""
+    layout, mask = site.scope.layout, site.mask(index)
+    missing = {d: layout.size(d) for d in dims if not mask >> d & 1}
+    if not missing:
+        return lambda x: x
+
+    def run(x: Array) -> Array:
+        shape = list(x.shape)
+        for dim, size in missing.items():
+            shape[dim] = size
+        return np.broadcast_to(x, shape)
+
+    return run
+
+
+# Reductions
+
+
+def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Step | None:
+    """Combine an operand along leading dims; None if numpy has no function for it."""
+    dtype, layout, mask = site.operand(index).dtype, site.scope.layout, site.mask(index)
+    ufunc = ufunc_of(op, dtype)
+    if ufunc is None:
+        return None
+    done = site.scope.summed.get(site.node.operands[index], 0)
+    dims = [d for d in dims if not done >> d & 1]
+    axes = tuple(d for d in dims if mask >> d & 1)
+    times = math.prod(layout.size(d) for d in dims if d not in axes)
+    again = repeated(ufunc, dtype, times)
+    if again is None:
+        return None
+    narrow = not is_native(dtype)
+    if not axes and times == 1:
+        return lambda x: x
+
+    along: Any = axes[0] if len(axes) == 1 else axes
+    if not narrow and times == 1:
+        held = dtype.numpy
+        return lambda x: ufunc.reduce(x, along, held, None, True)
+
+    def run(x: Array) -> Array:
+        made = x.astype(np.float32) if narrow else x
+        if axes:
+            made = ufunc.reduce(made, axis=along, keepdims=True, dtype=made.dtype)
+        made = again(made)
+        return made.astype(dtype.numpy) if narrow else made
+
+    return run
+
+
+def repeated(ufunc: Any, dtype: DType, times: int) -> Step | None:
+    """A value combined with itself: what a group of equal values gives."""
+    if times == 1 or ufunc in (
+        np.maximum,
+        np.minimum,
+        np.logical_and,
+        np.logical_or,
+        np.bitwise_and,
+        np.bitwise_or,
+    ):
+        return lambda x: x
+    if ufunc is np.add:
+        return lambda x: np.multiply(x, np.asarray(times).astype(x.dtype))
+    if ufunc in (np.bitwise_xor, np.logical_xor):
+        return (lambda x: x) if times % 2 else np.zeros_like
+    return None
+
+
+def all_reduce(site: Site) -> Kernel:
+    """Sums along the leading dims of a group; equal parts are multiplied instead."""
+    dims = group_dims(site.node, site.scope)
+    names = site.node.regions[0].body.combiners
+    op = NAMED.get(names[0] or "")
+    if dims is None or op is None or _changes_type(site):
+        return _grouped(site)
+    steps = [reduction(site, n, op, dims) for n in range(len(site.given))]
+    found = [s for s in steps if s is not None]
+    return each(found, shares=True) if len(found) == len(steps) else _grouped(site)
+
+
+def _changes_type(site: Site) -> bool:
+    return any(
+        site.operand(n).dtype is not site.result(n).dtype for n in range(len(site.node.operands))
+    )
+
+
+def _grouped(site: Site) -> Kernel:
+    """By the reference, one group at a time, on what the result is said to vary along."""
+    kernel = by_group(site)
+    masks = [site.out(n) for n in range(len(site.node.results))]
+    everything = site.scope.layout.everything
+    if all(m == everything for m in masks):
+        return kernel
+    lead = site.lead
+
+    def one(x: Array, mask: int) -> Array:
+        window = [slice(None) if mask >> d & 1 else slice(0, 1) for d in range(lead)]
+        return x[tuple(window)]
+
+    def run(*arrays: Any) -> tuple[Array, ...]:
+        made = kernel.run(*arrays)
+        listed = made if isinstance(made, tuple) else (made,)
+        return tuple([one(x, mask) for x, mask in zip(listed, masks, strict=True)])
+
+    return Kernel(several(run, len(masks)), reads_active=kernel.reads_active)
+
+
+def reduce_scatter(site: Site) -> Kernel:
+    """The sums, of which each device sees its own piece; nothing is copied for that."""
+    op, dims = site.op, group_dims(site.node, site.scope)
+    if isinstance(op, ReduceScatter):
+        where = (op.scatter_dimension,) * len(site.given)
+        combiner = NAMED.get(site.node.regions[0].body.combiners[0] or "")
+    else:
+        assert isinstance(op, ReduceScatterTogether)
+        where, combiner = op.scatter_dimensions, type(COMBINERS[op.reduction])
+    if dims is None or combiner is None or _changes_type(site):
+        return _grouped(site)
+    steps: list[Step] = []
+    for n, dim in enumerate(where):
+        summed = reduction(site, n, combiner, dims)
+        if summed is None:
+            return _grouped(site)
+        cut = own_pieces(site, site.mask(n) & ~site.scope.layout.mask(dims), {dim: dims}, n)
+        steps.append(_then(summed, cut))
+    return each(steps, shares=True)
+
+
+def _then(first: Step, second: Step) -> Step:
+    return lambda x: second(first(x))
+
+
+# Own pieces
+
+
+def own_pieces(site: Site, mask: int, splits: dict[int, Sequence[int]], index: int = 0) -> Step:
+    """A view in which each device sees its piece along some local dims.
+
+    `mask` is what the value varies along; a leading dim that it varies along already and that also
+    splits it gives a diagonal.
+    """
+    lead, layout = site.lead, site.scope.layout
+    used = {d for dims in splits.values() for d in dims}
+    # Leading dims of size 1 make room for the pieces' dims.
+    before = [d for d in range(lead) if d not in used or mask >> d & 1]
+    labels, shape = list(before), []
+    kept = []
+    for dim, size in enumerate(site.operand(index).sizes):
+        dims = splits.get(dim, ())
+        count = math.prod(layout.size(d) for d in dims)
+        labels += [*dims, lead + dim]
+        shape += [*(layout.size(d) for d in dims), size // max(count, 1)]
+        kept.append(lead + dim)
+    tail, order = tuple(shape), [*range(lead), *kept]
+    if len(set(labels)) == len(labels):
+        permutation = [labels.index(label) for label in order]
+        return lambda x: x.reshape([x.shape[d] for d in before] + list(tail)).transpose(permutation)
+
+    def run(x: Array) -> Array:
+        opened = x.reshape([x.shape[d] for d in before] + list(tail))
+        return np.asarray(np.einsum(opened, labels, order))
+
+    return run
+
+
+def all_slice(site: Site) -> Kernel:
+    """A view of the pieces."""
+    op, scope = site.op, site.scope
+    assert isinstance(op, AllSlice)
+    splits: dict[int, Sequence[int]] = {}
+    for dim, sharding in enumerate(op.pieces.dims):
+        atoms = scope.world.axis_dims(op.pieces.mesh, sharding.axes)
+        dims = scope.layout.dims(atoms)
+        if dims is None:
+            return _with_device(site)
+        if dims:
+            splits[dim] = dims
+    return Kernel(own_pieces(site, site.mask(0), splits), shares=True)
+
+
+# Copies
+
+
+def all_gather(site: Site) -> Kernel:
+    """The leading dims of a group become part of a local dim."""
+    op, dims, lead = site.op, group_dims(site.node, site.scope), site.lead
+    assert isinstance(op, AllGather)
+    if dims is None:
+        return _grouped(site)
+    axis = lead + op.all_gather_dim
+    return each([_gather(site, n, dims, axis) for n in range(len(site.given))], shares=True)
+
+
+def _gather(site: Site, index: int, dims: Sequence[int], axis: int) -> Step:
+    lead, full = site.lead, spread(site, index, dims)
+    sizes = site.result(index).sizes
+    rank = lead + len(sizes)
+    order = [d for d in range(axis) if d not in dims] + [*dims, *range(axis, rank)]
+    layout = site.scope.layout
+    if order == sorted(order) and not layout.has_rows:  # the pieces lie side by side already
+        mask = site.mask(index) & ~layout.mask(dims)
+        shape = layout.shape(mask) + sizes
+        return lambda x: full(x).reshape(shape)
+
+    def run(x: Array) -> Array:
+        head = [1 if d in dims else x.shape[d] for d in range(lead)]
+        return full(x).transpose(order).reshape((*head, *sizes))
+
+    return run
+
+
+def all_to_all(site: Site) -> Kernel:
+    """A transpose: the pieces' dim takes the place of the devices' dims, and the other way."""
+    op, dims = site.op, group_dims(site.node, site.scope)
+    assert isinstance(op, AllToAll)
+    if dims is None:
+        return _grouped(site)
+    return each([_exchange(site, n, dims, op) for n in range(len(site.given))], shares=True)
+
+
+def _exchange(site: Site, index: int, dims: Sequence[int], op: AllToAll) -> Step:
+    lead, layout, full = site.lead, site.scope.layout, spread(site, index, dims)
+    given, sizes = site.operand(index).sizes, site.result(index).sizes
+    opened: list[int] = []
+    places: list[int] = []  # of each local dim, after it is taken apart
+    pieces: dict[int, int] = {}
+    for dim, size in enumerate(given):
+        if dim == op.split_dimension:
+            for d in dims:
+                pieces[d] = lead + len(opened)
+                opened.append(layout.size(d))
+            size //= op.split_count
+        places.append(lead + len(opened))
+        opened.append(size)
+    order = [pieces.get(d, d) for d in range(lead)]
+    for dim, place in enumerate(places):
+        order += [*dims, place] if dim == op.concat_dimension else [place]
+
+    def run(x: Array) -> Array:
+        spelled = full(x)
+        head = spelled.shape[:lead]
+        return spelled.reshape((*head, *opened)).transpose(order).reshape((*head, *sizes))
+
+    return run
+
+
+def collective_broadcast(site: Site) -> Kernel:
+    """The first of each group stands for all."""
+    dims = group_dims(site.node, site.scope)
+    if dims is None:
+        return _grouped(site)
+    window = tuple([slice(0, 1) if d in dims else slice(None) for d in range(site.lead)])
+    return each([lambda x: x[window]] * len(site.given), shares=True)
+
+
+def permute(site: Site) -> Kernel:
+    """Values move along leading dims; a value that does not vary along them stays."""
+    found = moves(site.node, site.scope)
+    if found is None:
+        return _grouped(site)
+    dims, sources = found
+    if not dims and sources[0] < 0:  # nothing is sent at all
+        return each([np.zeros_like] * len(site.given))
+    moved = site.scope.layout.mask(dims)
+    steps = [
+        _move(site, n, dims, sources) if site.out(n) & moved else (lambda x: x)
+        for n in range(len(site.given))
+    ]
+    return each(steps, shares=True)
+
+
+def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> Step:
+    lead, full = site.lead, spread(site, index, dims)
+    rest = [d for d in range(lead + site.operand(index).rank) if d not in dims]
+    order = [*dims, *rest]
+    back = np.argsort(order)
+    holes = np.flatnonzero(sources < 0)
+    taken = np.maximum(sources, 0)
+
+    def along_one(x: Array) -> Array:
+        made: Array = full(x).take(taken, axis=dims[0])
+        if len(holes):
+            made[(slice(None),) * dims[0] + (holes,)] = 0
+        return made
+
+    def along_several(x: Array) -> Array:
+        spelled = full(x).transpose(order)
+        flat = spelled.reshape(len(sources), *spelled.shape[len(dims) :])
+        made = flat.take(taken, axis=0)
+        made[holes] = 0
+        return made.reshape(spelled.shape).transpose(back)
+
+    return along_one if len(dims) == 1 else along_several
+
+
+# Who a device is
+
+
+def _reading_places(site: Site, index: Callable[[Array], Array]) -> Kernel:
+    """Numbers that follow from where devices stand."""
+    layout, mask = site.scope.layout, site.out()
+    window = tuple([slice(None) if mask >> d & 1 else slice(0, 1) for d in range(site.lead)])
+    held = site.result().dtype.numpy
+    if layout.has_rows and mask & 1:
+
+        def run(active: Array) -> Array:
+            return index(rows_of(site, active))[window].astype(held)
+
+        return Kernel(run, reads_active=True)
+    rows = np.zeros(1, np.int64) if layout.has_rows else None
+    made = index(rows_of(site, rows))[window].astype(held)
+    return Kernel(lambda: made, shares=True)
+
+
+def partition_id(site: Site) -> Kernel:
+    """The numbers of the partitions."""
+    world = site.scope.world
+    return _reading_places(site, lambda places: world.devices()[places] % world.grid[1])
+
+
+def replica_id(site: Site) -> Kernel:
+    """The numbers of the replicas."""
+    world = site.scope.world
+    return _reading_places(site, lambda places: world.devices()[places] // world.grid[1])
+
+
+def axis_index(site: Site) -> Kernel:
+    """Where devices stand along axes."""
+    op, world = site.op, site.scope.world
+    assert isinstance(op, AxisIndex)
+    dims = world.axis_dims(op.over.mesh, op.over.axes)
+    if dims is None:
+        return _with_device(site)
+    found = dims
+    return _reading_places(site, lambda places: world.atoms.index(found, places))
+
+
+def _with_device(site: Site) -> Kernel:
+    """By the reference, on every device, which is told who it is."""
+    node, scope, lead = site.node, site.scope, site.lead
+    has_rows, partitions = scope.layout.has_rows, scope.world.grid[1]
+    type = site.result()
+
+    def run(*arrays: Any) -> Array:
+        places = rows_of(site, arrays[-1] if has_rows else None)
+        out = np.empty(places.shape + type.sizes, type.dtype.numpy)
+        devices = scope.world.devices()[places]
+        full = [
+            np.broadcast_to(a, places.shape + a.shape[lead:]) for a in arrays[: len(site.given)]
+        ]
+        for index in np.ndindex(places.shape):
+            device = OneDevice(scope.module, divmod(int(devices[index]), partitions))
+            steps = node.op.reference(*[a[index] for a in full], regions=(), run=device)
+            (out[index],) = finished(steps)
+        return out
+
+    return Kernel(run, reads_active=has_rows)
+
+
+KERNELS: dict[type[Op], Maker] = {
+    AllReduce: all_reduce,
+    AllGather: all_gather,
+    ReduceScatter: reduce_scatter,
+    ReduceScatterTogether: reduce_scatter,
+    AllToAll: all_to_all,
+    CollectiveBroadcast: collective_broadcast,
+    CollectivePermute: permute,
+    PermuteAlongAxes: permute,
+    AllSlice: all_slice,
+    AxisIndex: axis_index,
+    PartitionId: partition_id,
+    ReplicaId: replica_id,
+}

@@ -1,0 +1,207 @@
+"""Products on stacks: one matrix product for all devices, as few and as large ones as can be.
+
+A leading dim along which both operands vary is a batch of products; one along which only the left
+(right) operand varies makes its matrices taller (wider), so that the device axis costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.ir.op import Op
+from weft.ir.types import Array, DType, TensorType
+from weft.ops.contract import Dot, DotDims, DotGeneral, narrow
+from weft.ops.convolution import Convolution, windows
+from weft.run.kernel import Kernel, Maker, Site
+from weft.run.layout import bits
+
+Product = Callable[[Array, Array], Array]
+
+
+@dataclass(frozen=True)
+class Form:
+    """Where the dims of two stacked operands go in a matrix product, and where they come from."""
+
+    left: tuple[int, ...]  # the left operand's dims: dropped, batch, rows, summed
+    right: tuple[int, ...]  # the right operand's dims: dropped, batch, summed, columns
+    back: tuple[int, ...]  # the order of the product's dims that is the result's
+    lead: int
+    dropped: tuple[int, int]  # leading dims of size 1 that come first on each side
+    batch: int
+    rows: int
+    columns: int
+    summed: int
+
+    def matrices(self, lhs: Array, rhs: Array) -> tuple[Array, Array, tuple[int, ...]]:
+        """The operands as stacks of matrices, and the shape that their product is to have."""
+        a, b = lhs.transpose(self.left), rhs.transpose(self.right)
+        left, right = a.shape[self.dropped[0] :], b.shape[self.dropped[1] :]
+        batch, rows = left[: self.batch], left[self.batch : self.batch + self.rows]
+        inner = left[self.batch + self.rows :]
+        columns = right[self.batch + self.summed :]
+        depth = math.prod(inner)
+        return (
+            a.reshape((*batch, math.prod(rows), depth)),
+            b.reshape((*batch, depth, math.prod(columns))),
+            (*batch, *rows, *columns),
+        )
+
+    def run(self, lhs: Array, rhs: Array) -> Array:
+        """The product."""
+        a, b, shape = self.matrices(lhs, rhs)
+        return self.placed(np.matmul(a, b).reshape(shape))
+
+    def placed(self, product: Array) -> Array:
+        """A product with its dims in the result's order; leading dims of size 1 are back."""
+        missing = len(self.back) - product.ndim
+        return product.reshape(product.shape + (1,) * missing).transpose(self.back)
+
+    def into(self, lhs: Array, rhs: Array, out: Array) -> None:
+        """Write the product into an array, directly if its memory lies as the product's would."""
+        a, b, shape = self.matrices(lhs, rhs)
+        target = out.transpose(np.argsort(self.back)).reshape((*a.shape[:-1], b.shape[-1]))
+        if np.may_share_memory(target, out):
+            np.matmul(a, b, out=target)
+        else:
+            np.copyto(out, self.placed(np.matmul(a, b).reshape(shape)))
+
+
+def form(
+    lead: int, masks: tuple[int, int], ranks: tuple[int, int], dims: DotDims, summed: int = 0
+) -> Form:
+    """How a dot of stacks is a matrix product; `summed` leading dims are summed over as well."""
+    left, right = masks
+    both, one, other = left & right & ~summed, left & ~right, right & ~left
+    gone = [d for d in range(lead) if not left >> d & 1]
+    missing = [d for d in range(lead) if not right >> d & 1]
+    free_left, free_right = dims.lhs_free(ranks[0]), dims.rhs_free(ranks[1])
+    shift = [lead + d for d in dims.lhs_batching_dimensions]
+    shift_right = [lead + d for d in dims.rhs_batching_dimensions]
+    inner = bits(left & right & summed)
+    lhs = [*gone, *bits(both), *shift, *bits(one), *(lead + d for d in free_left)]
+    lhs += [*inner, *(lead + d for d in dims.lhs_contracting_dimensions)]
+    rhs = [*missing, *bits(both), *shift_right, *inner]
+    rhs += [lead + d for d in dims.rhs_contracting_dimensions]
+    rhs += [*bits(other), *(lead + d for d in free_right)]
+    # The product's dims, by the name that they have in the result.
+    batch = len(dims.lhs_batching_dimensions)
+    names = [*bits(both), *(lead + n for n in range(batch)), *bits(one)]
+    names += [lead + batch + n for n in range(len(free_left))] + [*bits(other)]
+    names += [lead + batch + len(free_left) + n for n in range(len(free_right))]
+    total = lead + batch + len(free_left) + len(free_right)
+    names += [n for n in range(total) if n not in names]
+    return Form(
+        tuple(lhs),
+        tuple(rhs),
+        tuple(names.index(n) for n in range(total)),
+        lead,
+        (len(gone), len(missing)),
+        len(bits(both)) + batch,
+        len(bits(one)) + len(free_left),
+        len(bits(other)) + len(free_right),
+        len(inner) + len(dims.lhs_contracting_dimensions),
+    )
+
+
+def computed_in(lhs: DType, rhs: DType, out: DType) -> np.dtype[np.generic]:
+    """The type in which sums of products are formed: BLAS has f32, f64 and complex ones."""
+    kinds = {lhs.kind, rhs.kind, out.kind}
+    if "complex" in kinds:
+        wide = max(d.bits for d in (lhs, rhs, out) if d.is_complex)
+        return np.dtype(np.complex64 if wide == 64 else np.complex128)
+    if "float" in kinds:
+        wide = any(d.name == "f64" for d in (lhs, rhs, out))
+        return np.dtype(np.float64 if wide else np.float32)
+    # Sums of products of short integers are exact in f64.
+    return np.dtype(np.float64 if max(lhs.bits, rhs.bits) <= 16 else np.int64)
+
+
+def typed(product: Product, lhs: DType, rhs: DType, out: DType) -> Product:
+    """A product of operands as they are given, in the type that is wanted."""
+    held = computed_in(lhs, rhs, out)
+    if lhs.numpy == rhs.numpy == out.numpy == held:
+        return product
+    if out.is_integer or out.kind == "bool":
+
+        def whole(a: Array, b: Array) -> Array:
+            sums = product(a.astype(held, copy=False), b.astype(held, copy=False))
+            return narrow(sums.astype(np.int64, copy=False), out)
+
+        return whole
+
+    def run(a: Array, b: Array) -> Array:
+        sums = product(a.astype(held, copy=False), b.astype(held, copy=False))
+        return narrow(sums, out)
+
+    return run
+
+
+def dot_dims(site: Site) -> DotDims:
+    """The dims of a product, as dot_general says them."""
+    op = site.op
+    if isinstance(op, Dot):
+        return op.dims(site.operand(0).rank)
+    assert isinstance(op, DotGeneral)
+    return op.dot_dimension_numbers
+
+
+def dot(site: Site) -> Kernel:
+    """A matrix product, summed over devices as well where a collective would do it next."""
+    lhs, rhs, out = site.operand(0), site.operand(1), site.result()
+    summed = site.scope.summed.get(site.node.results[0], 0)
+    shape = form(
+        site.lead, (site.mask(0), site.mask(1)), (lhs.rank, rhs.rank), dot_dims(site), summed
+    )
+    run = typed(shape.run, lhs.dtype, rhs.dtype, out.dtype)
+    return Kernel(run, shape.into if run == shape.run else None)
+
+
+def convolution(site: Site) -> Kernel:
+    """What the window sees at every place, times the kernel: one product."""
+    op, lead = site.op, site.lead
+    assert isinstance(op, Convolution)
+    lhs, rhs = site.operand(0), site.operand(1)
+    dims, window = op.dimension_numbers, op.window(TensorType(rhs.shape, rhs.dtype))
+    groups, count = op.feature_group_count * op.batch_group_count, len(window.sizes)
+    over = DotDims((0,), (1,), (2, *range(3 + count, 3 + 2 * count)), (0, *range(3, 3 + count)))
+    masks = (site.mask(0), site.mask(1))
+    shape = form(lead, masks, (3 + 2 * count, 3 + count), over)
+    product = typed(shape.run, lhs.dtype, rhs.dtype, op.out.dtype)
+    back = [int(d) for d in np.argsort((dims.output[0], *dims.output[2:], dims.output[1]))]
+    reversal = tuple(lead + n + 2 for n, b in enumerate(op.window_reversal or ()) if b)
+
+    def run(x: Array, y: Array) -> Array:
+        head = x.shape[:lead]
+        moved = x.transpose(_after(lead, dims.input))
+        batch = math.prod(moved.shape[: lead + 1])
+        seen = windows(moved.reshape(batch, *moved.shape[lead + 1 :]), window)
+        sizes = (moved.shape[lead], *seen.shape[1:])
+        seen = _grouped(seen.reshape(*head, *sizes), lead, groups, op.batch_group_count > 1)
+        kernel = np.flip(y.transpose(_after(lead, dims.kernel)), reversal)
+        depth, made = kernel.shape[lead : lead + 2]
+        opened = (depth, groups, made // groups, *kernel.shape[lead + 2 :])
+        sums = product(seen, kernel.reshape(*y.shape[:lead], *opened))
+        sums = np.moveaxis(sums, lead, -2)
+        return sums.reshape(*sums.shape[:-2], made).transpose(_after(lead, back))
+
+    return Kernel(run)
+
+
+def _after(lead: int, dims: Sequence[int]) -> tuple[int, ...]:
+    return (*range(lead), *(lead + d for d in dims))
+
+
+def _grouped(seen: Array, lead: int, groups: int, by_batch: bool) -> Array:
+    """What windows see, with a dim of groups before that of the batch."""
+    head, (batch, features, *rest) = seen.shape[:lead], seen.shape[lead:]
+    if by_batch:
+        return seen.reshape(*head, groups, batch // groups, features, *rest)
+    opened = seen.reshape(*head, batch, groups, features // groups, *rest)
+    return np.moveaxis(opened, lead + 1, lead)
+
+
+KERNELS: dict[type[Op], Maker] = {DotGeneral: dot, Dot: dot, Convolution: convolution}

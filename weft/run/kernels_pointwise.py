@@ -1,0 +1,309 @@
+"""Elementwise kernels: broadcasting along the leading dims makes numpy's functions right as is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.ir.op import Op
+from weft.ir.types import Array, DType, TensorType
+from weft.ops import OPS
+from weft.ops.broadcasting import Broadcasting
+from weft.ops.convert import Convert
+from weft.ops.pointwise import (
+    Abs,
+    Add,
+    And,
+    Ceil,
+    Compare,
+    Divide,
+    Floor,
+    IsFinite,
+    Maximum,
+    Minimum,
+    Multiply,
+    Negate,
+    Not,
+    Or,
+    Power,
+    Remainder,
+    RoundNearestEven,
+    Select,
+    Subtract,
+    Xor,
+)
+from weft.ops.shape import Constant
+from weft.ops.special import Constant as ChloConstant
+from weft.ops.transcendental import (
+    Atan2,
+    Cbrt,
+    Cosine,
+    Exponential,
+    ExponentialMinusOne,
+    Log,
+    Logistic,
+    LogPlusOne,
+    Rsqrt,
+    Sine,
+    Sqrt,
+    Tan,
+    Tanh,
+)
+from weft.run.kernel import Kernel, Maker, Site
+
+Ufunc = Any  # np.add and its like: they take the array for their result last
+
+
+def _rsqrt(x: Array, out: Array | None = None) -> Array:
+    root = np.sqrt(x, out)
+    return np.divide(1, root, root)
+
+
+def _logistic(x: Array, out: Array | None = None) -> Array:
+    made = np.negative(x, out)
+    np.exp(made, made)
+    np.add(made, 1, made)
+    return np.divide(1, made, made)
+
+
+# By the kind of the elements: what numpy computes as the reference does.
+FLOATS: dict[type[Op], Ufunc] = {
+    Add: np.add,
+    Subtract: np.subtract,
+    Multiply: np.multiply,
+    Divide: np.divide,
+    Remainder: np.fmod,
+    Power: np.power,
+    Negate: np.negative,
+    Abs: np.absolute,
+    Maximum: np.maximum,
+    Minimum: np.minimum,
+    Ceil: np.ceil,
+    Floor: np.floor,
+    RoundNearestEven: np.rint,
+    Sqrt: np.sqrt,
+    Rsqrt: _rsqrt,
+    Cbrt: np.cbrt,
+    Exponential: np.exp,
+    ExponentialMinusOne: np.expm1,
+    Log: np.log,
+    LogPlusOne: np.log1p,
+    Logistic: _logistic,
+    Sine: np.sin,
+    Cosine: np.cos,
+    Tan: np.tan,
+    Tanh: np.tanh,
+    Atan2: np.arctan2,
+}
+INTEGERS: dict[type[Op], Ufunc] = {
+    Add: np.add,
+    Subtract: np.subtract,
+    Multiply: np.multiply,
+    Negate: np.negative,
+    Abs: np.absolute,
+    Maximum: np.maximum,
+    Minimum: np.minimum,
+    And: np.bitwise_and,
+    Or: np.bitwise_or,
+    Xor: np.bitwise_xor,
+    Not: np.invert,
+}
+BOOLEANS: dict[type[Op], Ufunc] = {
+    Add: np.logical_or,
+    Multiply: np.logical_and,
+    Maximum: np.logical_or,
+    Minimum: np.logical_and,
+    And: np.logical_and,
+    Or: np.logical_or,
+    Xor: np.logical_xor,
+    Not: np.logical_not,
+}
+# numpy wants their third argument by name.
+INTO: dict[Ufunc, Callable[..., object]] = {
+    np.maximum: lambda a, b, out: np.maximum(a, b, out=out),
+    np.minimum: lambda a, b, out: np.minimum(a, b, out=out),
+}
+ORDERS: dict[str, Ufunc] = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "GE": np.greater_equal,
+    "GT": np.greater,
+    "LE": np.less_equal,
+    "LT": np.less,
+}
+NATIVE_FLOATS = ("f16", "f32", "f64")
+
+
+def is_native(dtype: DType) -> bool:
+    """Whether numpy itself computes with these elements."""
+    return dtype.name in NATIVE_FLOATS if dtype.is_float else dtype.bits in (1, 8, 16, 32, 64)
+
+
+def ufunc_of(op: type[Op], dtype: DType) -> Ufunc | None:
+    """The numpy function that an op is on elements of a type."""
+    match dtype.kind:
+        case "float":
+            return FLOATS.get(op)
+        case "int" | "uint":
+            return INTEGERS.get(op) if is_native(dtype) else None
+        case "bool":
+            return BOOLEANS.get(op)
+    return None
+
+
+def in_single(ufunc: Ufunc, dtype: DType) -> Callable[..., Array]:
+    """A function of narrow floats: computed in f32, and rounded once."""
+    held = dtype.numpy
+
+    def run(*arrays: Array) -> Array:
+        made: Array = ufunc(*[a.astype(np.float32) for a in arrays])
+        return made.astype(held)
+
+    return run
+
+
+def aligned(run: Callable[..., Any], site: Site) -> Callable[..., Any]:
+    """The function with operands of no dims spread over those of the others."""
+    types = [v.type for v in site.node.operands]
+    ranks = [t.rank for t in types if isinstance(t, TensorType)]
+    rank = max(ranks, default=0)
+    if all(r == rank for r in ranks):
+        return run
+    tails = [(1,) * (rank - r) for r in ranks]
+
+    def spread(*arrays: Array) -> Any:
+        return run(*[a.reshape(a.shape + t) for a, t in zip(arrays, tails, strict=True)])
+
+    return spread
+
+
+def pointwise(site: Site) -> Kernel:
+    """A numpy function where there is one, else the op's own reference on the whole stack."""
+    op, dtype = site.op, site.operand(0).dtype
+    ufunc = ufunc_of(type(op), dtype)
+    if ufunc is None:
+        return reference(site)
+    if not is_native(dtype):
+        return Kernel(in_single(ufunc, dtype))
+    return Kernel(ufunc, INTO.get(ufunc, ufunc), in_place=(0, 1))
+
+
+def reference(site: Site) -> Kernel:
+    """The op's own reference, which treats every element alike."""
+    op = site.op
+
+    def run(*arrays: Array) -> Array:
+        return np.asarray(op.reference(*arrays))
+
+    return Kernel(aligned(run, site), shares=True)
+
+
+def broadcasting(site: Site) -> Kernel:
+    """The elementwise op on operands whose dims are put in place; numpy stretches them."""
+    op, lead = site.op, site.lead
+    assert isinstance(op, Broadcasting)
+    types = [site.operand(n) for n in range(len(site.given))]
+    rank, tails = site.result().rank, []
+    for given, place in zip(types, op.places([t.rank for t in types]), strict=True):
+        sizes = [1] * rank
+        for size, dim in zip(given.sizes, place, strict=True):
+            sizes[dim] = size
+        tails.append(tuple(sizes))
+    applied, dtype = op.applied(), types[0].dtype
+    ufunc = ufunc_of(type(applied), dtype) if is_native(dtype) else None
+
+    def run(*arrays: Array) -> Array:
+        placed = [a.reshape(a.shape[:lead] + t) for a, t in zip(arrays, tails, strict=True)]
+        if ufunc is not None:
+            made: Array = ufunc(*placed)
+            return made
+        return np.asarray(applied.reference(*np.broadcast_arrays(*placed)))
+
+    return Kernel(run)
+
+
+def compare(site: Site) -> Kernel:
+    """One comparison, unless the order is total or the elements have none in numpy."""
+    op, dtype = site.op, site.operand(0).dtype
+    assert isinstance(op, Compare)
+    if op.compare_type == "TOTALORDER" or dtype.is_complex or not is_native(dtype):
+        return reference(site)
+    ufunc = ORDERS[op.comparison_direction]
+    return Kernel(ufunc, ufunc)
+
+
+def is_finite(site: Site) -> Kernel:
+    """numpy's own test, for elements it knows."""
+    if not is_native(site.operand(0).dtype):
+        return reference(site)
+    return Kernel(np.isfinite, np.isfinite)
+
+
+def select(site: Site) -> Kernel:
+    """np.where; into an array, the one choice and then the other."""
+
+    def into(chosen: Array, yes: Array, no: Array, out: Array) -> None:
+        np.copyto(out, no)
+        np.copyto(out, yes, where=chosen)
+
+    return Kernel(aligned(np.where, site), aligned_into(into, site))
+
+
+def aligned_into(into: Callable[..., None], site: Site) -> Callable[..., None]:
+    """The same as `aligned`, for a function that takes the array for its result last."""
+    if site.operand(0).rank == site.operand(1).rank:
+        return into
+    tail = (1,) * site.operand(1).rank
+
+    def spread(chosen: Array, yes: Array, no: Array, out: Array) -> None:
+        into(chosen.reshape(chosen.shape + tail), yes, no, out)
+
+    return spread
+
+
+def convert(site: Site) -> Kernel:
+    """A cast of numpy's, where it rounds and wraps as the reference does."""
+    op, source = site.op, site.operand(0).dtype
+    assert isinstance(op, Convert)
+    target, held = op.out.dtype, op.out.dtype.numpy
+    if not _casts_alike(source, target):
+        return reference(site)
+
+    def run(array: Array) -> Array:
+        return array.astype(held, copy=False)
+
+    def into(array: Array, out: Array) -> None:
+        np.copyto(out, array, casting="unsafe")
+
+    return Kernel(run, into, shares=source is target)
+
+
+def _casts_alike(source: DType, target: DType) -> bool:
+    if source is target:
+        return True
+    if source.is_float and target.is_float:
+        return is_native(target) or source.bits <= 32  # from f64 it would round twice
+    exact = source.kind in ("bool", "int", "uint") and is_native(source)
+    return exact and target.kind in ("int", "uint", "float") and is_native(target)
+
+
+def constant(site: Site) -> Kernel:
+    """The elements, once for all devices."""
+    value = site.op.reference()
+    made = np.asarray(value).reshape((1,) * site.lead + value.shape)
+    return Kernel(lambda: made, shares=True)
+
+
+KERNELS: dict[type[Op], Maker] = {
+    **{op: reference for op in OPS if op.elementwise},
+    **{op: broadcasting for op in OPS if issubclass(op, Broadcasting)},
+    **{op: pointwise for op in OPS if op in FLOATS or op in INTEGERS or op in BOOLEANS},
+    Compare: compare,
+    IsFinite: is_finite,
+    Select: select,
+    Convert: convert,
+    Constant: constant,
+    ChloConstant: constant,
+}

@@ -1,0 +1,221 @@
+"""Folds on stacks: numpy's own where there is one, else the reference's, all devices at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.ir.module import Value
+from weft.ir.op import Op
+from weft.ir.types import Array, DType, TensorType
+from weft.ops.reduce import Reduce, fold
+from weft.ops.shape import Constant
+from weft.ops.sort import Sort, TopK
+from weft.ops.window import ReduceWindow, SelectAndScatter
+from weft.run.kernel import Kernel, Maker, Site, several
+from weft.run.kernels_collective import NAMED
+from weft.run.kernels_pointwise import is_native, ufunc_of
+from weft.run.one_by_one import is_elementwise, one_by_one, plain_region
+from weft.run.vary import captured
+
+
+def reduce(site: Site) -> Kernel:
+    """One fold of numpy for each operand, if each is folded by one plain op."""
+    op = site.op
+    assert isinstance(op, Reduce)
+    count = len(site.node.results)
+    names = site.node.regions[0].body.combiners
+    sizes = site.operand(0).sizes
+    if any(sizes[d] == 0 for d in op.dimensions) or len(site.node.regions[0].nodes) != count:
+        return by_reference(site)
+    runs: list[Callable[[Array, Array], Array]] = []
+    for n, name in enumerate(names):
+        ufunc = ufunc_of(NAMED.get(name or "", Op), site.result(n).dtype)
+        if ufunc is None or site.operand(n).dtype is not site.result(n).dtype:
+            return by_reference(site)
+        runs.append(_folded(site, n, ufunc, op.dimensions))
+    if count == 1:
+        return Kernel(runs[0])
+
+    def run(*arrays: Array) -> tuple[Array, ...]:
+        pairs = zip(runs, arrays[:count], arrays[count:], strict=True)
+        return tuple([one(a, init) for one, a, init in pairs])
+
+    return Kernel(run)
+
+
+def _folded(
+    site: Site, index: int, ufunc: Any, dims: tuple[int, ...]
+) -> Callable[[Array, Array], Array]:
+    dtype, tail = site.result(index).dtype, (1,) * site.result(index).rank
+    axes = tuple(site.lead + d for d in dims)
+    init_value = site.node.operands[len(site.node.results) + index]
+    if not is_native(dtype):
+        return _narrow(ufunc, dtype, axes, tail)
+    if is_identity(init_value, ufunc, dtype):
+        return lambda x, init: ufunc.reduce(x, axis=axes, dtype=x.dtype)
+
+    def run(x: Array, init: Array) -> Array:
+        folded = ufunc.reduce(x, axis=axes, dtype=x.dtype)
+        made: Array = ufunc(init.reshape(init.shape + tail), folded)
+        return made
+
+    return run
+
+
+def _narrow(
+    ufunc: Any, dtype: DType, axes: tuple[int, ...], tail: tuple[int, ...]
+) -> Callable[[Array, Array], Array]:
+    """A fold of narrow floats, in f32."""
+
+    def run(x: Array, init: Array) -> Array:
+        folded = ufunc.reduce(x.astype(np.float32), axis=axes)
+        made = ufunc(init.reshape(init.shape + tail).astype(np.float32), folded)
+        return np.asarray(made.astype(dtype.numpy))
+
+    return run
+
+
+def is_identity(value: Value, ufunc: Any, dtype: DType) -> bool:
+    """Whether a fold may begin without this initial value."""
+    node = value.node
+    if node is None or not isinstance(node.op, Constant) or not node.op.value.is_splat:
+        return False
+    start = node.op.value.array.reshape(-1)[0]
+    if ufunc in (np.add, np.logical_or, np.bitwise_or, np.bitwise_xor):
+        return bool(start == 0)
+    if ufunc in (np.multiply, np.logical_and):
+        return bool(start == 1)
+    if ufunc in (np.maximum, np.minimum):
+        low = ufunc is np.maximum
+        if dtype.is_float:
+            return bool(start == (-np.inf if low else np.inf))
+        info = np.iinfo(dtype.numpy)
+        return bool(start == (info.min if low else info.max))
+    return False
+
+
+def by_reference(site: Site) -> Kernel:
+    """The reference's fold on whole stacks, if the region treats every element alike."""
+    op, lead, count = site.op, site.lead, len(site.node.results)
+    assert isinstance(op, Reduce)
+    if captured(site.node) or not is_elementwise(site.node.regions[0]):
+        return one_by_one(site)
+    body = plain_region(site)
+    types = [site.result(n) for n in range(count)]
+    kept = [d for d in range(site.operand(0).rank) if d not in op.dimensions]
+    order = (*range(lead), *(lead + d for d in (*kept, *sorted(op.dimensions))))
+    tail = (1,) * len(kept)
+
+    def run(*arrays: Array) -> tuple[Array, ...]:
+        head = np.broadcast_shapes(*[a.shape[:lead] for a in arrays])
+        given = [
+            a.astype(t.dtype.numpy, copy=False) for a, t in zip(arrays, types * 2, strict=True)
+        ]
+        inits = tuple(
+            [np.broadcast_to(i.reshape(i.shape + tail), head + tail) for i in given[count:]]
+        )
+        if 0 in given[0].shape:
+            shapes = [head + t.sizes for t in types]
+            return tuple([np.broadcast_to(i, s).copy() for i, s in zip(inits, shapes, strict=True)])
+        rows = [
+            x.transpose(order).reshape(*x.shape[:lead], *_rows(x, lead, kept), -1)
+            for x in given[:count]
+        ]
+        spread = tuple([np.broadcast_to(r, head + r.shape[lead:]) for r in rows])
+        return fold(body, inits, spread)
+
+    return Kernel(several(run, count))
+
+
+def _rows(x: Array, lead: int, kept: list[int]) -> list[int]:
+    return [x.shape[lead + d] for d in kept]
+
+
+# Whole stacks as one operand: the op with more dims
+
+
+def spread(arrays: tuple[Array, ...], lead: int) -> list[Array]:
+    """Arrays spelled out along all leading dims that any of them varies along."""
+    head = np.broadcast_shapes(*[a.shape[:lead] for a in arrays])
+    return [np.broadcast_to(a, head + a.shape[lead:]) for a in arrays]
+
+
+def sort(site: Site) -> Kernel:
+    """The reference sorts all rows at once."""
+    op, lead = site.op, site.lead
+    assert isinstance(op, Sort)
+    if captured(site.node) or not is_elementwise(site.node.regions[0]):
+        return one_by_one(site)
+    body, rank = plain_region(site), site.operand(0).rank
+    stacked = Sort(lead + op.dimension % rank, op.is_stable)
+
+    def run(*arrays: Array) -> tuple[Array, ...]:
+        return stacked.reference(*spread(arrays, lead), regions=(body,))
+
+    return Kernel(several(run, len(site.node.results)))
+
+
+def top_k(site: Site) -> Kernel:
+    """The reference looks at the last dim only."""
+    return Kernel(site.op.reference)
+
+
+def reduce_window(site: Site) -> Kernel:
+    """The reference with windows of size 1 over the leading dims."""
+    op, lead, count = site.op, site.lead, len(site.node.results)
+    assert isinstance(op, ReduceWindow)
+    inits = site.given[count:]
+    if captured(site.node) or not is_elementwise(site.node.regions[0]) or any(inits):
+        return one_by_one(site)
+    body, window = plain_region(site), op.window
+    ones = (1,) * lead
+
+    def run(*arrays: Array) -> tuple[Array, ...]:
+        given = spread(arrays[:count], lead)
+        head = given[0].shape[:lead]
+        outs = tuple([site.result(n).with_shape(head + site.result(n).sizes) for n in range(count)])
+        stacked = ReduceWindow(
+            ones + window.sizes,
+            outs,
+            ones + window.strides,
+            ones + window.base_dilations,
+            ones + window.window_dilations,
+            ((0, 0),) * lead + window.padding,
+        )
+        starts = [a.reshape(()) for a in arrays[count:]]
+        return stacked.reference(*given, *starts, regions=(body,))
+
+    return Kernel(several(run, count))
+
+
+def select_and_scatter(site: Site) -> Kernel:
+    """The reference with windows of size 1 over the leading dims."""
+    op, lead = site.op, site.lead
+    assert isinstance(op, SelectAndScatter)
+    plain = all(is_elementwise(r) for r in site.node.regions)
+    if captured(site.node) or not plain or site.mask(2):
+        return one_by_one(site)
+    bodies, window = (plain_region(site, 0), plain_region(site, 1)), op.window
+    ones = (1,) * lead
+
+    def run(operand: Array, source: Array, init: Array) -> Array:
+        first, second = spread((operand, source), lead)
+        out: TensorType = op.out.with_shape(first.shape)
+        padding = ((0, 0),) * lead + window.padding
+        stacked = SelectAndScatter(ones + window.sizes, out, ones + window.strides, padding)
+        made: Array = stacked.reference(first, second, init.reshape(()), regions=bodies)
+        return made
+
+    return Kernel(run)
+
+
+KERNELS: dict[type[Op], Maker] = {
+    Reduce: reduce,
+    Sort: sort,
+    TopK: top_k,
+    ReduceWindow: reduce_window,
+    SelectAndScatter: select_and_scatter,
+}

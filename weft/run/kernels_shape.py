@@ -1,0 +1,221 @@
+"""Kernels that move elements: views where numpy has them, with the leading dims left in place."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from weft.ir.op import Op
+from weft.ir.types import Array
+from weft.ops.control import OptimizationBarrier
+from weft.ops.shape import (
+    BitcastConvert,
+    Broadcast,
+    BroadcastInDim,
+    GetDimensionSize,
+    Iota,
+    Reshape,
+    Reverse,
+    Transpose,
+    iota,
+)
+from weft.ops.sharding import (
+    AllSlice,
+    DataFlowEdge,
+    FuncDataFlowEdge,
+    PropagationBarrier,
+    ReplicatedToUnreduced,
+    Reshard,
+    ShardedToUnreduced,
+    ShardingConstraint,
+    ShardyAllGather,
+    ShardyAllReduce,
+    ShardyAllToAll,
+    ShardyCollectivePermute,
+    ShardyConstant,
+    ShardyReduceScatter,
+)
+from weft.ops.slicing import Concatenate, Pad, Slice
+from weft.ops.slicing import pad as padded
+from weft.run.kernel import Kernel, Maker, Site
+from weft.run.kernels_pointwise import constant
+
+
+def reshape(site: Site) -> Kernel:
+    """A view, unless the dims do not lie in order."""
+    sizes, lead = site.result().sizes, site.lead
+    return Kernel(lambda x: x.reshape(x.shape[:lead] + sizes), shares=True)
+
+
+def transpose(site: Site) -> Kernel:
+    """A view with the dims in another order."""
+    op, lead = site.op, site.lead
+    assert isinstance(op, Transpose)
+    order = (*range(lead), *(lead + d for d in op.permutation))
+    return Kernel(lambda x: x.transpose(order), shares=True)
+
+
+def broadcast_in_dim(site: Site) -> Kernel:
+    """A view that repeats elements without copying them."""
+    op = site.op
+    assert isinstance(op, BroadcastInDim)
+    return _broadcast(site, op.broadcast_dimensions)
+
+
+def broadcast(site: Site) -> Kernel:
+    """The same, for new major dims."""
+    added = site.result().rank - site.operand(0).rank
+    return _broadcast(site, tuple(range(added, site.result().rank)))
+
+
+def _broadcast(site: Site, dims: tuple[int, ...]) -> Kernel:
+    lead, sizes, given = site.lead, site.result().sizes, site.operand(0).sizes
+    order = (*range(lead), *(lead + d for d in sorted(range(len(dims)), key=dims.__getitem__)))
+    in_order = list(order) == sorted(order)
+    shape = [1] * len(sizes)
+    for source, target in enumerate(dims):
+        shape[target] = given[source]
+    placed = tuple(shape)
+    if site.node.results[0] in site.scope.placed:
+        if in_order:
+            return Kernel(lambda x: x.reshape(x.shape[:lead] + placed), shares=True)
+        return Kernel(lambda x: x.transpose(order).reshape(x.shape[:lead] + placed), shares=True)
+
+    def run(x: Array) -> Array:
+        moved = x if in_order else x.transpose(order)
+        head = x.shape[:lead]
+        return np.broadcast_to(moved.reshape(head + placed), head + sizes)
+
+    return Kernel(run, shares=True)
+
+
+def cut(site: Site) -> Kernel:
+    """A view of a part."""
+    op = site.op
+    assert isinstance(op, Slice)
+    dims = zip(op.start_indices, op.limit_indices, op.strides, strict=True)
+    window = (slice(None),) * site.lead + tuple([slice(*dim) for dim in dims])
+    return Kernel(lambda x: x[window], shares=True)
+
+
+def reverse(site: Site) -> Kernel:
+    """A view that runs backwards."""
+    op, lead = site.op, site.lead
+    assert isinstance(op, Reverse)
+    dims = tuple(lead + d for d in op.dimensions)
+    return Kernel(lambda x: np.flip(x, dims), shares=True)
+
+
+def concatenate(site: Site) -> Kernel:
+    """The operands one behind the other, each spelled out along what any of them varies along."""
+    op, lead, out = site.op, site.lead, site.out()
+    assert isinstance(op, Concatenate)
+    axis = lead + op.dimension
+    if all(site.mask(n) == out for n in range(len(site.given))):
+        return Kernel(
+            lambda *xs: np.concatenate(xs, axis),
+            lambda *xs: np.concatenate(xs[:-1], axis, out=xs[-1]),
+        )
+
+    def run(*arrays: Array) -> Array:
+        head = np.broadcast_shapes(*[a.shape[:lead] for a in arrays])
+        return np.concatenate([np.broadcast_to(a, head + a.shape[lead:]) for a in arrays], axis)
+
+    return Kernel(run)
+
+
+def pad(site: Site) -> Kernel:
+    """The operand put into an array of the padding value."""
+    op, lead = site.op, site.lead
+    assert isinstance(op, Pad)
+    given = (op.edge_padding_low, op.edge_padding_high, op.interior_padding)
+    dims = [(0, 0, 0)] * lead + list(zip(*given, strict=True))
+    tail = (1,) * site.operand(0).rank
+
+    def run(x: Array, value: Array) -> Array:
+        head = np.broadcast_shapes(x.shape[:lead], value.shape)
+        spread = np.broadcast_to(x, head + x.shape[lead:])
+        return padded(spread, value.reshape(value.shape + tail), dims)
+
+    return Kernel(run)
+
+
+def counted(site: Site) -> Kernel:
+    """An iota, once for all devices."""
+    op = site.op
+    assert isinstance(op, Iota)
+    made = iota(op.out, op.iota_dimension)
+    made = made.reshape((1,) * site.lead + made.shape)
+    return Kernel(lambda: made, shares=True)
+
+
+def bitcast(site: Site) -> Kernel:
+    """The same bits: another view of the bytes, where every element has whole ones."""
+    op, lead = site.op, site.lead
+    assert isinstance(op, BitcastConvert)
+    source, target, sizes = site.operand(0).dtype, op.out.dtype, op.out.sizes
+    whole = all(t.bits == 8 * t.numpy.itemsize for t in (source, target))
+    ratio = max(1, target.bits // source.bits)
+
+    def view(x: Array) -> Array:
+        flat = np.ascontiguousarray(x).reshape(-1, ratio)
+        return flat.view(target.numpy).reshape(x.shape[:lead] + sizes)
+
+    def by_bits(x: Array) -> Array:
+        count = math.prod(x.shape[:lead])
+        stacked = BitcastConvert(op.out.with_shape((count, *sizes)))
+        made: Array = stacked.reference(x.reshape(count, *x.shape[lead:]))
+        return made.reshape(x.shape[:lead] + sizes)
+
+    return Kernel(view, shares=True) if whole else Kernel(by_bits)
+
+
+def dimension_size(site: Site) -> Kernel:
+    """A number that is known."""
+    op, lead = site.op, site.lead
+    assert isinstance(op, GetDimensionSize)
+    size = site.operand(0).sizes[op.dimension]
+    return Kernel(lambda x: np.full(x.shape[:lead], size, np.int32))
+
+
+def same(site: Site) -> Kernel:
+    """The operands themselves."""
+    if len(site.node.results) == 1:
+        return Kernel(lambda x: x, shares=True)
+    return Kernel(lambda *xs: xs, shares=True)
+
+
+KERNELS: dict[type[Op], Maker] = {
+    Reshape: reshape,
+    Transpose: transpose,
+    BroadcastInDim: broadcast_in_dim,
+    Broadcast: broadcast,
+    Slice: cut,
+    Reverse: reverse,
+    Concatenate: concatenate,
+    Pad: pad,
+    Iota: counted,
+    BitcastConvert: bitcast,
+    GetDimensionSize: dimension_size,
+    OptimizationBarrier: same,
+    ShardyConstant: constant,
+    **dict.fromkeys(
+        (
+            ShardingConstraint,
+            Reshard,
+            PropagationBarrier,
+            DataFlowEdge,
+            FuncDataFlowEdge,
+            ShardyAllGather,
+            AllSlice,
+            ShardyAllToAll,
+            ShardyAllReduce,
+            ShardyReduceScatter,
+            ShardyCollectivePermute,
+            ShardedToUnreduced,
+            ReplicatedToUnreduced,
+        ),
+        same,
+    ),
+}

@@ -1,0 +1,104 @@
+"""Where the digits of the devices are in a stack: each in a dim of its own, or some in one row dim.
+
+Devices that go different ways through a program no longer fill a grid. Inside such a part their
+digits share the first dim, a row for each device that is active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from weft.array.atoms import Atoms
+
+Mask: TypeAlias = "int | tuple[Mask, ...]"  # the leading dims a value varies along; of each part
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The leading dims of the stacks of one part of a program."""
+
+    atoms: Atoms
+    rows: tuple[int, ...] = ()  # digits that share the first dim
+    active: int | None = None  # the slot that holds the numbers that the rows' digits make
+
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """The digits with a dim of their own."""
+        return tuple(n for n in range(len(self.atoms.sizes)) if n not in self.rows)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the first dim is one of rows."""
+        return bool(self.rows)
+
+    @cached_property
+    def lead(self) -> int:
+        """The number of leading dims."""
+        return self.has_rows + len(self.kept)
+
+    @property
+    def everything(self) -> int:
+        """The mask of a value that differs on all devices."""
+        return (1 << self.lead) - 1
+
+    def dims(self, atoms: Iterable[int] | None) -> tuple[int, ...] | None:
+        """The leading dims of digits; None if one of them is in the rows."""
+        if atoms is None:
+            return None
+        found = tuple(atoms)
+        if any(a in self.rows for a in found):
+            return None
+        return tuple(self.kept.index(a) + self.has_rows for a in found)
+
+    def size(self, dim: int) -> int:
+        """The size of a leading dim, which is not that of the rows."""
+        return self.atoms.sizes[self.kept[dim - self.has_rows]]
+
+    def mask(self, dims: Iterable[int]) -> int:
+        """A set of leading dims as a mask."""
+        found = 0
+        for dim in dims:
+            found |= 1 << dim
+        return found
+
+    def mask_of(self, atoms: Iterable[int]) -> int:
+        """The leading dims that hold these digits."""
+        found = 0
+        for atom in atoms:
+            found |= 1 if atom in self.rows else 1 << (self.kept.index(atom) + self.has_rows)
+        return found
+
+    def shape(self, mask: int, rows: int = 1) -> tuple[int, ...]:
+        """The leading dims of a value that varies along a mask."""
+        sizes = [self.size(d) for d in range(self.has_rows, self.lead)]
+        if self.has_rows:
+            sizes.insert(0, rows)
+        return tuple(size if mask >> dim & 1 else 1 for dim, size in enumerate(sizes))
+
+
+def bits(mask: int) -> tuple[int, ...]:
+    """The leading dims of a mask, in order."""
+    return tuple(dim for dim in range(mask.bit_length()) if mask >> dim & 1)
+
+
+def union(*masks: Mask) -> int:
+    """All leading dims that any of these, or any part of them, varies along."""
+    found = 0
+    for mask in masks:
+        found |= union(*mask) if isinstance(mask, tuple) else mask
+    return found
+
+
+def join(first: Mask, second: Mask) -> Mask:
+    """The mask of a value that is one or the other, part by part."""
+    if isinstance(first, tuple) and isinstance(second, tuple):
+        return tuple(join(a, b) for a, b in zip(first, second, strict=True))
+    return union(first, second)
+
+
+def also(mask: Mask, more: int) -> Mask:
+    """A mask with more dims, in every part."""
+    return tuple(also(m, more) for m in mask) if isinstance(mask, tuple) else mask | more

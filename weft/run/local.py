@@ -1,0 +1,229 @@
+"""A local program, compiled once, that runs on all its virtual devices in lockstep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from weft.array.atoms import Atoms
+from weft.array.stacked import Stacked
+from weft.errors import WeftError
+from weft.ir.attrs import Attrs
+from weft.ir.module import Module, Node
+from weft.ir.scan import parse_type
+from weft.ir.types import Array, TensorType, Type
+from weft.mesh import Mesh
+from weft.ops.callbacks import host_functions
+from weft.run.code import checking
+from weft.run.compile import Compiler
+from weft.run.layout import Layout, Mask, union
+from weft.run.plan import ALIGNED, Memory, Planner, others_at_once
+from weft.run.vary import Scope, argument_masks
+from weft.run.world import GLOBAL, sharding_in, world_of
+
+
+class LocalProgram:
+    """A function of a local module as instructions over stacks of all devices' values.
+
+    `program(*stacks)` takes and gives a `Stacked` for each argument and result. Arguments vary
+    along the axes that their `weft.sharding` names, or along all where they have none.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        function: str = "main",
+        *,
+        devices: int | tuple[int, int] | None = None,
+        donate: Sequence[int] | None = None,
+    ) -> None:
+        self.module = module
+        self.function = module.function(function)
+        self.host = host_functions(module)  # kept alive as long as the program may call them
+        self.world = world_of(module, self.function, devices)
+        body = self.function.body
+        attrs = self.function.arg_attrs or ((),) * len(body.args)
+        self.shardings = tuple([sharding_in(a) for a in attrs])
+        self.result_shardings = tuple(
+            [sharding_in(a) for a in self.function.res_attrs or ((),) * len(body.results)]
+        )
+        compiler = Compiler()
+        scope = Scope(module, self.world, Layout(self.atoms))
+        self.masks: tuple[Mask, ...] = argument_masks(scope, self.shardings, body.args)
+        scope.let(body.args, self.masks)
+        self.inputs = tuple([compiler.new() for _ in body.args])
+        scope.slots.update(zip(body.args, self.inputs, strict=True))
+        self.code = compiler.region(body, scope, frees=True)
+        self.result_masks = scope.of(body.results)
+        self.layout = scope.layout
+        self.donated = donated_arguments(attrs, donate)
+        self._plan(compiler)
+        self.code.bind()
+        self.frames: list[list[Any]] = []
+
+    def _plan(self, compiler: Compiler) -> None:
+        """Decide where results live."""
+        donated = frozenset(self.inputs[n] for n in self.donated)
+        planner = Planner(self.code, self.inputs, donated, compiler.constants)
+        self.arena, count = planner.plan(compiler.slots)
+        lives = planner.lives()
+        planner.reuse_donated()
+        planner.reuse_carried()
+        self.template: list[Any] = [None] * count
+        for slot, value in compiler.constants.items():
+            self.template[slot] = value
+        self.others = others_at_once(planner, lives)
+        self.owned = planner.owned()
+
+    def memory(self) -> Memory:
+        """The bytes that one run holds, all devices together."""
+        return Memory(
+            sum(map(self._bytes, self.arg_types, self.masks)),
+            sum(map(self._bytes, self.result_types, self.result_masks)),
+            self.arena,
+            self.others,
+        )
+
+    def _bytes(self, type: Type, mask: Mask) -> int:
+        if not isinstance(type, TensorType) or not isinstance(mask, int):
+            return 0
+        return math.prod(self.layout.shape(mask) + type.sizes) * type.dtype.numpy.itemsize
+
+    def frame(self) -> list[Any]:
+        """Slots for one run: those of an earlier one, with its memory, or new ones."""
+        try:
+            return self.frames.pop()
+        except IndexError:
+            made = self.template.copy()
+            made[0] = aligned_bytes(self.arena)
+            return made
+
+    @property
+    def atoms(self) -> Atoms:
+        """The digits of the devices' numbers that the program uses."""
+        return self.world.atoms
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh in whose order the stacks are."""
+        return self.world.mesh
+
+    @cached_property
+    def arg_types(self) -> tuple[Type, ...]:
+        """The local types of the arguments."""
+        return self.function.arg_types
+
+    @cached_property
+    def result_types(self) -> tuple[Type, ...]:
+        """The local types of the results."""
+        return self.function.result_types
+
+    def __call__(self, *stacks: Stacked | None) -> tuple[Stacked, ...]:
+        """Run on all devices."""
+        arrays = self.arguments(stacks)
+        slots = self.frame()
+        for slot, array in zip(self.inputs, arrays, strict=True):
+            slots[slot] = array
+        slots[1] = self._writable(stacks)
+        with np.errstate(all="ignore"):
+            self.code.run(slots)
+        listed = [(slots[slot], slot in self.owned) for slot in self.code.results]
+        for slot in (*self.inputs, *self.code.results):
+            slots[slot] = self.template[slot]
+        self.frames.append(slots)
+        return tuple([Stacked(data, self.atoms, owned) for data, owned in listed])
+
+    def checked(
+        self, *stacks: Stacked | None, watch: Callable[[Node, list[Stacked]], None] | None = None
+    ) -> tuple[Stacked, ...]:
+        """Run on all devices, waiting for every op and looking at what it gives; so does `watch`.
+
+        What only some devices compute, in a branch that others do not take, is not shown to it.
+        """
+
+        def see(node: Node, made: tuple[Any, ...]) -> None:
+            lead = len(self.atoms.sizes)
+            alike = [
+                isinstance(array, np.ndarray)
+                and isinstance(value.type, TensorType)
+                and array.shape[lead:] == value.type.sizes
+                for value, array in zip(node.results, made, strict=True)
+            ]
+            if watch is not None and all(alike):
+                watch(node, [Stacked(array, self.atoms) for array in made])
+
+        with checking(None if watch is None else see):
+            return self(*stacks)
+
+    def _writable(self, stacks: Sequence[Stacked | None]) -> frozenset[int]:
+        """The slots of donated arguments whose memory nobody else holds."""
+        if not self.donated:
+            return frozenset()
+        owned = [n for n in self.donated if (s := stacks[n]) is not None and s.owned]
+        return frozenset([self.inputs[n] for n in owned])
+
+    def arguments(self, stacks: Sequence[Stacked | None]) -> list[Array | None]:
+        """The arguments as arrays in the program's digits, each checked against its type."""
+        if len(stacks) != len(self.inputs):
+            raise WeftError(
+                f"{self.function.name} takes {len(self.inputs)} arguments, {len(stacks)} given",
+                help="give one value for each argument",
+                loc=self.function.loc,
+            )
+        listed = zip(stacks, self.arg_types, self.masks, strict=True)
+        return [self.argument(n, s, t, union(m)) for n, (s, t, m) in enumerate(listed)]
+
+    def argument(self, index: int, given: Stacked | None, type: Type, mask: int) -> Array | None:
+        """One argument, spelled out along what the program takes it to vary along."""
+        if not isinstance(type, TensorType):
+            return None
+        if given is None:
+            raise WeftError(f"argument {index} is missing", help=f"give a stack of {type}")
+        if given.shape != type.sizes or given.data.dtype != type.dtype.numpy:
+            raise WeftError(
+                f"argument {index} holds {given.data.dtype}{list(given.shape)} on each device, "
+                f"but the program takes {type}",
+                help="split it as the program's shardings say",
+            )
+        data = given.to(self.atoms).data
+        head = self.layout.shape(mask)
+        if data.shape[: self.layout.lead] == head:
+            return data
+        varies = [n for n, size in enumerate(head) if size == 1 < data.shape[n]]
+        if varies:
+            raise WeftError(
+                f"argument {index} differs between devices that the program takes to have the same",
+                help="split it as the argument's weft.sharding says",
+            )
+        return np.broadcast_to(data, head + type.sizes)
+
+    def global_shape(self, index: int) -> tuple[int, ...] | None:
+        """The shape of a whole result, where the program says it."""
+        attrs = self.function.res_attrs[index] if self.function.res_attrs else ()
+        text = dict(attrs).get(GLOBAL)
+        if text is None:
+            return None
+        type = parse_type(text)
+        assert isinstance(type, TensorType), f"{text} is no type of a whole result"
+        return type.sizes
+
+
+DONATED = {"jax.buffer_donor", "tf.aliasing_output"}  # what marks an argument as given away
+
+
+def donated_arguments(attrs: Sequence[Attrs], donate: Sequence[int] | None) -> tuple[int, ...]:
+    """The arguments whose memory results may take, as the program says or as is asked."""
+    if donate is not None:
+        return tuple(donate)
+    return tuple(n for n, listed in enumerate(attrs) if DONATED & {name for name, _ in listed})
+
+
+def aligned_bytes(size: int) -> Array:
+    """So many bytes, from an address that vectors can be loaded from."""
+    room = np.empty(size + ALIGNED, np.uint8)
+    start = -room.ctypes.data % ALIGNED
+    return room[start : start + size]

@@ -1,0 +1,240 @@
+"""The devices of a local program: how many, in which order, and who meets in its collectives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.array.atoms import Atoms, Span, atoms_of, mesh_spans, span_of
+from weft.errors import WeftError
+from weft.ir.module import Function, Module, Node
+from weft.ir.op import Op
+from weft.ir.types import Array
+from weft.mesh import Axis, Lists, Mesh, MeshAxes, Sharding, parse_sharding
+from weft.ops.collective import Collective, CollectivePermute, GlobalGroups
+from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether, named
+
+SHARDING = "weft.sharding"
+GLOBAL = "weft.global"
+
+
+@dataclass
+class World:
+    """Replicas and partitions, the mesh whose order the stacks have, and the digits in use."""
+
+    grid: tuple[int, int]
+    mesh: Mesh  # of all devices; a stack is in its order
+    meshes: Mapping[str, Mesh]
+    atoms: Atoms = field(init=False)
+    _spans: dict[Op, tuple[Span, ...] | None] = field(default_factory=dict)
+    _dims: dict[Op, tuple[int, ...] | None] = field(default_factory=dict)
+    _sources: dict[Op, Array] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """The number of devices."""
+        return math.prod(self.grid)
+
+    def devices(self) -> Array:
+        """The device at each place of a stack."""
+        return self.mesh.devices().reshape(-1)
+
+    def places(self) -> Array:
+        """The place in a stack of each device."""
+        return np.argsort(self.devices(), kind="stable")
+
+    def aligned(self, mesh: Mesh) -> bool:
+        """Whether the axes of a mesh are digits of a place in a stack."""
+        if self.grid[0] > 1 or mesh.size != self.count:
+            return False
+        return bool(np.array_equal(mesh.devices().reshape(-1), self.devices()))
+
+    def axis_dims(self, mesh: str | Mesh, axes: tuple[Axis, ...]) -> tuple[int, ...] | None:
+        """The digits of axes; None if they are none."""
+        spans = self.axis_spans(named(mesh, self.meshes), axes)
+        return None if spans is None else self.atoms.dims_of(spans)
+
+    def axis_spans(self, mesh: Mesh, axes: tuple[Axis, ...]) -> tuple[Span, ...] | None:
+        """The runs of digits of axes; None if the mesh has another order than the stacks."""
+        if not self.aligned(mesh):
+            return None
+        return tuple(span_of(axis, mesh) for axis in axes)
+
+    # Who meets
+
+    def meets_along(self, op: Op) -> tuple[int, ...] | None:
+        """The digits along which the groups of a collective lie; None if they are irregular."""
+        if op not in self._dims:
+            spans = self.spans(op)
+            self._dims[op] = None if spans is None else self.atoms.dims_of(spans)
+        return self._dims[op]
+
+    def spans(self, op: Op) -> tuple[Span, ...] | None:
+        """The runs of digits along which the groups of a collective lie."""
+        if op not in self._spans:
+            self._spans[op] = self._find_spans(op)
+        return self._spans[op]
+
+    def _find_spans(self, op: Op) -> tuple[Span, ...] | None:
+        axes = _axes(op)
+        if axes is not None and self.grid[0] == 1:
+            mesh = named(axes.mesh, self.meshes)
+            if self.aligned(mesh):
+                return self.axis_spans(mesh, axes.axes)
+        return self.match(self.groups(op))
+
+    def groups(self, op: Op) -> Lists:
+        """Who meets, as lists of devices."""
+        found: Lists = op.groups(*self.grid, self.meshes)  # type: ignore[attr-defined]
+        return found
+
+    def match(self, groups: Lists) -> tuple[Span, ...] | None:
+        """The runs of digits that lists of devices follow, or None."""
+        sizes = {len(group) for group in groups}
+        if len(sizes) != 1 or sum(len(g) for g in groups) != self.count:
+            return None
+        if any(not 0 <= d < self.count for group in groups for d in group):
+            return None
+        rows = self.places()[np.asarray(groups)]
+        spans = _runs(rows[0] - rows[0, 0])
+        if spans is None:
+            return None
+        atoms = atoms_of(self.count, spans)
+        dims = atoms.dims_of(spans)
+        if dims is None:
+            return None
+        order = atoms.index(
+            [*(d for d in range(len(atoms.sizes)) if d not in dims), *dims], np.arange(self.count)
+        )
+        expected = np.argsort(order).reshape(rows.shape)
+        same = np.array_equal(rows[np.argsort(rows[:, 0])], expected[np.argsort(expected[:, 0])])
+        return spans if same else None
+
+    # Who sends to whom
+
+    def sources(self, op: CollectivePermute) -> Array:
+        """For each place in a stack, the place that it gets its value from; -1 for none."""
+        if op not in self._sources:
+            places = self.places()
+            found = np.full(self.count, -1)
+            for group in self.groups(op):
+                for source, target in op.source_target_pairs:
+                    if max(source, target) >= len(group):
+                        raise WeftError(
+                            f"{op.name}: {source} sends to {target}, but {len(group)} devices meet",
+                            help="run on more devices, or correct source_target_pairs",
+                        )
+                    found[places[group[target]]] = places[group[source]]
+            self._sources[op] = found
+        return self._sources[op]
+
+
+def _axes(op: Op) -> MeshAxes | None:
+    """The axes along which a collective's groups lie, if it says so for the whole program."""
+    groups: object = None
+    match op:
+        case PermuteAlongAxes():
+            groups = op.over
+        case ReduceScatterTogether():
+            groups = op.axes
+        case GlobalGroups() if op.use_global_device_ids and op.channel > 0:
+            groups = op.replica_groups
+        case Collective() if not isinstance(op, GlobalGroups) and op.channel > 0:
+            groups = op.replica_groups
+    return groups if isinstance(groups, MeshAxes) else None
+
+
+def _runs(offsets: Array) -> tuple[Span, ...] | None:
+    """Offsets 0, s, 2s, .., t, t + s, .. as runs of digits, the slowest first."""
+    found: list[Span] = []
+    done, total = 1, len(offsets)
+    while done < total:
+        stride = int(offsets[done])
+        if stride <= 0:
+            return None
+        size = 1
+        while size * done < total and offsets[size * done] == size * stride:
+            size += 1
+        if total % (done * size):
+            return None
+        found.append((stride, size))
+        done *= size
+    return tuple(reversed(found))
+
+
+# The world of a module
+
+
+def world_of(module: Module, function: Function, devices: int | tuple[int, int] | None) -> World:
+    """The devices that a local program runs on, and the digits that it uses of their numbers."""
+    grid = _grid(module, devices)
+    world = World(grid, _mesh(module, math.prod(grid)), module.meshes)
+    world.atoms = atoms_of(world.count, _used(module, function, world))
+    return world
+
+
+def _grid(module: Module, devices: int | tuple[int, int] | None) -> tuple[int, int]:
+    if isinstance(devices, tuple):
+        return devices
+    if devices is not None:
+        return 1, devices
+    attrs = dict(module.attrs)
+    replicas, partitions = (
+        int(attrs.get(f"mhlo.num_{what}", "1").split(":")[0]) for what in ("replicas", "partitions")
+    )
+    if partitions == 1 and replicas == 1:
+        partitions = max((mesh.size for mesh in module.meshes.values()), default=1)
+    return replicas, partitions
+
+
+def _mesh(module: Module, count: int) -> Mesh:
+    """The first mesh of all devices; one of a single axis if there is none."""
+    for mesh in module.meshes.values():
+        if mesh.size == count and mesh.axes:
+            return mesh
+    return Mesh((("device", count),))
+
+
+def _used(module: Module, function: Function, world: World) -> Iterator[Span]:
+    """The runs of digits that a program names; what is named first is split first."""
+    yield from mesh_spans(world.mesh)
+    if world.grid[0] > 1:
+        yield world.grid[1], world.grid[0]
+    for attrs in (*function.arg_attrs, *function.res_attrs):
+        if sharding := sharding_in(attrs):
+            yield from _sharding_spans(sharding, world)
+    for node in module.nodes():
+        yield from _node_spans(node, world)
+
+
+def _node_spans(node: Node, world: World) -> Iterator[Span]:
+    op = node.op
+    try:
+        match op:
+            case AxisIndex():
+                mesh = named(op.over.mesh, world.meshes)
+                yield from world.axis_spans(mesh, op.over.axes) or ()
+            case AllSlice():
+                yield from _sharding_spans(op.pieces, world)
+            case CollectivePermute():
+                pass
+            case _ if op.collective:
+                yield from world.spans(op) or ()
+    except WeftError as error:
+        raise error.at(node.loc) from None
+
+
+def _sharding_spans(sharding: Sharding, world: World) -> Iterator[Span]:
+    mesh = sharding.resolve(world.meshes)
+    for dim in sharding.dims:
+        yield from world.axis_spans(mesh, dim.axes) or ()
+    yield from world.axis_spans(mesh, sharding.unreduced) or ()
+
+
+def sharding_in(attrs: tuple[tuple[str, str], ...]) -> Sharding | None:
+    """The sharding that the attributes of an argument or a result hold."""
+    found = dict(attrs).get(SHARDING)
+    return None if found is None else parse_sharding(found)

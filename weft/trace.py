@@ -1,0 +1,37 @@
+"""The trace of a compilation: every stage's text in a numbered file."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+from pathlib import Path
+
+from weft.ir.module import Module
+
+_LOCK = threading.Lock()
+
+
+class Trace:
+    """Writes modules to a folder of their own, `0003-jit_step/02-sharded.mlir`; or nothing."""
+
+    def __init__(self, folder: Path | None, name: str | None) -> None:
+        self._count = itertools.count(1)
+        self._folder = None if folder is None else _fresh(folder, name or "module")
+
+    def write(self, stage: str, module: Module) -> None:
+        """Write the module after that stage, with locations."""
+        if self._folder is not None:
+            file = self._folder / f"{next(self._count):02}-{stage}.mlir"
+            file.write_text(module.text(locations=True))
+
+
+def _fresh(folder: Path, name: str) -> Path:
+    """A new folder, numbered after those that are there."""
+    word = re.sub(r"[^\w.-]+", "_", name)[:40]
+    with _LOCK:
+        folder.mkdir(parents=True, exist_ok=True)
+        taken = [int(m[1]) for f in folder.iterdir() if (m := re.match(r"(\d+)-", f.name))]
+        made = folder / f"{max(taken, default=0) + 1:04}-{word}"
+        made.mkdir()
+    return made
