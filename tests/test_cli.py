@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from weft.cli import main
-from weft.cli.evaluate import plain
+from weft.cli.arrays import plain
 from weft.cli.op_examples import example, texts
 from weft.cli.screen import quantity
 from weft.errors import Unsupported

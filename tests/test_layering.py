@@ -10,26 +10,36 @@ from pathlib import Path
 import pytest
 
 WEFT = Path(__file__).parent.parent / "weft"
-NOUNS = {*"ir ops mesh machine cost array cache errors knobs timeline".split()}
+NOUNS = {*"ir ops mesh machine cost array cache errors knobs timeline trace".split()}
 VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
 }
 # What may know two verbs: the pipeline and the doors that call it.
-DOORS = {"pipeline", "cli", "conformance", "__init__", "__main__", "jax"}
+DOORS = {"pipeline", "compiled", "cli", "conformance", "__init__", "__main__", "jax"}
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard"}}
 CORE = {"numpy", "ml_dtypes"}
 # The files that may import an optional package, inside a function.
 OPTIONAL = {
-    "jaxlib": {"capture/mlir_parser.py"},
-    "jax": set[str](),
-    "torch": set[str](),
+    "jaxlib": {"capture/mlir_parser.py", "capture/jax_calls.py"},
+    "jax": {
+        "array/exchange.py",
+        "capture/constrain.py",
+        "capture/jax.py",
+        "capture/jax_callbacks.py",
+        "capture/jax_calls.py",
+        "capture/jax_lowerings.py",
+        "capture/jax_shardings.py",
+        "capture/jax_values.py",
+    },
+    "torch": {"array/exchange.py"},
     "llvmlite": set[str](),
     "triton": set[str](),
     "ray": set[str](),
     "grpc": set[str](),
     "rich": {
         "cli/conformance.py",
+        "cli/arrays.py",
         "cli/evaluate.py",
         "cli/ops.py",
         "cli/screen.py",

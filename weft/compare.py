@@ -106,7 +106,7 @@ def compare_every_op(
     local = partition(sharded, places=places)
     expected = _reference(sharded, arrays, places, cache)
     watcher = _Watcher(sharded, local, places, expected)
-    program = watcher.program = LocalProgram(local)
+    program = watcher.program = LocalProgram(local, fold=False)
     try:
         program.checked(*_stacks(program, arrays), watch=watcher.see)
     except _Found as found:
@@ -134,10 +134,10 @@ def _paid(stack: Stacked, placed: Placed, mesh: Mesh) -> Stacked:
     data = stack.data
     combine = COMBINERS[placed.owing.reduction].reference
     for dim in dims_along(placed.owing.axes, mesh, stack.atoms):
-        # A value that is equal along an axis is owed once for each device.
-        count = stack.atoms.sizes[dim]
-        parts = np.split(np.repeat(data, count, dim) if data.shape[dim] == 1 else data, count, dim)
-        data = functools.reduce(combine, parts)
+        # A product that is summed over the devices right after may be computed as one: then it
+        # is equal on all of them already.
+        if data.shape[dim] > 1:
+            data = functools.reduce(combine, np.split(data, data.shape[dim], dim))
     return Stacked(data, stack.atoms)
 
 

@@ -12,6 +12,7 @@ from tests.ops.program import Program
 from weft.ir.op import Op
 from weft.ir.types import type_of
 from weft.ops import custom
+from weft.ops.calls import config_text
 
 values = st.builds(array, shapes(0, 2), dtypes(COMMON), seeds)
 
@@ -21,6 +22,32 @@ def custom_call(draw: DrawFn) -> Example:
     operand = draw(values)
     name = draw(st.sampled_from(("Sharding", "LayoutConstraint", "annotate_device_placement")))
     return Example(custom.CustomCall(name, (type_of(operand),)), (operand,))
+
+
+# Results of each decomposition of square matrices: the dims behind the batch dims, and their type.
+MATRICES: dict[str, tuple[dict[str, int], tuple[tuple[int, str], ...]]] = {
+    "weft.lu": ({}, ((2, ""), (1, "int32"), (1, "int32"))),
+    "weft.qr": ({}, ((2, ""), (1, ""))),
+    "weft.eigh": ({"lower": True}, ((2, ""), (1, ""))),
+    "weft.svd": ({"vectors": True, "full_matrices": False}, ((1, ""), (2, ""), (2, ""))),
+    "weft.schur": ({"vectors": True}, ((2, ""), (2, ""))),
+    "weft.eig": ({"right": True}, ((1, "complex"), (2, "complex"))),
+}
+
+
+@composite
+def decomposition(draw: DrawFn) -> Example:
+    """Matrices that are symmetric, and far from singular."""
+    name = draw(st.sampled_from(sorted(MATRICES)))
+    config, outs = MATRICES[name]
+    batch, size = draw(st.sampled_from([(), (2,), (2, 4)])), draw(st.integers(1, 4))
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    a = np.random.default_rng(draw(seeds)).standard_normal((*batch, size, size)).astype(dtype)
+    a = a + a.swapaxes(-1, -2) + 4 * np.diag(np.arange(size, dtype=dtype))
+    named = {"": dtype, "int32": np.int32, "complex": np.result_type(dtype, np.complex64)}
+    types = tuple(type_of(np.empty((*batch, *[size] * rank), named[kind])) for rank, kind in outs)
+    call = custom.CustomCall(name, types, backend_config=config_text(**config), api_version=4)
+    return Example(call, (a,))
 
 
 TRANSFERS = """
@@ -66,7 +93,7 @@ def transfer(op: type[Op]) -> SearchStrategy[Example]:
 
 
 EXAMPLES: dict[type[Op], SearchStrategy[Example]] = {
-    custom.CustomCall: custom_call(),
+    custom.CustomCall: custom_call() | decomposition(),
     custom.Infeed: transfer(custom.Infeed),
     custom.Outfeed: transfer(custom.Outfeed),
     custom.Send: transfer(custom.Send),

@@ -41,6 +41,13 @@ REFERENCES: dict[str, Known] = {
         "the interpreter waits for ever for a device that sends to itself",
         lambda op, _: any(source == target for source, target in op.source_target_pairs),
     ),
+    **dict.fromkeys(
+        ("weft.collective_permute", "weft.reduce_scatter"),
+        Known(
+            "the interpreter mixes up meetings on one channel, and waits for who sends to itself",
+            lambda op, e: len(e.arrays) > 1 or any(s == t for t, s in enumerate(_sources(op))),
+        ),
+    ),
     "stablehlo.compare": Known(
         "the interpreter compares TOTALORDER as FLOAT",
         lambda op, example: op.compare_type == "TOTALORDER",
@@ -99,3 +106,7 @@ TOUCHES_LESS = {
     "stablehlo.get_tuple_element",
     "stablehlo.async_done",
 }
+
+
+def _sources(op: Any) -> tuple[int, ...]:
+    return getattr(op, "sources", ())

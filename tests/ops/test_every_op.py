@@ -57,6 +57,8 @@ def check_rule(sample: Example) -> None:
     """Shardy's rule for the same op, where it has one, reads the same."""
     module = sample.module()
     node = sample.node()
+    if node.op.composite:
+        return  # Shardy sees a composite, of which it knows nothing
     try:
         answers = shardy.rules(module.text())
     except Crashed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +22,12 @@ from weft.ir.dense import Dense
 from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.types import BOOL, DTYPES, TensorType, tensor
 from weft.ir.verify import verify
+from weft.machine import machine
 from weft.ops.checks import ExpectEq
 from weft.ops.control import If
 from weft.ops.pointwise import Add, Maximum, Multiply, Negate, Subtract
 from weft.ops.shape import Constant, Transpose
-from weft.optimize import PASSES, cse, drop_dead, optimize
+from weft.optimize import PASSES, Options, cse, drop_dead, optimize, run_passes
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "optimize"
 FILES = sorted(GOLDEN.glob("*/*.mlir"))
@@ -42,9 +44,14 @@ def test_every_pass_has_golden_files():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_golden(path: Path, golden: Golden):
-    before = parse(path.read_text().partition(MARK)[0])
-    after = verify(BY_NAME[path.parent.name](before))
-    golden(path, f"{before.text()}{MARK}{after.text()}")
+    text = path.read_text().partition(MARK)[0]
+    named = re.match(r"// machine: (\w+)(?:, (\d+) bytes)?\n", text)
+    options = Options(machine(named[1])) if named else Options()
+    if named and named[2]:
+        options = Options(options.machine.with_memory(int(named[2])))
+    before = parse(text)
+    after = run_passes(before, [BY_NAME[path.parent.name]], options)
+    golden(path, f"{named[0] if named else ''}{before.text()}{MARK}{after.text()}")
 
 
 # Random programs

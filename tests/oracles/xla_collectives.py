@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from tests.oracles.process import Oracle, serve
@@ -40,6 +40,7 @@ _TRUE_FALSE = re.compile(r"true_computation=%?([\w.-]+), false_computation=%?([\
 _IOTA = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=")
 _MESH = re.compile(r"replica_groups=(?:@\w+ |)mesh\[([^\]]*)\][^{]*\{([^}]*)\}")
 _LISTS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
+_MOVES = re.compile(r" (?:bitcast|copy|transpose|reshape|convert|fusion|get-tuple-element)\(")
 _PAIRS = re.compile(r"source_target_pairs=\{([{}\d,]*)\}")
 
 
@@ -51,6 +52,7 @@ class Row:
     devices: int
     bytes: float
     count: int
+    reach: int = 0  # of a gather: the devices whose pieces the result holds, earlier gathers' too
 
 
 def collectives(text: str, devices: int) -> list[Row]:
@@ -71,6 +73,7 @@ def optimized(text: str, devices: int) -> str:
 class _Computation:
     rows: list[Row] = field(default_factory=list)
     calls: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)  # rounds, one of these
+    reach: dict[str, int] = field(default_factory=dict)  # of values that gathers lead to
 
 
 def read(hlo: str, everyone: int) -> list[Row]:
@@ -82,9 +85,36 @@ def read(hlo: str, everyone: int) -> list[Row]:
             current = computations[head[1]] = _Computation()
             entry = head[1] if line.startswith("ENTRY") else entry
         elif " = " in line:
-            current.rows.extend(_collective(line, everyone))
+            for row in _collective(line, everyone):
+                current.rows.append(_reaching(line, row, current.reach))
+            _lead_on(line, current.reach)
             current.calls.extend(_calls(line))
     return list(_run(entry, computations))
+
+
+def _reaching(line: str, row: Row, reach: dict[str, int]) -> Row:
+    """A gather with its reach, which is noted for what reads it."""
+    if row.name != "all-gather":
+        return row
+    name, operands = _names(line)
+    before = max((reach.get(o, 1) for o in operands), default=1)
+    reach[name] = row.devices * before
+    return replace(row, reach=reach[name])
+
+
+def _lead_on(line: str, reach: dict[str, int]) -> None:
+    """What only rearranges a gathered value leads on to it."""
+    name, operands = _names(line)
+    if _MOVES.search(line) and len(operands) == 1 and operands[0] in reach:
+        reach[name] = reach[operands[0]]
+
+
+def _names(line: str) -> tuple[str, list[str]]:
+    """The name of an instruction and those of its operands."""
+    head, _, tail = line.partition(" = ")
+    inside = re.search(r" [\w-]+\(([^)]*)\)", tail)
+    words = head.split()
+    return words[-1].lstrip("%"), re.findall(r"%([\w.-]+)", inside[1]) if inside else []
 
 
 def _calls(line: str) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -106,7 +136,7 @@ def _run(name: str, computations: dict[str, _Computation]) -> Iterator[Row]:
     for rounds, branches in given.calls:
         made = [list(_run(branch, computations)) for branch in branches if branch in computations]
         rows = max(made, key=lambda rows: sum(r.bytes * r.count for r in rows), default=[])
-        yield from (Row(r.name, r.devices, r.bytes, r.count * rounds) for r in rows)
+        yield from (replace(r, count=r.count * rounds) for r in rows)
 
 
 def _collective(line: str, everyone: int) -> Iterator[Row]:
@@ -170,7 +200,7 @@ def main() -> None:
         hlo = program.hlo_modules()[0].to_string()
         if request.get("hlo"):
             return hlo
-        return [(r.name, r.devices, r.bytes, r.count) for r in read(hlo, count)]
+        return [astuple(row) for row in read(hlo, count)]
 
     serve(answer)
 

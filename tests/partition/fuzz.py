@@ -7,6 +7,7 @@ small.
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import sys
@@ -162,6 +163,12 @@ class Running(fuzz.Fuzz):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.meshes = [Sharder(self.rng, "mesh", self.rng.choice(MESHES))]
+        if self.rng.random() < 0.08:  # the devices stand in another order
+            (mesh,) = self.meshes
+            count = math.prod(size for _, size in mesh.axes)
+            ids = self.rng.sample(range(count), count)
+            if ids != sorted(ids):
+                mesh.text = mesh.text.replace("]>", f"], device_ids={ids}>")
         self.single = False
         self.uneven = self.rng.random() < 0.3
         self.empty = self.rng.random() < 0.04

@@ -44,8 +44,7 @@ def main(arguments: list[str], results: list[str], lines: str) -> str:
     names = [f"%r{n}" for n in range(len(results))] if len(results) > 1 else ["%r"]
     out = ", ".join(results)
     return (
-        f"func.func @main({given}) -> ({out}) {{\n{lines}\n"
-        f"return {', '.join(names)} : {out}\n}}\n"
+        f"func.func @main({given}) -> ({out}) {{\n{lines}\nreturn {', '.join(names)} : {out}\n}}\n"
     )
 
 
@@ -193,9 +192,7 @@ def reshape(rng: random.Random) -> Drawn:
         cuts = sorted(rng.randint(0, len(factors)) for _ in range(rng.randint(0, 3)))
         ends = [*cuts, len(factors)]
         begins = [0, *cuts]
-        return [
-            int(np.prod(factors[a:b])) for a, b in zip(begins, ends, strict=True)
-        ]
+        return [int(np.prod(factors[a:b])) for a, b in zip(begins, ends, strict=True)]
 
     before = grouped()
     if rng.random() < 0.5:

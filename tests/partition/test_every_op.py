@@ -14,19 +14,6 @@ NONE = {
     "interpreter.print": "it only prints",
     "interpreter.probe": "it writes files",
     "stablehlo.rng": "random numbers without a state: any are right",
-    **dict.fromkeys(
-        (
-            "stablehlo.all_gather",
-            "stablehlo.all_reduce",
-            "stablehlo.all_to_all",
-            "stablehlo.collective_broadcast",
-            "stablehlo.collective_permute",
-            "stablehlo.partition_id",
-            "stablehlo.reduce_scatter",
-            "stablehlo.replica_id",
-        ),
-        "only a program that is local already speaks of devices",
-    ),
 }
 
 

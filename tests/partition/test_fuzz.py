@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.partition.fuzz import triple
-from tests.partition.program import shrunk
+from tests.partition.fuzz_jax import gradient
+from tests.partition.program import Program, shrunk
 
 CHUNK = 100
 
 
-def check(seeds: range) -> None:
+def check(seeds: range, make: Callable[[int], Program] = triple) -> None:
     """Every program is right; the first that is not is shown, made small."""
     for seed in seeds:
-        program = triple(seed)
+        program = make(seed)
         found = program.wrong()
         if found is not None:
             small = shrunk(program, found)
@@ -23,6 +26,16 @@ def check(seeds: range) -> None:
 @pytest.mark.parametrize("start", range(0, 600, CHUNK))
 def test_random_programs(start: int):
     check(range(start, start + CHUNK))
+
+
+def test_random_gradients():
+    check(range(40), gradient)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", range(1000, 2000, CHUNK))
+def test_many_random_gradients(start: int):
+    check(range(start, start + CHUNK), gradient)
 
 
 @pytest.mark.long

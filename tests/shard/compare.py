@@ -9,6 +9,7 @@ from weft.capture import parse
 from weft.ir.module import Node, Region, Value
 from weft.mesh import Sharding
 from weft.ops.control import Call, Case, OptimizationBarrier, While
+from weft.ops.shape import Constant
 from weft.ops.sharding import ManualComputation, NamedComputation, ShardingGroup
 from weft.shard import Level, Propagated, propagate
 from weft.shard.graph import Instance
@@ -62,7 +63,9 @@ class _Listing:
                 for region in node.regions:
                     self.region(instance, region)
             case _:
-                self.ops.append((node.op.name, self.held(instance, node.results)))
+                # A constant that needs no copies becomes Shardy's own in the export only.
+                name = "sdy.constant" if isinstance(node.op, Constant) else node.op.name
+                self.ops.append((name, self.held(instance, node.results)))
                 for region in node.regions:
                     self.region(instance, region)
                 return

@@ -165,6 +165,7 @@ def _own_digits(sharding: Sharding, mesh: Mesh, atoms: Atoms) -> Atoms:
 
 
 def dims_along(axes: Sequence[Axis], mesh: Mesh, atoms: Atoms) -> tuple[int, ...]:
+    """The leading dims of a stack that these axes are made of, major first."""
     found = atoms.dims_of([span_of(axis, mesh) for axis in axes])
     assert found is not None, f"{axes} are no digits of {atoms}"
     return found

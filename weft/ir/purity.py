@@ -4,28 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from weft.ir.module import Module, Node, walk
+from weft.ir.module import Module, Node, Region, walk
+from weft.ir.op import Op
 
 
-def is_pure(node: Node, functions: Collection[str] = ()) -> bool:
-    """Whether a node has no effect, its regions included; calls only of these functions."""
-    if not node.op.pure or node.op.collective:
+def is_pure(node: Node, functions: Collection[str] = (), *, meetings: bool = False) -> bool:
+    """Whether a node has no effect, its regions included; calls only of these functions.
+
+    That devices meet in it counts as an effect, unless `meetings` allows it: where every device
+    runs the same program, all of them can do without a collective together.
+    """
+    if not node.op.pure or (node.op.collective and not meetings):
         return False
-    callee = getattr(node.op, "callee", None) or getattr(node.op, "decomposition", None)
+    callee = called(node)
     if callee is not None and callee not in functions:
         return False
-    return all(is_pure(inner, functions) for region in node.regions for inner in region.nodes)
+    return all(
+        is_pure(inner, functions, meetings=meetings)
+        for region in node.regions
+        for inner in region.nodes
+    )
 
 
-def pure_functions(module: Module) -> set[str]:
-    """The functions that have no effect, calls among them included; collectives count as one."""
-    pure = set(module.functions)
+def called(node: Node) -> str | None:
+    """The function that a node runs, if it is a call or a composite."""
+    for field in ("callee", "decomposition"):
+        name = getattr(node.op, field, None)
+        if isinstance(name, str):
+            return name
+    return None
+
+
+def pure_functions(module: Module, *, meetings: bool = False) -> set[str]:
+    """The functions that have no effect, calls among them included."""
+    calls = {name: _calls(f.body, meetings, {}) for name, f in module.functions.items()}
+    pure = {name for name, found in calls.items() if found is not None}
     while True:
-        kept = {
-            name
-            for name in pure
-            if all(is_pure(node, pure) for node in walk(module.functions[name].body))
-        }
+        kept = {name for name in pure if pure.issuperset(calls[name] or ())}
         if kept == pure:
             return pure
         pure = kept
+
+
+def _calls(region: Region, meetings: bool, known: dict[Op, str | None]) -> set[str] | None:
+    """The functions that a region runs; None if a node of it has an effect of its own."""
+    found: set[str] = set()
+    for node in walk(region):
+        op = node.op
+        if op not in known:
+            if not op.pure or (op.collective and not meetings):
+                return None
+            known[op] = called(node)
+        name = known[op]
+        if name is not None:
+            found.add(name)
+    return found

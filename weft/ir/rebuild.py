@@ -8,19 +8,23 @@ from typing import TypeAlias
 
 from weft.ir.location import fuse
 from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.op import Op
 
 Rewritten: TypeAlias = Node | tuple[Value, ...] | None
 NodeRule: TypeAlias = Callable[[Node], Rewritten]
 _ROUNDS = 64  # a rule that keeps changing its own result for longer is wrong
 
 
-def rewrite(module: Module, *rules: NodeRule) -> Module:
+def rewrite(module: Module, *rules: NodeRule, kinds: Collection[type[Op]] | None = None) -> Module:
     """Offer every node to the rules, operands first, until none of them changes it.
 
+    With `kinds`, only nodes of these ops are offered.
+
     A rule returns None ("not mine"), a node to stand in its place (the new nodes that it reads are
-    put before it), or the values that replace its results. Side tables follow their values.
+    put before it), or the values that replace its results (new nodes that make them are put in its
+    place). Side tables follow their values.
     """
-    return Rebuild(module, rules).module()
+    return Rebuild(module, rules, kinds=kinds).module()
 
 
 def without(module: Module, dropped: set[Node]) -> Module:
@@ -32,11 +36,16 @@ class Rebuild:
     """One forward rebuild of a module: what every old value has become."""
 
     def __init__(
-        self, module: Module, rules: tuple[NodeRule, ...], dropped: Collection[Node] = ()
+        self,
+        module: Module,
+        rules: tuple[NodeRule, ...],
+        dropped: Collection[Node] = (),
+        kinds: Collection[type[Op]] | None = None,
     ) -> None:
         self.old = module
         self.rules = rules
         self.dropped = dropped
+        self.kinds = kinds
         self.became: dict[Value, Value] = {}
         self.placed = set(module.nodes()) if rules else set()  # nodes that stand somewhere
 
@@ -63,6 +72,9 @@ class Rebuild:
 
     def node(self, node: Node, out: list[Node]) -> None:
         """Rebuild one node, offer it to the rules, and emit what comes of it."""
+        if not self.rules or (self.kinds is not None and type(node.op) not in self.kinds):
+            self.renew(node, out)
+            return
         current = self.renewed(node)
         values: tuple[Value, ...] = current.results
         for _ in range(_ROUNDS):
@@ -72,6 +84,7 @@ class Rebuild:
                 break
             if isinstance(changed, tuple):
                 values = changed
+                self.emit_new(values, out)
                 break
             current = changed
             values = current.results
@@ -82,12 +95,30 @@ class Rebuild:
             if before is not after:
                 self.became[before] = after
 
+    def renew(self, node: Node, out: list[Node]) -> None:
+        """Emit a node on what its operands have become."""
+        current = self.renewed(node)
+        if current is not node:
+            if len(node.results) == 1:
+                self.became[node.results[0]] = current.results[0]
+            else:
+                self.became.update(zip(node.results, current.results, strict=True))
+            if self.rules:
+                self.placed.add(current)
+        out.append(current)
+
     def renewed(self, node: Node) -> Node:
         """The node on the values that its operands have become."""
         became = self.became
-        operands = tuple([became.get(v, v) for v in node.operands])
-        regions = tuple([self.region(r) for r in node.regions]) if node.regions else ()
-        if operands == node.operands and regions == node.regions:
+        operands = node.operands
+        for value in operands:
+            if value in became:
+                operands = tuple([became.get(v, v) for v in operands])
+                break
+        if not node.regions:
+            return node if operands is node.operands else node.rebuilt(operands, ())
+        regions = tuple([self.region(r) for r in node.regions])
+        if operands is node.operands and regions == node.regions:
             return node
         return node.rebuilt(operands, regions)
 
@@ -105,10 +136,14 @@ class Rebuild:
         """Append a node, the new nodes that it reads first."""
         if self.rules:
             self.placed.add(node)
-            for value in node.operands:
-                if value.node is not None and value.node not in self.placed:
-                    self.emit(value.node, out)
+            self.emit_new(node.operands, out)
         out.append(node)
+
+    def emit_new(self, values: tuple[Value, ...], out: list[Node]) -> None:
+        """Append the new nodes that make these values."""
+        for value in values:
+            if value.node is not None and value.node not in self.placed:
+                self.emit(value.node, out)
 
 
 def carry_tables(module: Module, became: dict[Value, Value]) -> Module:

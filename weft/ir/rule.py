@@ -48,8 +48,17 @@ class Rule:
 
     @cached_property
     def parts(self) -> tuple[int, ...]:
-        """A number for each factor: the same for those that meet in a tensor, directly or not."""
+        """A number for each factor: the same for those that meet in a tensor, directly or not.
+
+        Only where all that goes in comes out are there several: else each part may read the others.
+        """
         parts = list(range(len(self.factors)))
+        read, made = (
+            {f for dims in side for factors in dims for f in factors}
+            for side in (self.operands, self.results)
+        )
+        if read != made:
+            return (0,) * len(parts)
         for dims in (*self.operands, *self.results):
             met = {parts[f] for factors in dims for f in factors}
             parts = [min(met) if p in met else p for p in parts]

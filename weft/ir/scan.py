@@ -19,8 +19,9 @@ from weft.ir.types import (
     dtype,
 )
 
-_INTERESTING = re.compile(r'"(?:[^"\\]|\\.)*"|->|[(\[{<>}\])]')
-_SPLIT = re.compile(r'"(?:[^"\\]|\\.)*"|->|[(\[{<>}\]),]')
+_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'  # of a constant, it may be megabytes long
+_INTERESTING = re.compile(_STRING + r"|->|[(\[{<>}\])]")
+_SPLIT = re.compile(_STRING + r"|->|[(\[{<>}\]),]")
 _BOUNDS = re.compile(r"#stablehlo\.(?:bounds|type_extensions)<(?:bounds = \[)?([^\]>]*)\]?>")
 _TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)([^,]+?)(?:, (.*))?>", re.S)
 _KEY = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([\w.$-]+))\s*(=)?\s*')

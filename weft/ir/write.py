@@ -114,34 +114,50 @@ class Composites:
 
     def __init__(self, taken: Collection[str] = ()) -> None:
         self.taken = taken
-        self.names: dict[tuple[Op, Types], str] = {}
+        self.names: dict[tuple[object, ...], str] = {}
+        self.nodes: list[Node] = []  # the first of each name
 
-    def name(self, op: Op, operands: Types) -> str:
-        """The name of the function that an op decomposes into."""
-        found = self.names.get((op, operands))
+    def name(self, node: Node) -> str:
+        """The name of the function that a node's op decomposes into."""
+        op, operands = node.op, node.operand_types
+        key = (op, operands, *[self.region_text(region) for region in node.regions])
+        found = self.names.get(key)
         if found is None:
             numbers = itertools.count(len(self.names))
             found = next(n for i in numbers if (n := f"{op.name}.{i}") not in self.taken)
-            self.names[op, operands] = found
+            self.names[key] = found
+            self.nodes.append(node)
         return found
 
+    def region_text(self, region: Region) -> str:
+        """What a region that sees nothing but its arguments does."""
+        writer = _Writer(False, None, self)
+        names = [writer.argument(value) for value in region.args]
+        lines = [", ".join(names)]
+        writer.nodes(region, "", lines)
+        return "\n".join([*lines, writer.terminator("return", region, "")])
+
     def line(self, node: Node, attrs: Attrs) -> str:
-        """A node's line, with `%s` for every operand."""
+        """A node's line, with `%s` for every operand, and a NUL where regions go."""
         op, operands = node.op, node.operand_types
         inherent = (
             ("composite_attributes", _dictionary(op.attributes())),
-            ("decomposition", SYMBOL.write(self.name(op, operands))),
+            ("decomposition", SYMBOL.write(self.name(node))),
             ("name", STRING.write(op.name)),
         )
         names = ", ".join(["%s"] * len(operands))
         extra = f" {_dictionary(attrs)}" if attrs else ""
-        tail = f" <{_dictionary(inherent)}>{extra} : {_signature(operands, node.types)}"
-        return f'"stablehlo.composite"({names}){_percent(tail)}'
+        head = f'"stablehlo.composite"({names}){_percent(f" <{_dictionary(inherent)}>")}'
+        tail = f"{extra} : {_signature(operands, node.types)}"
+        return f"{head} \0{tail}" if node.regions else head + _percent(tail)
 
     def functions(self, meshes: Mapping[str, Mesh]) -> Iterator[Function]:
         """What was named, as private functions."""
-        for (op, operands), name in self.names.items():
-            yield op.decomposition(name, operands, meshes)  # type: ignore[attr-defined]
+        for node, name in zip(self.nodes, self.names.values(), strict=True):
+            extra = {"regions": node.regions} if node.regions else {}
+            yield node.op.decomposition(  # type: ignore[attr-defined]
+                name, node.operand_types, meshes, **extra
+            )
 
 
 class _Writer:

@@ -7,7 +7,7 @@ import ml_dtypes
 from weft.ir.module import Node, Value, apply
 from weft.ir.op import Op
 from weft.ir.rebuild import NodeRule, Rewritten
-from weft.ir.types import DType, TensorType
+from weft.ir.types import DTYPES, DType, TensorType
 from weft.ops.convert import Complex, Convert, Imag, Real
 from weft.ops.pointwise import (
     Abs,
@@ -28,6 +28,7 @@ from weft.ops.pointwise import (
 )
 from weft.optimize.splats import is_number, splat, splat_of
 
+_UNSIGNED_FLOAT = DTYPES["f8E8M0FNU"]  # negative numbers of it are NaN
 # Floats that have zeros of both signs and NaN, so that a wider one of them holds every value.
 _USUAL_FLOATS = ("f8E4M3FN", "f8E5M2", "f16", "bf16", "f32", "f64")
 
@@ -85,13 +86,17 @@ def by_one(node: Node) -> Rewritten:
 def twice(node: Node) -> Rewritten:
     """f(f(x)) -> x, for negate and not."""
     inner = node.operands[0].node
-    return inner.operands if inner is not None and inner.op is node.op else None
+    if inner is None or inner.op is not node.op or dtype(node.operands[0]) is _UNSIGNED_FLOAT:
+        return None
+    return inner.operands
 
 
 def abs_of_sign(node: Node) -> Rewritten:
     """abs(-x) -> abs(x); abs(abs(x)) -> abs(x), when real."""
     inner = node.operands[0].node
     if inner is None or dtype(node.operands[0]).is_complex:
+        return None
+    if dtype(node.operands[0]) is _UNSIGNED_FLOAT:
         return None
     if isinstance(inner.op, Abs):
         return node.operands if not dtype(inner.operands[0]).is_complex else None
@@ -112,8 +117,8 @@ def bits(node: Node) -> Rewritten:
         element = splat_of(other)
         if element is None:
             continue
-        nothing = element == 0
-        everything = bool(element) if dtype(x).kind == "bool" else ~element == 0
+        nothing = int(element) == 0
+        everything = int(element) in (-1, (1 << dtype(x).bits) - 1)
         match node.op:
             case And() if nothing or everything:
                 return (other if nothing else x,)

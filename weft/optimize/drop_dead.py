@@ -142,6 +142,9 @@ class _Sweep(Rebuild):
         self.marking = marking
 
     def node(self, node: Node, out: list[Node]) -> None:
+        if not node.regions and not self.became:  # nothing that it reads has changed
+            out.append(node)
+            return
         if not self.marking.partly(node):
             super().node(node, out)
             return
@@ -167,8 +170,7 @@ class _Sweep(Rebuild):
         results = region.results
         if not (isinstance(node.op, While) and region is node.regions[0]):
             results = tuple(chosen(results, kept))
-        inner = self.region(Region(args, region.nodes, results, region.loc, locs))
-        return inner
+        return self.region(Region(args, region.nodes, results, region.loc, locs))
 
 
 def chosen(items: Sequence[Item], indices: list[int]) -> list[Item]:

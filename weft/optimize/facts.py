@@ -126,8 +126,10 @@ def source(value: Value, *kinds: type[Op]) -> Node | None:
 
 
 def along(node: Node) -> MeshAxes | None:
-    """The axes that a collective on one operand runs along."""
-    return axes_of(node.op) if len(node.operands) == 1 else None
+    """The axes that a collective on one operand of known sizes runs along."""
+    if len(node.operands) != 1 or not tensor(node.operands[0]).is_static:
+        return None
+    return axes_of(node.op)
 
 
 def tensor(value: Value) -> TensorType:

@@ -35,7 +35,7 @@ def schedule(module: Module, machine: Machine = HOST) -> Module:
             # A new order may also lose places that were shared; that is seen only in the end.
             if spare == 0 or 2 * before <= machine.memory or peak(made) <= machine.memory:
                 return made
-            spare //= 4
+            spare = spare // 8 if spare > before // 8 else 0
 
 
 class _Scheduling:

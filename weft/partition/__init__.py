@@ -18,7 +18,7 @@ from weft.partition.notes import Note
 from weft.partition.placed import Placed
 
 # How much it counts that values are split as propagation says: each is tried.
-_HEEDS = (1.0, 0.5, 0.0)
+_HEEDS = (1.1, 0.5, 0.0)
 _LITTLE = 0.01  # of all that is sent: to send less of it another try is not worth its time
 _PARTITIONS, _REPLICAS = "mhlo.num_partitions", "mhlo.num_replicas"
 

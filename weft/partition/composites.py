@@ -18,6 +18,7 @@ from weft.ir.types import TensorType
 from weft.mesh import Sharding
 from weft.ops.control import AsyncDone, AsyncStart, Composite, GetTupleElement, Tuple
 from weft.ops.custom import CustomCall
+from weft.partition.copies import copied
 from weft.partition.given_rules import whole_values
 from weft.partition.placed import Placed, Split, sharding_of, whole
 from weft.partition.stand_in import stand_in
@@ -38,7 +39,7 @@ def composite(localizer: Localizer, node: Node) -> None:
         return
     if localizer.given_rule(node) is not None and _of_pieces(localizer, node, function):
         return
-    nodes, results = _copied(function.body, node.operands)
+    nodes, results = copied(function.body, node.operands)
     for each in nodes:
         each.loc = node.loc if not each.loc.known else each.loc
     stand_in(localizer, node, nodes, results)
@@ -79,7 +80,7 @@ def _of_pieces(localizer: Localizer, node: Node, function: Function) -> bool:
 def _local_function(localizer: Localizer, function: Function, recipe: Recipe) -> Function:
     """The decomposition on pieces."""
     args = tuple(Value(a.type, None, a.index) for a in function.body.args)
-    nodes, results = _copied(function.body, args)
+    nodes, results = copied(function.body, args)
     copy = replace(function, body=Region(args, nodes, results), arg_attrs=(), res_attrs=())
     inner = type(localizer)(localizer.program, copy)
 
@@ -88,27 +89,6 @@ def _local_function(localizer: Localizer, function: Function, recipe: Recipe) ->
 
     body = inner.region(copy.body, shardings(recipe.operands), list(recipe.results))
     return replace(copy, body=body)
-
-
-def _copied(region: Region, operands: tuple[Value, ...]) -> tuple[list[Node], tuple[Value, ...]]:
-    """The nodes of a region on other values, all of them new."""
-    became = dict(zip(region.args, operands, strict=True))
-    nodes = [_copy(node, became) for node in region.nodes]
-    return nodes, tuple(became.get(v, v) for v in region.results)
-
-
-def _copy(node: Node, became: dict[Value, Value]) -> Node:
-    regions = []
-    for region in node.regions:
-        args = tuple(Value(a.type, None, a.index) for a in region.args)
-        became.update(zip(region.args, args, strict=True))
-        nodes = [_copy(inner, became) for inner in region.nodes]
-        results = tuple(became.get(v, v) for v in region.results)
-        regions.append(Region(args, nodes, results, region.loc, region.arg_locs))
-    operands = tuple(became.get(v, v) for v in node.operands)
-    made = Node(node.op, operands, node.types, tuple(regions), node.attrs, node.loc)
-    became.update(zip(node.results, made.results, strict=True))
-    return made
 
 
 def custom_call(localizer: Localizer, node: Node) -> None:

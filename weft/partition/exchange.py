@@ -63,13 +63,15 @@ class _Edge:
     base: int  # where the piece begins, counted from where the taker's range begins
 
 
-def ranges(starts: Iterable[int], width: int, size: int, stops: Sequence[int] = ()) -> Ranges:
+def ranges(
+    starts: Iterable[int], width: int, size: int, stops: Sequence[int] = (), low: int = 0
+) -> Ranges:
     """The ranges of that width; what lies beyond the dim or a device's stop is not needed."""
     starts = tuple(starts)
     ends = stops or [s + width for s in starts]
     needs = []
     for start, end in zip(starts, ends, strict=True):
-        begin, end = max(start, 0), min(start + width, end, size)
+        begin, end = max(start, low), min(start + width, end, size)
         needs.append((begin, end) if begin < end else (0, 0))
     return Ranges(starts, width, tuple(needs))
 

@@ -37,13 +37,17 @@ class Part:
         return constant(self.at) if self.is_zero_elsewhere or None not in self.at else None
 
 
-def fetch(builder: Builder, value: Value, dim: int, axes: Axes, wanted: Ranges) -> Value:
-    """Every device's range of a dim that lies in pieces along axes.
+def fetch(
+    builder: Builder, value: Value, dim: int, axes: Axes, wanted: Ranges, *, is_split: bool = True
+) -> Value:
+    """Every device's range of a dim that lies in pieces along axes, or whole on each of them.
 
     What a device does not need of it is unspecified; what no device holds is zero.
     """
     made = resized(_tensor(value), dim, wanted.width)
-    parts = parts_of(builder, value, dim, axes, wanted) if made.size else []
+    parts = []
+    if made.size:
+        parts = parts_of(builder, value, dim, axes, wanted, is_split=is_split)
     return joined(builder, parts, dim, axes, made)
 
 

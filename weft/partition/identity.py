@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.ir.module import Value
 from weft.ir.rule import Combine
 from weft.ir.types import DType
+from weft.ops.shape import BroadcastInDim, Constant
+from weft.ops.sharding import ShardyConstant
 
 # The op that puts pieces together.
 COMBINE_OPS: dict[Combine, str] = {
@@ -17,6 +20,16 @@ COMBINE_OPS: dict[Combine, str] = {
     "or": "or",
     "xor": "xor",
 }
+
+
+def is_all(value: Value, number: object) -> bool:
+    """Whether every element of a value is known to be that number."""
+    node = value.node
+    while node is not None and isinstance(node.op, BroadcastInDim):
+        node = node.operands[0].node
+    if node is None or not isinstance(node.op, Constant | ShardyConstant):
+        return False
+    return bool((node.op.value.elements == number).all())
 
 
 def identity(combine: Combine, dtype: DType) -> object:

@@ -25,6 +25,7 @@ from weft.partition.factors import FactorAxes, asked
 from weft.partition.free import plain_factors
 from weft.partition.given_rules import RuleFinder, summing
 from weft.partition.identity import COMBINE_OPS
+from weft.partition.joins import loose_slices
 from weft.partition.notes import Note, gathered, repeated
 from weft.partition.numbers import Numbers
 from weft.partition.placed import (
@@ -91,7 +92,7 @@ class Program:
     mesh_name: str
     rules: RuleFinder | None = None  # rules that users give
     moved: float = 0.0  # bytes sent because tensors of an op are split differently
-    heed: float = 1.0  # how much it counts that results are split as propagation says
+    heed: float = 1.1  # how much it counts that results are split as propagation says
     notes: list[Note] | None = None  # what had to be gathered, if anyone asks
     places: dict[Value, Placed] | None = None  # where every value is, if anyone asks
     recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
@@ -171,6 +172,8 @@ class Localizer:
         self.entries: dict[Value, Entry] = {}
         self.builder = Builder(self.mesh, self.mesh_name)
         self.manual = 0  # how many manual computations are around
+        self.loose: set[Value] = set()  # slices that may be left to those that read them
+        self.waiting: set[Value] = set()  # those that are
 
     # Functions and regions
 
@@ -254,6 +257,7 @@ class Localizer:
 
     def nodes(self, region: Region) -> None:
         """Partition the nodes of a region, in order."""
+        self.loose |= loose_slices(region)
         for node in region.nodes:
             self.builder.loc = node.loc
             try:

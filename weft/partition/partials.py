@@ -18,6 +18,7 @@ from weft.ops.shape import Reshape
 from weft.ops.sort import TopK
 from weft.partition.builder import Builder
 from weft.partition.choose import owed_axes
+from weft.partition.copies import copied_region
 from weft.partition.free import plain_factors
 from weft.partition.identity import identity
 from weft.partition.indices import converted
@@ -63,7 +64,8 @@ def fold_partials(site: Site) -> tuple[Placed, ...]:
         row = builder.emit(Reshape(type.with_shape((1, *type.sizes))), value)
         rows.append(stacked(builder, row, axes, 0))
     again = Reduce((0,), site.local_types())
-    return site.placed(*site.add(again, (*rows, *inits), regions))
+    copies = tuple(copied_region(region) for region in regions)
+    return site.placed(*site.add(again, (*rows, *inits), copies))
 
 
 def _nothing(site: Site, n: int, init: Value) -> Value:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from weft.ir.rule import Combine
-from weft.ops.shape import Constant
 from weft.partition.choose import owed_axes
-from weft.partition.identity import identity
+from weft.partition.identity import identity, is_all
 from weft.partition.partials import fold_partials
 from weft.partition.placed import Placed
 from weft.partition.site import Site
@@ -23,13 +22,7 @@ def reduce(site: Site) -> tuple[Placed, ...]:
         for n in range(count, 2 * count):
             init = site.operands[n]
             nothing = identity(combine, init.type.dtype)
-            node = site.node.operands[n].node
-            is_nothing = (
-                node is not None
-                and isinstance(node.op, Constant)
-                and bool((node.op.value.elements == nothing).all())
-            )
-            if not is_nothing:
+            if not is_all(site.node.operands[n], nothing):
                 value = site.builder.only_first(init.value, site.owing.axes, nothing)
                 site.operands[n] = init.moved(value, init.split)
     return site.plain()

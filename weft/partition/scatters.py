@@ -15,7 +15,7 @@ from weft.mesh.algebra import total_size
 from weft.ops.pointwise import Select
 from weft.ops.scatter import Scatter
 from weft.partition.choose import owed_axes
-from weft.partition.identity import COMBINE_OPS, identity
+from weft.partition.identity import COMBINE_OPS, identity, is_all
 from weft.partition.indices import clamped, converted, counting, joined, parts, shifted
 from weft.partition.placed import Owing, Placed, local_type
 from weft.partition.site import Site, tensor
@@ -50,8 +50,9 @@ def scatter(site: Site) -> tuple[Placed, ...]:
         for n in range(count):
             nothing = identity(combine, site.operands[n].type.dtype)
             held, update = site.operands[n], site.operands[count + 1 + n]
-            first = site.builder.only_first(held.value, axes, nothing)
-            site.operands[n] = held.moved(first, held.split)
+            if not is_all(site.node.operands[n], nothing):
+                first = site.builder.only_first(held.value, axes, nothing)
+                site.operands[n] = held.moved(first, held.split)
             if not op.windows.start_map:  # nothing that could point out of bounds
                 counted = op.windows.batch(update.type.rank)
                 value = site.builder.masked(update, counted, nothing)

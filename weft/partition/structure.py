@@ -29,7 +29,8 @@ from weft.ops.sharding import (
     ShardyCollectivePermute,
     ShardyReduceScatter,
 )
-from weft.partition import batch_norm
+from weft.ops.slicing import Concatenate, Slice
+from weft.partition import batch_norm, joins
 from weft.partition.composites import COMPOSED
 from weft.partition.outside import OUTSIDE
 from weft.partition.placed import Placed, Split, local_type, split_of
@@ -160,6 +161,8 @@ STRUCTURE: dict[type[Op], Callable[[Localizer, Node], None]] = {
     Call: call,
     ManualComputation: manual,
     NamedComputation: named,
+    Slice: joins.wait,
+    Concatenate: joins.concatenation,
     BatchNormTraining: batch_norm.training,
     BatchNormGrad: batch_norm.gradient,
     **COMPOSED,

@@ -32,6 +32,7 @@ from weft.partition.dynamic_slices import (
 from weft.partition.factors import FactorAxes
 from weft.partition.free import every_factor, plain_factors
 from weft.partition.gathers import gather, gather_factors
+from weft.partition.joins import Join, join, join_rules, join_sent
 from weft.partition.outer_calls import call_factors, solve_factors
 from weft.partition.partials import folded_factors, top_k, top_k_factors, top_k_rule
 from weft.partition.placed import Placed, Split
@@ -74,6 +75,7 @@ WAYS: dict[type[Op], Way] = {
     Slice: Way(shifted_factors, cut, sent=sent_by(slice_views)),
     Pad: Way(shifted_factors, pad, sent=sent_by(pad_views)),
     Concatenate: Way(shifted_factors, concatenate, rules=concatenate_rules, sent=concatenate_sent),
+    Join: Way(shifted_factors, join, rules=join_rules, sent=join_sent),
     DynamicSlice: Way(shifted_factors, dynamic_slice, rules=slice_rules),
     DynamicUpdateSlice: Way(shifted_factors, update_slice),
     ReduceWindow: Way(shifted_factors, reduce_window, sent=window_sent),

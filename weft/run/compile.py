@@ -42,7 +42,8 @@ class Compiler:
     over in this run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, fold: bool = True) -> None:
+        self.fold = fold  # whether values that nobody needs may be left out
         self.slots = 2
         self.constants: dict[int, Any] = {}  # what is known before the program runs, by slot
 
@@ -59,11 +60,11 @@ class Compiler:
         for node, dead in zip(region.nodes, dying, strict=True):
             given = scope.of(node.operands)
             made = outcome(node, given, scope)
-            if is_dot(node):
+            if self.fold and is_dot(node):
                 summed, chain = summed_dims(node, scope, uses)
                 scope.summed.update(dict.fromkeys(chain, summed))
                 made = (union(*made) & ~summed,)
-            elif is_broadcast(node) and spread_by_readers(node, scope, uses):
+            elif self.fold and is_broadcast(node) and spread_by_readers(node, scope, uses):
                 scope.placed.add(node.results[0])
             scope.let(node.results, made)
             self.node(Site(node, scope, given, made), code)
@@ -130,6 +131,8 @@ class Compiler:
         shapes: Sequence[tuple[int, ...] | None],
     ) -> bool:
         """Whether a result is known before the program runs, and small enough to be kept."""
+        if not self.fold and node.operands:
+            return False
         if not node.op.pure or kernel.reads_active or any(n not in self.constants for n in ins):
             return False
         elements = [math.prod(shape) if shape else 0 for shape in shapes]

@@ -41,7 +41,8 @@ def reduce(site: Site) -> Kernel:
 
     def run(*arrays: Array) -> tuple[Array, ...]:
         pairs = zip(runs, arrays[:count], arrays[count:], strict=True)
-        return tuple([one(a, init) for one, a, init in pairs])
+        # Each is folded by itself, but all are taken to vary along what any of them does.
+        return tuple(spread(tuple([one(a, init) for one, a, init in pairs]), site.lead))
 
     return Kernel(run)
 

@@ -30,7 +30,8 @@ class LocalProgram:
     """A function of a local module as instructions over stacks of all devices' values.
 
     `program(*stacks)` takes and gives a `Stacked` for each argument and result. Arguments vary
-    along the axes that their `weft.sharding` names, or along all where they have none.
+    along the axes that their `weft.sharding` names, or along all where they have none. Without
+    `fold` every value is computed as it is written, for those who look at each.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class LocalProgram:
         *,
         devices: int | tuple[int, int] | None = None,
         donate: Sequence[int] | None = None,
+        fold: bool = True,
     ) -> None:
         self.module = module
         self.function = module.function(function)
@@ -51,7 +53,7 @@ class LocalProgram:
         self.result_shardings = tuple(
             [sharding_in(a) for a in self.function.res_attrs or ((),) * len(body.results)]
         )
-        compiler = Compiler()
+        compiler = Compiler(fold=fold)
         scope = Scope(module, self.world, Layout(self.atoms))
         self.masks: tuple[Mask, ...] = argument_masks(scope, self.shardings, body.args)
         scope.let(body.args, self.masks)

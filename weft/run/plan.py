@@ -190,7 +190,9 @@ class Planner:
                 continue
             for index in kernel.in_place:
                 slot = item.ins[index] if index < len(item.ins) else -1
-                if slot not in self.donated or slot in taken or self._shared(slot):
+                if slot not in self.donated or slot in taken or slot in self.escaping:
+                    continue
+                if self._shared(slot):
                     continue
                 if self.end.get(slot) == stop and not self.depth[item.outs[0]]:
                     item.over = index
@@ -220,7 +222,7 @@ class Planner:
         where = [n for n in kernel.in_place if n < len(item.ins) and item.ins[n] == slot]
         sharing = [s for s in {*self.begin, slot} if self._root(s) == self._root(slot)]
         stop = next(stop for other, _, stop in self.items if other is item)
-        if not where or any(self.end.get(s, 0) > stop for s in sharing):
+        if not where or any(self.end.get(s, 0) > stop or s in self.escaping for s in sharing):
             return False
         if self._shared(result) or item.ins.count(slot) > 1:
             return False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from weft.ir.attrs import Attrs
-from weft.ir.module import Function, Module, Node, Value, walk
+from weft.ir.module import Function, Module, Node, Value
 from weft.ir.op import Op
 from weft.ir.rebuild import rewrite
 from weft.mesh import Mesh, Sharding, parse_sharding, parse_shardings
@@ -19,10 +19,10 @@ from weft.ops.sharding import (
     ShardingConstraint,
 )
 from weft.shard.closing import unsplit
+from weft.shard.survey import Surveys, sharding_fields
 
 SHARDING = "sdy.sharding"
 Given = tuple[Sharding | None, ...]
-_FIELDS = ("sharding", "out_sharding", "in_shardings", "out_shardings")
 
 _one = lru_cache(maxsize=4096)(parse_sharding)
 _many = lru_cache(maxsize=4096)(parse_shardings)
@@ -87,25 +87,18 @@ def _is_one_device(mesh: Mesh) -> bool:
     return not mesh.axes and bool(mesh.device_ids)
 
 
-def all_shardings(module: Module) -> Iterator[Sharding]:
+def all_shardings(module: Module, surveys: Surveys) -> Iterator[Sharding]:
     """Every sharding that a module holds, in program order."""
     for function in module.functions.values():
         for attrs in (*function.arg_attrs, *function.res_attrs):
             if (given := annotated(attrs)) is not None:
                 yield given
-        for node in walk(function.body):
-            if node.attrs or _fields(type(node.op)):
-                yield from _held(node)
-
-
-@cache
-def _fields(op: type[Op]) -> tuple[str, ...]:
-    """The fields of an op that hold shardings."""
-    return tuple(name for name in _FIELDS if name in op.codecs)
+        for node in surveys[function.body].notable:
+            yield from _held(node)
 
 
 def _held(node: Node) -> Iterator[Sharding]:
-    for name in _fields(type(node.op)):
+    for name in sharding_fields(type(node.op)):
         found = getattr(node.op, name)
         if isinstance(found, Sharding):
             yield found
@@ -115,10 +108,12 @@ def _held(node: Node) -> Iterator[Sharding]:
         yield from (s for s in shardings_of(node) if s is not None)
 
 
-def replace_shardings(module: Module, change: Callable[[Sharding], Sharding]) -> Module:
+def replace_shardings(
+    module: Module, surveys: Surveys, change: Callable[[Sharding], Sharding]
+) -> Module:
     """The module with every sharding changed; the same one if none is."""
     became: dict[Sharding, Sharding] = {}
-    for sharding in all_shardings(module):
+    for sharding in all_shardings(module, surveys):
         if sharding not in became:
             became[sharding] = change(sharding)
     if all(old == new for old, new in became.items()):
@@ -144,7 +139,7 @@ def replace_shardings(module: Module, change: Callable[[Sharding], Sharding]) ->
 
 def _renewed_op(op: Op, became: dict[Sharding, Sharding]) -> Op:
     changes: dict[str, object] = {}
-    for name in _fields(type(op)):
+    for name in sharding_fields(type(op)):
         found = getattr(op, name)
         if isinstance(found, Sharding):
             changes[name] = became.get(found, found)

@@ -20,7 +20,7 @@ from weft.ir.types import Type
 from weft.mesh import Mesh, Sharding
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.control import Call, Case, OptimizationBarrier, While
-from weft.ops.shape import BroadcastInDim
+from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.sharding import (
     ManualComputation,
     NamedComputation,
@@ -36,7 +36,7 @@ from weft.shard.calls import Plan, Site
 from weft.shard.closing import closed, evenly, filled, splits_alike, unsplit, without_sub_axes
 from weft.shard.kinds import is_scalar
 from weft.shard.manual import Frame, erased, manual_names
-from weft.shard.regions import is_shared
+from weft.shard.regions import are_shared, is_shared
 from weft.shard.reshards import agreeing, dot_result
 from weft.shard.unreduced import Made
 
@@ -55,12 +55,20 @@ class Ending:
     arguments: dict[Site, list[Sharding | None]] = field(default_factory=dict)
     table: dict[Value, Sharding] = field(default_factory=dict)
     memo: dict[object, Sharding | None] = field(default_factory=dict)  # of dots
+    constants: dict[Constant, ShardyConstant] = field(default_factory=dict)
     ends: dict[tuple[int, Type, bool], tuple[Sharding, Sharding]] = field(default_factory=dict)
     may_be_dead: bool = False  # whether something was left that nobody may read
 
     def mesh(self, sharding: Sharding) -> Mesh:
         """The mesh of a sharding."""
         return sharding.resolve(self.meshes)
+
+    def constant(self, op: Constant) -> ShardyConstant:
+        """Shardy's own form of a constant, which passes do not merge."""
+        found = self.constants.get(op)
+        if found is None:
+            found = self.constants[op] = ShardyConstant(op.value)
+        return found
 
     def divided(self, sharding: Sharding, type: Type, *, whole: bool = False) -> Sharding:
         """Closed, and dividing its dims evenly; open dims by whole axes only, if that is asked."""
@@ -90,6 +98,7 @@ class Body:
         self.starts: dict[Value, list[Node]] = {}  # the same, for the arguments of a region
         self.handlers: dict[type[Op], Handler] = {
             ShardingGroup: self.drop,
+            Constant: self.constant,
             ShardyConstant: self.constant,
             BroadcastInDim: self.broadcast,
             ShardingConstraint: self.constraint,
@@ -135,18 +144,18 @@ class Body:
         became, cells, closed, table = self.became, self.cells, self.closed, self.table
         handlers, add = self.handlers, out.append
         for node in region.nodes:
-            op, results = node.op, node.results
+            op, results, regions = node.op, node.results, node.regions
             handle = handlers.get(type(op))
             if handle is not None:
                 handle(node, out)
                 continue
-            if len(results) != 1 or node.regions or node.attrs:
+            if len(results) != 1 or node.attrs or (regions and not are_shared(op, regions)):
                 self.plain(node, out)
                 continue
             # The same as `plain`, for the many nodes that have nothing special about them.
             value = results[0]
             operands = tuple([became.get(v, v) for v in node.operands])
-            made = Node(op, operands, (value.type,), (), (), node.loc)
+            made = Node(op, operands, (value.type,), regions, (), node.loc)
             add(made)
             new = became[value] = made.results[0]
             cell = cells.get(value)
@@ -200,21 +209,21 @@ class Body:
         given = filled(self.raw(node.results), node.types)
         return [closed(s) if s is not None else None for s in given]
 
-    def plain(self, node: Node, out: list[Node]) -> Node:
-        """A node that only gets other operands."""
+    def plain(self, node: Node, out: list[Node], op: Op | None = None) -> Node:
+        """A node that only gets other operands, and perhaps becomes another op."""
         if len(node.results) == 1 and not node.regions:
-            return self.single(node, out)
-        made = self.emit(node, node.op, self.read(node), out)
+            return self.single(node, op or node.op, out)
+        made = self.emit(node, op or node.op, self.read(node), out)
         for value, sharding in zip(made.results, self.ended(node), strict=True):
             if sharding is not None:
                 self.table[value] = sharding
         return made
 
-    def single(self, node: Node, out: list[Node]) -> Node:
+    def single(self, node: Node, op: Op, out: list[Node]) -> Node:
         """The same, for one result and no regions."""
         value = node.results[0]
         attrs = unsharded(node.attrs)
-        made = Node(node.op, self.read(node), (value.type,), (), attrs, node.loc)
+        made = Node(op, self.read(node), (value.type,), (), attrs, node.loc)
         out.append(made)
         new = self.became[value] = made.results[0]
         cell = self.cells.get(value)
@@ -228,7 +237,8 @@ class Body:
 
     def constant(self, node: Node, out: list[Node]) -> None:
         """A constant of that value and sharding, the first one of the region."""
-        self.merge(None, node, out)
+        op = node.op
+        self.merge(self.ending.constant(op) if isinstance(op, Constant) else op, None, node, out)
 
     def broadcast(self, node: Node, out: list[Node]) -> None:
         """The broadcast of a scalar, merged like a constant; others as they are."""
@@ -236,17 +246,17 @@ class Body:
             self.plain(node, out)
             return
         scalar = node.operands[0]
-        self.merge(self.became.get(scalar, scalar), node, out)
+        self.merge(node.op, self.became.get(scalar, scalar), node, out)
 
-    def merge(self, scalar: Value | None, node: Node, out: list[Node]) -> None:
+    def merge(self, op: Op, scalar: Value | None, node: Node, out: list[Node]) -> None:
         value = node.results[0]
         ending = self.ending
         cell = self.cells.get(value)
         sharding = None if cell is None else ending.same[id(ending.raw[cell])]
-        key = (node.op, scalar, sharding, node.attrs)
+        key = (op, scalar, sharding, node.attrs)
         first = self.merged.get(key)
         if first is None:
-            first = self.merged[key] = self.plain(node, out).results[0]
+            first = self.merged[key] = self.plain(node, out, op).results[0]
         self.became[value] = first
 
     def constraint(self, node: Node, out: list[Node]) -> None:

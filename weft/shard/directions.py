@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from weft.ir.module import Node, Region, Value
 from weft.ir.rule import Rule
 from weft.ops.shape import BroadcastInDim, Reshape, Transpose
@@ -23,7 +25,8 @@ def directions(node: Node, rule: Rule, elementwise: bool) -> tuple[Table, Table]
         return table, table
     second = _second_round(node, elementwise)
     broadcast = isinstance(node.op, BroadcastInDim)
-    return _table(rule, second, second, broadcast), _table(rule, NONE, second, broadcast)
+    passes = tuple([None if f.blocked else f.role == "pass" for f in rule.factors])
+    return _table(passes, second, second, broadcast), _table(passes, NONE, second, broadcast)
 
 
 def _second_round(node: Node, elementwise: bool) -> int:
@@ -35,44 +38,33 @@ def _second_round(node: Node, elementwise: bool) -> int:
     return NONE
 
 
-def _table(rule: Rule, first: int, second: int, broadcast: bool) -> Table:
+@lru_cache(maxsize=4096)
+def _table(passes: tuple[bool | None, ...], first: int, second: int, broadcast: bool) -> Table:
+    """The table of a rule, of whose factors it is known whether they pass (None: are blocked)."""
     third = BACKWARD if broadcast else BOTH
     rounds: list[tuple[int, ...]] = []
     for n in range(ROUNDS):
         row = []
-        for factor in rule.factors:
+        for passing in passes:
             allowed = first | (second if n >= 1 else NONE)
-            if n >= 3 or (n == 2 and factor.role == "pass"):
+            if n >= 3 or (n == 2 and passing):
                 allowed |= third
             if n >= 4:
                 allowed = BOTH
-            row.append(NONE if factor.blocked else allowed)
+            row.append(NONE if passing is None else allowed)
         rounds.append(tuple(row))
     return tuple(rounds)
-
-
-def use_counts(region: Region) -> dict[Value, int]:
-    """How often each value of a function is read, by nodes and by returns."""
-    counts: dict[Value, int] = {}
-    ahead = [region]
-    while ahead:
-        now = ahead.pop()
-        for node in now.nodes:
-            for value in node.operands:
-                counts[value] = counts.get(value, 0) + 1
-            if node.regions:
-                ahead.extend(node.regions)
-        for value in now.results:
-            counts[value] = counts.get(value, 0) + 1
-    return counts
 
 
 def finds_unread(region: Region, counts: dict[Value, int]) -> bool:
     """Whether some node makes only values that nobody reads."""
     for node in region.nodes:
-        results = node.results
-        if len(results) == 1 and results[0] in counts:
-            continue
-        if not any(v in counts for v in results):
+        for value in node.results:
+            if value in counts:
+                break
+        else:
             return True
-    return any(finds_unread(inner, counts) for node in region.nodes for inner in node.regions)
+        for inner in node.regions:
+            if finds_unread(inner, counts):
+                return True
+    return False

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.rebuild import Rebuild
-from weft.shard.directions import Table
 from weft.shard.edits import Reader
+from weft.shard.flow import Flow
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Doomed:
     makers: dict[Value, int] = field(default_factory=dict)  # the visit behind a value
     readers: dict[Value, set[Reader]] = field(default_factory=dict)
     # Visits that may spread in the first round once they are the only readers of these values.
-    waiting: dict[Node, tuple[int, tuple[Value, ...], Table]] = field(default_factory=dict)
+    waiting: dict[Node, tuple[int, tuple[Value, ...], Flow]] = field(default_factory=dict)
 
     def start(self) -> Doomed:
         """A copy to be used up."""
@@ -36,7 +36,7 @@ class Doomed:
         """Whether a visit's node has no readers left."""
         return not any(self.counts.get(value) for value in self.nodes[visit].results)
 
-    def erase(self, visit: int, push: Callable[[int], None]) -> Iterator[tuple[int, Table]]:
+    def erase(self, visit: int, push: Callable[[int], None]) -> Iterator[tuple[int, Flow]]:
         """Erase a node; those that made what it read are pushed, those set free are given back."""
         touched: dict[Value, None] = {}
         for reader, values in reads(self.nodes.pop(visit)):
@@ -50,10 +50,10 @@ class Doomed:
                 push(self.makers[value])
         for reader in {r for value in touched for r in self.readers[value]}:
             if isinstance(reader, Node) and reader in self.waiting:
-                index, values, table = self.waiting[reader]
+                index, values, flow = self.waiting[reader]
                 if all(self.counts[v] == 1 for v in values):
                     del self.waiting[reader]
-                    yield index, table
+                    yield index, flow
 
 
 def reads(node: Node) -> Iterator[tuple[Reader, tuple[Value, ...]]]:

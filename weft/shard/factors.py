@@ -87,18 +87,24 @@ def compatible_major_axes(projection: Projection, factor: int, direction: int) -
     axes: Axes = ()
     can_expand = True
     for tensor in first:
-        if entry := tensor.factors.get(factor):
+        entry = tensor.factors.get(factor)
+        if entry is not None and entry.axes:  # one without axes contradicts nothing
             axes, can_expand = _agree(axes, entry.axes, can_expand)
     # In one direction, the tensors behind may contradict but not add.
     can_expand = can_expand and direction == BOTH
     for tensor in second:
-        if entry := tensor.factors.get(factor):
+        entry = tensor.factors.get(factor)
+        if entry is not None and entry.axes:
             axes, can_expand = _agree(axes, entry.axes, can_expand)
     return axes
 
 
 def _agree(old: Axes, new: Axes, can_expand: bool) -> tuple[Axes, bool]:
     """What two lists of axes have in common from the major side, and whether it may still grow."""
+    if old == new:
+        return old, can_expand
+    if not old:
+        return (new if can_expand else ()), can_expand
     agreed: list[Axis] = []
     for n, (before, after) in enumerate(zip(old, new, strict=False)):
         if before == after:
@@ -129,7 +135,7 @@ def without_conflict_across(
     """The major part of an axis that splits no other factor of the tensor."""
     current: Axis | None = axis
     for other, entry in factors.items():
-        if other != factor and current is not None:
+        if other != factor and current is not None and (entry.axes or entry.overflow):
             current = prefix_without(current, entry.overflow + entry.axes)
     return current
 
@@ -138,10 +144,12 @@ def without_conflict_within(
     axis: Axis, tensor: TensorFactors, entry: FactorSharding, done: int, size: int, mesh: Mesh
 ) -> Axis | None:
     """The major part of an axis that the factor of this tensor can take, `done` pieces made."""
-    current = prefix_without(axis, tensor.replicated + tensor.unreduced)
+    current: Axis | None = axis
+    if tensor.replicated or tensor.unreduced:
+        current = prefix_without(axis, tensor.replicated + tensor.unreduced)
     if current is None:
         return None
-    if any(contains(held, current) for held in entry.axes):
+    if entry.axes and any(contains(held, current) for held in entry.axes):
         return current
     if not entry.is_closed and not entry.overflow:
         if entry.is_minor_most:
@@ -167,7 +175,8 @@ def truncate(axes: Axes, remove: Callable[[Axis, int], Axis | None], mesh: Mesh)
             return axes[:n]
         if kept != axis:
             return (*axes[:n], kept)
-        done *= size_of(kept, mesh)
+        if n + 1 < len(axes):
+            done *= size_of(kept, mesh)
     return axes
 
 
@@ -206,15 +215,12 @@ def _aggressive(projection: Projection, directions: Sequence[int], elementwise: 
     """All factors at once; each tensor takes what it can, the larger sources first."""
     tensors = projection.tensors
     changed = [False] * len(tensors)
-    count = len(projection.rule.factors)
-    wanted = [compatible_major_axes(projection, f, directions[f]) for f in range(count)]
-    # A tensor takes a beginning of what is wanted: none can grow if that does not continue its own.
-    if not any(
-        axes and is_strict_prefix(tensor.factors[factor].axes, axes)
-        for factor, axes in enumerate(wanted)
-        for tensor in tensors
-        if factor in tensor.factors
-    ):
+    split = [f for tensor in tensors for f, entry in tensor.factors.items() if entry.axes]
+    wanted: dict[int, Axes] = {}
+    for factor in dict.fromkeys(split):
+        if axes := compatible_major_axes(projection, factor, directions[factor]):
+            wanted[factor] = axes
+    if not _can_grow(tensors, wanted):
         return changed
     order = _order_of_preference(projection, wanted, elementwise)
     first_result = len(projection.operands)
@@ -233,26 +239,40 @@ def _aggressive(projection: Projection, directions: Sequence[int], elementwise: 
     return changed
 
 
+def _can_grow(tensors: list[TensorFactors], wanted: dict[int, Axes]) -> bool:
+    """Whether what is wanted, of which a tensor takes a beginning, continues what one has."""
+    for factor, axes in wanted.items():
+        for tensor in tensors:
+            entry = tensor.factors.get(factor)
+            if entry is not None and (not entry.axes or is_strict_prefix(entry.axes, axes)):
+                return True
+    return False
+
+
 def _order_of_preference(
-    projection: Projection, wanted: list[Axes], elementwise: bool
+    projection: Projection, wanted: dict[int, Axes], elementwise: bool
 ) -> list[int]:
     """Factors by larger source tensor, then (elementwise) more pieces, then source, then index."""
+    if len(wanted) == 1:
+        return list(wanted)
     sizes = factor_sizes(projection.rule)
-    source = dict.fromkeys(range(len(sizes)), (-1, -1))  # size and index of the source tensor
+    source = dict.fromkeys(wanted, (-1, -1))  # size and index of the source tensor
     for index, tensor in enumerate(projection.tensors):
-        elements = math.prod(sizes[f] for f in tensor.factors)
-        for factor, entry in tensor.factors.items():
-            is_source = wanted[factor] and is_list_prefix(wanted[factor], entry.axes)
-            if is_source and elements > source[factor][0]:
+        elements = math.prod([sizes[f] for f in tensor.factors])
+        for factor, axes in wanted.items():
+            entry = tensor.factors.get(factor)
+            if entry is None or elements <= source[factor][0]:
+                continue
+            if is_list_prefix(axes, entry.axes):
                 source[factor] = (elements, index)
-    pieces = [total_size(axes, projection.mesh) if elementwise else 0 for axes in wanted]
-    return sorted(range(len(sizes)), key=lambda f: (-source[f][0], -pieces[f], source[f][1], f))
+    pieces = {f: total_size(a, projection.mesh) if elementwise else 0 for f, a in wanted.items()}
+    return sorted(wanted, key=lambda f: (-source[f][0], -pieces[f], source[f][1], f))
 
 
 def _propagated(projection: Projection, tensor: TensorFactors, factor: int, wanted: Axes) -> Axes:
     """The axes that a tensor can take along a factor; nothing if it would not get more."""
     entry = tensor.factors.get(factor)
-    if entry is None:
+    if entry is None or not is_strict_prefix(entry.axes, wanted):
         return ()
     mesh = projection.mesh
     size = projection.rule.factors[factor].size
@@ -282,5 +302,5 @@ def _expand(tensor: TensorFactors, factor: int, axes: Axes) -> bool:
     entry = tensor.factors.get(factor)
     if entry is None or not is_strict_prefix(entry.axes, axes):
         return False
-    entry.axes = axes
+    tensor.factors[factor] = entry._replace(axes=axes)
     return True

@@ -7,6 +7,7 @@ values, a branch's results, a call's arguments) shares one cell, an edge, fed by
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from weft.ir.module import Function, Module, Node, Value
 from weft.ir.rule import Rule
@@ -15,20 +16,37 @@ from weft.mesh import Sharding
 from weft.shard.annotations import SHARDING as SHARDING
 from weft.shard.directions import Table
 from weft.shard.doomed import Doomed, without_dead
+from weft.shard.flow import Flow
 from weft.shard.manual import Frame
 from weft.shard.rules import Rules
 
 
-@dataclass(slots=True)
-class Visit:
+class Visit(NamedTuple):
     """One node, or one edge, through which shardings may spread."""
 
-    rule: Rule
+    flow: Flow
     cells: tuple[int, ...]  # of the operands, then of the results
-    directions: Table  # for each round, for each factor
-    elementwise: bool
     node: Node | None = None
-    frame: Frame | None = None  # around a manual computation
+
+    @property
+    def rule(self) -> Rule:
+        """The factors of the node."""
+        return self.flow.rule
+
+    @property
+    def directions(self) -> Table:
+        """In which direction shardings may spread: for each round, for each factor."""
+        return self.flow.directions
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether the node treats every element alike."""
+        return self.flow.elementwise
+
+    @property
+    def frame(self) -> Frame | None:
+        """The border of a manual computation that an edge crosses."""
+        return self.flow.frame
 
 
 @dataclass(slots=True)
@@ -47,8 +65,8 @@ class Member:
     """A value of a sharding group."""
 
     cell: int
-    told: list[int]  # visits to run when another member changes it
     leads: bool  # whether the others follow when it changes
+    told: list[int] = field(default_factory=list)  # visits to run when another changes it
 
 
 @dataclass
@@ -59,7 +77,9 @@ class Graph:
     types: list[Type] = field(default_factory=list)  # of each cell
     initial: list[Sharding | None] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
-    told: list[list[int]] = field(default_factory=list)  # visits to run when a cell changes
+    # Visits to run when a cell changes, the last one first: readers come in as they are met.
+    told: list[list[int]] = field(default_factory=list)
+    makers: list[int] = field(default_factory=list)  # the visit that makes a cell's value, or -1
     twice: set[int] = field(default_factory=set)  # visits that hold a cell more than once
     untold: dict[int, list[int]] = field(default_factory=dict)  # visits that wait for their turn
     groups: dict[int, list[Member]] = field(default_factory=dict)
@@ -71,11 +91,12 @@ class Graph:
     doomed: list[Doomed] = field(default_factory=list)
     rules: Rules = field(default_factory=Rules)  # of users, for their ops
 
-    def cell(self, type: Type, sharding: Sharding | None = None) -> int:
+    def cell(self, type: Type, sharding: Sharding | None = None, maker: int = -1) -> int:
         """A new cell."""
         self.types.append(type)
         self.initial.append(sharding)
         self.told.append([])
+        self.makers.append(maker)
         return len(self.types) - 1
 
 

@@ -14,6 +14,7 @@ from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.algebra import in_mesh_order
 from weft.ops.sharding import ManualComputation
 from weft.shard.meshes import common_mesh, is_empty
+from weft.shard.survey import Surveys
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,10 @@ def manual_names(op: ManualComputation) -> frozenset[str]:
     return frozenset(axis.name for axis in op.manual_axes)
 
 
-def name_manual_axes(module: Module) -> Module:
+def name_manual_axes(module: Module, surveys: Surveys) -> Module:
     """Say of every operand and result that the manual axes it does not use replicate it."""
-    if not any(isinstance(node.op, ManualComputation) for node in module.nodes()):
+    notable = [surveys[function.body].notable for function in module.functions.values()]
+    if not any(isinstance(node.op, ManualComputation) for nodes in notable for node in nodes):
         return module
 
     def renew(node: Node) -> Node | None:

@@ -11,9 +11,10 @@ from weft.ir.rebuild import rewrite
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import append_merged, size_of
 from weft.shard.annotations import all_shardings, replace_shardings
+from weft.shard.survey import Surveys
 
 
-def lift_meshes(module: Module) -> Module:
+def lift_meshes(module: Module, surveys: Surveys) -> Module:
     """Give every mesh a name, and equal meshes the same one."""
     names: dict[Mesh, str] = {}  # of every distinct mesh
     renamed: dict[str | Mesh, str] = {}
@@ -21,7 +22,7 @@ def lift_meshes(module: Module) -> Module:
         renamed[name] = names.setdefault(mesh, name)
     fresh = count()
     taken = {*module.functions, *module.meshes} - {n for n, kept in renamed.items() if n != kept}
-    for sharding in all_shardings(module):
+    for sharding in all_shardings(module, surveys):
         inlined = sharding.mesh
         if isinstance(inlined, Mesh):
             if inlined not in names:
@@ -30,7 +31,9 @@ def lift_meshes(module: Module) -> Module:
             renamed[inlined] = names[inlined]
     if all(old == new for old, new in renamed.items()):
         return module
-    made = replace_shardings(module, lambda s: replace(s, mesh=renamed.get(s.mesh, s.mesh)))
+    made = replace_shardings(
+        module, surveys, lambda s: replace(s, mesh=renamed.get(s.mesh, s.mesh))
+    )
     return replace(_renamed_groups(made, renamed), meshes={n: m for m, n in names.items()})
 
 
@@ -61,11 +64,13 @@ def _renamed_groups(module: Module, renamed: Mapping[str | Mesh, str]) -> Module
     return rewrite(module, renew)
 
 
-def drop_size_one_axes(module: Module) -> Module:
+def drop_size_one_axes(module: Module, surveys: Surveys) -> Module:
     """Axes of a single device split nothing: leave them out of all shardings."""
     if not any(size == 1 for mesh in module.meshes.values() for _, size in mesh.axes):
         return module
-    return replace_shardings(module, lambda s: _without_size_one(s, s.resolve(module.meshes)))
+    return replace_shardings(
+        module, surveys, lambda s: _without_size_one(s, s.resolve(module.meshes))
+    )
 
 
 def _without_size_one(sharding: Sharding, mesh: Mesh) -> Sharding:

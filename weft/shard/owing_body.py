@@ -7,6 +7,7 @@ from typing import ClassVar
 from weft.errors import WeftError
 from weft.ir.location import Location
 from weft.ir.module import Node, Region, Value
+from weft.ir.op import Op
 from weft.ir.op import rule as rule_of
 from weft.ir.types import TensorType
 from weft.mesh import Sharding
@@ -73,8 +74,8 @@ class OwingBody(Body):
             self.put_after(value, nodes)
         return made
 
-    def plain(self, node: Node, out: list[Node]) -> Node:
-        made = super().plain(node, out)
+    def plain(self, node: Node, out: list[Node], op: Op | None = None) -> Node:
+        made = super().plain(node, out, op)
         first = self.table.get(made.results[0]) if made.results else None
         if first is None or not first.unreduced or isinstance(made.op, While | Case):
             return made

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from weft.errors import WeftError
 from weft.ir.memory import without_gc
-from weft.ir.module import Function, Module, Node, Region, Value
-from weft.ir.op import Op
+from weft.ir.module import Module, Node, Region, Value
 from weft.mesh import Sharding
-from weft.ops.control import Call, Composite, RunParallel
-from weft.ops.custom import CustomCall
+from weft.ops.control import Call
 from weft.ops.sharding import ManualComputation, ShardingConstraint, ShardingGroup
 from weft.shard.apply_constraints import apply_constraints
 from weft.shard.edits import Edits, Use, edited
@@ -19,6 +17,7 @@ from weft.shard.groups import Group, start_groups, unite_groups
 from weft.shard.manual import name_manual_axes
 from weft.shard.meshes import drop_size_one_axes, lift_meshes
 from weft.shard.split_constants import split_constants
+from weft.shard.survey import NAMING, Surveys
 
 
 @dataclass
@@ -26,6 +25,7 @@ class Prepared:
     """A module that is ready for propagation, and what a graph of it has to know."""
 
     module: Module
+    surveys: Surveys
     called: frozenset[str] = frozenset()
     given: dict[Value, Sharding] = field(default_factory=dict)  # by constraints and groups
     behind: dict[Value, tuple[Node, ...]] = field(default_factory=dict)
@@ -42,12 +42,14 @@ class Prepared:
 def prepare(module: Module) -> Prepared:
     """Name the meshes, split constants, apply constraints, and start the sharding groups."""
     with without_gc():
-        module = drop_size_one_axes(lift_meshes(without_unused(module)))
-        module = name_manual_axes(without_unused(split_constants(module)))
-        return _constrained(module)
+        surveys = Surveys()
+        module = lift_meshes(without_unused(module, surveys), surveys)
+        module = split_constants(drop_size_one_axes(module, surveys), surveys)
+        module = name_manual_axes(without_unused(module, surveys), surveys)
+        return _constrained(module, surveys)
 
 
-def without_unused(module: Module) -> Module:
+def without_unused(module: Module, surveys: Surveys) -> Module:
     """The module without private functions that nobody names."""
     if all(f.visibility != "private" for f in module.functions.values()):
         return module
@@ -57,26 +59,19 @@ def without_unused(module: Module) -> Module:
         name = ahead.pop()
         if name not in kept and name in module.functions:
             kept[name] = None
-            ahead.extend(_named(module.functions[name]))
+            ahead.extend(_named(surveys[module.functions[name].body].notable))
     if len(kept) == len(module.functions):
         return module
     return module.with_functions({n: f for n, f in module.functions.items() if n in kept})
 
 
-_NAMING = {
-    Call: "callee",
-    Composite: "decomposition",
-    CustomCall: "called_computations",
-    RunParallel: "programs",
-}
-
-
-def _named(function: Function) -> list[str]:
-    """The functions that a function names."""
+def _named(nodes: list[Node]) -> list[str]:
+    """The functions that nodes name."""
     found: list[str] = []
-    for node in _nodes(function.body, _NAMING.__contains__):
-        named = getattr(node.op, _NAMING[type(node.op)])
-        found.extend((named,) if isinstance(named, str) else _flat(named or ()))
+    for node in nodes:
+        if field := NAMING.get(type(node.op)):
+            named = getattr(node.op, field)
+            found.extend((named,) if isinstance(named, str) else _flat(named or ()))
     return found
 
 
@@ -85,25 +80,10 @@ def _flat(names: tuple[str | tuple[str, ...], ...]) -> Iterator[str]:
         yield from (name,) if isinstance(name, str) else name
 
 
-def _nodes(region: Region, wanted: Callable[[type[Op]], bool]) -> list[Node]:
-    """The nodes of the wanted ops, those inside others before them."""
-    found: list[Node] = []
-
-    def see(region: Region) -> None:
-        for node in region.nodes:
-            for inner in node.regions:
-                see(inner)
-            if wanted(type(node.op)):
-                found.append(node)
-
-    see(region)
-    return found
-
-
-def check_calls(module: Module) -> frozenset[str]:
+def check_calls(module: Module, surveys: Surveys) -> frozenset[str]:
     """The functions that are called; refused if one calls itself."""
     calls = {
-        name: [n.op.callee for n in _nodes(f.body, (Call,).__contains__) if isinstance(n.op, Call)]
+        name: [n.op.callee for n in surveys[f.body].notable if isinstance(n.op, Call)]
         for name, f in module.functions.items()
     }
     done: set[str] = set()
@@ -125,17 +105,17 @@ def check_calls(module: Module) -> frozenset[str]:
     return frozenset(callee for found in calls.values() for callee in found)
 
 
-_SPEAKING = {ShardingConstraint, ManualComputation, ShardingGroup}
+_SPEAKING = (ShardingConstraint, ManualComputation, ShardingGroup)
 
 
-def _constrained(module: Module) -> Prepared:
-    called = check_calls(module)
+def _constrained(module: Module, surveys: Surveys) -> Prepared:
+    called = check_calls(module, surveys)
     found = {
-        name: nodes
+        name: _speaking(function.body)
         for name, function in module.functions.items()
-        if (nodes := _nodes(function.body, _SPEAKING.__contains__))
+        if any(isinstance(node.op, _SPEAKING) for node in surveys[function.body].notable)
     }
-    made = Prepared(module, called)
+    made = Prepared(module, surveys, called)
     if not found:
         return made
     all_edits = {n: _edits(module, n, n in called, nodes) for n, nodes in found.items()}
@@ -154,6 +134,17 @@ def _constrained(module: Module) -> Prepared:
         made.orders |= result.orders
     made.module = module.with_functions(functions)
     return made
+
+
+def _speaking(region: Region) -> list[Node]:
+    """The nodes that say something of what they read, those inside others before them."""
+    found: list[Node] = []
+    for node in region.nodes:
+        for inner in node.regions:
+            found.extend(_speaking(inner))
+        if isinstance(node.op, _SPEAKING):
+            found.append(node)
+    return found
 
 
 def _edits(module: Module, name: str, called: bool, nodes: list[Node]) -> Edits:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from weft.ir.rule import Dims, Rule
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
 from weft.mesh.algebra import append_merged, part, size_of, total_size
 
 
-@dataclass(slots=True)
-class FactorSharding:
+class FactorSharding(NamedTuple):
     """How one factor is split in one tensor."""
 
     axes: tuple[Axis, ...] = ()
@@ -20,11 +21,15 @@ class FactorSharding:
     is_minor_most: bool = False
 
 
+# The factors of unsplit dims: not closed and closed, and of each not minor-most and minor-most.
+_UNSPLIT = tuple(tuple(FactorSharding((), (), c, m) for m in (False, True)) for c in (False, True))
+
+
 @dataclass(slots=True)
 class TensorFactors:
     """How the factors of one tensor are split, and the axes that must not split it."""
 
-    factors: dict[int, FactorSharding] = field(default_factory=dict)
+    factors: dict[int, FactorSharding]
     replicated: tuple[Axis, ...] = ()
     unreduced: tuple[Axis, ...] = ()
 
@@ -62,50 +67,58 @@ def project(
     sharding: Sharding | None, dims: Dims, sizes: tuple[int, ...], mesh: Mesh
 ) -> TensorFactors:
     """The sharding of a tensor as axes of its factors; axes are cut where a factor is full."""
-    found = TensorFactors()
-    for dim, factors in enumerate(dims):
-        given = sharding.dims[dim] if sharding else DimSharding(is_open=True)
-        _project_dim(found, given, factors, sizes, mesh)
-    if sharding:
-        found.replicated = sharding.replicated
-        found.unreduced = sharding.unreduced
+    found = TensorFactors(_open_factors(dims).copy())
+    if sharding is None:
+        return found
+    for given, factors in zip(sharding.dims, dims, strict=False):
+        if given.axes:
+            _split(found, given, factors, sizes, mesh)
+        elif not given.is_open:
+            for factor in factors:
+                found.factors[factor] = _UNSPLIT[True][factor == factors[-1]]
+    found.replicated = sharding.replicated
+    found.unreduced = sharding.unreduced
     return found
 
 
-def _project_dim(
+@lru_cache(maxsize=4096)
+def _open_factors(dims: Dims) -> dict[int, FactorSharding]:
+    """The factors of a tensor that nothing is known of."""
+    return {f: _UNSPLIT[False][f == factors[-1]] for factors in dims for f in factors}
+
+
+def _split(
     found: TensorFactors,
     given: DimSharding,
     factors: tuple[int, ...],
     sizes: tuple[int, ...],
     mesh: Mesh,
 ) -> None:
-    if not given.axes:
-        for factor in factors:
-            minor_most = factor == factors[-1]
-            found.factors[factor] = FactorSharding((), (), not given.is_open, minor_most)
+    is_closed = not given.is_open
+    if len(factors) == 1:
+        axes = _Rest(given.axes, mesh).all() if len(given.axes) > 1 else given.axes
+        found.factors[factors[0]] = FactorSharding(axes, (), is_closed, True)
         return
     rest = _Rest(given.axes, mesh)
-    overflowed = False
-    for factor in factors:
-        entry = found.factors[factor] = FactorSharding(is_minor_most=factor == factors[-1])
-        if overflowed:
-            # What comes after an overflow cannot be split any more.
-            entry.is_closed = True
+    for n, factor in enumerate(factors):
+        if factor == factors[-1]:  # it may be split unevenly
+            found.factors[factor] = FactorSharding(rest.all(), (), is_closed, True)
             return
-        entry.is_closed = not given.is_open
-        if entry.is_minor_most:
-            entry.axes = rest.all()  # it may be split unevenly
-            continue
         room = sizes[factor]
         taken: list[Axis] = []
         while rest.axes and (rest.size == 1 or math.gcd(room, rest.size) > 1):
             common = math.gcd(room, rest.size)
             taken.append(rest.take(common))
             room //= common
-        entry.axes = tuple(taken)
         if room > 1 and rest.axes:
-            overflowed = True
-            entry.overflow = rest.all()
+            found.factors[factor] = FactorSharding(tuple(taken), rest.all(), is_closed, False)
+            # What comes after an overflow cannot be split; only the next one is looked at.
+            following, *others = factors[n + 1 :]
+            found.factors[following] = _UNSPLIT[True][following == factors[-1]]
+            for other in others:
+                del found.factors[other]
+            return
+        found.factors[factor] = FactorSharding(tuple(taken), (), is_closed, False)
 
 
 def assemble(
@@ -114,6 +127,10 @@ def assemble(
     """The sharding of a tensor from the axes of its factors."""
     made = []
     for factors in dims:
+        if len(factors) == 1 and not tensor.factors[factors[0]].overflow:
+            entry = tensor.factors[factors[0]]
+            made.append(DimSharding(entry.axes, not entry.is_closed))
+            continue
         axes: list[Axis] = []
         closed = False
         for factor in factors:
@@ -123,7 +140,7 @@ def assemble(
             if entry.overflow:
                 _extend(axes, entry.overflow, mesh)
                 break
-            if total_size(entry.axes, mesh) < sizes[factor]:
+            if not entry.is_minor_most and total_size(entry.axes, mesh) < sizes[factor]:
                 break  # splitting a more minor factor would need a strided view
         made.append(DimSharding(tuple(axes), not closed))
     return Sharding(name, tuple(made), tensor.replicated, tensor.unreduced)
@@ -139,4 +156,4 @@ def _extend(axes: list[Axis], more: tuple[Axis, ...], mesh: Mesh) -> None:
 
 def factor_sizes(rule: Rule) -> tuple[int, ...]:
     """The sizes of a rule's factors."""
-    return tuple(f.size for f in rule.factors)
+    return tuple([f.size for f in rule.factors])

@@ -17,7 +17,10 @@ def is_shared(op: Op, region: Region) -> bool:
     (node,) = region.nodes
     if node.regions or node.attrs or isinstance(node.op, _CONSTANTS):
         return False
-    args, results = region.args, node.results
-    return all(v in args for v in node.operands) and all(
-        v in args or v in results for v in region.results
-    )
+    args = {*region.args}
+    return args.issuperset(node.operands) and args.union(node.results).issuperset(region.results)
+
+
+def are_shared(op: Op, regions: tuple[Region, ...]) -> bool:
+    """Whether all regions of an op are such."""
+    return all(is_shared(op, region) for region in regions)

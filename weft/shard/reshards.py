@@ -40,7 +40,7 @@ def dot_result(
     if found is None:
         return None
     factor, axes = found
-    out.factors[factor].axes = axes
+    out.factors[factor] = out.factors[factor]._replace(axes=axes)
     return closed(assemble(out, dims[2], sizes, name, mesh))
 
 
@@ -97,7 +97,7 @@ def agreeing(
         changed = False
         for factor, entry in tensor.factors.items():
             if entry.axes != common[factor] or entry.overflow:
-                entry.axes, entry.overflow = common[factor], ()
+                tensor.factors[factor] = entry._replace(axes=common[factor], overflow=())
                 changed = True
         made.append(closed(assemble(tensor, where, sizes, name, mesh)) if changed else None)
     return tuple(made)

@@ -4,26 +4,55 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op
 from weft.ops.control import Call
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.sharding import ShardingGroup, ShardyConstant
-from weft.shard.kinds import (
-    is_constant_expression,
-    is_scalar,
-    keeps_constants,
-)
+from weft.shard.kinds import is_constant_expression, is_scalar, keeps_constants
 from weft.shard.regions import is_shared
+from weft.shard.survey import Surveys
 
 
-def split_constants(module: Module) -> Module:
+def split_constants(module: Module, surveys: Surveys) -> Module:
     """Copy every constant expression, and every broadcast of a scalar, once per consumer."""
-    with without_gc():
-        keeping = _keeping(module)
-        functions = {n: _function(f, keeping) for n, f in module.functions.items()}
-        return module.with_functions(functions)
+    keeping = _keeping(module)
+    functions: dict[str, Function] = {}
+    for name, function in module.functions.items():
+        counts, notable = surveys[function.body]
+        stays = not any(type(node.op) is ShardingGroup for node in notable) and _is_split(
+            function.body, counts, keeping, set()
+        )
+        functions[name] = function if stays else _function(function, keeping)
+    return module.with_functions(functions)
+
+
+def _is_split(
+    region: Region, counts: dict[Value, int], keeping: set[str], constants: set[Node | None]
+) -> bool:
+    """Whether nothing is to be copied: every constant has one reader, as in JAX's programs."""
+    for node in region.nodes:
+        given, kind = node.operands, type(node.op)
+        reads_constant = not given or given[0].node in constants
+        if reads_constant and _is_constant(node, constants, keeping):
+            constants.add(node)
+        elif kind is not BroadcastInDim or not is_scalar(given[0]):
+            for inner in node.regions:
+                if not _is_split(inner, counts, keeping, constants):
+                    return False
+            continue
+        value = node.results[0]
+        count = counts.get(value)
+        if len(node.results) != 1 or (count != 1 and not (count and is_scalar(value))):
+            return False  # scalars are not copied
+    return True
+
+
+def _is_constant(node: Node, constants: set[Node | None], keeping: set[str]) -> bool:
+    """A constant expression, or a call that makes constants of constants."""
+    if type(node.op) is Call:
+        return node.op.callee in keeping and all(v.node in constants for v in node.operands)
+    return is_constant_expression(node, constants)
 
 
 def _keeping(module: Module) -> set[str]:
@@ -128,18 +157,12 @@ class _Splitter:
             self.grouped.append((node, []))
             places.append(self.grouped[-1][1])
             return True
-        if not is_constant_expression(node, self.constants) and not self.is_constant_call(node):
+        if not _is_constant(node, self.constants, self.keeping):
             return False
         self.constants.add(node)
         copies = self.copies[node] = []
         places.append(copies)
         return True
-
-    def is_constant_call(self, node: Node) -> bool:
-        """A call that makes constants of constants."""
-        if not isinstance(node.op, Call) or node.op.callee not in self.keeping:
-            return False
-        return all(v.node in self.constants for v in node.operands)
 
     def renewed(self, node: Node, operands: tuple[Value, ...]) -> Node:
         """A constant or an expansion on other operands."""

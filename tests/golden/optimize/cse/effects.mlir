@@ -7,7 +7,8 @@ module {
     return %2, %3 : tensor<2xf32>, tensor<2xf32>
   }
   func.func private @f(%arg0: tensor<2xf32>) -> tensor<2xf32> {
-    return %arg0 : tensor<2xf32>
+    %0 = "stablehlo.custom_call"(%arg0) <{call_target_name = "Sharding"}> : (tensor<2xf32>) -> tensor<2xf32>
+    return %0 : tensor<2xf32>
   }
 }
 // becomes
@@ -20,6 +21,7 @@ module {
     return %2, %3 : tensor<2xf32>, tensor<2xf32>
   }
   func.func private @f(%arg0: tensor<2xf32>) -> tensor<2xf32> {
-    return %arg0 : tensor<2xf32>
+    %0 = "stablehlo.custom_call"(%arg0) <{call_target_name = "Sharding"}> : (tensor<2xf32>) -> tensor<2xf32>
+    return %0 : tensor<2xf32>
   }
 }

@@ -1,0 +1,69 @@
+"""`weft opt`: levels, passes by name, memory, times, and errors that say what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from weft.capture import parse
+from weft.cli import main
+from weft.evaluate import evaluate
+from weft.ops.control import AsyncStart
+from weft.optimize import PASSES
+
+EXAMPLE = str(Path(__file__).resolve().parents[2] / "examples" / "all_reduce.mlir")
+
+
+def test_levels_are_shown(capsys: pytest.CaptureFixture[str]):
+    assert main(["opt", "--levels"]) == 0
+    shown = capsys.readouterr().out
+    assert all(run.__name__ in shown for run in PASSES)
+    assert all(f"-O{level}  " in shown for level in range(3))
+
+
+def test_a_program_is_printed_and_runs(capsys: pytest.CaptureFixture[str]):
+    assert main(["opt", EXAMPLE, "-O2", "--machine", "h100"]) == 0
+    module = parse(capsys.readouterr().out)
+    assert any(isinstance(n.op, AsyncStart) for n in module.nodes())
+    evaluate(module, devices=4)  # it checks its own result
+
+
+def test_one_pass_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    out = tmp_path / "out.mlir"
+    line = ["opt", EXAMPLE, "--pass", "split_async", "--pass", "assign_streams", "-o", str(out)]
+    assert main([*line, "--times"]) == 0
+    shown = capsys.readouterr().out
+    assert "split_async" in shown and "schedule" not in shown and "to verify" in shown
+    assert "nodes       15 -> 17" in shown and "a device" in shown
+    assert "weft.stream" in out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "help"),
+    [
+        (["--pass", "scedule"], "no pass 'scedule' is known", "did you mean schedule?"),
+        (["--machine", "h1000"], "no machine 'h1000' is known", "did you mean h100?"),
+        (["--memory", "much"], "'much' is no amount of memory", "write 80GiB"),
+        (["--memory", "200"], "'main' needs", "split the large values"),
+        (["-o", "/nowhere/at/all.mlir"], "cannot write", "folder of yours"),
+    ],
+)
+def test_refusals(line: list[str], message: str, help: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["opt", EXAMPLE, *line]) == 1
+    shown = capsys.readouterr().err
+    assert message in shown and help in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ([], "the following arguments are required: file"),
+        ([EXAMPLE, "-O1", "--pass", "cse"], "goes without a level"),
+        ([EXAMPLE, "-O1", "-O2"], "not allowed with"),
+    ],
+)
+def test_wrong_lines(line: list[str], message: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["opt", *line])
+    assert message in capsys.readouterr().err

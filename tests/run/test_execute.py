@@ -1,0 +1,200 @@
+"""Running on arrays: enqueued work, errors that travel, donation, callbacks that call back."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import weft.array as wa
+from weft.array import Array, put
+from weft.capture import parse
+from weft.errors import WeftError
+from weft.mesh import Mesh, P
+from weft.ops.callbacks import HOST_CALL, HostFunction
+from weft.ops.calls import config_text
+from weft.run import LocalProgram, execute
+from weft.run.stream import Stream
+
+MESH = Mesh(x=4)
+STEP = """module {
+  sdy.mesh @mesh = <["x"=4]>
+  func.func @main(%w: tensor<2x3xf32> {weft.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>DONATED},
+                  %g: tensor<2x3xf32> {weft.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+      -> (tensor<2x3xf32> {weft.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+    %0 = stablehlo.subtract %w, %g : tensor<2x3xf32>
+    return %0 : tensor<2x3xf32>
+  }
+}"""
+W = np.arange(24, dtype=np.float32).reshape(8, 3)
+
+
+def step(donated: bool = False) -> LocalProgram:
+    return LocalProgram(
+        parse(STEP.replace("DONATED", ", jax.buffer_donor = true" if donated else ""))
+    )
+
+
+def calling(function: HostFunction, result: str = "tensor<2xf32>") -> LocalProgram:
+    """A program on two devices that calls Python."""
+    config = config_text(function=function.number)
+    return LocalProgram(
+        parse(f"""module {{
+  sdy.mesh @mesh = <["x"=2]>
+  func.func @main(%x: tensor<2xf32> {{weft.sharding = #sdy.sharding<@mesh, [{{"x"}}]>}})
+      -> ({result} {{weft.sharding = #sdy.sharding<@mesh, [{{"x"}}]>}}) {{
+    %0 = stablehlo.custom_call @{HOST_CALL}(%x)
+      {{backend_config = {config}, api_version = 4 : i32, has_side_effect = true}}
+      : (tensor<2xf32>) -> {result}
+    return %0 : {result}
+  }}
+}}""")
+    )
+
+
+def test_results_are_arrays_with_the_sharding_of_the_program():
+    (out,) = execute(step(), put(W, P("x"), MESH), put(W / 2, P("x"), MESH))
+    assert out.shape == (8, 3) and out.mesh == MESH
+    assert np.array_equal(out.numpy(), W / 2)
+    assert out.wait() is out and out.is_ready
+
+
+def test_whole_arrays_are_put_where_the_program_wants_them():
+    (out,) = execute(step(), W, W / 2)
+    assert np.array_equal(np.asarray(out), W / 2)
+
+
+def test_results_feed_programs_before_they_are_ready():
+    gate = threading.Event()
+    wait = HostFunction(lambda x: (gate.wait(5), (x + 1,))[1])
+    program = calling(wait)
+    (first,) = execute(program, np.zeros(4, np.float32))
+    (second,) = execute(program, first)
+    assert not first.is_ready and not second.is_ready
+    assert "not ready" in repr(second)
+    gate.set()
+    assert second.numpy().tolist() == [2] * 4
+
+
+def test_the_host_is_called_once_for_each_distinct_value():
+    seen: list[float] = []
+    note = HostFunction(lambda x: (seen.append(float(x[0])), (x,))[1])
+    (out,) = execute(calling(note), np.array([1, 2, 3, 4], np.float32))
+    assert out.numpy().tolist() == [1, 2, 3, 4] and seen == [1, 3]
+
+
+def test_an_error_reaches_whoever_uses_the_results():
+    def fail(x):
+        raise ZeroDivisionError("no such thing")
+
+    program = calling(HostFunction(fail))
+    (first,) = execute(program, np.zeros(4, np.float32))
+    (second,) = execute(program, first)
+    for out in (first, second):
+        with pytest.raises(ZeroDivisionError) as caught:
+            out.numpy()
+        assert any("custom_call" in note for note in caught.value.__notes__)
+    assert "failed" in repr(second)
+    with pytest.raises(ZeroDivisionError):  # op by op, at once
+        execute(program, np.zeros(4, np.float32), sync_every_op=True)
+
+
+def test_callbacks_may_run_programs_and_wait_for_them():
+    inner = step()
+    stream = Stream()
+
+    def call_back(x):
+        (made,) = execute(inner, W, W / 2, stream=stream)
+        return (x + made.numpy()[0, 1],)
+
+    def in_a_thread(x):
+        found: list[float] = []
+        thread = threading.Thread(target=lambda: found.append(call_back(x)[0]))
+        thread.start()
+        thread.join(5)
+        return (found[0],)
+
+    for function in (call_back, in_a_thread):
+        program = calling(HostFunction(function))
+        outs = [execute(program, np.zeros(4, np.float32), stream=stream)[0] for _ in range(3)]
+        assert all(out.wait(10).numpy().tolist() == [0.5] * 4 for out in outs)
+
+
+def test_donated_arrays_are_gone_and_their_memory_is_used_again():
+    program = step(donated=True)
+    (first,) = execute(program, put(W, P("x"), MESH), W)
+    pointer = first.wait().stacked.data.ctypes.data
+    given = first
+    (second,) = execute(program, given, W)
+    assert given.is_deleted
+    with pytest.raises(WeftError, match="donated to a program"):
+        given.numpy()
+    assert second.wait().stacked.data.ctypes.data == pointer
+    assert np.array_equal(second.numpy(), -W)
+
+
+def test_what_a_user_holds_is_never_written_over():
+    mine = W.copy()
+    (out,) = execute(step(donated=True), put(mine, P("x"), MESH), W)
+    assert np.array_equal(out.numpy(), 0 * W) and np.array_equal(mine, W)
+
+
+def test_a_deleted_array_is_refused_at_once():
+    array = put(W, P("x"), MESH)
+    array.delete()
+    with pytest.raises(WeftError, match="its elements are gone"):
+        execute(step(), array, W)
+
+
+def test_wrong_arguments_are_refused_before_anything_runs():
+    with pytest.raises(WeftError, match="takes 2 arguments, 1 given"):
+        execute(step(), W)
+    (out,) = execute(step(), W[:4], W)
+    with pytest.raises(WeftError, match="argument 0 holds"):
+        out.wait()
+
+
+def test_many_threads_run_one_program():
+    """The frames of a program, with their planned memory, go from hand to hand."""
+    text = """module { sdy.mesh @mesh = <["x"=4]>
+  func.func @main(%x: tensor<64x64xf32> {weft.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+      -> (tensor<64x64xf32> {weft.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+    %0 = stablehlo.add %x, %x : tensor<64x64xf32>
+    %1 = stablehlo.multiply %0, %x : tensor<64x64xf32>
+    %2 = stablehlo.dot_general %1, %0, contracting_dims = [1] x [0] :
+      (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+    %3 = stablehlo.subtract %2, %1 : tensor<64x64xf32>
+    %4 = stablehlo.tanh %3 : tensor<64x64xf32>
+    return %4 : tensor<64x64xf32>
+  }
+}"""
+    program = LocalProgram(parse(text))
+    assert program.memory().arena > 0
+    draw = np.random.default_rng(0)
+    inputs = [draw.standard_normal((256, 64)).astype(np.float32) / 8 for _ in range(8)]
+    expected = [execute(program, x)[0].numpy().copy() for x in inputs]
+    wrong: list[int] = []
+
+    def work(n: int) -> None:
+        stacked = put(inputs[n], P("x"), MESH).stacked
+        for _ in range(25):
+            (out,) = program(stacked)
+            made = Array(
+                (256, 64), put(inputs[n]).element_type, P("x").sharding(2, MESH), MESH, out
+            )
+            if not np.array_equal(made.numpy(), expected[n]):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(program.frames) <= 9
+
+
+def test_devices_are_listed():
+    assert [d.id for d in wa.devices(3)] == [0, 1, 2]
+    assert repr(wa.devices(Mesh(a=2, b=2))[3]) == "Device(3, a=1, b=1)"

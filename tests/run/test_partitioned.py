@@ -1,0 +1,65 @@
+"""Partitioned programs give in lockstep what the evaluator gives on as many devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.partition.corpus import corpus_program
+from tests.partition.differential import LENGTH, Checked
+from tests.partition.fuzz import triple
+from tests.shard.corpus import PROGRAMS
+from tests.tolerance import assert_close
+from weft.array.stacked import Stacked, stack
+from weft.run import LocalProgram
+
+SAMPLE = [
+    (name, "2x4", list(program.annotations)[number % len(program.annotations)])
+    for number, (name, program) in enumerate(PROGRAMS.items())
+    if "2x4" in program.meshes
+]
+SLOW = {"scan", "training_4"}  # for the evaluator
+QUICK = [key for key in SAMPLE if key[0] not in SLOW]
+
+
+def check(checked: Checked) -> None:
+    """Run a partitioned program in lockstep, and compare every device's results."""
+    program = LocalProgram(checked.local)
+    order = program.world.devices()
+    given = []
+    for n, pieces in enumerate(checked.stacked):
+        full = stack(pieces[order], program.atoms)
+        window = tuple(slice(0, size) for size in program.layout.shape(program.masks[n]))
+        given.append(Stacked(full.data[window], program.atoms))
+    first, again = program.checked(*given), program(*given)
+    for n, (once, twice, theirs) in enumerate(zip(first, again, checked.results, strict=True)):
+        assert_close(once.data, twice.data, what="the second run")
+        ours = np.empty_like(theirs)
+        ours[order] = twice.pieces()
+        assert_close(ours, theirs, LENGTH, f"result {n}")
+
+
+def label(key: tuple[str, str, str]) -> str:
+    return "-".join(key).replace(" ", "_")
+
+
+@pytest.mark.parametrize("key", QUICK, ids=label)
+def test_the_corpus(key):
+    check(corpus_program(*key).check())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("key", [key for key in SAMPLE if key[0] in SLOW], ids=label)
+def test_the_corpus_long(key):
+    check(corpus_program(*key).check())
+
+
+@pytest.mark.parametrize("seed", [*range(24), 328])
+def test_random_programs(seed):
+    check(triple(seed).check())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(30, 500))
+def test_random_programs_long(seed):
+    check(triple(seed).check())

@@ -1,0 +1,48 @@
+"""Random local programs give in lockstep what the evaluator gives, device by device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.run.random_programs import Sample, programs
+from tests.tolerance import assert_close
+from weft.array.stacked import Stacked, stack
+from weft.evaluate import evaluate
+from weft.ir.verify import verify
+from weft.run import LocalProgram
+
+SUMS = 1 << 12  # roundings that a result may sum up
+
+
+def check(sample: Sample) -> None:
+    module, stacks, mesh = sample.module, sample.stacks, sample.mesh
+    verify(module)
+    expected = evaluate(module, *stacks, devices=mesh.size)
+    program = LocalProgram(module)
+    order = program.world.devices()
+    given = []
+    for n, pieces in enumerate(stacks):
+        full = stack(pieces[order], program.atoms)
+        window = tuple(slice(0, size) for size in program.layout.shape(program.masks[n]))
+        given.append(Stacked(full.data[window], program.atoms))
+    first, again = program.checked(*given), program(*given)
+    for number, (once, twice, theirs) in enumerate(zip(first, again, expected, strict=True)):
+        assert_close(once.data, twice.data, what="the second run")
+        ours = np.empty_like(theirs)
+        ours[order] = twice.pieces()
+        assert_close(ours, theirs, SUMS, f"result {number}")
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(programs())
+def test_lockstep_is_the_evaluator(sample):
+    check(sample)
+
+
+@pytest.mark.long
+@settings(max_examples=2000, derandomize=False, suppress_health_check=list(HealthCheck))
+@given(programs(16))
+def test_lockstep_is_the_evaluator_long(sample):
+    check(sample)

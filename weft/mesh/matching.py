@@ -1,0 +1,73 @@
+"""Lists of devices as axes of a mesh, where they match."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from weft.mesh.algebra import append_merged, part
+from weft.mesh.axes import Axis, Mesh
+from weft.mesh.groups import Lists
+
+Axes = tuple[Axis, ...]
+Digits = tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def matching_axes(lists: Lists, mesh: Mesh, *, ordered: bool = True) -> Axes | None:
+    """The axes, major first, whose groups these lists are; None if there are none.
+
+    The order of the groups does not matter; that of the devices in a group does, if `ordered`.
+    """
+    if not lists or len({len(group) for group in lists}) != 1:
+        return None
+    ids = mesh.device_ids or tuple(range(mesh.size))
+    if sorted(d for group in lists for d in group) != sorted(ids):
+        return None
+    if not ordered:
+        places = {device: n for n, device in enumerate(ids)}
+        lists = tuple(tuple(sorted(group, key=places.__getitem__)) for group in lists)
+    axes = _axes_of(lists[0], mesh)
+    if axes is None or set(mesh.groups(axes)) != set(lists):
+        return None
+    return axes
+
+
+def _axes_of(group: tuple[int, ...], mesh: Mesh) -> Axes | None:
+    """The axes along which the devices of one group stand, found from the minor one up."""
+    atoms = _atoms(mesh)
+    digits = [_digits(mesh.position(device), atoms, mesh) for device in group]
+    found: list[Axis] = []
+    step = 1
+    while step < len(group):
+        moved = [n for n, (a, b) in enumerate(zip(digits[0], digits[step], strict=True)) if a != b]
+        if len(moved) != 1:
+            return None
+        name, before, size = atoms[moved[0]]
+        found.append(part(name, before, size, mesh))
+        step *= size
+    if step != len(group) or len(set(found)) != len(found):
+        return None
+    merged: list[Axis] = []
+    for axis in reversed(found):
+        append_merged(merged, axis, mesh)
+    return tuple(merged)
+
+
+def _atoms(mesh: Mesh) -> list[tuple[str, int, int]]:
+    """Every axis in parts of prime size, major first: its name, what is before it, its size."""
+    found = []
+    for name, size in mesh.axes:
+        before, factor = 1, 2
+        while size > 1:
+            if size % factor:
+                factor += 1
+                continue
+            found.append((name, before, factor))
+            before, size = before * factor, size // factor
+    return found
+
+
+def _digits(position: tuple[int, ...], atoms: list[tuple[str, int, int]], mesh: Mesh) -> Digits:
+    places = dict(zip([name for name, _ in mesh.axes], position, strict=True))
+    sizes = mesh.axis_sizes
+    return tuple([places[n] // (sizes[n] // (before * size)) % size for n, before, size in atoms])

@@ -1,0 +1,95 @@
+"""How shardings flow through nodes: what those of one op on operands of the same types share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from weft.ir.module import Node
+from weft.ir.op import rule as rule_of
+from weft.ir.rule import Factor, Rule
+from weft.ir.types import TensorType
+from weft.shard.directions import ROUNDS, Table, directions
+from weft.shard.factors import BOTH
+from weft.shard.kinds import is_elementwise, is_scalar, stops_shardings
+from weft.shard.manual import Frame
+from weft.shard.rules import Rules
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flow:
+    """How shardings spread through a visit."""
+
+    rule: Rule
+    directions: Table  # for each round, for each factor
+    elementwise: bool = False
+    frame: Frame | None = None  # around a manual computation
+
+
+NOTHING = Flow(Rule((), (), ()), ((),) * ROUNDS)
+
+
+class Kind(NamedTuple):
+    """What is the same for all nodes of one op on operands of the same types."""
+
+    tensors: tuple[int, ...]  # operands on whose other readers it depends how shardings flow
+    alone: Flow  # where the node alone reads these
+    shared: Flow  # and elsewhere
+    idle: bool  # whether shardings have nowhere to flow
+
+
+@dataclass(slots=True)
+class Flows:
+    """The flows of a program, each worked out once."""
+
+    rules: Rules  # of users, for their ops
+    kinds: dict[object, Kind | None] = field(default_factory=dict)
+    edges: dict[object, Flow] = field(default_factory=dict)
+
+    def kind(self, node: Node) -> Kind | None:
+        """What there is to know of a node; None if no sharding passes through it."""
+        operands = node.operands
+        if len(operands) == 1:
+            key: object = (node.op, operands[0].type)
+        else:
+            key = (node.op, *[v.type for v in operands])
+        if node.regions or node.attrs:
+            key = (key, node.bodies, node.attrs)
+        try:
+            return self.kinds[key]
+        except KeyError:
+            found = self.kinds[key] = self.learn(node)
+            return found
+
+    def learn(self, node: Node) -> Kind | None:
+        values = node.operands + node.results
+        if not any(isinstance(v.type, TensorType) and v.type.shape for v in values):
+            return None
+        rule = self.rules.find(node)
+        if rule is None:
+            if stops_shardings(type(node.op)):
+                return None
+            rule = rule_of(node.op, node.operand_types, node.bodies)
+        elementwise = is_elementwise(node)
+        alone, shared = directions(node, rule, elementwise)
+        if alone == shared:
+            flow = Flow(rule, alone, elementwise)
+            return Kind((), flow, flow, _is_idle(rule))
+        tensors = tuple(n for n, v in enumerate(node.operands) if not is_scalar(v))
+        flows = Flow(rule, alone, elementwise), Flow(rule, shared, elementwise)
+        return Kind(tensors, *flows, _is_idle(rule))
+
+    def edge(self, type: TensorType, sources: int = 1, frame: Frame | None = None) -> Flow:
+        """Every dim from each source to the one result, in any direction."""
+        key = (type, sources, frame)
+        if key not in self.edges:
+            dims = tuple((n,) for n in range(type.rank))
+            rule = Rule(tuple(Factor(size) for size in type.sizes), (dims,) * sources, (dims,))
+            self.edges[key] = Flow(rule, ((BOTH,) * type.rank,) * ROUNDS, False, frame)
+        return self.edges[key]
+
+
+def _is_idle(rule: Rule) -> bool:
+    """Whether no two dims have a factor in common, as in the broadcast of a scalar."""
+    found = [f for dims in rule.operands + rule.results for factors in dims for f in factors]
+    return len(found) == len(set(found))

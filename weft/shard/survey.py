@@ -1,0 +1,63 @@
+"""One look at every node of a function, for all who ask something of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from itertools import chain
+from typing import NamedTuple
+
+from weft.ir.module import Node, Region, Value
+from weft.ir.op import Op
+from weft.ops.control import Call, Composite, RunParallel
+from weft.ops.custom import CustomCall
+from weft.ops.sharding import ShardingGroup
+
+_FIELDS = ("sharding", "out_sharding", "in_shardings", "out_shardings")
+# The fields of ops that name functions.
+NAMING = {
+    Call: "callee",
+    Composite: "decomposition",
+    CustomCall: "called_computations",
+    RunParallel: "programs",
+}
+
+
+@cache
+def sharding_fields(op: type[Op]) -> tuple[str, ...]:
+    """The fields of an op that hold shardings."""
+    return tuple(name for name in _FIELDS if name in op.codecs)
+
+
+@cache
+def _is_notable(op: type[Op]) -> bool:
+    return op in NAMING or op is ShardingGroup or bool(sharding_fields(op))
+
+
+class Survey(NamedTuple):
+    """What there is to know of the body of a function."""
+
+    counts: dict[Value, int]  # how often each value is read, by nodes and by returns
+    # The nodes that name functions, that speak of shardings or have attributes; outer before inner.
+    notable: list[Node]
+
+
+class Surveys(dict[Region, Survey]):
+    """The surveys of functions, each made when it is first asked for."""
+
+    def __missing__(self, body: Region) -> Survey:
+        reads: list[tuple[Value, ...]] = []
+        notable: list[Node] = []
+
+        def see(region: Region) -> None:
+            for node in region.nodes:
+                reads.append(node.operands)
+                if node.attrs or _is_notable(type(node.op)):
+                    notable.append(node)
+                for inner in node.regions:
+                    see(inner)
+            reads.append(region.results)
+
+        see(body)
+        made = self[body] = Survey(Counter(chain.from_iterable(reads)), notable)
+        return made
