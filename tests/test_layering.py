@@ -15,7 +15,7 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
 }
 # What may know two verbs: the pipeline and the doors that call it.
-DOORS = {"pipeline", "compiled", "cli", "conformance", "__init__", "__main__", "jax"}
+DOORS = {"pipeline", "compiled", "compare", "cli", "conformance", "__init__", "__main__", "jax"}
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard"}}
 CORE = {"numpy", "ml_dtypes"}
@@ -38,10 +38,12 @@ OPTIONAL = {
     "ray": set[str](),
     "grpc": set[str](),
     "rich": {
+        "cli/collectives.py",
         "cli/conformance.py",
         "cli/arrays.py",
         "cli/evaluate.py",
         "cli/ops.py",
+        "cli/run.py",
         "cli/screen.py",
         "cli/show.py",
     },

@@ -39,4 +39,11 @@ def _folder(text: str) -> Path | None:
 
 TRACE = Knob("WEFT_TRACE", "a folder to write every stage of every program to", _folder, None)
 
-KNOBS = (TRACE,)
+CACHE = Knob(
+    "WEFT_CACHE",
+    "a folder for what is remembered from run to run",
+    Path,
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft",
+)
+
+KNOBS = (TRACE, CACHE)

@@ -215,6 +215,15 @@ def test_what_is_not_finite_spoils_its_own_matrix_only(bad):
 # Rules and refusals
 
 
+def test_the_names_that_xla_has():
+    a = draw((2, 4, 3), "float32", 0)
+    packed, taus = call("weft.qr", a, outs=(a, a[..., 0, :]))
+    for ours, same in zip(call("Qr", a, outs=(a, a[..., 0, :])), (packed, taus), strict=True):
+        close(ours, same)
+    (q,) = call("ProductOfElementaryHouseholderReflectors", packed, taus, outs=(a,))
+    close(q @ np.triu(packed)[..., :3, :], a)
+
+
 def test_matrices_stay_whole_and_batches_pass():
     a = np.zeros((4, 8, 8), np.float32)
     op = CustomCall("weft.lu", tuple(map(type_of, (a, np.int32(a[..., 0]), np.int32(a[..., 0])))))

@@ -315,7 +315,9 @@ class Maker:
         least = self.add(block, Negate(), self.add(block, Constant(small)))
         most = self.add(block, Constant(small))
         held = self.add(block, Minimum(), self.add(block, Maximum(), x, least), most)
-        narrow = x.type.with_dtype(DTYPES[NARROW[x.type.dtype.name]])
+        if self.pick.random() < 0.5:
+            held = self.collective(Block(block.nodes, [held])) or held
+        narrow = held.type.with_dtype(DTYPES[NARROW[x.type.dtype.name]])
         between = Block(block.nodes, [self.add(block, Convert(narrow), held)])
         if self.pick.random() < 0.5:
             made = self.collective(between)

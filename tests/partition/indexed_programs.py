@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable
 
@@ -269,8 +268,3 @@ def program(family: str, seed: int) -> Program:
     is_told = rng.random() < 0.5
     shared = (told if is_told else annotated)(module, rng)
     return Program(shared.text(), is_told, arrays, seed)
-
-
-def failing(family: str, seeds: int) -> list[int]:
-    """The seeds of programs that are wrong."""
-    return [n for n in itertools.islice(range(10**6), seeds) if program(family, n).wrong()]

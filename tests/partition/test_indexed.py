@@ -337,3 +337,10 @@ def test_what_only_one_device_can_mean_is_refused(line: str, why: str) -> None:
     # Propagation drops what has no use and no effect; the refusal is that of the partitioner.
     with pytest.raises(Unsupported, match=why):
         partition(module)
+
+
+def test_a_rule_may_stand_in_the_file() -> None:
+    rule = "{sdy.sharding_rule = #sdy.op_sharding_rule<([i, j])->([i]) {i=8, j=16} reduction={j}>}"
+    module = parse(CALL.replace("@mine(%a)", f"@mine(%a) {rule}"))
+    text = partition(shard(module), Rules()).text()
+    assert "(tensor<4x4xf32>) -> tensor<4xf32>" in text

@@ -7,10 +7,11 @@ import pytest
 from tests.partition.corpus import corpus_program
 from tests.partition.fuzz import triple
 from tests.partition.onward import check_onward
-from tests.partition.test_corpus import ALL, SAMPLE, Key, label
+from tests.partition.test_corpus import ALL, Key, label
+from tests.partition.test_xla import SHORT
 
 
-@pytest.mark.parametrize("key", SAMPLE[::3], ids=label)
+@pytest.mark.parametrize("key", SHORT, ids=label)
 def test_a_sample(key: Key):
     check_onward(corpus_program(*key))
 

@@ -10,10 +10,17 @@ from tests.partition.differential import compare
 from tests.partition.fuzz import triple
 from tests.partition.program import Program
 from tests.partition.split import mesh_of
-from tests.partition.test_corpus import ALL, SAMPLE, Key, label
+from tests.partition.test_corpus import ALL, Key, label
 
-# Loops of unlike rounds cannot be compared bit by bit, and XLA keeps few types as they are.
-FUZZ = 40
+SHORT: tuple[Key, ...] = (
+    ("mlp", "2x4", "tensor"),
+    ("convolutional", "2x2x2", "space"),
+    ("experts", "2x4", "experts"),
+    ("loops", "2x4", "both"),
+    ("mapped", "2x4", "both"),
+    ("slices", "2x2x2", "both"),
+)
+FUZZ = 25
 
 
 def check(program: Program) -> None:
@@ -24,7 +31,7 @@ def check(program: Program) -> None:
     compare(found.local, made, found.expected, program.length)
 
 
-@pytest.mark.parametrize("key", SAMPLE[::5], ids=label)
+@pytest.mark.parametrize("key", SHORT, ids=label)
 def test_corpus(key: Key):
     check(corpus_program(*key))
 

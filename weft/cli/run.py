@@ -23,6 +23,7 @@ from weft.errors import WeftError
 from weft.evaluate import evaluate
 from weft.ir.module import Function
 from weft.ir.types import Array, Type
+from weft.knobs import CACHE
 from weft.machine import bytes_of, bytes_text, machine
 from weft.mesh import as_mesh
 from weft.optimize import LEVELS, Level
@@ -193,7 +194,8 @@ def check(
 def check_every_op(compiled: Compiled, values: list[Any]) -> int:
     """Name the first value that differs from the one on one device; 1 if there is one."""
     screen = console()
-    found = compare_every_op(compiled.program.stage("sharded"), [*map(np.asarray, values)])
+    sharded, arrays = compiled.program.stage("sharded"), [*map(np.asarray, values)]
+    found = compare_every_op(sharded, arrays, CACHE.value() / "reference")
     if isinstance(found, Difference):
         screen.print(f"[red]✗[/] the first value that differs: {found.told()}")
         return 1

@@ -47,6 +47,11 @@ class Rule:
         return math.prod(f.size for f in self.factors)
 
     @cached_property
+    def is_aided(self) -> bool:
+        """Whether some factor is aided."""
+        return any(f.aided for f in self.factors)
+
+    @cached_property
     def parts(self) -> tuple[int, ...]:
         """A number for each factor: the same for those that meet in a tensor, directly or not.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -267,5 +268,12 @@ CALLS: dict[str, Call] = {
         _typed(_tridiagonal_types, square=True),
         lambda site, a: tridiagonal(a, bool(site.config.get("lower", 1))),
         4 / 3,
+    ),
+}
+# The names that XLA has for two of them; how they are split stands in custom_rules.
+CALLS |= {
+    "Qr": replace(CALLS["weft.qr"], rule=None),
+    "ProductOfElementaryHouseholderReflectors": replace(
+        CALLS["weft.householder_product"], rule=None
     ),
 }

@@ -6,6 +6,7 @@ from weft.ir.location import fuse
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.rebuild import Rewritten
+from weft.ir.types import DTYPES
 from weft.mesh.algebra import total_size
 from weft.ops.collective import AllGather, AllToAll
 from weft.ops.convert import Convert
@@ -102,13 +103,19 @@ def moved_convert(node: Node, facts: Facts) -> Rewritten:
     if inner is None or len(node.operands) != 1 or along(node) is None:
         return None
     (x,) = inner.operands
-    if tensor(x).dtype.bits >= tensor(inner.results[0]).dtype.bits:
+    if tensor(x).dtype.bits >= tensor(inner.results[0]).dtype.bits or not _has_zero(x, node.op):
         return None
     out = tensor(node.results[0])
     op = node.op
     if isinstance(op, AllGather):
         op = op.replace(outs=(out.with_dtype(tensor(x).dtype),))
     return apply(Convert(out), facts.make(op, x, loc=node.loc), loc=inner.loc)
+
+
+def _has_zero(value: Value, op: Op) -> bool:
+    """Whether zeros, where an op makes some, are what other types convert to zeros of this one."""
+    makes = isinstance(op, PermuteAlongAxes) and -1 in op.sources
+    return not makes or tensor(value).dtype is not DTYPES["f8E8M0FNU"]
 
 
 def convert_of_moved(node: Node, facts: Facts) -> Rewritten:
@@ -118,6 +125,8 @@ def convert_of_moved(node: Node, facts: Facts) -> Rewritten:
         return None
     out, (x,) = tensor(node.results[0]), inner.operands
     if out.dtype.bits >= tensor(x).dtype.bits:
+        return None
+    if not _has_zero(node.results[0], inner.op):
         return None
     narrow = facts.make(Convert(tensor(x).with_dtype(out.dtype)), x, loc=node.loc)
     op: Op = inner.op

@@ -46,24 +46,41 @@ def _named(node: Node) -> list[str]:
     return [name for name in names if isinstance(name, str)]
 
 
+def _recursive(module: Module) -> set[str]:
+    """The functions that come to call themselves."""
+    calls = {
+        name: [n.op.callee for n in walk(f.body) if isinstance(n.op, Call)]
+        for name, f in module.functions.items()
+    }
+    found: set[str] = set()
+    for name in calls:
+        ahead, seen = list(calls[name]), set[str]()
+        while ahead:
+            reached = ahead.pop()
+            if reached not in seen:
+                seen.add(reached)
+                ahead += calls.get(reached, ())
+        if name in seen:
+            found.add(name)
+    return found
+
+
 class _Inliner:
     """Inlines functions, those that are called first."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.done: dict[str, Function] = {}
-        self.active: set[str] = set()
+        self.recursive = _recursive(module)
         self.became: dict[Value, Value] = {}
         self.size = sum(1 for _ in module.nodes())
 
     def function(self, name: str) -> Function:
         """A function without calls, but for those of functions that are too large."""
         if name not in self.done:
-            self.active.add(name)
             old = self.module.functions[name]
             body = self.region(old.body, self.became, fresh=False)
             self.done[name] = replace(old, body=body)
-            self.active.discard(name)
         return self.done[name]
 
     def region(self, region: Region, became: dict[Value, Value], *, fresh: bool) -> Region:
@@ -99,7 +116,7 @@ class _Inliner:
     def callee(self, node: Node) -> Function | None:
         """The function to put in a call's place, if it is to be."""
         op = node.op
-        if not isinstance(op, Call) or op.callee in self.active:
+        if not isinstance(op, Call) or op.callee in self.recursive:
             return None
         if op.callee not in self.module.functions:
             return None

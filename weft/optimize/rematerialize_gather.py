@@ -137,17 +137,27 @@ class Lives:
         cuts: list[Cut] = []
         while ready and self.peak > most:
             place = int(self.alive.argmax())
-            best = max(ready, key=lambda life: self.gain(life, place))
-            if self.gain(best, place)[0] <= 0:
+            late = self.cut_at(place, most, ready)
+            if not late:
                 break
-            after = self.without(best, place)
-            if after.max() > self.peak:  # what is kept for it, is kept where that is worse
-                ready.remove(best)
-                continue
-            self.alive = after
-            ready.append(self.cut(best, place))
-            cuts.append(Cut(best.value, ready[-1].born))
+            ready += late
+            cuts += [Cut(life.value, life.born) for life in late]
         return cuts
+
+    def cut_at(self, place: int, most: int, ready: list[Life]) -> list[Life]:
+        """Cut what lives on beyond a place, the largest first, until no more is alive there."""
+        found: list[Life] = []
+        across = [life for life in ready if life.born < place < life.end]
+        for life in sorted(across, key=lambda life: self.gain(life, place), reverse=True):
+            if self.alive[place] <= most:
+                break
+            if self.gain(life, place)[0] <= 0:
+                continue
+            after = self.without(life, place)
+            if after.max() <= self.peak:  # else what is kept for it is kept where that is worse
+                self.alive = after
+                found.append(self.cut(life, place))
+        return found
 
     def gain(self, life: Life, place: int) -> tuple[int, int]:
         """The bytes that a cut frees at a place, and for how long; nothing if it is read there."""

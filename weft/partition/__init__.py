@@ -27,7 +27,7 @@ def partition(
     module: Module,
     rules: RuleFinder | None = None,
     notes: list[Note] | None = None,
-    places: dict[Value, Placed] | None = None,
+    places: dict[Value, list[Placed]] | None = None,
 ) -> Module:
     """The program of one device: local types, and collectives where pieces must move.
 

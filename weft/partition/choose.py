@@ -38,10 +38,12 @@ class Question:
 
 def cheapest(questions: Sequence[Question]) -> tuple[Question, FactorAxes]:
     """Of several rules for one op the one that sends the least, and the axes of its factors."""
+    if len(questions) == 1:
+        return questions[0], choose(questions[0])
     answers = []
     for question in questions:
         chosen = choose(question)
-        cost = _cost(question, chosen) if len(questions) > 1 else 0.0
+        cost = _cost(question, chosen)
         if cost <= _computing(question, chosen):  # nothing is sent
             return question, chosen
         answers.append((question, chosen, cost))
@@ -220,7 +222,7 @@ def _computing(question: Question, chosen: FactorAxes) -> float:
 
 def _points(question: Question) -> int:
     """How often an op computes something: where indices say what is read, once an element."""
-    if any(f.aided for f in question.rule.factors):
+    if question.rule.is_aided:
         return max((_elements(t) for t in (*question.operands, *question.results)), default=0)
     return question.rule.points
 

@@ -94,7 +94,7 @@ class Program:
     moved: float = 0.0  # bytes sent because tensors of an op are split differently
     heed: float = 1.1  # how much it counts that results are split as propagation says
     notes: list[Note] | None = None  # what had to be gathered, if anyone asks
-    places: dict[Value, Placed] | None = None  # where every value is, if anyone asks
+    places: dict[Value, list[Placed]] | None = None  # where every value is, if anyone asks
     recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
     added: dict[str, Function] = field(default_factory=dict)  # functions made on the way
     called: dict[tuple[object, ...], Called] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class Localizer:
         self.old = function
         self.entries: dict[Value, Entry] = {}
         self.builder = Builder(self.mesh, self.mesh_name)
-        self.manual = 0  # how many manual computations are around
+        self.manual: frozenset[str] = frozenset()  # the axes of the manual computations around
         self.loose: set[Value] = set()  # slices that may be left to those that read them
         self.waiting: set[Value] = set()  # those that are
 
@@ -205,7 +205,7 @@ class Localizer:
     def called(self, name: str, given: list[Placed]) -> Called:
         """A function for arguments that are split so; made once for all calls alike."""
         known = self.program.called
-        key = (name, bool(self.manual), *[(p.split, p.owing) for p in given])
+        key = (name, self.manual, *[(p.split, p.owing) for p in given])
         if key not in known:
             function = self.program.module.function(name)
             inner = Localizer(self.program, function)
@@ -253,7 +253,7 @@ class Localizer:
         """Say where a global value is."""
         self.entries[value] = Entry(self.builder, asked, [placed])
         if self.program.places is not None and not self.manual:
-            self.program.places[value] = placed
+            self.program.places.setdefault(value, []).append(placed)
 
     def nodes(self, region: Region) -> None:
         """Partition the nodes of a region, in order."""
@@ -359,9 +359,9 @@ class Localizer:
             split = free_part(given.split, names)
             placed = Placed(given.value, arg.type, split, given.owing)  # type: ignore[arg-type]
             self.entries[arg] = Entry(self.builder, split, [placed])
-        self.manual += 1
+        around, self.manual = self.manual, self.manual | names
         self.nodes(region)
-        self.manual -= 1
+        self.manual = around
         self.builder.loc = node.loc
         for result, value, sharding in zip(
             node.results, region.results, op.out_shardings, strict=True
@@ -414,7 +414,7 @@ class Localizer:
             placed = Placed(local, value.type, split, owing)  # type: ignore[arg-type]
             self.entries[value] = Entry(self.builder, wanted, [placed], state, 1)
             if places is not None and not self.manual:
-                places[value] = placed
+                places.setdefault(value, []).append(placed)
 
     def recipe(self, node: Node) -> Recipe:
         """How a node is computed."""

@@ -78,8 +78,12 @@ def is_alone(op: Any, meshes: Mapping[str, Mesh]) -> bool:
 
 
 def random_numbers(localizer: Localizer, node: Node) -> None:
-    """Numbers without a state: the first device draws them, for all."""
-    axes = tuple(Axis(name) for name, size in localizer.mesh.axes if size > 1)
+    """Numbers without a state: the first device draws them, for all that run one program."""
+    axes = tuple(
+        Axis(name)
+        for name, size in localizer.mesh.axes
+        if size > 1 and name not in localizer.manual
+    )
     builder = localizer.builder
     operands = [localizer.fetch(v, whole(_rank(v.type))).value for v in node.operands]
     made = builder.emit(node.op, *operands)

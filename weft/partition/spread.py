@@ -44,6 +44,11 @@ class View:
         return tuple(-((self.spread.low - s) // self.spread.step) for s in self.starts)
 
     @property
+    def ends(self) -> tuple[int, ...]:
+        """The element behind the last one that each device uses."""
+        return tuple(-((self.spread.low - s) // self.spread.step) for s in self.stops)
+
+    @property
     def phases(self) -> tuple[int, ...]:
         """How far behind its start each device sees its first element."""
         low, step = self.spread.low, self.spread.step
@@ -60,9 +65,7 @@ class View:
     @property
     def wanted(self) -> Ranges:
         """The elements that each device sees."""
-        low, step = self.spread.low, self.spread.step
-        ends = [-((low - stop) // step) for stop in self.stops]
-        return ranges(self.firsts, self.count, self.spread.size, ends)
+        return ranges(self.firsts, self.count, self.spread.size, self.ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +106,18 @@ def sent_for(view: View, type: TensorType) -> float:
     return exchanged(type, view.dim, view.wanted).bytes
 
 
-def see(
-    builder: Builder, value: Value, view: View, fill: Fill | None, *, is_clean: bool = False
-) -> Seen:
-    """What each device sees; `is_clean` says that a piece's padding holds the fill already."""
+def see(builder: Builder, value: Value, view: View, fill: Fill) -> Seen:
+    """What each device sees, with the fill where there is no element."""
     got = fetch(builder, value, view.dim, view.axes, view.wanted)
-    if fill is not None:
-        given = value.type
-        assert isinstance(given, TensorType)
-        held = view.spread.size if is_clean else given.sizes[view.dim] * len(view.starts)
-        got = _filled(builder, got, view, fill, held)
+    given = value.type
+    assert isinstance(given, TensorType)
+    held = given.sizes[view.dim] * len(view.starts)
+    got = _filled(builder, got, view, fill, held)
     step, phases = view.spread.step, set(view.phases)
     if len(phases) == 1:
         low = phases.pop()
         high = view.width - low - (view.count - 1) * step - 1
         return Seen(got, low, high, step)
-    assert fill is not None
     return Seen(_unrolled(builder, got, view, fill))
 
 
@@ -127,9 +126,9 @@ def _filled(builder: Builder, value: Value, view: View, fill: Fill, held: int) -
 
     `held` elements are held by devices, padding included; beyond them there are zeros.
     """
-    size, low, step = view.spread.size, view.spread.low, view.spread.step
-    ends = [-((low - stop) // step) for stop in view.stops]
-    pairs = [(k, min(k + view.count, e)) for k, e in zip(view.firsts, ends, strict=True) if k < e]
+    size, count = view.spread.size, view.count
+    ends = zip(view.firsts, view.ends, strict=True)
+    pairs = [(k, min(k + count, e)) for k, e in ends if k < e]
     is_before = any(k < 0 for k, _ in pairs) and not fill.is_zero
     limit = held if fill.is_zero else None
     is_behind = any(e > size and (limit is None or max(k, size) < limit) for k, e in pairs)

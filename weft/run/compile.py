@@ -29,7 +29,7 @@ from weft.run.flow import chooser_of, deaths, shape_of, widen
 from weft.run.fold import is_broadcast, is_dot, spread_by_readers, summed_dims, uses_of
 from weft.run.kernel import Kernel, Site
 from weft.run.kernels import kernel_of
-from weft.run.layout import union
+from weft.run.layout import Layout, union
 from weft.run.vary import Masks, Scope, loop_masks, outcome
 
 KEPT = 1 << 14  # elements of a result that may be computed before the program runs
@@ -46,6 +46,7 @@ class Compiler:
         self.fold = fold  # whether values that nobody needs may be left out
         self.slots = 2
         self.constants: dict[int, Any] = {}  # what is known before the program runs, by slot
+        self.kernels: dict[Layout, dict[tuple[object, ...], Kernel]] = {}
 
     def new(self) -> int:
         """A slot of its own."""
@@ -100,7 +101,20 @@ class Compiler:
             case ShardingGroup():
                 pass
             case _:
-                self.kernel(site, kernel_of(site), code)
+                self.kernel(site, self.made(site), code)
+
+    def made(self, site: Site) -> Kernel:
+        """The kernel of a node; nodes that are alike have one."""
+        node, scope = site.node, site.scope
+        if node.regions or node.op.collective or node.op.control:
+            return kernel_of(site)
+        leaves = [(scope.summed.get(v, 0), v in scope.placed) for v in node.results]
+        key = (node.op, node.operand_types, node.types, site.given, site.made, *leaves)
+        known = self.kernels.setdefault(scope.layout, {})
+        found = known.get(key)
+        if found is None:
+            found = known[key] = kernel_of(site)
+        return found
 
     def kernel(self, site: Site, kernel: Kernel, code: Code) -> None:
         """Append a kernel."""

@@ -71,12 +71,23 @@ class Layout:
             found |= 1 if atom in self.rows else 1 << (self.kept.index(atom) + self.has_rows)
         return found
 
+    @cached_property
+    def _sizes(self) -> tuple[int, ...]:
+        """The sizes of the leading dims that are not one of rows."""
+        return tuple([self.atoms.sizes[a] for a in self.kept])
+
+    @cached_property
+    def _shapes(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        return {}
+
     def shape(self, mask: int, rows: int = 1) -> tuple[int, ...]:
         """The leading dims of a value that varies along a mask."""
-        sizes = [self.size(d) for d in range(self.has_rows, self.lead)]
-        if self.has_rows:
-            sizes.insert(0, rows)
-        return tuple(size if mask >> dim & 1 else 1 for dim, size in enumerate(sizes))
+        found = self._shapes.get((mask, rows))
+        if found is None:
+            sizes = (rows, *self._sizes) if self.has_rows else self._sizes
+            found = tuple([size if mask >> dim & 1 else 1 for dim, size in enumerate(sizes)])
+            self._shapes[mask, rows] = found
+        return found
 
 
 def bits(mask: int) -> tuple[int, ...]:

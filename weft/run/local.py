@@ -13,6 +13,7 @@ from weft.array.atoms import Atoms
 from weft.array.stacked import Stacked
 from weft.errors import WeftError
 from weft.ir.attrs import Attrs
+from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node
 from weft.ir.scan import parse_type
 from weft.ir.types import Array, TensorType, Type
@@ -44,6 +45,19 @@ class LocalProgram:
         fold: bool = True,
     ) -> None:
         self.module = module
+        self.frames: list[list[Any]] = []
+        with without_gc():
+            self._compile(function, devices, donate, fold)
+
+    def _compile(
+        self,
+        function: str,
+        devices: int | tuple[int, int] | None,
+        donate: Sequence[int] | None,
+        fold: bool,
+    ) -> None:
+        """Turn the function into instructions."""
+        module = self.module
         self.function = module.function(function)
         self.host = host_functions(module)  # kept alive as long as the program may call them
         self.world = world_of(module, self.function, devices)
@@ -65,7 +79,6 @@ class LocalProgram:
         self.donated = donated_arguments(attrs, donate)
         self._plan(compiler)
         self.code.bind()
-        self.frames: list[list[Any]] = []
 
     def _plan(self, compiler: Compiler) -> None:
         """Decide where results live."""

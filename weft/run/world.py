@@ -32,6 +32,7 @@ class World:
     _spans: dict[Op, tuple[Span, ...] | None] = field(default_factory=dict)
     _dims: dict[Op, tuple[int, ...] | None] = field(default_factory=dict)
     _sources: dict[Op, Array] = field(default_factory=dict)
+    _aligned: dict[Mesh, bool] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -48,9 +49,12 @@ class World:
 
     def aligned(self, mesh: Mesh) -> bool:
         """Whether the axes of a mesh are digits of a place in a stack."""
-        if self.grid[0] > 1 or mesh.size != self.count:
-            return False
-        return bool(np.array_equal(mesh.devices().reshape(-1), self.devices()))
+        found = self._aligned.get(mesh)
+        if found is None:
+            found = self.grid[0] == 1 and mesh.size == self.count
+            found = found and np.array_equal(mesh.devices().reshape(-1), self.devices())
+            self._aligned[mesh] = found
+        return found
 
     def axis_dims(self, mesh: str | Mesh, axes: tuple[Axis, ...]) -> tuple[int, ...] | None:
         """The digits of axes; None if they are none."""
