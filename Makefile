@@ -9,7 +9,7 @@ JOBS ?= 2
 .PHONY: help demo test test-all lint format bench clean
 
 help:
-	@echo "make demo      evaluate the examples (installs neither torch nor jax)"
+	@echo "make demo      train a small Llama on 8 virtual devices, and look at the examples"
 	@echo "make test      the tests, at most 15 minutes on 2 cores"
 	@echo "make test-all  the same and the long ones"
 	@echo "make lint      ruff and mypy --strict"
@@ -22,8 +22,8 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(SOURCES) | $(BIN)/python
-	@echo "installing weft[stablehlo,cli] into $(VENV) ..."
-	@$(PIP) -e '.[stablehlo,cli]'
+	@echo "installing weft[jax,cli] into $(VENV) ..."
+	@$(PIP) -e '.[jax,cli]'
 	@touch $@
 
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python

@@ -8,6 +8,16 @@ if [ ! -t 1 ] || [ -n "${NO_COLOR:-}" ]; then bold='' plain=''; fi
 say() { printf '\n%s# %s%s\n' "$bold" "$*" "$plain"; }
 show() { printf '%s$ %s%s\n' "$bold" "$*" "$plain"; "$@"; }
 
+say "A Llama-style model in JAX, trained on 8 virtual devices (data=2, model=4)."
+show python examples/llama.py
+
+say "Its loss once more, checked value by value against one device; which line causes what is sent."
+show weft run examples/llama.py:loss --mesh data=2,model=4 --check --check-every-op
+
+say "The program of one device: local types, and collectives along the mesh's axes."
+show weft partition examples/sharded_mlp.mlir -o local.mlir
+rm -f local.mlir
+
 say "A perceptron with a softmax, evaluated exactly; the program checks itself."
 show weft eval examples/mlp.mlir
 

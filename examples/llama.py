@@ -59,7 +59,7 @@ def loss(weights, tokens):
 def train_step(weights, tokens):
     """One step of gradient descent: the new weights and the loss before it."""
     value, slopes = jax.value_and_grad(loss)(weights, tokens)
-    return jax.tree.map(lambda w, g: w - 0.3 * g, weights, slopes), value
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, slopes), value
 
 
 def make_weights(seed=0):
@@ -69,9 +69,11 @@ def make_weights(seed=0):
         return (random.standard_normal(shape) / shape[0] ** 0.5).astype(np.float32)
 
     size = WIDTH // HEADS
-    layer = {name: (WIDTH, HEADS, size) for name in "qkv"} | {
+    layer = dict.fromkeys("qkv", (WIDTH, HEADS, size)) | {
         "o": (HEADS, size, WIDTH),
-        **{"gate": (WIDTH, HIDDEN), "up": (WIDTH, HIDDEN), "down": (HIDDEN, WIDTH)},
+        "gate": (WIDTH, HIDDEN),
+        "up": (WIDTH, HIDDEN),
+        "down": (HIDDEN, WIDTH),
     }
     ones = np.ones(WIDTH, np.float32)
     return {
@@ -103,8 +105,11 @@ def inputs():
 
 LAYER = {name: P(None, "model", None) for name in "qkv"} | {
     "o": P("model", None, None),
-    **{"gate": P(None, "model"), "up": P(None, "model"), "down": P("model", None)},
-    **{"norm1": P(None), "norm2": P(None)},
+    "gate": P(None, "model"),
+    "up": P(None, "model"),
+    "down": P("model", None),
+    "norm1": P(None),
+    "norm2": P(None),
 }
 WEIGHTS = {
     "embed": P(None, "model"),
@@ -115,7 +120,7 @@ WEIGHTS = {
 shardings = (WEIGHTS, P("data", None))
 
 
-def main(steps=5):
+def main(steps=6):
     weights, tokens = inputs()
     mesh = weft.Mesh(data=2, model=4)
     step = weft.compile(
@@ -134,7 +139,14 @@ def main(steps=5):
         weights, value = step(weights, tokens)
         expected, one = alone(expected, tokens)
         off = abs(float(value) - float(one))
-        print(f"step {n}  loss {float(value):.4f}  on one device {float(one):.4f}  off by {off:.1e}")
+        print(
+            f"step {n}  loss {float(value):.4f}  on one device {float(one):.4f}  off by {off:.0e}"
+        )
+    print("sent by each device in a step:")
+    for row in sorted(step.collectives(), key=lambda row: -row.total)[:6]:
+        kind, line = row.name.partition(".")[2], row.loc.frames[0][1]
+        size = f"{row.total / 1024:7.1f} KiB"
+        print(f"  {size}  {row.count:2} x {kind:14} over {row.over:6} llama.py:{line}")
 
 
 if __name__ == "__main__":

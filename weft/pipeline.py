@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.errors import WeftError
+from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.knobs import TRACE
 from weft.machine import Machine
@@ -13,7 +14,7 @@ from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
 from weft.partition import partition
 from weft.run import LocalProgram
-from weft.shard import shard
+from weft.shard import Rules, shard
 from weft.trace import Trace
 
 STAGES = ("captured", "sharded", "partitioned", "optimized")
@@ -46,11 +47,17 @@ def compile_module(
     machine: Machine | None = None,
 ) -> Program:
     """Take a module through every stage."""
+    with without_gc():
+        return _compiled(module, mesh, level, machine)
+
+
+def _compiled(module: Module, mesh: object, level: Level, machine: Machine | None) -> Program:
     trace = Trace(TRACE.value(), module.name)
     trace.write("captured", module)
-    sharded = shard(module, mesh)
+    rules = Rules()
+    sharded = shard(module, mesh, rules=rules)
     trace.write("sharded", sharded)
-    local = partition(sharded)
+    local = partition(sharded, rules)
     trace.write("partitioned", local)
 
     def see(ran: Ran) -> None:

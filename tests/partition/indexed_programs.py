@@ -10,7 +10,7 @@ import numpy as np
 from tests.partition.one_op import annotated, told
 from tests.partition.program import Program
 from weft.capture import parse
-from weft.ir.types import Array
+from weft.ir.types import DTYPES, Array
 
 MESHES = ('"x"=8', '"x"=2, "y"=4', '"x"=2, "y"=2, "z"=2', '"x"=3', '"x"=3, "y"=2')
 SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24)
@@ -25,9 +25,9 @@ def tensor(shape: tuple[int, ...] | list[int], dtype: str) -> str:
     return f"tensor<{'x'.join(map(str, (*shape, dtype)))}>"
 
 
-def floats(rng: random.Random, shape: tuple[int, ...] | list[int], dtype: str = "f32") -> Array:
+def elements(rng: random.Random, shape: tuple[int, ...] | list[int], dtype: str = "f32") -> Array:
     numbers = np.random.default_rng(rng.randrange(1 << 30)).integers(-4, 5, shape)
-    return numbers.astype(np.dtype(dtype.replace("f", "float").replace("i", "int")))
+    return numbers.astype(DTYPES[dtype].numpy)
 
 
 def places(rng: random.Random, shape: tuple[int, ...], room: int, dtype: str) -> Array:
@@ -48,6 +48,7 @@ def main(arguments: list[str], results: list[str], lines: str) -> str:
 
 
 INDEX_TYPES = ("i32", "i64", "ui32", "i8")
+ELEMENTS = ("f32", "f32", "bf16", "i8", "i1", "complex<f32>", "f8E4M3FN", "f8E8M0FNU", "i4")
 
 
 def gather(rng: random.Random) -> Drawn:
@@ -56,7 +57,7 @@ def gather(rng: random.Random) -> Drawn:
     indexed = [size(rng) for _ in range(rng.choice((1, 1, 2)))]
     window = [size(rng, least=0) for _ in range(rng.choice((0, 1, 2)))]
     rows = [size(rng, least=0) for _ in range(rng.choice((0, 1, 2)))]
-    many, index = len(batch), rng.choice(INDEX_TYPES)
+    many, index, dtype = len(batch), rng.choice(INDEX_TYPES), rng.choice(ELEMENTS)
     is_flat = len(indexed) == 1 and rng.random() < 0.5
     vector = [] if is_flat else [len(indexed)]
     operand = (*batch, *indexed, *window)
@@ -65,14 +66,14 @@ def gather(rng: random.Random) -> Drawn:
     offset = list(range(len(out) - len(window), len(out)))
     at = list(range(many, many + len(indexed)))
     sizes = [*[1] * (many + len(indexed)), *window]
-    types = [tensor(operand, "f32"), tensor(indices, index)]
+    types = [tensor(operand, dtype), tensor(indices, index)]
     text = f"""%r = "stablehlo.gather"(%a, %b) <{{dimension_numbers = #stablehlo.gather<
     offset_dims = {offset}, collapsed_slice_dims = {at}, start_index_map = {at},
     operand_batching_dims = {list(range(many))}, start_indices_batching_dims = {list(range(many))},
     index_vector_dim = {many + len(rows)}>, slice_sizes = array<i64: {str(sizes)[1:-1]}>}}>
-    : ({", ".join(types)}) -> {tensor(out, "f32")}"""
-    arrays = floats(rng, operand), places(rng, indices, max(indexed), index)
-    return main(types, [tensor(out, "f32")], text), arrays
+    : ({", ".join(types)}) -> {tensor(out, dtype)}"""
+    arrays = elements(rng, operand, dtype), places(rng, indices, max(indexed), index)
+    return main(types, [tensor(out, dtype)], text), arrays
 
 
 REGIONS = {
@@ -109,9 +110,9 @@ def scatter(rng: random.Random) -> Drawn:
       stablehlo.return %z : {scalar}
     }}) : ({", ".join(types)}) -> {types[0]}"""
     arrays = (
-        floats(rng, operand, dtype),
+        elements(rng, operand, dtype),
         places(rng, indices, max(indexed), index),
-        floats(rng, updates, dtype),
+        elements(rng, updates, dtype),
     )
     return main(types, types[:1], text), arrays
 
@@ -138,7 +139,7 @@ def argmax(rng: random.Random) -> Drawn:
       %place = stablehlo.select %or, %m, %n : tensor<i1>, tensor<i32>
       stablehlo.return %value, %place : tensor<f32>, tensor<i32>
     }}) : ({types[0]}, {places}, tensor<f32>, tensor<i32>) -> ({", ".join(results)})"""
-    return main(types, results, text), (floats(rng, shape),)
+    return main(types, results, text), (elements(rng, shape),)
 
 
 def sum_and_max(rng: random.Random) -> Drawn:
@@ -157,7 +158,7 @@ def sum_and_max(rng: random.Random) -> Drawn:
       %most = stablehlo.maximum %m, %n : tensor<i32>
       stablehlo.return %sum, %most : tensor<f32>, tensor<i32>
     }}) : ({", ".join(types)}, tensor<f32>, tensor<i32>) -> ({", ".join(results)})"""
-    return main(types, results, text), (floats(rng, shape), floats(rng, shape, "i32"))
+    return main(types, results, text), (elements(rng, shape), elements(rng, shape, "i32"))
 
 
 def top_k(rng: random.Random) -> Drawn:
@@ -167,7 +168,7 @@ def top_k(rng: random.Random) -> Drawn:
     out = [*shape[:-1], k]
     types, results = [tensor(shape, dtype)], [tensor(out, dtype), tensor(out, "i32")]
     text = f"%r0, %r1 = chlo.top_k(%a, k = {k}) : {types[0]} -> ({', '.join(results)})"
-    numbers = floats(rng, shape, dtype)
+    numbers = elements(rng, shape, dtype)
     if dtype == "f32":
         numbers[numbers == 4] = -np.inf
     return main(types, results, text), (numbers,)
@@ -181,7 +182,7 @@ def sort(rng: random.Random) -> Drawn:
       %lt = stablehlo.compare LT, %p, %q, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
       stablehlo.return %lt : tensor<i1>
     }}) : ({type}) -> {type}"""
-    return main([type], [type], text), (floats(rng, shape),)
+    return main([type], [type], text), (elements(rng, shape),)
 
 
 def reshape(rng: random.Random) -> Drawn:
@@ -199,7 +200,7 @@ def reshape(rng: random.Random) -> Drawn:
     after = grouped()
     types = [tensor(before, "f32"), tensor(after, "f32")]
     text = f"%r = stablehlo.reshape %a : ({types[0]}) -> {types[1]}"
-    return main(types[:1], types[1:], text), (floats(rng, before),)
+    return main(types[:1], types[1:], text), (elements(rng, before),)
 
 
 def ragged_dot(rng: random.Random) -> Drawn:
@@ -220,7 +221,7 @@ def ragged_dot(rng: random.Random) -> Drawn:
     text = f"""%r = "chlo.ragged_dot"(%a, %b, %c) <{{
     ragged_dot_dimension_numbers = #chlo.ragged_dot<{dims}>}}>
     : ({", ".join(types)}) -> {tensor(out, "f32")}"""
-    given = floats(rng, lhs), floats(rng, rhs), lengths
+    given = elements(rng, lhs), elements(rng, rhs), lengths
     return main(types, [tensor(out, "f32")], text), given
 
 
@@ -228,7 +229,7 @@ def batch_norm(rng: random.Random) -> Drawn:
     shape = [size(rng, least=2) for _ in range(rng.choice((2, 3)))]
     feature = rng.randrange(len(shape))
     full, flat = tensor(shape, "f32"), tensor(shape[feature : feature + 1], "f32")
-    values = floats(rng, shape), *(floats(rng, shape[feature : feature + 1]) for _ in range(2))
+    values = elements(rng, shape), *(elements(rng, shape[feature : feature + 1]) for _ in range(2))
     given = f"<{{epsilon = 0.5 : f32, feature_index = {feature} : i64}}>"
     if rng.random() < 0.5:
         text = f"""%r0, %r1, %r2 = "stablehlo.batch_norm_training"(%a, %b, %c) {given}
@@ -236,7 +237,7 @@ def batch_norm(rng: random.Random) -> Drawn:
         return main([full, flat, flat], [full, flat, flat], text), values
     text = f"""%r0, %r1, %r2 = "stablehlo.batch_norm_grad"(%a, %b, %c, %d, %e) {given}
     : ({full}, {flat}, {flat}, {flat}, {full}) -> ({full}, {flat}, {flat})"""
-    more = (*values, np.abs(floats(rng, shape[feature : feature + 1])), floats(rng, shape))
+    more = (*values, np.abs(elements(rng, shape[feature : feature + 1])), elements(rng, shape))
     return main([full, flat, flat, flat, full], [full, flat, flat], text), more
 
 
@@ -248,7 +249,7 @@ def triangular_solve(rng: random.Random) -> Drawn:
     text = f"""%r = "stablehlo.triangular_solve"(%a, %b) <{{left_side = {str(left).lower()},
     lower = true, unit_diagonal = true, transpose_a = #stablehlo<transpose NO_TRANSPOSE>}}>
     : ({", ".join(types)}) -> {types[1]}"""
-    return main(types, types[1:], text), (floats(rng, matrix), floats(rng, given))
+    return main(types, types[1:], text), (elements(rng, matrix), elements(rng, given))
 
 
 FAMILIES: dict[str, Callable[[random.Random], Drawn]] = {

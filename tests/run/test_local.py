@@ -69,15 +69,14 @@ def test_replicas_and_partitions(more, channel):
 def test_a_device_in_no_group_is_an_error():
     module = parse(reduced("dense<[[0, 1]]> : tensor<1x2xi64>"))
     with pytest.raises(WeftError, match="device 2 is in no group"):
-        lockstep(module, numbers(3))
+        lockstep(module, numbers(3), devices=3)
 
 
 def test_devices_in_the_order_of_the_mesh():
-    text = f"""module {{
-  sdy.mesh @mesh = <["x"=2, "y"=2], device_ids=[2, 0, 3, 1]>
-  {reduced('#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>')}
-}}"""
-    module = parse(text)
+    axis = '#stablehlo.axis_ref<name = "x">'
+    main = reduced(f"#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [{axis}]>")
+    mesh = 'sdy.mesh @mesh = <["x"=2, "y"=2], device_ids=[2, 0, 3, 1]>'
+    module = parse(f"module {{ {mesh} {main} }}")
     program = LocalProgram(module)
     order = program.world.devices()
     (made,) = program(stack(numbers(4)[order], program.atoms))
@@ -92,8 +91,9 @@ def test_parts_of_axes_that_cross_are_met_group_by_group():
     groups = "#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [{}]>"
     body = "%x0 = stablehlo.negate %x : tensor<3xf32>"
     for n, size in enumerate((2, 3)):
+        lists = groups.format(part.format(size))
         body += f"""
-    %x{n + 1} = "stablehlo.all_reduce"(%x{n}) <{{replica_groups = {groups.format(part.format(size))},
+    %x{n + 1} = "stablehlo.all_reduce"(%x{n}) <{{replica_groups = {lists},
       channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
       use_global_device_ids}}> ({{{SUM}
     }}) : (tensor<3xf32>) -> tensor<3xf32>"""
@@ -110,7 +110,9 @@ def test_parts_of_axes_that_cross_are_met_group_by_group():
 def test_a_split_that_crosses_the_digits_in_use():
     mesh = Mesh(x=6)
     whole = np.arange(12.0)
-    atoms = LocalProgram(parse(reduced("dense<[[0, 1, 2], [3, 4, 5]]> : tensor<2x3xi64>"))).atoms
+    halves = parse(reduced("dense<[[0, 1, 2], [3, 4, 5]]> : tensor<2x3xi64>"))
+    atoms = LocalProgram(halves, devices=6).atoms
+    assert atoms.sizes == (2, 3)
     sharding = P("x:(1)3").sharding(1, mesh)
     made = split(whole, sharding, mesh, atoms)
     assert [made.piece(n)[0] for n in range(6)] == [0, 0, 4, 4, 8, 8]
@@ -244,7 +246,7 @@ def test_narrow_floats_are_rounded_after_every_op():
     draw = np.random.default_rng(0)
     x, y = (draw.standard_normal((2, 4)).astype(bfloat16) for _ in range(2))
     module = parse(text)
-    (expected,), (made,) = evaluate(module, x, y, devices=2), lockstep(module, x, y)
+    (expected,), (made,) = evaluate(module, x, y, devices=2), lockstep(module, x, y, devices=2)
     assert np.array_equal(made, expected)
 
 

@@ -15,7 +15,7 @@ from weft.ir.module import Module
 from weft.machine import bytes_text
 from weft.partition import partition
 from weft.partition.expand_groups import expand_groups
-from weft.shard import shard
+from weft.shard import Rules, shard
 
 
 def add(commands: Commands) -> None:
@@ -46,7 +46,8 @@ def add(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Partition the program, and print it or write it."""
     source = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file)
-    local = partition(shard(parse(source), arguments.mesh))
+    rules = Rules()
+    local = partition(shard(parse(source), arguments.mesh, rules=rules), rules)
     text = (expand_groups(local) if arguments.expand_groups else local).text()
     if arguments.out is None:
         print(text, end="")

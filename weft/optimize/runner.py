@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from weft.errors import WeftError
+from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.ir.verify import verify
 from weft.machine import HOST, Machine
@@ -44,6 +45,13 @@ def run_passes(
     module: Module, passes: Sequence[Pass], options: Options, watch: Watch | None = None
 ) -> Module:
     """Run passes one after another; `watch` sees the module after each."""
+    with without_gc():
+        return _run_passes(module, passes, options, watch)
+
+
+def _run_passes(
+    module: Module, passes: Sequence[Pass], options: Options, watch: Watch | None
+) -> Module:
     for run in passes:
         begun = time.perf_counter()
         made = run(module, **_asked(run, options))

@@ -241,6 +241,8 @@ def moved_bytes(
         *zip(question.operands, question.asked, operands, strict=True),
         *zip(question.results, results, question.wanted, strict=True),
     ]
+    free = [any(not any(s) and not owed for s, owed in given) for given in question.given]
+    pairs = [pair for n, pair in enumerate(pairs) if n >= len(free) or not free[n]]
     return sum(
         plan(type, given, (), to, (), question.mesh).bytes
         for type, given, to in pairs

@@ -20,7 +20,7 @@ from weft.ops.control import Call, Composite
 from weft.ops.custom import CustomCall
 from weft.ops.sharding import ManualComputation
 from weft.partition.builder import Builder
-from weft.partition.choose import Question, cheapest, moved_bytes, owed_axes
+from weft.partition.choose import Question, Version, cheapest, moved_bytes, owed_axes
 from weft.partition.factors import FactorAxes, asked
 from weft.partition.free import plain_factors
 from weft.partition.given_rules import RuleFinder, summing
@@ -38,6 +38,7 @@ from weft.partition.placed import (
     split_of,
     whole,
 )
+from weft.partition.remake import is_remade, remade
 from weft.partition.reshard import plan
 from weft.partition.scalar_regions import read_outside, with_values
 from weft.partition.site import Site
@@ -57,6 +58,7 @@ class Entry:
     versions: list[Placed]
     state: int = 0  # the same for all that are split, owed and asked for alike
     seen: int = 0  # how many versions there were when that was found out
+    again: Node | None = None  # that can be computed anew for any piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Recipe:
     plain: tuple[Op, Types] | None = None  # the local op and its types, if that is all there is
     states: tuple[int, ...] = ()  # of the results, where it is plain
     moved: float = 0.0  # bytes sent because tensors of the op are split differently
+    is_remade: bool = False  # whether any piece of the result can be computed anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class Program:
     states: dict[tuple[int, ...], int] = field(default_factory=dict)
     shardings: dict[int, Split] = field(default_factory=dict)  # by the identity of a sharding
     stands_for: dict[Value, Value] = field(default_factory=dict)  # a value in the place of another
+    wishes: Mapping[Value, Split] = field(default_factory=dict)  # other splits than propagation's
 
     def sharding(self, value: Value) -> Sharding | None:
         """The sharding that propagation gave a value."""
@@ -249,9 +253,11 @@ class Localizer:
         self.define(value, Placed(local, type, split, owing), split)
         return local
 
-    def define(self, value: Value, placed: Placed, asked: Split | None) -> None:
+    def define(
+        self, value: Value, placed: Placed, asked: Split | None, again: Node | None = None
+    ) -> None:
         """Say where a global value is."""
-        self.entries[value] = Entry(self.builder, asked, [placed])
+        self.entries[value] = Entry(self.builder, asked, [placed], again=again)
         if self.program.places is not None and not self.manual:
             self.program.places.setdefault(value, []).append(placed)
 
@@ -293,6 +299,8 @@ class Localizer:
         """The split that propagation gave a value; None where it gave none."""
         if not isinstance(value.type, TensorType):
             return None
+        if value in self.program.wishes:
+            return self.program.wishes[value]
         sharding = self.program.sharding(value)
         if sharding is None:
             return whole(value.type.rank) if value in self.program.propagated else None
@@ -331,9 +339,21 @@ class Localizer:
         builder, loc = entry.builder, entry.builder.loc
         builder.loc = self.builder.loc
         chosen = min(entry.versions, key=lambda p: self.bytes(p, split, owed))
-        made = _owed(builder, builder.reshard(chosen, split, _still(chosen, owed)), owed)
+        made = self.remade(entry, split) if self.bytes(chosen, split, owed) and not owed else None
+        if made is None:
+            made = _owed(builder, builder.reshard(chosen, split, _still(chosen, owed)), owed)
         builder.loc = loc
         entry.versions.append(made)
+        return made
+
+    def remade(self, entry: Entry, split: Split) -> Placed | None:
+        """A value computed once more, for other pieces, where that needs nothing to be sent."""
+        if entry.again is None:
+            return None
+        outer, self.builder = self.builder, entry.builder
+        self.builder.loc = entry.again.loc
+        made = remade(self, entry.again, split)
+        self.builder = outer
         return made
 
     def bytes(self, placed: Placed, split: Split, owed: Axes) -> float:
@@ -397,8 +417,9 @@ class Localizer:
             site.mask(n, dims)
         way = WAYS.get(type(node.op))
         made = way.emit(site) if way is not None else site.plain()
+        again = node if recipe.is_remade else None
         for value, placed, wanted in zip(node.results, made, recipe.wanted, strict=True):
-            self.define(value, placed, wanted)
+            self.define(value, placed, wanted, again)
 
     def plain(self, node: Node, recipe: Recipe, op: Op, types: Types) -> None:
         """The op itself on the pieces: what most nodes are, so it is short."""
@@ -408,11 +429,12 @@ class Localizer:
         made = Node(op, values, types, (), node.attrs, node.loc)
         self.builder.nodes.append(made)
         owing, places = recipe.owing, self.program.places
+        again = node if recipe.is_remade else None
         for value, local, split, wanted, state in zip(
             *(node.results, made.results, recipe.results, recipe.wanted, recipe.states), strict=True
         ):
             placed = Placed(local, value.type, split, owing)  # type: ignore[arg-type]
-            self.entries[value] = Entry(self.builder, wanted, [placed], state, 1)
+            self.entries[value] = Entry(self.builder, wanted, [placed], state, 1, again)
             if places is not None and not self.manual:
                 places.setdefault(value, []).append(placed)
 
@@ -429,9 +451,7 @@ class Localizer:
         )
         found = self.program.recipes.get(key)
         if found is None:
-            versions = tuple(
-                [tuple([(p.split, owed_by(p)) for p in entry.versions]) for entry in entries]
-            )
+            versions = tuple([_versions(entry) for entry in entries])
             asked_of = tuple([self.asked(v) for v in node.operands])
             rules = (given,) if given else self.own_rules(node, asked_of)
             known = (node.operand_types, node.types, versions, asked_of, wanted)
@@ -450,7 +470,7 @@ class Localizer:
         """A number for how a value can be had and is asked for."""
         if entry.seen != len(entry.versions):
             number = self.program.numbers.number
-            parts = [number(entry.asked)]
+            parts = [number(entry.asked), entry.again is not None]
             for placed in entry.versions:
                 parts += (number(placed.split), number(placed.owing))
             states = self.program.states
@@ -462,7 +482,7 @@ class Localizer:
         """A recipe, with the op itself where pieces are computed by nothing else."""
         recipe = _recipe(question, chosen, self.program.numbers)
         moved = moved_bytes(question, recipe.operands, recipe.results)
-        recipe = replace(recipe, moved=moved)
+        recipe = replace(recipe, moved=moved, is_remade=is_remade(node, question))
         if recipe.masks or node.regions or type(node.op) in WAYS:
             return recipe
         given, made = (
@@ -479,7 +499,8 @@ class Localizer:
         states = []
         for split, wanted, value in zip(recipe.results, recipe.wanted, node.results, strict=True):
             placed = Placed(value, value.type, split, recipe.owing)  # type: ignore[arg-type]
-            states.append(self.state(Entry(self.builder, wanted, [placed])))
+            again = node if recipe.is_remade else None
+            states.append(self.state(Entry(self.builder, wanted, [placed], again=again)))
         return replace(recipe, plain=(op, infer(op, given)), states=tuple(states))
 
     def noted(self, node: Node, recipe: Recipe) -> list[Note]:
@@ -523,6 +544,14 @@ class Localizer:
 def owed_by(placed: Placed) -> Axes:
     """The axes that a value is owed over."""
     return placed.owing.axes if placed.owing else ()
+
+
+def _versions(entry: Entry) -> tuple[Version, ...]:
+    """The ways a value can be had; one that can be computed anew is as good as whole."""
+    found = [(p.split, owed_by(p)) for p in entry.versions]
+    if entry.again is not None:
+        found.append((whole(len(found[0][0])), ()))
+    return tuple(found)
 
 
 def _recipe(question: Question, chosen: FactorAxes, numbers: Numbers) -> Recipe:

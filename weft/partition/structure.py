@@ -44,9 +44,8 @@ def alias(localizer: Localizer, node: Node) -> None:
     """An annotation: the value itself, from here on to be split as it says."""
     (operand,), (result,) = node.operands, node.results
     entry = localizer.entries[operand]
-    localizer.entries[result] = type(entry)(
-        entry.builder, localizer.wanted(result) or said(node.op, result), entry.versions
-    )
+    asked = localizer.wanted(result) or said(node.op, result)
+    localizer.entries[result] = type(entry)(entry.builder, asked, entry.versions, again=entry.again)
 
 
 def said(op: Op, result: Value) -> Split | None:

@@ -178,54 +178,33 @@ def _planned(item: Item, kernel: Kernel) -> Step:
 
     How the result lies in memory is seen when it is first computed.
     """
-    into, ins, (out,), dead = kernel.into, item.ins, item.outs, item.dead
+    into, run, ins, (out,), dead = kernel.into, kernel.run, item.ins, item.outs, item.dead
     buffer, (offset, _) = item.buffer, item.place
-    run = kernel.run
     assert into is not None and buffer is not None
+    write = _writer(into, ins)
 
-    def first(s: Slots) -> None:
-        made = run(*[s[n] for n in ins])
-        s[buffer] = like(made, s[0], offset)
-        s[out] = made
-
-    match ins:
-        case (a,):
-
-            def step(s: Slots) -> None:
-                held = s[buffer]
-                if held is None:
-                    first(s)
-                else:
-                    into(s[a], held)
-                    s[out] = held
-                for d in dead:
-                    s[d] = None
-
-        case (a, b):
-
-            def step(s: Slots) -> None:
-                held = s[buffer]
-                if held is None:
-                    first(s)
-                else:
-                    into(s[a], s[b], held)
-                    s[out] = held
-                for d in dead:
-                    s[d] = None
-
-        case _:
-
-            def step(s: Slots) -> None:
-                held = s[buffer]
-                if held is None:
-                    first(s)
-                else:
-                    into(*[s[n] for n in ins], held)
-                    s[out] = held
-                for d in dead:
-                    s[d] = None
+    def step(s: Slots) -> None:
+        held = s[buffer]
+        if held is None:
+            s[out] = made = run(*[s[n] for n in ins])
+            s[buffer] = like(made, s[0], offset)
+        else:
+            write(s, held)
+            s[out] = held
+        for d in dead:
+            s[d] = None
 
     return step
+
+
+def _writer(into: Callable[..., object], ins: tuple[int, ...]) -> Callable[[Slots, Any], object]:
+    """A function that is made for its number of operands."""
+    match ins:
+        case (a,):
+            return lambda s, held: into(s[a], held)
+        case (a, b):
+            return lambda s, held: into(s[a], s[b], held)
+    return lambda s, held: into(*[s[n] for n in ins], held)
 
 
 def _written_over(item: Item, kernel: Kernel, over: int) -> Step:

@@ -36,15 +36,19 @@ Step = Callable[[Array], Array]
 NAMED: dict[str, type[Op]] = {op.name: type(op) for op in COMBINERS.values()}
 
 
-def each(steps: Sequence[Step], *, shares: bool = False) -> Kernel:
-    """One function for each operand."""
-    if len(steps) == 1:
-        return Kernel(steps[0], shares=shares)
+def each(kernels: Sequence[Kernel]) -> Kernel:
+    """One kernel for each operand."""
+    if len(kernels) == 1:
+        return kernels[0]
+    steps = [kernel.run for kernel in kernels]
 
     def run(*arrays: Array) -> tuple[Array, ...]:
         return tuple([step(a) for step, a in zip(steps, arrays, strict=True)])
 
-    return Kernel(run, shares=shares)
+    return Kernel(run, shares=any(kernel.shares for kernel in kernels))
+
+
+SAME = Kernel(lambda x: x, shares=True)
 
 
 def spread(site: Site, index: int, dims: Sequence[int]) -> Step:
@@ -66,7 +70,7 @@ def spread(site: Site, index: int, dims: Sequence[int]) -> Step:
 # Reductions
 
 
-def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Step | None:
+def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Kernel | None:
     """Combine an operand along leading dims; None if numpy has no function for it."""
     dtype, layout, mask = site.operand(index).dtype, site.scope.layout, site.mask(index)
     ufunc = ufunc_of(op, dtype)
@@ -81,12 +85,14 @@ def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Step
         return None
     narrow = not is_native(dtype)
     if not axes and times == 1:
-        return lambda x: x
-
+        return SAME
     along: Any = axes[0] if len(axes) == 1 else axes
     if not narrow and times == 1:
         held = dtype.numpy
-        return lambda x: ufunc.reduce(x, along, held, None, True)
+        return Kernel(
+            lambda x: ufunc.reduce(x, along, held, None, True),
+            lambda x, out: ufunc.reduce(x, along, held, out, True),
+        )
 
     def run(x: Array) -> Array:
         made = x.astype(np.float32) if narrow else x
@@ -95,7 +101,7 @@ def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Step
         made = again(made)
         return made.astype(dtype.numpy) if narrow else made
 
-    return run
+    return Kernel(run, shares=True)
 
 
 def repeated(ufunc: Any, dtype: DType, times: int) -> Step | None:
@@ -125,7 +131,7 @@ def all_reduce(site: Site) -> Kernel:
         return _grouped(site)
     steps = [reduction(site, n, op, dims) for n in range(len(site.given))]
     found = [s for s in steps if s is not None]
-    return each(found, shares=True) if len(found) == len(steps) else _grouped(site)
+    return each(found) if len(found) == len(steps) else _grouped(site)
 
 
 def _changes_type(site: Site) -> bool:
@@ -166,14 +172,14 @@ def reduce_scatter(site: Site) -> Kernel:
         where, combiner = op.scatter_dimensions, type(COMBINERS[op.reduction])
     if dims is None or combiner is None or _changes_type(site):
         return _grouped(site)
-    steps: list[Step] = []
+    parts: list[Kernel] = []
     for n, dim in enumerate(where):
         summed = reduction(site, n, combiner, dims)
         if summed is None:
             return _grouped(site)
         cut = own_pieces(site, site.mask(n) & ~site.scope.layout.mask(dims), {dim: dims}, n)
-        steps.append(_then(summed, cut))
-    return each(steps, shares=True)
+        parts.append(Kernel(_then(summed.run, cut), shares=True))
+    return each(parts)
 
 
 def _then(first: Step, second: Step) -> Step:
@@ -238,25 +244,41 @@ def all_gather(site: Site) -> Kernel:
     if dims is None:
         return _grouped(site)
     axis = lead + op.all_gather_dim
-    return each([_gather(site, n, dims, axis) for n in range(len(site.given))], shares=True)
+    return each([_gather(site, n, dims, axis) for n in range(len(site.given))])
 
 
-def _gather(site: Site, index: int, dims: Sequence[int], axis: int) -> Step:
-    lead, full = site.lead, spread(site, index, dims)
+def _gather(site: Site, index: int, dims: Sequence[int], axis: int) -> Kernel:
+    lead, layout, full = site.lead, site.scope.layout, spread(site, index, dims)
     sizes = site.result(index).sizes
     rank = lead + len(sizes)
     order = [d for d in range(axis) if d not in dims] + [*dims, *range(axis, rank)]
-    layout = site.scope.layout
     if order == sorted(order) and not layout.has_rows:  # the pieces lie side by side already
         mask = site.mask(index) & ~layout.mask(dims)
         shape = layout.shape(mask) + sizes
-        return lambda x: full(x).reshape(shape)
+        return Kernel(lambda x: full(x).reshape(shape), shares=True)
+
+    def head(x: Array) -> tuple[int, ...]:
+        return tuple([1 if d in dims else x.shape[d] for d in range(lead)])
+
+    return rearranged(lambda x: full(x).transpose(order), lambda x: head(x) + sizes)
+
+
+def rearranged(moved: Step, shape: Callable[[Array], tuple[int, ...]]) -> Kernel:
+    """A copy of a view, in another shape."""
 
     def run(x: Array) -> Array:
-        head = [1 if d in dims else x.shape[d] for d in range(lead)]
-        return full(x).transpose(order).reshape((*head, *sizes))
+        made = moved(x).reshape(shape(x))
+        return made.copy() if np.may_share_memory(made, x) else made
 
-    return run
+    def into(x: Array, out: Array) -> None:
+        view = moved(x)
+        opened = out.reshape(view.shape)
+        if np.may_share_memory(opened, out):
+            np.copyto(opened, view)
+        else:
+            np.copyto(out, view.reshape(out.shape))
+
+    return Kernel(run, into)
 
 
 def all_to_all(site: Site) -> Kernel:
@@ -265,10 +287,10 @@ def all_to_all(site: Site) -> Kernel:
     assert isinstance(op, AllToAll)
     if dims is None:
         return _grouped(site)
-    return each([_exchange(site, n, dims, op) for n in range(len(site.given))], shares=True)
+    return each([_exchange(site, n, dims, op) for n in range(len(site.given))])
 
 
-def _exchange(site: Site, index: int, dims: Sequence[int], op: AllToAll) -> Step:
+def _exchange(site: Site, index: int, dims: Sequence[int], op: AllToAll) -> Kernel:
     lead, layout, full = site.lead, site.scope.layout, spread(site, index, dims)
     given, sizes = site.operand(index).sizes, site.result(index).sizes
     opened: list[int] = []
@@ -286,12 +308,11 @@ def _exchange(site: Site, index: int, dims: Sequence[int], op: AllToAll) -> Step
     for dim, place in enumerate(places):
         order += [*dims, place] if dim == op.concat_dimension else [place]
 
-    def run(x: Array) -> Array:
+    def moved(x: Array) -> Array:
         spelled = full(x)
-        head = spelled.shape[:lead]
-        return spelled.reshape((*head, *opened)).transpose(order).reshape((*head, *sizes))
+        return spelled.reshape((*spelled.shape[:lead], *opened)).transpose(order)
 
-    return run
+    return rearranged(moved, lambda x: full(x).shape[:lead] + sizes)
 
 
 def collective_broadcast(site: Site) -> Kernel:
@@ -300,7 +321,7 @@ def collective_broadcast(site: Site) -> Kernel:
     if dims is None:
         return _grouped(site)
     window = tuple([slice(0, 1) if d in dims else slice(None) for d in range(site.lead)])
-    return each([lambda x: x[window]] * len(site.given), shares=True)
+    return each([Kernel(lambda x: x[window], shares=True)] * len(site.given))
 
 
 def permute(site: Site) -> Kernel:
@@ -310,16 +331,16 @@ def permute(site: Site) -> Kernel:
         return _grouped(site)
     dims, sources = found
     if not dims and sources[0] < 0:  # nothing is sent at all
-        return each([np.zeros_like] * len(site.given))
+        return each([Kernel(np.zeros_like)] * len(site.given))
     moved = site.scope.layout.mask(dims)
-    steps = [
-        _move(site, n, dims, sources) if site.out(n) & moved else (lambda x: x)
+    parts = [
+        _move(site, n, dims, sources) if site.out(n) & moved else SAME
         for n in range(len(site.given))
     ]
-    return each(steps, shares=True)
+    return each(parts)
 
 
-def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> Step:
+def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> Kernel:
     lead, full = site.lead, spread(site, index, dims)
     rest = [d for d in range(lead + site.operand(index).rank) if d not in dims]
     order = [*dims, *rest]
@@ -327,8 +348,8 @@ def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> Step:
     holes = np.flatnonzero(sources < 0)
     taken = np.maximum(sources, 0)
 
-    def along_one(x: Array) -> Array:
-        made: Array = full(x).take(taken, axis=dims[0])
+    def along_one(x: Array, out: Array | None = None) -> Array:
+        made: Array = full(x).take(taken, dims[0], out, "clip")
         if len(holes):
             made[(slice(None),) * dims[0] + (holes,)] = 0
         return made
@@ -340,7 +361,7 @@ def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> Step:
         made[holes] = 0
         return made.reshape(spelled.shape).transpose(back)
 
-    return along_one if len(dims) == 1 else along_several
+    return Kernel(along_one, along_one) if len(dims) == 1 else Kernel(along_several)
 
 
 # Who a device is

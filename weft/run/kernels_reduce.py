@@ -37,7 +37,7 @@ def reduce(site: Site) -> Kernel:
             return by_reference(site)
         runs.append(_folded(site, n, ufunc, op.dimensions))
     if count == 1:
-        return Kernel(runs[0])
+        return Kernel(runs[0], _written(site, op.dimensions))
 
     def run(*arrays: Array) -> tuple[Array, ...]:
         pairs = zip(runs, arrays[:count], arrays[count:], strict=True)
@@ -64,6 +64,17 @@ def _folded(
         return made
 
     return run
+
+
+def _written(site: Site, dims: tuple[int, ...]) -> Callable[..., object] | None:
+    """The same fold, into an array, where it begins without an initial value."""
+    dtype = site.result().dtype
+    ufunc = ufunc_of(NAMED.get(site.node.regions[0].body.combiners[0] or "", Op), dtype)
+    known = is_native(dtype) and is_identity(site.node.operands[1], ufunc, dtype)
+    if ufunc is None or not known:
+        return None
+    fold, axes = ufunc.reduce, tuple(site.lead + d for d in dims)
+    return lambda x, init, out: fold(x, axes, x.dtype, out)
 
 
 def _narrow(

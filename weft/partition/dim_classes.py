@@ -1,0 +1,179 @@
+"""Dims that are one and the same thing throughout a program, such as the batch of all activations.
+
+Two dims belong together if a factor of some op runs along both. A policy for a whole program is to
+split one class by some axes wherever it occurs, and to let all else give way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from weft.ir.module import Module, Node, Value
+from weft.ir.op import rule as rule_of
+from weft.ir.rule import Dims, Rule
+from weft.ir.types import TensorType
+from weft.mesh import Mesh
+from weft.mesh.algebra import overlaps, total_size
+from weft.ops.control import Call, Case, If, While
+from weft.ops.sharding import ManualComputation, NamedComputation
+from weft.partition.placed import Axes, Split
+
+Dim = tuple[Value, int]
+
+
+@dataclass
+class DimClasses:
+    """Sets of dims, each with one of them to stand for it."""
+
+    parents: dict[Dim, Dim] = field(default_factory=dict)
+
+    def find(self, dim: Dim) -> Dim:
+        """The dim that stands for the class of a dim."""
+        parents = self.parents
+        root = dim
+        while (above := parents.get(root, root)) != root:
+            root = above
+        while (above := parents.get(dim, dim)) != root:
+            parents[dim], dim = root, above
+        return root
+
+    def join(self, dims: Sequence[Dim]) -> None:
+        """Say that dims belong together."""
+        if len(dims) > 1:
+            first = self.find(dims[0])
+            for other in dims[1:]:
+                self.parents[self.find(other)] = first
+
+    def same(self, *values: Value) -> None:
+        """Say that values are alike in all their dims."""
+        tensors = [v for v in values if isinstance(v.type, TensorType)]
+        for dim in range(min((rank_of(v) for v in tensors), default=0)):
+            self.join([(v, dim) for v in tensors])
+
+
+def rank_of(value: Value) -> int:
+    """The rank of a tensor, 0 for what is none."""
+    return value.type.rank if isinstance(value.type, TensorType) else 0
+
+
+def dim_classes(module: Module) -> DimClasses:
+    """The dims of all values of a module, put together by the ops."""
+    classes = DimClasses()
+    for node in module.nodes():
+        _join(classes, module, node)
+    return classes
+
+
+def _join(classes: DimClasses, module: Module, node: Node) -> None:
+    match node.op:
+        case Call(callee=callee):
+            body = module.function(callee).body
+            _pairwise(classes, node.operands, body.args)
+            _pairwise(classes, node.results, body.results)
+        case While():
+            _pairwise(classes, node.operands, node.results)
+            for region in node.regions:
+                _pairwise(classes, node.operands, region.args)
+            _pairwise(classes, node.results, node.regions[1].results)
+        case If() | Case():
+            for region in node.regions:
+                _pairwise(classes, node.results, region.results)
+        case NamedComputation():
+            (region,) = node.regions
+            _pairwise(classes, node.operands, region.args)
+            _pairwise(classes, node.results, region.results)
+        case ManualComputation():
+            pass  # its body has dims of its own
+        case _:
+            for dims in _met(node):
+                classes.join(dims)
+
+
+def _pairwise(classes: DimClasses, some: Sequence[Value], others: Sequence[Value]) -> None:
+    for a, b in zip(some, others, strict=False):
+        classes.same(a, b)
+
+
+def _met(node: Node) -> Iterator[list[Dim]]:
+    """For each factor of an op the dims that it is the major one of."""
+    if not all(isinstance(t, TensorType) for t in (*node.operand_types, *node.types)):
+        return
+    if any(not t.is_static for t in (*node.operand_types, *node.types)):  # type: ignore[union-attr]
+        return
+    rule = rule_of(node.op, node.operand_types, node.bodies)
+    found: dict[int, list[Dim]] = {}
+    sides = [*zip(node.operands, rule.operands, strict=True)]
+    sides += zip(node.results, rule.results, strict=True)
+    for value, dims in sides:
+        for number, factor in enumerate(_majors(dims, rule)):
+            found.setdefault(factor, []).append((value, number))
+    yield from found.values()
+
+
+def _majors(dims: Dims, rule: Rule) -> Iterator[int]:
+    for factors in dims:
+        yield next((f for f in factors if rule.factors[f].size > 1), factors[0])
+
+
+# Policies
+
+
+def policies(
+    module: Module, given: Mapping[Value, Split], mesh: Mesh, most: int
+) -> Iterator[dict[Value, Split]]:
+    """Splits for the values of a program in which one class of dims is split before all others.
+
+    `given` has the splits that propagation found. The classes are those that arguments are split
+    along, the largest first; a class is split by the arguments' axes, then by all that divide it.
+    """
+    classes = dim_classes(module)
+    held: dict[Dim, list[tuple[Value, int]]] = {}
+    sizes: dict[Dim, int] = {}
+    for node in module.nodes():
+        for value in node.results:
+            for dim in range(rank_of(value)):
+                root = classes.find((value, dim))
+                held.setdefault(root, []).append((value, dim))
+                sizes[root] = sizes.get(root, 0) + value.type.size  # type: ignore[union-attr]
+    found: dict[Dim, list[Axes]] = {}
+    for function in module.functions.values():
+        for value in function.body.args:
+            for dim, axes in enumerate(given.get(value, ())):
+                root = classes.find((value, dim))
+                if axes and axes not in found.setdefault(root, []):
+                    found[root].append(axes)
+    for root in sorted(found, key=lambda r: -sizes.get(r, 0))[:most]:
+        for axes in _wider(found[root], mesh):
+            yield dict(_wishes(held.get(root, ()), axes, given, mesh))
+
+
+def _wider(found: list[Axes], mesh: Mesh) -> Iterator[Axes]:
+    """The axes, and with them all others of the mesh."""
+    widest = max(found, key=lambda axes: total_size(axes, mesh))
+    yield widest
+    others = [a for a in mesh_axes(mesh) if not any(overlaps(a, b) for b in widest)]
+    if others:
+        yield (*widest, *others)
+
+
+def mesh_axes(mesh: Mesh) -> Axes:
+    """All axes of a mesh."""
+    from weft.mesh import Axis
+    return tuple(Axis(name) for name, size in mesh.axes if size > 1)
+
+
+def _wishes(
+    dims: Sequence[Dim], axes: Axes, given: Mapping[Value, Split], mesh: Mesh
+) -> Iterator[tuple[Value, Split]]:
+    done: set[Value] = set()
+    for value, dim in dims:
+        type = value.type
+        assert isinstance(type, TensorType)
+        if value in done or type.sizes[dim] % total_size(axes, mesh):
+            continue
+        done.add(value)
+        old = given.get(value, ((),) * type.rank)
+        split = [tuple(a for a in kept if not any(overlaps(a, b) for b in axes)) for kept in old]
+        split[dim] = axes
+        yield value, tuple(split)

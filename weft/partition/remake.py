@@ -1,0 +1,51 @@
+"""Values that any piece of can be computed anew: what they are made of is whole on every device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.ir.module import Node
+from weft.ops.shape import Constant, Iota
+from weft.ops.sharding import ShardyConstant
+from weft.partition.choose import Question
+from weft.partition.factors import asked, project
+from weft.partition.placed import Placed, Split
+from weft.partition.site import Site
+from weft.partition.ways import WAYS
+
+if TYPE_CHECKING:
+    from weft.partition.localize import Localizer
+
+_MADE_OF_NOTHING = (Constant, ShardyConstant, Iota)
+
+
+def is_remade(node: Node, question: Question) -> bool:
+    """Whether an op can be computed for other pieces too: it is cheap and has all it reads."""
+    if isinstance(node.op, _MADE_OF_NOTHING):
+        return True
+    rule = question.rule
+    if node.regions or type(node.op) in WAYS or len(node.results) != 1:
+        return False
+    made = {f for factors in rule.results[0] for f in factors}
+    if any(
+        f not in question.free or f not in made for f, x in enumerate(rule.factors) if x.size > 1
+    ):
+        return False
+    return all(any(not any(s) and not owed for s, owed in given) for given in question.given)
+
+
+def remade(localizer: Localizer, node: Node, split: Split) -> Placed | None:
+    """The result of a node in that split, computed for it; None if pieces cannot be told apart."""
+    (rule,) = localizer.own_rules(node, ())
+    found = project(split, rule.results[0], rule, localizer.mesh)
+    chosen = tuple([found.get(n, ()) for n in range(len(rule.factors))])
+    splits = [asked(chosen, dims, rule, localizer.mesh) for dims in rule.operands]
+    if None in splits or asked(chosen, rule.results[0], rule, localizer.mesh) != split:
+        return None
+    site = Site(localizer, node, rule, chosen, (split,), None)
+    site.operands = [
+        localizer.fetch(v, s) for v, s in zip(node.operands, splits, strict=True) if s is not None
+    ]
+    way = WAYS.get(type(node.op))
+    (made,) = way.emit(site) if way is not None else site.plain()
+    return made
