@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.ops.catalogue import CHECKED, EXAMPLES
@@ -58,15 +58,31 @@ def check(sample: Example, data: st.DataObject) -> None:
     assert_same(along(sample.module(), axes), *stacks, length=length)
 
 
-@pytest.mark.parametrize("op", CHECKED, ids=lambda op: op.name)
-@settings(max_examples=6)
-@given(st.data())
-def test_op(op: type[Op], data: st.DataObject):
+every_op = pytest.mark.parametrize("op", CHECKED, ids=lambda op: op.name)
+
+
+def check_op(op: type[Op], data: st.DataObject) -> None:
+    """An op on an example of its own, or the refusal of one that is not for lockstep."""
     if op.name in RANDOM:
         pytest.skip("draws other numbers in every call")
     sample = data.draw(EXAMPLES[op])
     if any(node.op.name in REFUSED for node in sample.module().nodes()):
-        with pytest.raises(WeftError, match="does not run in lockstep|lockstep|partition"):
+        with pytest.raises(WeftError, match="lockstep|partition"):
             LocalProgram(sample.module(), devices=1)
         return
     check(sample, data)
+
+
+@every_op
+@settings(max_examples=6)
+@given(st.data())
+def test_op(op: type[Op], data: st.DataObject):
+    check_op(op, data)
+
+
+@pytest.mark.long
+@every_op
+@settings(max_examples=100, derandomize=False, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_op_long(op: type[Op], data: st.DataObject):
+    check_op(op, data)

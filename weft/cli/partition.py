@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from weft.capture import parse
@@ -13,6 +14,7 @@ from weft.cli.screen import plural
 from weft.cost.sent import bytes_sent, total_sent
 from weft.ir.module import Module
 from weft.machine import bytes_text
+from weft.ops.control import Call
 from weft.partition import partition
 from weft.partition.expand_groups import expand_groups
 from weft.shard import Rules, shard
@@ -46,8 +48,7 @@ def add(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Partition the program, and print it or write it."""
     source = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file)
-    rules = Rules()
-    local = partition(shard(parse(source), arguments.mesh, rules=rules), rules)
+    local = partitioned(parse(source), arguments.mesh)
     text = (expand_groups(local) if arguments.expand_groups else local).text()
     if arguments.out is None:
         print(text, end="")
@@ -57,6 +58,22 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{name:<11} {what}")
     print(f"{'written':<11} {arguments.out}")
     return 0
+
+
+def partitioned(module: Module, mesh: str | None) -> Module:
+    """The local program of every function, those that nobody calls included, by their names."""
+    called = {node.op.callee for node in module.nodes() if isinstance(node.op, Call)}
+    seen = {
+        name: replace(f, visibility=f.visibility if name in called else None)
+        for name, f in module.functions.items()
+    }
+    rules = Rules()
+    local = partition(shard(replace(module, functions=seen), mesh, rules=rules), rules)
+    made = dict(local.functions)
+    for name, function in module.functions.items():
+        if name in made:
+            made[name] = replace(made[name], visibility=function.visibility)
+    return replace(local, functions={n: made[n] for n in seen if n in made} | made)
 
 
 def summary(local: Module) -> list[tuple[str, str]]:

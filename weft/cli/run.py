@@ -161,9 +161,9 @@ def compiled_script(script: Script, arguments: argparse.Namespace) -> tuple[Comp
             help=f"define {script.name}_inputs there: the arguments, or a function that gives them",
         )
     mesh = None if arguments.mesh is None else as_mesh(arguments.mesh)
-    inputs = script.inputs()
+    function, inputs = script.function, script.inputs()
     made = weft.compile(
-        script.function,
+        function,
         *inputs,
         mesh=mesh,
         in_shardings=script.shardings(mesh),

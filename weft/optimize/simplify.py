@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weft.ir.memory import without_gc
-from weft.ir.module import Module, Node
+from weft.ir.module import Module, Node, Region, Value
 from weft.ir.op import Op
-from weft.ir.rebuild import NodeRule, Rewritten, rewrite
+from weft.ir.rebuild import NodeRule, Rebuild, Rewritten
+from weft.ops.control import Case, If
 from weft.optimize import arithmetic_rules, shape_rules
 from weft.optimize.drop_dead import drop_dead
+from weft.optimize.splats import splat_of
 
 TABLE: Mapping[type[Op], tuple[NodeRule, ...]] = {
     **arithmetic_rules.RULES,
@@ -20,7 +22,7 @@ TABLE: Mapping[type[Op], tuple[NodeRule, ...]] = {
 def simplify(module: Module) -> Module:
     """Apply every exact rule, operands first, and drop what nothing reads then."""
     with without_gc():
-        after = rewrite(module, simplified, kinds=TABLE)
+        after = _Simplifying(module, (simplified,), kinds=TABLE).module()
         return module if after is module else drop_dead(after)
 
 
@@ -34,3 +36,33 @@ def simplified(node: Node) -> Rewritten:
         if changed is not None:
             return changed
     return None
+
+
+class _Simplifying(Rebuild):
+    """A rebuild that puts a branch in the place of a choice that is known."""
+
+    def node(self, node: Node, out: list[Node]) -> None:
+        if node.regions and not node.attrs and isinstance(node.op, If | Case):
+            first = self.became.get(node.operands[0], node.operands[0])
+            branch = taken(node, first)
+            if branch is not None:
+                for inner in branch.nodes:
+                    self.node(inner, out)
+                for before, after in zip(node.results, branch.results, strict=True):
+                    self.became[before] = self.became.get(after, after)
+                return
+        super().node(node, out)
+
+
+def taken(node: Node, choice: Value) -> Region | None:
+    """The branch that is taken, if the choice is known or all branches give what is there."""
+    first = node.regions[0]
+    if all(not r.nodes and r.results == first.results for r in node.regions):
+        return first
+    chosen = splat_of(choice)
+    if chosen is None:
+        return None
+    if isinstance(node.op, If):
+        return node.regions[0 if chosen else 1]
+    last = len(node.regions) - 1
+    return node.regions[int(chosen) if 0 <= int(chosen) <= last else last]
