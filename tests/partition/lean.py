@@ -16,9 +16,9 @@ from pathlib import Path
 from tests.oracles.process import Crashed
 from tests.oracles.xla_collectives import collectives
 from tests.shard.corpus import LONG, MESHES, PROGRAMS, annotated, cases
-from weft.cost.sent import Sent, bytes_sent, group, total_sent
-from weft.ir.module import Module, Value
-from weft.ops.collective import AllGather
+from weft.cost.gathers import full_gathers
+from weft.cost.sent import Sent, bytes_sent, total_sent
+from weft.ir.module import Module
 from weft.optimize import Level, optimize
 from weft.partition import partition
 from weft.shard import shard
@@ -40,22 +40,6 @@ def ours(module: Module) -> Traffic:
     """The traffic of a local program of ours."""
     rows = bytes_sent(module)
     return Traffic(total_sent(rows), full_gathers(module), by_kind(rows))
-
-
-def full_gathers(module: Module) -> int:
-    """How many gathers end with every device holding what all devices held."""
-    everyone = max(mesh.size for mesh in module.meshes.values())
-    reach: dict[Value, int] = {}
-    found = 0
-    for node in module.nodes():
-        before = max((reach.get(v, 1) for v in node.operands), default=1)
-        if isinstance(node.op, AllGather) and any(t.size for t in node.types):  # type: ignore[union-attr]
-            _, devices = group(node.op, module.meshes, everyone)
-            reach |= dict.fromkeys(node.results, before * devices)
-            found += before < everyone <= before * devices
-        elif len(node.operands) == 1 and not node.regions and before > 1:
-            reach |= dict.fromkeys(node.results, before)  # rearranged, at most
-    return found
 
 
 def by_kind(rows: tuple[Sent, ...]) -> dict[str, float]:

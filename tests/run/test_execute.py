@@ -134,6 +134,25 @@ def test_donated_arrays_are_gone_and_their_memory_is_used_again():
     assert np.array_equal(second.numpy(), -W)
 
 
+def test_an_array_may_be_read_and_then_donated_before_it_is_ready():
+    gate = threading.Event()
+    wait = HostFunction(lambda x: (gate.wait(5), (x + 1,))[1])
+    (pending,) = execute(calling(wait), np.zeros(4, np.float32))
+    text = """module { sdy.mesh @mesh = <["x"=2]>
+  func.func @main(%x: tensor<2xf32> {weft.sharding = #sdy.sharding<@mesh, [{"x"}]>DONATED})
+      -> (tensor<2xf32> {weft.sharding = #sdy.sharding<@mesh, [{"x"}]>}) {
+    %0 = stablehlo.add %x, %x : tensor<2xf32>
+    return %0 : tensor<2xf32>
+  }
+}"""
+    plain = LocalProgram(parse(text.replace("DONATED", "")))
+    taking = LocalProgram(parse(text.replace("DONATED", ", jax.buffer_donor = true")))
+    (read,), (taken,) = execute(plain, pending), execute(taking, pending)
+    assert pending.is_deleted
+    gate.set()
+    assert read.numpy().tolist() == taken.numpy().tolist() == [2] * 4
+
+
 def test_what_a_user_holds_is_never_written_over():
     mine = W.copy()
     (out,) = execute(step(donated=True), put(mine, P("x"), MESH), W)

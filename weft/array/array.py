@@ -53,7 +53,8 @@ class Array:
         self._error: BaseException | None = None
         self._deleted: str | None = None
         self._ready = threading.Event()
-        self._claimed = False  # somebody takes the elements although the array is deleted
+        self._claims = 0  # by those who take the elements even if the array is deleted
+        self._lock = threading.Lock()
         if stacked is not None:
             self._ready.set()
 
@@ -119,22 +120,26 @@ class Array:
 
     def delete(self, why: str = "deleted") -> None:
         """Give the memory back; whoever asks for the elements from now on is told why."""
-        self._deleted = self._deleted or why
-        if not self._claimed:
-            self._stacked = None
+        with self._lock:
+            self._deleted = self._deleted or why
+            if not self._claims:
+                self._stacked = None
 
     def claim(self) -> None:
         """Have the elements kept for somebody who takes them when they are ready."""
-        self._claimed = True
+        with self._lock:
+            self._claims += 1
 
     def take(self) -> Stacked:
         """Wait for elements that were claimed, and take them out of the array if it is deleted."""
         self.wait()
-        found = self._stacked
-        assert found is not None
-        if self._deleted is not None:
-            self._stacked, self._claimed = None, False
-        return found
+        with self._lock:
+            found = self._stacked
+            assert found is not None
+            self._claims -= 1
+            if self._deleted is not None and not self._claims:
+                self._stacked = None
+            return found
 
     @property
     def is_deleted(self) -> bool:

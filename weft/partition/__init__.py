@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.cost.sent import bytes_sent, total_sent
 from weft.errors import Unsupported
 from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
@@ -16,10 +15,9 @@ from weft.partition.given_rules import RuleFinder
 from weft.partition.localize import Localizer, Program
 from weft.partition.notes import Note
 from weft.partition.placed import Placed
+from weft.partition.policies import Policy
+from weft.partition.search import Search
 
-# How much it counts that values are split as propagation says: each is tried.
-_HEEDS = (1.1, 0.5, 0.0)
-_LITTLE = 0.01  # of all that is sent: to send less of it another try is not worth its time
 _PARTITIONS, _REPLICAS = "mhlo.num_partitions", "mhlo.num_replicas"
 
 
@@ -32,33 +30,25 @@ def partition(
     """The program of one device: local types, and collectives where pieces must move.
 
     The module must have been sharded; how arguments and results are split stands at them. Values
-    in between are split as propagation says, or as the values they are made of, whichever sends
-    fewer bytes. `rules` are those that it was sharded with; `notes` gets what had to be gathered,
-    and why; `places` gets where every global value is.
+    in between are split as propagation says, as the values they are made of, or by a policy for
+    the whole program, whichever sends fewer bytes. `rules` are those that it was sharded with;
+    `notes` gets what had to be gathered, and why; `places` gets where every global value is.
     """
     name, mesh = the_mesh(module)
-    tried: list[tuple[float, Module, Program]] = []
+
+    def start(policy: Policy) -> Program:
+        program = Program(module, mesh, name, rules, policy=policy)
+        program.notes = None if notes is None else []
+        program.places = None if places is None else {}
+        return program
+
     with without_gc():
-        for heed in _HEEDS:
-            program = Program(module, mesh, name, rules, heed=heed)
-            program.notes = None if notes is None else []
-            program.places = None if places is None else {}
-            local = localized(module, program)
-            tried.append((sent_by(local) if program.moved else 0.0, local, program))
-            if program.moved <= _LITTLE * tried[0][0]:
-                break
-        _, local, program = min(tried, key=lambda one: one[0])
+        best = Search(start, lambda program: localized(module, program)).best()
     if notes is not None:
-        notes.extend(program.notes or ())
+        notes.extend(best.program.notes or ())
     if places is not None:
-        places.update(program.places or {})
-    return local
-
-
-def sent_by(module: Module) -> float:
-    """The bytes that a device sends in all functions that a host may call."""
-    public = [name for name, f in module.functions.items() if f.visibility != "private"]
-    return sum(total_sent(bytes_sent(module, name)) for name in public or module.functions)
+        places.update(best.program.places or {})
+    return best.local
 
 
 def localized(module: Module, program: Program) -> Module:

@@ -17,6 +17,9 @@ from weft.partition.reshard import plan
 # What one more point of an op's loop nest counts as, in bytes: computing is cheap, not free.
 _POINT = 1e-5
 
+# What a byte counts as that is sent to leave every device with all of a tensor, if that is avoided.
+_SHYNESS = 4.0
+
 Version = tuple[Split, Axes]  # how a value is split, and the axes it is still owed over
 
 
@@ -34,6 +37,7 @@ class Question:
     mesh: Mesh
     sent: Callable[[FactorAxes], float] | None = None  # by the op itself, if its factors do
     heed: float = 1.0  # how much of what it costs to split a result as wanted counts
+    is_shy: bool = False  # whether a tensor that all devices have a piece of is better not gathered
 
 
 def cheapest(questions: Sequence[Question]) -> tuple[Question, FactorAxes]:
@@ -201,7 +205,7 @@ def _cost(question: Question, chosen: FactorAxes) -> float:
         if split is None:
             return math.inf
         if isinstance(type, TensorType):
-            cost += min(plan(type, s, owed, split, (), mesh).bytes for s, owed in given)
+            cost += min(_moving(question, type, s, owed, split) for s, owed in given)
     owed = owed_axes(rule, chosen)
     for type, wanted, dims in zip(question.results, question.wanted, rule.results, strict=True):
         split = asked(chosen, dims, rule, mesh)
@@ -210,9 +214,25 @@ def _cost(question: Question, chosen: FactorAxes) -> float:
         if isinstance(type, TensorType):
             to = split if wanted is None else wanted
             least = plan(type, split, owed, split, (), mesh).bytes
-            moved = plan(type, split, owed, to, (), mesh).bytes
+            moved = _moving(question, type, split, owed, to)
             cost += min(moved, least) + max(0.0, moved - least) * question.heed
     return cost if question.sent is None else cost + question.sent(chosen)
+
+
+def _moving(question: Question, type: TensorType, start: Split, owed: Axes, to: Split) -> float:
+    """The bytes sent for a tensor to be split otherwise; more than that for what is avoided."""
+    sent = plan(type, start, owed, to, (), question.mesh).bytes
+    if (
+        not question.is_shy
+        or any(to)
+        or total_size(_all(start), question.mesh) < question.mesh.size
+    ):
+        return sent
+    return sent * _SHYNESS
+
+
+def _all(split: Split) -> Axes:
+    return tuple(axis for axes in split for axis in axes)
 
 
 def _computing(question: Question, chosen: FactorAxes) -> float:

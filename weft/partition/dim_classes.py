@@ -1,23 +1,19 @@
 """Dims that are one and the same thing throughout a program, such as the batch of all activations.
 
-Two dims belong together if a factor of some op runs along both. A policy for a whole program is to
-split one class by some axes wherever it occurs, and to let all else give way.
+Two dims belong together if a factor of some op runs along both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from weft.ir.module import Module, Node, Value
 from weft.ir.op import rule as rule_of
 from weft.ir.rule import Dims, Rule
 from weft.ir.types import TensorType
-from weft.mesh import Mesh
-from weft.mesh.algebra import overlaps, total_size
 from weft.ops.control import Call, Case, If, While
 from weft.ops.sharding import ManualComputation, NamedComputation
-from weft.partition.placed import Axes, Split
 
 Dim = tuple[Value, int]
 
@@ -114,66 +110,3 @@ def _met(node: Node) -> Iterator[list[Dim]]:
 def _majors(dims: Dims, rule: Rule) -> Iterator[int]:
     for factors in dims:
         yield next((f for f in factors if rule.factors[f].size > 1), factors[0])
-
-
-# Policies
-
-
-def policies(
-    module: Module, given: Mapping[Value, Split], mesh: Mesh, most: int
-) -> Iterator[dict[Value, Split]]:
-    """Splits for the values of a program in which one class of dims is split before all others.
-
-    `given` has the splits that propagation found. The classes are those that arguments are split
-    along, the largest first; a class is split by the arguments' axes, then by all that divide it.
-    """
-    classes = dim_classes(module)
-    held: dict[Dim, list[tuple[Value, int]]] = {}
-    sizes: dict[Dim, int] = {}
-    for node in module.nodes():
-        for value in node.results:
-            for dim in range(rank_of(value)):
-                root = classes.find((value, dim))
-                held.setdefault(root, []).append((value, dim))
-                sizes[root] = sizes.get(root, 0) + value.type.size  # type: ignore[union-attr]
-    found: dict[Dim, list[Axes]] = {}
-    for function in module.functions.values():
-        for value in function.body.args:
-            for dim, axes in enumerate(given.get(value, ())):
-                root = classes.find((value, dim))
-                if axes and axes not in found.setdefault(root, []):
-                    found[root].append(axes)
-    for root in sorted(found, key=lambda r: -sizes.get(r, 0))[:most]:
-        for axes in _wider(found[root], mesh):
-            yield dict(_wishes(held.get(root, ()), axes, given, mesh))
-
-
-def _wider(found: list[Axes], mesh: Mesh) -> Iterator[Axes]:
-    """The axes, and with them all others of the mesh."""
-    widest = max(found, key=lambda axes: total_size(axes, mesh))
-    yield widest
-    others = [a for a in mesh_axes(mesh) if not any(overlaps(a, b) for b in widest)]
-    if others:
-        yield (*widest, *others)
-
-
-def mesh_axes(mesh: Mesh) -> Axes:
-    """All axes of a mesh."""
-    from weft.mesh import Axis
-    return tuple(Axis(name) for name, size in mesh.axes if size > 1)
-
-
-def _wishes(
-    dims: Sequence[Dim], axes: Axes, given: Mapping[Value, Split], mesh: Mesh
-) -> Iterator[tuple[Value, Split]]:
-    done: set[Value] = set()
-    for value, dim in dims:
-        type = value.type
-        assert isinstance(type, TensorType)
-        if value in done or type.sizes[dim] % total_size(axes, mesh):
-            continue
-        done.add(value)
-        old = given.get(value, ((),) * type.rank)
-        split = [tuple(a for a in kept if not any(overlaps(a, b) for b in axes)) for kept in old]
-        split[dim] = axes
-        yield value, tuple(split)

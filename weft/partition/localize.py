@@ -38,6 +38,7 @@ from weft.partition.placed import (
     split_of,
     whole,
 )
+from weft.partition.policies import Policy
 from weft.partition.remake import is_remade, remade
 from weft.partition.reshard import plan
 from weft.partition.scalar_regions import read_outside, with_values
@@ -95,7 +96,7 @@ class Program:
     mesh_name: str
     rules: RuleFinder | None = None  # rules that users give
     moved: float = 0.0  # bytes sent because tensors of an op are split differently
-    heed: float = 1.1  # how much it counts that results are split as propagation says
+    policy: Policy = field(default_factory=Policy)  # what counts when factors are split
     notes: list[Note] | None = None  # what had to be gathered, if anyone asks
     places: dict[Value, list[Placed]] | None = None  # where every value is, if anyone asks
     recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
@@ -105,7 +106,6 @@ class Program:
     states: dict[tuple[int, ...], int] = field(default_factory=dict)
     shardings: dict[int, Split] = field(default_factory=dict)  # by the identity of a sharding
     stands_for: dict[Value, Value] = field(default_factory=dict)  # a value in the place of another
-    wishes: Mapping[Value, Split] = field(default_factory=dict)  # other splits than propagation's
 
     def sharding(self, value: Value) -> Sharding | None:
         """The sharding that propagation gave a value."""
@@ -189,7 +189,7 @@ class Localizer:
         shardings = self.program.result_shardings(old)
         results = []
         for value, sharding in zip(old.body.results, shardings, strict=True):
-            self.builder.loc = value.node.loc if value.node else old.loc
+            self.builder.loc = value.node.loc if value.node else old.body.loc
             results.append(self.fetch_as(value, sharding))
         return self.finished(tuple(args), results)
 
@@ -299,8 +299,9 @@ class Localizer:
         """The split that propagation gave a value; None where it gave none."""
         if not isinstance(value.type, TensorType):
             return None
-        if value in self.program.wishes:
-            return self.program.wishes[value]
+        wishes = self.program.policy.wishes
+        if value in wishes:
+            return wishes[value]
         sharding = self.program.sharding(value)
         if sharding is None:
             return whole(value.type.rank) if value in self.program.propagated else None
@@ -456,9 +457,10 @@ class Localizer:
             rules = (given,) if given else self.own_rules(node, asked_of)
             known = (node.operand_types, node.types, versions, asked_of, wanted)
             is_split = any(any(split) for ((split, _), *_) in versions)
-            heed = self.program.heed if is_split else 1.0
+            policy = self.program.policy
+            how = (policy.heed if is_split else 1.0, policy.is_shy)
             questions = [
-                Question(r, *known, self.free(node, r), self.mesh, self.sent(node, r), heed)
+                Question(r, *known, self.free(node, r), self.mesh, self.sent(node, r), *how)
                 for r in rules
             ]
             question, chosen = cheapest(questions)

@@ -36,7 +36,7 @@ def execute(
             loc=program.function.loc,
         )
     results = [_result(program, n) for n in range(len(program.result_types))]
-    task = _Task(program, arrays, results)
+    task = _Task(program, arrays, results, stream)
     for n in program.donated:
         arrays[n].delete("donated to a program")
     if sync_every_op:
@@ -49,16 +49,22 @@ def execute(
 class _Task:
     """One run of a program."""
 
-    def __init__(self, program: LocalProgram, arrays: list[Array], results: list[Array]) -> None:
+    def __init__(
+        self, program: LocalProgram, arrays: list[Array], results: list[Array], stream: Stream
+    ) -> None:
         self.program = program
         self.results = results
+        self.stream = stream
         # An array that is ready gives its stack now: it may be deleted before the task runs.
         self.given: list[Stacked | Array] = [_held(a) for a in arrays]
 
     def __call__(self) -> None:
         """Run; an error is kept for whoever asks for the results."""
         try:
-            made = self.program(*[self._wait(a) for a in self.given])
+            stacks = [self._wait(a) for a in self.given]
+            if self.stream.outside:  # another run waits for a callback, and may read them still
+                stacks = [Stacked(s.data, s.atoms) for s in stacks]
+            made = self.program(*stacks)
             for result, stacked in zip(self.results, made, strict=True):
                 result.resolve(stacked)
         except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched

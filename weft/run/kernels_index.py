@@ -45,11 +45,10 @@ def dynamic_slice(site: Site) -> Kernel:
         return tuple([slice(a, a + n) for a, n in zip(at, sizes, strict=True)])
 
     def together(x: Array, *starts: Array) -> Array:
-        seen = x[head + window(starts)]
-        # Starts may differ where they cannot matter.
-        devices = np.broadcast_shapes(x.shape[:lead], *[s.shape for s in starts])
-        return np.broadcast_to(seen, devices + sizes)
+        return np.broadcast_to(x[head + window(starts)], _head(x, starts, lead) + sizes)
 
+    if not moving and site.out() == site.mask(0):
+        return Kernel(lambda x, *starts: x[head + window(starts)], shares=True)
     if not moving:
         return Kernel(together, shares=True)
     if len(moving) == 1 and not site.mask(0) & site.mask(moving[0] + 1):
@@ -59,6 +58,11 @@ def dynamic_slice(site: Site) -> Kernel:
         return _each_window(x, starts, lead, sizes, window)
 
     return Kernel(run)
+
+
+def _head(x: Array, starts: tuple[Array, ...], lead: int) -> tuple[int, ...]:
+    """The leading dims that a slice is said to vary along: of starts that cannot matter, too."""
+    return np.broadcast_shapes(x.shape[:lead], *[s.shape for s in starts])
 
 
 def _taken(
@@ -82,7 +86,8 @@ def _taken(
         rest = [n for n in range(made.ndim) if n not in order]
         both = made.transpose(order + rest)
         sizes = [both.shape[2 * d] * both.shape[2 * d + 1] for d in range(lead)]
-        return both.reshape(sizes + list(both.shape[2 * lead :]))
+        merged = both.reshape(sizes + list(both.shape[2 * lead :]))
+        return np.broadcast_to(merged, _head(x, starts, lead) + op.slice_sizes)
 
     return Kernel(run)
 

@@ -23,6 +23,7 @@ class Stream:
         self.changed = threading.Condition()
         self.free = 0  # threads that wait for work
         self.busy = 0  # threads that do work and are not inside of a callback
+        self.outside = 0  # threads that are inside of a callback
 
     def enqueue(self, task: Task) -> None:
         """Have something done after all that was enqueued before; it must not raise."""
@@ -63,6 +64,7 @@ class Stream:
         """Let another thread do what comes next, while this one calls out."""
         with self.changed:
             self.busy -= 1
+            self.outside += 1
             self._staff()
             self.changed.notify_all()
         try:
@@ -70,6 +72,7 @@ class Stream:
         finally:
             with self.changed:
                 self.busy += 1  # for a while there may be two at work, on different programs
+                self.outside -= 1
 
 
 @contextmanager
