@@ -40,6 +40,21 @@ def test_why_tells_a_story(run):
     )
 
 
+def test_why_tells_which_stage_made_a_value(run):
+    status, out, _ = run("why", EXAMPLE, "%1", "--stage", "partitioned")
+    assert status == 0
+    assert "dot_general" in out and "the program's own, as partition left it, for mlp.py:4" in out
+    made = [run("why", EXAMPLE, f"%{n}", "--stage", "partitioned")[1] for n in range(5, 8)]
+    assert any("made by partition, for mlp.py:5" in text for text in made)
+    _, out, _ = run("why", EXAMPLE, "%arg0", "--stage", "optimized")
+    assert out == "%arg0: an argument\n"
+
+
+def test_why_of_a_stage_wants_a_value(run):
+    status, _, err = run("why", EXAMPLE, "--stage", "optimized")
+    assert status == 1 and "no value is named" in err
+
+
 def test_why_finds_lines_and_names(run):
     _, by_line, _ = run("why", EXAMPLE, "mlp.py:6")
     _, by_name, _ = run("why", EXAMPLE, "head/dot_general")

@@ -190,6 +190,17 @@ def test_calls_are_made_where_they_stand_and_may_give_their_arguments():
     assert_same(parse(text), X, N)
 
 
+def test_a_function_that_calls_itself_is_refused():
+    text = """module {
+  func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+    %0 = func.call @main(%x) : (tensor<4xf32>) -> tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }
+}"""
+    with pytest.raises(WeftError, match="main calls itself"):
+        LocalProgram(parse(text))
+
+
 SCAN = """module {
   sdy.mesh @mesh = <["a"=2, "b"=3]>
   func.func @main(%x: tensor<4xf32>, %n: tensor<i32>) -> (tensor<5x4xf32>, tensor<4xf32>) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -65,6 +66,17 @@ def test_whole_arrays_are_put_where_the_program_wants_them():
     assert np.array_equal(np.asarray(out), W / 2)
 
 
+def test_tokens_are_neither_given_nor_taken():
+    text = """func.func @main(%t: !stablehlo.token, %x: tensor<2xf32>)
+      -> (tensor<2xf32>, !stablehlo.token) {
+    %0 = stablehlo.after_all %t : !stablehlo.token
+    %1 = stablehlo.add %x, %x : tensor<2xf32>
+    return %1, %0 : tensor<2xf32>, !stablehlo.token
+  }"""
+    (out,) = execute(LocalProgram(parse(text), devices=2), np.ones(2, np.float32))
+    assert out.numpy().tolist() == [2, 2]
+
+
 def test_results_feed_programs_before_they_are_ready():
     gate = threading.Event()
     wait = HostFunction(lambda x: (gate.wait(5), (x + 1,))[1])
@@ -119,6 +131,50 @@ def test_callbacks_may_run_programs_and_wait_for_them():
         program = calling(HostFunction(function))
         outs = [execute(program, np.zeros(4, np.float32), stream=stream)[0] for _ in range(3)]
         assert all(out.wait(10).numpy().tolist() == [0.5] * 4 for out in outs)
+
+
+def test_callbacks_of_several_runs_come_in_order():
+    seen: list[float] = []
+
+    def slow(x):
+        time.sleep(0.01 if x[0] == 0 else 0)
+        seen.append(float(x[0]))
+        return (x,)
+
+    program = calling(HostFunction(slow))
+    outs = [execute(program, np.full(4, n, np.float32))[0] for n in range(4)]
+    for out in reversed(outs):
+        out.wait(10)
+    assert seen == sorted(seen)
+
+
+def test_a_callback_may_wait_for_what_is_enqueued_behind_it():
+    behind: list[Array] = []
+    gate = threading.Event()
+
+    def ask(x):
+        gate.wait(5)
+        return (x + behind[0].numpy()[0, 1],)
+
+    stream = Stream()
+    (out,) = execute(calling(HostFunction(ask)), np.zeros(4, np.float32), stream=stream)
+    behind += execute(step(), W, W / 2, stream=stream)
+    gate.set()
+    assert out.wait(10).numpy().tolist() == [0.5] * 4
+
+
+def test_a_callback_that_waits_for_its_own_results_is_an_error():
+    mine: list[Array] = []
+    gate = threading.Event()
+
+    def ask(x):
+        gate.wait(5)
+        return (mine[0].numpy(),)
+
+    mine += execute(calling(HostFunction(ask)), np.zeros(4, np.float32))
+    gate.set()
+    with pytest.raises(WeftError, match="waits for a result of the program that calls it"):
+        mine[0].wait(10)
 
 
 def test_donated_arrays_are_gone_and_their_memory_is_used_again():

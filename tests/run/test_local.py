@@ -225,6 +225,7 @@ def test_what_is_no_local_program_is_refused():
     with pytest.raises(Unsupported, match="manual_computation does not run in lockstep") as caught:
         LocalProgram(parse(text))
     assert "partition the program first" in caught.value.help
+    assert caught.value.loc is not None and caught.value.loc.known
 
 
 def test_every_annotation_of_shardys_is_transparent():

@@ -9,9 +9,11 @@ from weft.capture import parse
 from weft.cli.parser import Commands, command
 from weft.cli.screen import plural, print_json
 from weft.errors import WeftError
-from weft.explain import Note, Reasons, Story, lookup, reasons
+from weft.explain import Note, Reasons, Story, lookup, made_by, reasons
 from weft.ir.module import Module
-from weft.shard import propagate
+from weft.optimize import optimize
+from weft.partition import partition
+from weft.shard import propagate, shard
 
 LEVELS = ("basic", "aggressive", "op", "user")
 
@@ -38,6 +40,12 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--level", choices=LEVELS, default="user", help="how far shardings spread (default: user)"
     )
+    parser.add_argument(
+        "--stage",
+        choices=("partitioned", "optimized"),
+        help="instead look VALUE up in the program after this stage, and tell which stage or pass "
+        "made it and for which line",
+    )
     parser.add_argument("--json", action="store_true", help="print the stories as JSON")
 
 
@@ -49,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"{arguments.file} has no mesh, so nothing is split",
             help="annotate its arguments, or write it with `weft shard --mesh`",
         )
+    if arguments.stage is not None:
+        return _show_maker(module, arguments)
     found = reasons(propagate(module, arguments.level))
     if arguments.value is None:
         _show_notes(found.notes(), arguments.json)
@@ -58,6 +68,21 @@ def run(arguments: argparse.Namespace) -> int:
         print_json([story_json(story) for story in stories])
     else:
         print("\n".join(story.text() for story in stories), end="")
+    return 0
+
+
+def _show_maker(module: Module, arguments: argparse.Namespace) -> int:
+    """Say which stage or pass made a value."""
+    if arguments.value is None:
+        raise WeftError("no value is named", help="name one of that stage's program, such as %3")
+    stages: list[tuple[str, Module]] = [("capture", module)]
+    stages.append(("shard", shard(module, level=arguments.level)))
+    stages.append(("partition", partition(stages[-1][1])))
+    if arguments.stage == "optimized":
+        optimize(stages[-1][1], watch=lambda ran: stages.append((ran.name, ran.module)))
+    for value in lookup(stages[-1][1], arguments.value, arguments.func):
+        found = made_by(stages, arguments.value, value)
+        print(f"{arguments.value}: an argument\n" if found is None else found.text(), end="")
     return 0
 
 

@@ -3,11 +3,13 @@
 from weft.explain.conflicts import Conflict, Padding
 from weft.explain.layers import Layer, Row, layers
 from weft.explain.lookup import lookup
+from weft.explain.made_by import Made, made_by
 from weft.explain.reasons import Note, Reasons, Story, reasons
 
 __all__ = [
     "Conflict",
     "Layer",
+    "Made",
     "Note",
     "Padding",
     "Reasons",
@@ -15,5 +17,6 @@ __all__ = [
     "Story",
     "layers",
     "lookup",
+    "made_by",
     "reasons",
 ]
