@@ -54,7 +54,7 @@ def test_the_corpus_long(key):
     check(corpus_program(*key).check())
 
 
-@pytest.mark.parametrize("seed", [*range(24), 328])
+@pytest.mark.parametrize("seed", [*range(24), 328, 378])
 def test_random_programs(seed):
     check(triple(seed).check())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,7 @@ class Array:
         self._ready = threading.Event()
         self._claims = 0  # by those who take the elements even if the array is deleted
         self._lock = threading.Lock()
+        self._helper: Callable[[object, threading.Event], None] | None = None
         if stacked is not None:
             self._ready.set()
 
@@ -85,9 +86,15 @@ class Array:
 
     # Ready, failed, deleted
 
+    def helped_by(self, helper: Callable[[object, threading.Event], None]) -> Array:
+        """Have somebody asked who may do the work, before it is waited for."""
+        self._helper = helper
+        return self
+
     def resolve(self, stacked: Stacked) -> None:
         """Give the elements that others wait for."""
         self._stacked = stacked
+        self._helper = None
         self._ready.set()
 
     def fail(self, error: BaseException) -> None:
@@ -102,6 +109,8 @@ class Array:
 
     def wait(self, timeout: float | None = None) -> Array:
         """Wait until the elements are there; raise what has kept them from it."""
+        if self._helper is not None and not self._ready.is_set():
+            self._helper(self, self._ready)
         if not self._ready.wait(timeout):
             raise WeftError(
                 f"an array is not ready after {timeout} seconds",

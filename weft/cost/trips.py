@@ -9,6 +9,7 @@ from weft.ir.module import Node, Value
 from weft.ops.control import While
 from weft.ops.pointwise import Add, Compare
 from weft.ops.shape import Constant
+from weft.ops.sharding import ShardyConstant
 
 
 def trips(loop: Node) -> int | None:
@@ -50,7 +51,7 @@ def _step(counter: Value, after: Value) -> int | None:
 
 def _constant(value: Value) -> int | None:
     node = value.node
-    if node is None or not isinstance(node.op, Constant):
+    if node is None or not isinstance(node.op, Constant | ShardyConstant):
         return None
     held: Dense = node.op.value
     if held.type.shape or not held.type.dtype.is_integer:

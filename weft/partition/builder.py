@@ -137,7 +137,8 @@ class Builder:
                 return self.permute(value, step.before, step.split)
             case "all_to_all":
                 count = total_size(step.axes, self.mesh)
-                return self.emit(AllToAll(step.to, step.dim, count, groups, CHANNEL), value)
+                exchange = AllToAll(step.to, step.dim, count, groups, CHANNEL)
+                return self.cut(self.emit(exchange, value), after)
             case "all_gather":
                 return self.gather(step, value, after)
             case "all_reduce":

@@ -18,7 +18,7 @@ from weft.partition.reshard import plan
 _POINT = 1e-5
 
 # What a byte counts as that is sent to leave every device with all of a tensor, if that is avoided.
-_SHYNESS = 4.0
+_SHYNESS = 20.0
 
 Version = tuple[Split, Axes]  # how a value is split, and the axes it is still owed over
 
@@ -205,7 +205,8 @@ def _cost(question: Question, chosen: FactorAxes) -> float:
         if split is None:
             return math.inf
         if isinstance(type, TensorType):
-            cost += min(_moving(question, type, s, owed, split) for s, owed in given)
+            sent = min(plan(type, s, owed, split, (), mesh).bytes for s, owed in given)
+            cost += _counted(question, sent, given[0][0], split)
     owed = owed_axes(rule, chosen)
     for type, wanted, dims in zip(question.results, question.wanted, rule.results, strict=True):
         split = asked(chosen, dims, rule, mesh)
@@ -214,21 +215,17 @@ def _cost(question: Question, chosen: FactorAxes) -> float:
         if isinstance(type, TensorType):
             to = split if wanted is None else wanted
             least = plan(type, split, owed, split, (), mesh).bytes
-            moved = _moving(question, type, split, owed, to)
+            moved = plan(type, split, owed, to, (), mesh).bytes
+            moved = _counted(question, moved, split, to)
             cost += min(moved, least) + max(0.0, moved - least) * question.heed
     return cost if question.sent is None else cost + question.sent(chosen)
 
 
-def _moving(question: Question, type: TensorType, start: Split, owed: Axes, to: Split) -> float:
-    """The bytes sent for a tensor to be split otherwise; more than that for what is avoided."""
-    sent = plan(type, start, owed, to, (), question.mesh).bytes
-    if (
-        not question.is_shy
-        or any(to)
-        or total_size(_all(start), question.mesh) < question.mesh.size
-    ):
-        return sent
-    return sent * _SHYNESS
+def _counted(question: Question, sent: float, start: Split, to: Split) -> float:
+    """What the bytes count as that are sent for a tensor: more if they are better not sent."""
+    everyone = question.mesh.size
+    is_full = not any(to) and total_size(_all(start), question.mesh) == everyone
+    return sent * _SHYNESS if question.is_shy and is_full else sent
 
 
 def _all(split: Split) -> Axes:

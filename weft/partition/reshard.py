@@ -19,7 +19,7 @@ from weft.ir.types import TensorType
 from weft.mesh import Axis, Mesh
 from weft.mesh.algebra import size_of, total_size
 from weft.partition.atoms import aligned, merged, refined
-from weft.partition.placed import Axes, Split
+from weft.partition.placed import Axes, Split, local_type
 
 Kind = Literal["slice", "permute", "all_to_all", "all_gather", "all_reduce", "reduce_scatter"]
 _STEP = 64.0  # bytes that one more collective counts as, so that of equal ways the shortest wins
@@ -106,6 +106,14 @@ def _around_uneven(
     split = first
     for dim in sorted(uneven):
         if split[dim]:
+            to = _next_of(type, split, target, dim, uneven, mesh)
+            if to is not None:
+                axes = split[dim]
+                share = 1 - 1 / total_size(axes, mesh)
+                sent += _padded_bytes(type, split, mesh) * share
+                split = _with(_with(split, dim, ()), to, (*split[to], *axes))
+                steps.append(Step("all_to_all", axes, split, owing[1], dim, to))
+                continue
             axes, split = split[dim], _with(split, dim, ())
             steps.append(Step("all_gather", merged(axes, mesh), split, owing[1], dim))
             sent += _bytes(type, split, mesh) * (1 - 1 / total_size(axes, mesh))
@@ -118,6 +126,21 @@ def _around_uneven(
             split = _with(split, dim, target[dim])
             steps.append(Step("slice", target[dim], split, owing[1], dim))
     return Plan(tuple(steps), sent + rest.bytes)
+
+
+def _next_of(
+    type: TensorType, split: Split, target: Split, dim: int, uneven: set[int], mesh: Mesh
+) -> int | None:
+    """The dim that is to be split next by just the axes of another."""
+    for to, wanted in enumerate(target):
+        made = (*split[to], *split[dim])
+        if to != dim and to not in uneven and wanted[: len(made)] == made:
+            return to if type.sizes[to] % total_size(made, mesh) == 0 else None
+    return None
+
+
+def _padded_bytes(type: TensorType, split: Split, mesh: Mesh) -> float:
+    return local_type(type, split, mesh).size * type.dtype.bits / 8
 
 
 def _with(split: Split, dim: int, axes: Axes) -> Split:

@@ -30,10 +30,10 @@ from weft.ops.sharding import (
     ShardyReduceScatter,
 )
 from weft.ops.slicing import Concatenate, Slice
-from weft.partition import batch_norm, joins
+from weft.partition import batch_norm, joins, loops
 from weft.partition.composites import COMPOSED
 from weft.partition.outside import OUTSIDE
-from weft.partition.placed import Placed, Split, local_type, split_of
+from weft.partition.placed import Placed, Split, local_type, sharding_of, split_of
 from weft.partition.stand_in import STAND_INS
 
 if TYPE_CHECKING:
@@ -64,12 +64,17 @@ def while_loop(localizer: Localizer, node: Node) -> None:
     """Carried values keep one split; the condition is whole on every device."""
     shardings = [localizer.program.sharding(v) for v in node.results]
     splits = [splits_of(v, s) for v, s in zip(node.results, shardings, strict=True)]
+    better = loops.better_splits(localizer, node, splits)
+    for n, split in better.items():
+        splits[n], shardings[n] = split, sharding_of(split, localizer.mesh_name)
     operands = tuple(
         localizer.fetch(v, s).value for v, s in zip(node.operands, splits, strict=True)
     )
     condition = localizer.region(node.regions[0], shardings, [()])
     body = localizer.region(node.regions[1], shardings, splits)
     finish(localizer, node, operands, (condition, body), splits)
+    for n in better:
+        localizer.entries[node.results[n]] = localizer.entries[node.operands[n]]
 
 
 def splits_of(value: Value, sharding: Sharding | None) -> Split:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from weft.ir.module import Node, Region
+from weft.errors import WeftError
+from weft.ir.module import Node, Region, Value
+from weft.ir.write import node_text
 from weft.ops.control import (
     AfterAll,
     AsyncDone,
@@ -59,16 +61,10 @@ class Compiler:
         dying, uses = deaths(region), uses_of(region)
         args = set() if frees else set(region.args)
         for node, dead in zip(region.nodes, dying, strict=True):
-            given = scope.of(node.operands)
-            made = outcome(node, given, scope)
-            if self.fold and is_dot(node):
-                summed, chain = summed_dims(node, scope, uses)
-                scope.summed.update(dict.fromkeys(chain, summed))
-                made = (union(*made) & ~summed,)
-            elif self.fold and is_broadcast(node) and spread_by_readers(node, scope, uses):
-                scope.placed.add(node.results[0])
-            scope.let(node.results, made)
-            self.node(Site(node, scope, given, made), code)
+            try:
+                self.node(self.site(node, scope, uses), code)
+            except WeftError as error:
+                raise error.at(node.loc, node_text(node)) from None
             slots = [
                 slot
                 for v in dead
@@ -78,6 +74,19 @@ class Compiler:
                 code.items[-1].dead += tuple(slots)
         code.results = tuple([scope.slots[v] for v in region.results])
         return code
+
+    def site(self, node: Node, scope: Scope, uses: Mapping[Value, list[Node]]) -> Site:
+        """What is known where a node stands."""
+        given = scope.of(node.operands)
+        made = outcome(node, given, scope)
+        if self.fold and is_dot(node):
+            summed, chain = summed_dims(node, scope, uses)
+            scope.summed.update(dict.fromkeys(chain, summed))
+            made = (union(*made) & ~summed,)
+        elif self.fold and is_broadcast(node) and spread_by_readers(node, scope, uses):
+            scope.placed.add(node.results[0])
+        scope.let(node.results, made)
+        return Site(node, scope, given, made)
 
     def node(self, site: Site, code: Code) -> None:
         """Append what a node does."""
@@ -165,7 +174,7 @@ class Compiler:
         op = site.op
         name = op.callee if isinstance(op, Call) else op.decomposition  # type: ignore[attr-defined]
         body = site.scope.module.function(name).body
-        self.inline(body, site.scope.inner(), site, code)
+        self.inline(body, site.scope.inner(call=name), site, code)
 
     def inline(self, body: Region, scope: Scope, site: Site, code: Code) -> None:
         """A region's code in place of a node; results get slots of their own where they must."""

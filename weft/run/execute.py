@@ -9,7 +9,7 @@ from weft.array.array import Array
 from weft.array.put import put
 from weft.array.stacked import Stacked
 from weft.errors import WeftError
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, Type
 from weft.mesh import DimSharding, Mesh, Sharding
 from weft.mesh.pieces import counts, local_shape
 from weft.run.local import LocalProgram
@@ -27,15 +27,15 @@ def execute(
     Arrays that the program was compiled to take over are deleted. With `sync_every_op` nothing is
     enqueued: every op is waited for, its result is checked, and an error names it.
     """
-    arrays = [_argument(program, n, a) for n, a in enumerate(arguments)]
-    if len(arrays) != len(program.arg_types):
+    taken, given = tensors(program.arg_types), tensors(program.result_types)
+    if len(arguments) != len(taken):
         raise WeftError(
-            f"{program.function.name} takes {len(program.arg_types)} arguments, "
-            f"{len(arrays)} given",
+            f"{program.function.name} takes {len(taken)} arguments, {len(arguments)} given",
             help="give one array for each argument",
             loc=program.function.loc,
         )
-    results = [_result(program, n) for n in range(len(program.result_types))]
+    arrays = {n: _argument(program, n, a) for n, a in zip(taken, arguments, strict=True)}
+    results = {n: _result(program, n).helped_by(stream.help) for n in given}
     task = _Task(program, arrays, results, stream)
     for n in program.donated:
         arrays[n].delete("donated to a program")
@@ -43,39 +43,59 @@ def execute(
         task.check()
     else:
         stream.enqueue(task)
-    return tuple(results)
+    return tuple(results.values())
+
+
+def tensors(types: Sequence[Type]) -> list[int]:
+    """Which of these are tensors: tokens, which only order effects, are nobody's business."""
+    return [n for n, type in enumerate(types) if isinstance(type, TensorType)]
 
 
 class _Task:
     """One run of a program."""
 
     def __init__(
-        self, program: LocalProgram, arrays: list[Array], results: list[Array], stream: Stream
+        self,
+        program: LocalProgram,
+        arrays: dict[int, Array],
+        results: dict[int, Array],
+        stream: Stream,
     ) -> None:
         self.program = program
-        self.results = results
+        self.places = results
+        self.results = tuple(results.values())
         self.stream = stream
+        self.calls_host = program.calls_host
         # An array that is ready gives its stack now: it may be deleted before the task runs.
-        self.given: list[Stacked | Array] = [_held(a) for a in arrays]
+        self.given: dict[int, Stacked | Array] = {n: _held(a) for n, a in arrays.items()}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all arguments are there."""
+        return all(isinstance(a, Stacked) or a.is_ready for a in self.given.values())
 
     def __call__(self) -> None:
         """Run; an error is kept for whoever asks for the results."""
         try:
-            stacks = [self._wait(a) for a in self.given]
-            if self.stream.outside:  # another run waits for a callback, and may read them still
-                stacks = [Stacked(s.data, s.atoms) for s in stacks]
-            made = self.program(*stacks)
-            for result, stacked in zip(self.results, made, strict=True):
-                result.resolve(stacked)
+            self._resolve(self.program(*self._stacks()))
         except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
             for result in self.results:
                 result.fail(error)
 
     def check(self) -> None:
         """Run here and now, op by op; an error is raised at once."""
-        made = self.program.checked(*[self._wait(a) for a in self.given])
-        for result, stacked in zip(self.results, made, strict=True):
-            result.resolve(stacked)
+        self._resolve(self.program.checked(*self._stacks()))
+
+    def _resolve(self, made: Sequence[Stacked]) -> None:
+        for n, result in self.places.items():
+            result.resolve(made[n])
+
+    def _stacks(self) -> list[Stacked | None]:
+        """A stack for each argument; None for tokens."""
+        found = {n: self._wait(given) for n, given in self.given.items()}
+        if self.stream.outside:  # another run waits for a callback, and may read them still
+            found = {n: Stacked(s.data, s.atoms) for n, s in found.items()}
+        return [found.get(n) for n in range(len(self.program.arg_types))]
 
     def _wait(self, given: Stacked | Array) -> Stacked:
         if isinstance(given, Stacked):
@@ -96,10 +116,7 @@ def _held(array: Array) -> Stacked | Array:
 def _argument(program: LocalProgram, index: int, given: Any) -> Array:
     """An argument on the program's devices, split as it takes it."""
     sharding, type = program.shardings[index], program.arg_types[index]
-    if not isinstance(type, TensorType):
-        raise WeftError(
-            f"argument {index} is a {type}, which is no array", help="run the program's stacks"
-        )
+    assert isinstance(type, TensorType)
     if isinstance(given, Array):
         given.check_alive()
         same = given.mesh.size == program.mesh.size and given.element_type is type.dtype

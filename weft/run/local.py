@@ -19,6 +19,7 @@ from weft.ir.scan import parse_type
 from weft.ir.types import Array, TensorType, Type
 from weft.mesh import Mesh
 from weft.ops.callbacks import host_functions
+from weft.ops.custom import CustomCall
 from weft.run.code import checking
 from weft.run.compile import Compiler
 from weft.run.layout import Layout, Mask, union
@@ -60,6 +61,7 @@ class LocalProgram:
         module = self.module
         self.function = module.function(function)
         self.host = host_functions(module)  # kept alive as long as the program may call them
+        self.calls_host = any(isinstance(node.op, CustomCall) for node in module.nodes())
         self.world = world_of(module, self.function, devices)
         body = self.function.body
         attrs = self.function.arg_attrs or ((),) * len(body.args)

@@ -177,9 +177,18 @@ class Planner:
             if index >= len(item.ins):
                 continue
             root = self._root(item.ins[index])
-            if root in held and lives[root].end == stop and held[root][1] >= wanted:
+            if root not in held or lives[root].end != stop or held[root][1] < wanted:
+                continue
+            if self._alone(item, index):
                 return held.pop(root)
         return None
+
+    def _alone(self, item: Item, index: int) -> bool:
+        """Whether no other operand is written over with this one, unless the kernel allows it."""
+        assert item.kernel is not None
+        root = self._root(item.ins[index])
+        others = [n for n, slot in enumerate(item.ins) if self._root(slot) == root]
+        return all(n in item.kernel.in_place for n in others)
 
     def reuse_donated(self) -> None:
         """Let results that leave the program be written over donated arguments that die there."""
@@ -192,7 +201,7 @@ class Planner:
                 slot = item.ins[index] if index < len(item.ins) else -1
                 if slot not in self.donated or slot in taken or slot in self.escaping:
                     continue
-                if self._shared(slot):
+                if self._shared(slot) or not self._alone(item, index):
                     continue
                 if self.end.get(slot) == stop and not self.depth[item.outs[0]]:
                     item.over = index
@@ -224,7 +233,7 @@ class Planner:
         stop = next(stop for other, _, stop in self.items if other is item)
         if not where or any(self.end.get(s, 0) > stop or s in self.escaping for s in sharing):
             return False
-        if self._shared(result) or item.ins.count(slot) > 1:
+        if self._shared(result) or not self._alone(item, where[0]):
             return False
         item.over, item.over_carried = where[0], True
         return True

@@ -1,21 +1,51 @@
-"""A stream: work is enqueued and done in order by a thread; what calls out lets others go on."""
+"""A stream: work is enqueued and done in order by a thread, and callbacks may call back.
+
+While a run is inside of a callback, what the callback itself enqueues or waits for is done at once,
+by its own thread. A second thread goes on with the work that calls nobody, for whoever else waits;
+work with callbacks keeps its order.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-Task = Callable[[], None]
-_here = threading.local()
+from weft.errors import WeftError
+
+
+class Task(Protocol):
+    """Something to be done, which must not raise."""
+
+    calls_host: bool
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that it needs is there."""
+        ...
+
+    def __call__(self) -> None:
+        """Do it."""
+        ...
+
+
+class _Here(threading.local):
+    """Whose thread this is, and which tasks it is in the midst of."""
+
+    stream: Stream | None = None
+    tasks: list[Task]
+
+    def __init__(self) -> None:
+        self.tasks = []
+
+
+_here = _Here()
 
 
 class Stream:
-    """Work in order, on one thread; a second one takes over while the first waits for a callback.
-
-    A callback may itself run programs and wait for them, from whatever thread.
-    """
+    """Work in order."""
 
     def __init__(self, name: str = "weft") -> None:
         self.name = name
@@ -26,15 +56,26 @@ class Stream:
         self.outside = 0  # threads that are inside of a callback
 
     def enqueue(self, task: Task) -> None:
-        """Have something done after all that was enqueued before; it must not raise."""
+        """Have something done after all that was enqueued before; from a callback, at once."""
+        if _here.stream is self:
+            self._do(task)
+            return
         with self.changed:
             self.tasks.append(task)
             self._staff()
-            self.changed.notify()
+            self.changed.notify_all()
+
+    def _next(self) -> Task | None:
+        """The task that can be begun now; inside of a callback, one that calls nobody."""
+        if self.busy or not self.tasks:
+            return None
+        if not self.outside:
+            return self.tasks[0]
+        return next((t for t in self.tasks if not t.calls_host and t.is_ready), None)
 
     def _staff(self) -> None:
         """Start a thread if there is work and nobody to do it."""
-        if not self.busy and not self.free and self.tasks:
+        if not self.free and self._next() is not None:
             self.free += 1
             threading.Thread(target=self._work, name=self.name, daemon=True).start()
 
@@ -42,16 +83,16 @@ class Stream:
         _here.stream = self
         while True:
             with self.changed:
-                while self.busy or not self.tasks:
-                    if self.busy and self.free > 1:  # one is enough to wait
+                while (task := self._next()) is None:
+                    if self.free > 1:  # one is enough to wait
                         self.free -= 1
                         return
                     self.changed.wait()
-                task = self.tasks.popleft()
+                self.tasks.remove(task)
                 self.free -= 1
                 self.busy += 1
             try:
-                task()
+                self._do(task)
             finally:
                 del task  # what it holds must not live on while the thread waits
                 with self.changed:
@@ -59,9 +100,19 @@ class Stream:
                     self.free += 1
                     self.changed.notify_all()
 
+    def _do(self, task: Task) -> None:
+        _here.tasks.append(task)
+        try:
+            task()
+        finally:
+            _here.tasks.pop()
+            with self.changed:
+                self._staff()  # what waited for its results may be begun
+                self.changed.notify_all()
+
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Let another thread do what comes next, while this one calls out."""
+        """Let another thread go on, while this one is inside of a callback."""
         with self.changed:
             self.busy -= 1
             self.outside += 1
@@ -73,12 +124,29 @@ class Stream:
             with self.changed:
                 self.busy += 1  # for a while there may be two at work, on different programs
                 self.outside -= 1
+                self.changed.notify_all()
+
+    def help(self, array: object, ready: threading.Event) -> None:
+        """Do what must be done before an array is ready, if this thread is the one to do it."""
+        if _here.stream is not self:
+            return
+        while not ready.is_set():
+            if any(array in getattr(task, "results", ()) for task in _here.tasks):
+                raise WeftError(
+                    "a callback waits for a result of the program that calls it",
+                    help="wait for it where the program was called",
+                )
+            with self.changed:
+                task = self.tasks.popleft() if self.tasks else None
+            if task is None:
+                return  # another thread is at it
+            self._do(task)
 
 
 @contextmanager
 def released() -> Iterator[None]:
-    """The same for the stream whose thread this is, if it is one's."""
-    stream: Stream | None = getattr(_here, "stream", None)
+    """Let the stream whose thread this is go on, if it is one's, while a callback runs."""
+    stream = _here.stream
     if stream is None:
         yield
         return

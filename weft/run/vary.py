@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from weft.errors import Unsupported
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.types import Array, FutureType, TupleType, Type
@@ -59,10 +60,14 @@ class Scope:
     summed: dict[Value, int] = field(default_factory=dict)
     # Broadcasts that are left to numpy: their dims are in place, but not repeated.
     placed: set[Value] = field(default_factory=set)
+    calls: tuple[str, ...] = ()  # the functions that are being called, the outermost first
 
-    def inner(self, layout: Layout | None = None) -> Scope:
+    def inner(self, layout: Layout | None = None, call: str | None = None) -> Scope:
         """A scope for a function, or for a part with another layout: it sees no values."""
-        return Scope(self.module, self.world, layout or self.layout)
+        if call in self.calls:
+            raise Unsupported(f"{call} calls itself", help="write a loop: stablehlo.while")
+        calls = self.calls if call is None else (*self.calls, call)
+        return Scope(self.module, self.world, layout or self.layout, calls=calls)
 
     def of(self, values: Sequence[Value]) -> Masks:
         """The masks of values."""
@@ -121,7 +126,7 @@ def _captured(region: Region, inside: set[Value], found: dict[Value, None]) -> N
 
 def _call(node: Node, given: Masks, scope: Scope) -> Masks:
     callee = getattr(node.op, "callee", None) or node.op.decomposition  # type: ignore[attr-defined]
-    return analyze(scope.module.function(callee).body, given, scope.inner())
+    return analyze(scope.module.function(callee).body, given, scope.inner(call=callee))
 
 
 def loop_masks(node: Node, given: Masks, scope: Scope) -> tuple[Masks, int]:

@@ -1,0 +1,96 @@
+"""Values that a loop only reads: split for what its body takes of them, before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from weft.cost.trips import trips
+from weft.ir.module import Node, Region, Value
+from weft.ir.types import TensorType
+from weft.ops.control import Call
+from weft.ops.sharding import Reshard, ShardingConstraint
+from weft.ops.slicing import DynamicSlice
+from weft.partition.placed import Split
+from weft.partition.reshard import plan
+
+if TYPE_CHECKING:
+    from weft.partition.localize import Localizer
+
+
+def better_splits(localizer: Localizer, node: Node, splits: Sequence[Split]) -> dict[int, Split]:
+    """Other splits for carried values that never change, where a loop then sends less.
+
+    A slice along a split dim, such as the weights of a layer, is sent in every round; all slices
+    at once, before the loop, take half of that or less.
+    """
+    rounds, body = trips(node), node.regions[1]
+    found: dict[int, Split] = {}
+    for n, (arg, result) in enumerate(zip(body.args, body.results, strict=True)):
+        if rounds is None or arg is not result or not any(splits[n]):
+            continue
+        cuts = list(_slices(localizer, body, arg))
+        if len(cuts) == 1:
+            (cut,) = cuts
+            target = _uncut(localizer, cut, splits[n])
+            if target is not None and _is_better(localizer, cut, splits[n], target, rounds):
+                found[n] = target
+    return found
+
+
+def _slices(localizer: Localizer, region: Region, value: Value) -> Iterator[Node | None]:
+    """The slices that are all that reads a value, through calls too; None for anything else."""
+    for node in region.nodes:
+        for number, operand in enumerate(node.operands):
+            if operand is not value:
+                continue
+            match node.op:
+                case DynamicSlice() if number == 0:
+                    yield node
+                case Reshard() | ShardingConstraint():
+                    yield from _slices(localizer, region, node.results[0])
+                case Call(callee=callee):
+                    body = localizer.program.module.function(callee).body
+                    yield from _slices(localizer, body, body.args[number])
+                case _:
+                    yield None
+        if any(value in inner for inner in _seen(node)):
+            yield None
+
+
+def _seen(node: Node) -> Iterator[tuple[Value, ...]]:
+    for region in node.regions:
+        yield region.results
+        for inner in region.nodes:
+            yield inner.operands
+            yield from _seen(inner)
+
+
+def _uncut(localizer: Localizer, cut: Node | None, split: Split) -> Split | None:
+    """The split that a slice is wanted in, as one of what it is cut from."""
+    if cut is None:
+        return None
+    given, made = cut.operands[0].type, cut.results[0].type
+    assert isinstance(given, TensorType) and isinstance(made, TensorType)
+    wanted = localizer.wanted(cut.results[0])
+    dims = [d for d, (a, b) in enumerate(zip(given.sizes, made.sizes, strict=True)) if a != b]
+    if wanted is None or not any(split[d] for d in dims):
+        return None
+    return tuple(() if d in dims else axes for d, axes in enumerate(wanted))
+
+
+def _is_better(
+    localizer: Localizer, cut: Node | None, split: Split, target: Split, rounds: int
+) -> bool:
+    assert cut is not None
+    given, made = cut.operands[0].type, cut.results[0].type
+    assert isinstance(given, TensorType) and isinstance(made, TensorType)
+    once = plan(given, split, (), target, (), localizer.mesh).bytes
+    kept = tuple(
+        () if a != b else axes for a, b, axes in zip(given.sizes, made.sizes, split, strict=True)
+    )
+    owed = tuple(
+        x for a, b, s in zip(given.sizes, made.sizes, split, strict=True) for x in s if a != b
+    )
+    each = plan(made, kept, owed, target, (), localizer.mesh).bytes
+    return once < each * rounds
