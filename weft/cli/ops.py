@@ -19,11 +19,13 @@ from weft.ir.op import Op, rule
 from weft.ir.work import Work
 from weft.ir.write import node_text
 from weft.ops import BY_NAME, FAMILIES
+from weft.run import kinds
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-TARGETS = ("reference",)  # every op has one: weft.ir.op refuses a declaration without
+# What runs ops: the reference, which every op has, and lockstep, by stacks or device by device.
+TARGETS = ("reference", "lockstep")
 _SIZES = re.compile(r" \{[^}]*\}", re.S)
 
 
@@ -90,11 +92,22 @@ def describe(family: ModuleType, op: type[Op]) -> dict[str, Any]:
     if isinstance(node, WeftError):
         return about | {"targets": [], "refused": node.message}
     return about | {
-        "targets": list(TARGETS),
+        "targets": [target for target in TARGETS if cell(op, target) != NONE],
         "example": _example_text(node),
         "rule": str(_rule(node)),
         "work": _counts(work(node)),
     }
+
+
+NONE = "·"
+
+
+def cell(op: type[Op], target: str) -> str:
+    """How a target runs an op, in a word."""
+    if target == "reference":
+        return "✓"
+    kind = kinds()[op.name]
+    return NONE if kind == "refused" else kind
 
 
 def _example_text(node: Node) -> str:
@@ -174,7 +187,7 @@ def _table(screen: Console) -> None:
         table.add_column("rule of an example", ratio=1, overflow="fold")
         table.add_column("its work", no_wrap=True, min_width=16)
         for target in TARGETS:
-            table.add_column(target, justify="center", width=len(target))
+            table.add_column(target, justify="center", width=max(len(target), 10))
         for op in family.OPS:
             table.add_row(*_row(op))
         screen.print(table)
@@ -187,9 +200,14 @@ def _row(op: type[Op]) -> list[Any]:
     name = _op_name(op.name.removeprefix("stablehlo."))
     node = example(op.name)
     if isinstance(node, WeftError):
-        return [name, Text(f"refused: {node.message}", "yellow"), "", *["·" for _ in TARGETS]]
+        return [name, Text(f"refused: {node.message}", "yellow"), "", *[NONE for _ in TARGETS]]
     factors = Text(_SIZES.sub("", str(_rule(node)), count=1).replace(", ", ","))
-    return [name, factors, Text(_work_text(work(node)), "dim"), *["[green]✓[/]" for _ in TARGETS]]
+    return [
+        name,
+        factors,
+        Text(_work_text(work(node)), "dim"),
+        *[f"[green]{cell(op, t)}[/]" for t in TARGETS],
+    ]
 
 
 def _summary(screen: Console) -> None:
@@ -245,5 +263,7 @@ def _explain(screen: Console, family: ModuleType, op: type[Op]) -> None:
         rows.add_row("example", Text(_example_text(node)))
         rows.add_row("rule", Text(str(_rule(node))))
         rows.add_row("work", Text(_work_text(work(node))))
-        rows.add_row("targets", ", ".join(TARGETS))
+        runs = [(target, cell(op, target)) for target in TARGETS]
+        shown = [t if how == "✓" else f"{t} ({how})" for t, how in runs if how != NONE]
+        rows.add_row("targets", ", ".join(shown))
     screen.print(rows)
