@@ -253,9 +253,8 @@ def compile(
 
 
 def _takes_nothing(fn: Callable[..., Any]) -> bool:
-    """Whether a function can be called without arguments."""
+    """Whether a function has no parameters at all, so that there is nothing to wait for."""
     try:
-        inspect.signature(fn).bind()
+        return not inspect.signature(fn).parameters
     except (TypeError, ValueError):
         return False
-    return True

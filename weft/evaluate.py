@@ -8,7 +8,6 @@ never be whole is reported with the lines its devices wait at: on a real machine
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -16,8 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.errors import Unsupported, WeftError
-from weft.ir.module import Function, Module, Node, Region, Value, walk
+from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op, RegionCall
+from weft.ir.reading import deaths
 from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.write import node_text
 from weft.mesh import Mesh
@@ -348,37 +348,3 @@ def run_plain(node: Node, operands: list[Any], calls: tuple[Any, ...]) -> Values
 def is_elementwise(region: Region) -> bool:
     """Whether a region on scalars treats every element alike when it is run on arrays."""
     return all(node.op.elementwise and not node.regions for node in region.nodes)
-
-
-Deaths: TypeAlias = tuple[tuple[Value, ...], ...]
-_DEATHS: weakref.WeakKeyDictionary[Region, Deaths] = weakref.WeakKeyDictionary()
-
-
-def deaths(region: Region) -> Deaths:
-    """For each node, the values of this region that nothing reads after it."""
-    found = _DEATHS.get(region)
-    if found is None:
-        found = _DEATHS[region] = _last_uses(region)
-    return found
-
-
-def _last_uses(region: Region) -> Deaths:
-    kept = set(region.results)
-    last: dict[Value, int] = {}
-    for position, node in enumerate(region.nodes):
-        for value in node.results:
-            last[value] = position
-        for value in node.operands:
-            last[value] = position
-        for inner in node.regions:
-            for deep in walk(inner):
-                last.update(dict.fromkeys(deep.operands, position))
-                for deepest in deep.regions:
-                    last.update(dict.fromkeys(deepest.results, position))
-            last.update(dict.fromkeys(inner.results, position))
-    own = {v for node in region.nodes for v in node.results} | set(region.args)
-    dead: list[list[Value]] = [[] for _ in region.nodes]
-    for value, position in last.items():
-        if value in own and value not in kept:
-            dead[position].append(value)
-    return tuple(tuple(d) for d in dead)

@@ -266,3 +266,25 @@ def test_not_where_a_view_of_what_was_carried_is_read_later():
 def test_not_where_it_is_carried_on_elsewhere():
     body = "%w = stablehlo.add %v, %v : tensor<4xf32>\n" + UPDATE.replace("%w", "%v")
     assert loops(body)[2] is False
+
+
+def test_a_branch_may_give_what_was_repeated_outside_of_it():
+    """And nothing else: the repeated elements are needed, though a sum reads them, too."""
+    body = """
+    %two = stablehlo.constant dense<2> : tensor<i32>
+    %p = stablehlo.compare GT, %n, %two, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %f = stablehlo.convert %n : (tensor<i32>) -> tensor<f32>
+    %many = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<4xf32>
+    %more = stablehlo.add %many, %x : tensor<4xf32>
+    %given = "stablehlo.if"(%p) ({
+      stablehlo.return %many : tensor<4xf32>
+    }, {
+      stablehlo.return %more : tensor<4xf32>
+    }) : (tensor<i1>) -> tensor<4xf32>
+    %s = SUM
+    return %s : tensor<4xf32>"""
+    module = program(body.replace("SUM", summed("given", "b")))
+    assert_same(along(module, EVERY, MESH), X, np.array([3] * 6, np.int32), length=3, devices=6)
+    assert_same(
+        along(module, [("a", "b"), ()], MESH), X, np.array([3] * 6, np.int32), length=3, devices=6
+    )

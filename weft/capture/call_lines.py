@@ -28,14 +28,14 @@ def give_lines_of_calls(module: Module) -> Module:
             if node.loc not in known:
                 known[node.loc] = _placed(node.loc, place)
             node.loc = known[node.loc]
-            callee = called(node)
+            callee = called(node.op)
             if callee in sites:
                 sites[callee][node.loc] = None
     return module
 
 
 def _callees(function: Function) -> list[str]:
-    return [name for node in walk(function.body) if (name := called(node)) is not None]
+    return [name for node in walk(function.body) if (name := called(node.op)) is not None]
 
 
 def _placed(loc: Location, place: Location) -> Location:

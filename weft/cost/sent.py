@@ -52,7 +52,7 @@ def share_sent(kind: Kind, devices: int) -> float:
 
 def bytes_sent(module: Module, func: str = "main") -> tuple[Sent, ...]:
     """The collectives that one run of a function carries out, in program order."""
-    return tuple(_Counter(module).function(func))
+    return tuple(Counter(module).function(func))
 
 
 def total_sent(rows: Iterable[Sent]) -> float:
@@ -60,7 +60,7 @@ def total_sent(rows: Iterable[Sent]) -> float:
     return math.fsum(row.total for row in rows)
 
 
-class _Counter:
+class Counter:
     """Walks the functions of one module, each once."""
 
     def __init__(self, module: Module) -> None:

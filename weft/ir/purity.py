@@ -16,7 +16,7 @@ def is_pure(node: Node, functions: Collection[str] = (), *, meetings: bool = Fal
     """
     if not node.op.pure or (node.op.collective and not meetings):
         return False
-    callee = called(node)
+    callee = called(node.op)
     if callee is not None and callee not in functions:
         return False
     return all(
@@ -26,17 +26,19 @@ def is_pure(node: Node, functions: Collection[str] = (), *, meetings: bool = Fal
     )
 
 
-def called(node: Node) -> str | None:
-    """The function that a node runs, if it is a call or a composite."""
+def called(op: Op) -> str | None:
+    """The function that an op runs, if it is a call or a composite."""
     for field in ("callee", "decomposition"):
-        name = getattr(node.op, field, None)
+        name = getattr(op, field, None)
         if isinstance(name, str):
             return name
     return None
 
 
 def pure_functions(module: Module, *, meetings: bool = False) -> set[str]:
-    """The functions that have no effect, calls among them included."""
+    """The functions that have no effect and that others may call; their calls are looked into."""
+    if len(module.functions) == 1:
+        return set()
     calls = {name: _calls(f.body, meetings, {}) for name, f in module.functions.items()}
     pure = {name for name, found in calls.items() if found is not None}
     while True:
@@ -54,7 +56,7 @@ def _calls(region: Region, meetings: bool, known: dict[Op, str | None]) -> set[s
         if op not in known:
             if not op.pure or (op.collective and not meetings):
                 return None
-            known[op] = called(node)
+            known[op] = called(op)
         name = known[op]
         if name is not None:
             found.add(name)

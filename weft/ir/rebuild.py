@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeAlias
 
 from weft.ir.location import fuse
@@ -47,7 +48,7 @@ class Rebuild:
         self.dropped = dropped
         self.kinds = kinds
         self.became: dict[Value, Value] = {}
-        self.placed = set(module.nodes()) if rules else set()  # nodes that stand somewhere
+        self.emitted: set[Node] = set()  # nodes that the old module does not have
 
     def module(self) -> Module:
         """The rebuilt module."""
@@ -72,55 +73,47 @@ class Rebuild:
 
     def node(self, node: Node, out: list[Node]) -> None:
         """Rebuild one node, offer it to the rules, and emit what comes of it."""
-        if not self.rules or (self.kinds is not None and type(node.op) not in self.kinds):
-            self.renew(node, out)
-            return
-        current = self.renewed(node)
-        values: tuple[Value, ...] = current.results
-        for _ in range(_ROUNDS):
+        if self.rules and (self.kinds is None or type(node.op) in self.kinds):
+            current = self.renewed(node)
             changed = self.offer(current)
             if changed is None:
-                self.emit(current, out)
-                break
-            if isinstance(changed, tuple):
-                values = changed
-                self.emit_new(values, out)
-                break
-            current = changed
-            values = current.results
+                self.emit(node, current, out)
+            else:
+                self.becomes(node, self.settled(node, changed, out))
         else:
-            raise AssertionError(f"rules never come to rest on {node!r}")
+            self.emit(node, self.renewed(node), out)
+
+    def emit(self, node: Node, current: Node, out: list[Node]) -> None:
+        """Append a node on what its operands have become."""
+        if current is not node:
+            self.emitted.add(current)
+            self.becomes(node, current.results)
+        out.append(current)
+
+    def becomes(self, node: Node, values: tuple[Value, ...]) -> None:
+        """Have values stand for the results of a node."""
         for before, after in zip(node.results, values, strict=True):
             assert before.type is after.type, f"a rule changed {before!r} into {after!r}"
             if before is not after:
                 self.became[before] = after
 
-    def renew(self, node: Node, out: list[Node]) -> None:
-        """Emit a node on what its operands have become."""
-        current = self.renewed(node)
-        if current is not node:
-            if len(node.results) == 1:
-                self.became[node.results[0]] = current.results[0]
-            else:
-                self.became.update(zip(node.results, current.results, strict=True))
-            if self.rules:
-                self.placed.add(current)
-        out.append(current)
-
     def renewed(self, node: Node) -> Node:
         """The node on the values that its operands have become."""
         became = self.became
         operands = node.operands
-        for value in operands:
-            if value in became:
-                operands = tuple([became.get(v, v) for v in operands])
-                break
+        if became:
+            for value in operands:
+                if value in became:
+                    operands = tuple([became.get(v, v) for v in operands])
+                    break
         if not node.regions:
             return node if operands is node.operands else node.rebuilt(operands, ())
         regions = tuple([self.region(r) for r in node.regions])
         if operands is node.operands and regions == node.regions:
             return node
         return node.rebuilt(operands, regions)
+
+    # What rules make
 
     def offer(self, node: Node) -> Rewritten:
         """What the first rule that wants the node makes of it; locations are never lost."""
@@ -132,18 +125,36 @@ class Rebuild:
                 return changed
         return None
 
-    def emit(self, node: Node, out: list[Node]) -> None:
-        """Append a node, the new nodes that it reads first."""
-        if self.rules:
-            self.placed.add(node)
-            self.emit_new(node.operands, out)
+    def settled(self, node: Node, changed: Rewritten, out: list[Node]) -> tuple[Value, ...]:
+        """The values that replace a node's results, once no rule changes what was made of it."""
+        for _ in range(_ROUNDS):
+            if isinstance(changed, tuple):
+                self.emit_makers(changed, out)
+                return changed
+            assert changed is not None
+            current, changed = changed, self.offer(changed)
+            if changed is None:
+                self.emit_made(current, out)
+                return current.results
+        raise AssertionError(f"rules never come to rest on {node!r}")
+
+    def emit_made(self, node: Node, out: list[Node]) -> None:
+        """Append a node that a rule has made, the new nodes that it reads first."""
+        self.emitted.add(node)
+        self.emit_makers(node.operands, out)
         out.append(node)
 
-    def emit_new(self, values: tuple[Value, ...], out: list[Node]) -> None:
+    def emit_makers(self, values: tuple[Value, ...], out: list[Node]) -> None:
         """Append the new nodes that make these values."""
         for value in values:
-            if value.node is not None and value.node not in self.placed:
-                self.emit(value.node, out)
+            node = value.node
+            if node is not None and node not in self.emitted and node not in self.standing:
+                self.emit_made(node, out)
+
+    @cached_property
+    def standing(self) -> set[Node]:
+        """The nodes of the old module."""
+        return set(self.old.nodes())
 
 
 def carry_tables(module: Module, became: dict[Value, Value]) -> Module:

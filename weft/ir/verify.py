@@ -56,7 +56,7 @@ def _check_region(
             raise WeftError(f"{node.op.name}: result types are wrong", help=_HELP).at(
                 node.loc, node_text(node)
             )
-        if (callee := getattr(node.op, "callee", None)) is not None:
+        if node.op.control and (callee := getattr(node.op, "callee", None)) is not None:
             _check_call(node, callee, signatures)
         defined.update(results)
         added.extend(results)

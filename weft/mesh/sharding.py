@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from weft.errors import WeftError
 from weft.mesh.axes import Axis, Mesh, parse_axis, parse_mesh
@@ -63,6 +64,7 @@ class Sharding:
         return f"#sdy.sharding{self.body()}"
 
 
+@lru_cache(maxsize=4096)
 def parse_sharding(text: str) -> Sharding:
     """`#sdy.sharding<@mesh, [{"x"}, {?}]>`, or the part from `<` on."""
     text = text.strip()

@@ -347,3 +347,21 @@ OPS: tuple[type[Op], ...] = (
     ShardedToUnreduced,
     ReplicatedToUnreduced,
 )
+
+
+# The ops that give what they take, all elements of it.
+ANNOTATIONS: tuple[type[Annotation], ...] = (
+    ShardingConstraint,
+    Reshard,
+    PropagationBarrier,
+    DataFlowEdge,
+    FuncDataFlowEdge,
+    ShardyAllGather,
+    AllSlice,
+    ShardyAllToAll,
+    ShardyAllReduce,
+    ShardyReduceScatter,
+    ShardyCollectivePermute,
+    ShardedToUnreduced,
+    ReplicatedToUnreduced,
+)

@@ -60,6 +60,7 @@ class Parts:
         self.everything: Mask = 0
         self._covered: dict[MeshAxes, Mask] = {}
         self._touched: dict[MeshAxes, Mask] = {}
+        self._of: dict[MeshAxes, tuple[tuple[Axis, Mask], ...]] = {}
         cuts: dict[tuple[Mesh, str], set[int]] = {}
         for mesh in meshes.values():
             self._whole(mesh, cuts)
@@ -86,8 +87,16 @@ class Parts:
             self.everything |= bit
             self.of_mesh[mesh] |= bit
 
-    def of(self, groups: MeshAxes, mesh: Mesh) -> Axes:
-        """The axes of groups, cut where the program cuts them."""
+    def of(self, groups: MeshAxes) -> tuple[tuple[Axis, Mask], ...]:
+        """The axes of groups, cut where the program cuts them, and the parts that each touches."""
+        known = self._of.get(groups)
+        if known is None:
+            axes = self._axes(groups, named(groups.mesh, self.meshes))
+            touched = [self.touched(MeshAxes(groups.mesh, (axis,))) for axis in axes]
+            known = self._of[groups] = tuple(zip(axes, touched, strict=True))
+        return known
+
+    def _axes(self, groups: MeshAxes, mesh: Mesh) -> Axes:
         found: list[Axis] = []
         for axis in groups.axes:
             begin, end = axis.before, axis.before * size_of(axis, mesh)
@@ -158,7 +167,7 @@ class Varying:
         self.around: dict[Node, Mask] = {}  # for loops: what decides whether devices come there
         self._changes: dict[Op, _Change] = {}
         self._calls: dict[tuple[str, tuple[Mask, ...], Mask], tuple[Mask, ...]] = {}
-        reached = {called(node) for node in module.nodes()}
+        reached = set(map(called, ops))
         for function in module.functions.values():
             if function.visibility != "private" or function.name not in reached:
                 self._root(function)
@@ -178,13 +187,9 @@ class Varying:
 
     def split(self, value: Value, groups: MeshAxes) -> tuple[Axes, Axes]:
         """The parts of these axes that a value is equal along, and those that it may vary along."""
-        mesh = named(groups.mesh, self.module.meshes)
-        equal: list[Axis] = []
-        rest: list[Axis] = []
-        for axis in self.parts.of(groups, mesh):
-            alike = self.is_equal(value, MeshAxes(groups.mesh, (axis,)))
-            (equal if alike else rest).append(axis)
-        return tuple(equal), tuple(rest)
+        mask, parts = self.of(value), self.parts.of(groups)
+        equal = tuple([axis for axis, touched in parts if not mask & touched])
+        return equal, tuple([axis for axis, touched in parts if mask & touched])
 
     def same(self, value: Value, other: Value) -> None:
         """Note that a new value equals one that is known."""
@@ -256,7 +261,7 @@ class Varying:
     def _control(self, node: Node, around: Mask) -> tuple[Mask, ...]:
         """The masks of the results of a node that has regions or calls a function."""
         operands = tuple([self.of(v) for v in node.operands])
-        callee = called(node)
+        callee = called(node.op)
         if callee is not None and callee in self.module.functions:
             return self._run(self.module.functions[callee], operands, around)
         match node.op:

@@ -11,6 +11,7 @@ from weft.ir.location import fuse
 from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op
+from weft.ir.reading import reads
 from weft.ir.rebuild import carry_tables
 from weft.ir.types import TensorType
 from weft.ir.work import moved
@@ -23,7 +24,6 @@ from weft.ops.local import (
     combiner,
 )
 from weft.optimize.facts import combining
-from weft.optimize.reading import reads
 
 MOST_BYTES = 30 * 1024 * 1024 + 7
 MOST_OPS = 2048

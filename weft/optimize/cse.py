@@ -19,8 +19,7 @@ def cse(module: Module) -> Module:
 
     Collectives merge, too: whoever comes to the second has been at the first, with its whole group.
     """
-    alone = len(module.functions) == 1
-    merging = _Merging(set() if alone else pure_functions(module, meetings=True))
+    merging = _Merging(pure_functions(module, meetings=True))
     with without_gc():
         functions = {name: merging.function(f) for name, f in module.functions.items()}
         return carry_tables(module.with_functions(functions), merging.became)

@@ -74,7 +74,9 @@ class Facts:
 
     def moved(self, before: Value, after: Value) -> None:
         """Note that one value stands for another."""
-        self.readers.setdefault(after, []).extend(self.readers.get(before, ()))
+        found = self.readers.get(before)
+        if found:
+            self.readers.setdefault(after, []).extend(found)
         self.varying.same(after, before)
 
 

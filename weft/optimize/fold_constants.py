@@ -74,7 +74,7 @@ class _Folding(Rebuild):
             if first is not None and isinstance(first.op, Constant | Iota):
                 super().node(node, out)
                 return
-        self.renew(node, out)
+        self.emit(node, self.renewed(node), out)
 
 
 def _fold(node: Node, most_elements: int, most_work: int) -> Rewritten:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node, Value
 from weft.ir.purity import is_pure, pure_functions
+from weft.ir.reading import captured
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import TensorType
 from weft.ir.work import moved
 from weft.ops.control import While
 from weft.ops.varying import Varying, axes_of
 from weft.optimize.drop_dead import drop_dead
-from weft.optimize.reading import captures
 
 MOST_BYTES = 256 * 1024 * 1024
 _ROUNDS = 8  # loops inside loops: each round takes work out of one more
@@ -52,7 +52,7 @@ class _Hoisting(Rebuild):
     def hoist(self, loop: Node, out: list[Node]) -> None:
         """Emit what a loop repeats, and have its turns read that."""
         same = self.repeated(loop)
-        kept = moved(*[value.type for value in captures(loop)])  # what was taken out before
+        kept = moved(*[value.type for value in captured(loop)])  # what was taken out before
         chosen = self.chosen([node for node in same if is_worth(node)], self.most_bytes - kept)
         if not chosen:
             return
@@ -78,7 +78,7 @@ class _Hoisting(Rebuild):
         changing = {a for a, made in zip(body.args, body.results, strict=True) if a is not made}
         same: list[Node] = []
         for node in body.nodes:
-            closed = not node.regions or not (node.op.control or captures(node))
+            closed = not node.regions or not (node.op.control or captured(node))
             alike = closed and changing.isdisjoint(node.operands)
             alike = alike and is_pure(node, self.pure, meetings=True)
             alike = alike and (not node.op.collective or self.meets(node, loop))

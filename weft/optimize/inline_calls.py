@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.ir.module import Function, Module, Node, Region, Value, walk
+from weft.ir.op import Op
 from weft.ir.rebuild import carry_tables
 from weft.ops.control import Call
 
@@ -27,17 +28,16 @@ def _reached(module: Module) -> set[str]:
     ahead = [name for name, f in module.functions.items() if f.visibility != "private"]
     found = set(ahead or module.functions)
     for name in ahead:
-        for node in walk(module.functions[name].body):
-            for called in _named(node):
+        for op in dict.fromkeys(node.op for node in walk(module.functions[name].body)):
+            for called in _named(op):
                 if called in module.functions and called not in found:
                     found.add(called)
                     ahead.append(called)
     return found
 
 
-def _named(node: Node) -> list[str]:
-    """The functions that a node names."""
-    op = node.op
+def _named(op: Op) -> list[str]:
+    """The functions that an op names."""
     names = [getattr(op, "callee", None), getattr(op, "decomposition", None)]
     names += getattr(op, "called_computations", None) or ()
     for row in getattr(op, "programs", None) or ():
@@ -73,6 +73,7 @@ class _Inliner:
         self.done: dict[str, Function] = {}
         self.recursive = _recursive(module)
         self.became: dict[Value, Value] = {}
+        self.sizes: dict[str, int] = {}  # in nodes, once calls have been inlined
         self.size = sum(1 for _ in module.nodes())
 
     def function(self, name: str) -> Function:
@@ -81,26 +82,29 @@ class _Inliner:
             old = self.module.functions[name]
             body = self.region(old.body, self.became, fresh=False)
             self.done[name] = replace(old, body=body)
+            self.sizes[name] = sum(1 for _ in walk(body))
         return self.done[name]
 
     def region(self, region: Region, became: dict[Value, Value], *, fresh: bool) -> Region:
         """A region; a fresh one has arguments of its own."""
         args = region.args
         if fresh:
-            args = tuple(Value(v.type, None, v.index) for v in region.args)
+            args = tuple([Value(v.type, None, v.index) for v in region.args])
             became.update(zip(region.args, args, strict=True))
         nodes: list[Node] = []
         for node in region.nodes:
             self.node(node, became, nodes, fresh=fresh)
-        results = tuple(became.get(v, v) for v in region.results)
+        results = tuple([became.get(v, v) for v in region.results])
+        if not fresh and results == region.results and nodes == region.nodes:
+            return region
         return Region(args, nodes, results, region.loc, region.arg_locs)
 
     def node(self, node: Node, became: dict[Value, Value], out: list[Node], *, fresh: bool) -> None:
-        operands = tuple(became.get(v, v) for v in node.operands)
+        operands = tuple([became.get(v, v) for v in node.operands])
         callee = self.callee(node)
         if callee is None:
-            regions = tuple(self.region(r, became, fresh=fresh) for r in node.regions)
-            if not fresh and operands == node.operands and not regions:
+            regions = tuple([self.region(r, became, fresh=fresh) for r in node.regions])
+            if not fresh and operands == node.operands and regions == node.regions:
                 out.append(node)
                 return
             made = node.rebuilt(operands, regions)
@@ -121,8 +125,7 @@ class _Inliner:
         if op.callee not in self.module.functions:
             return None
         function = self.function(op.callee)
-        size = sum(1 for _ in walk(function.body))
-        if self.size + size > _LIMIT:
+        if self.size + self.sizes[op.callee] > _LIMIT:
             return None
-        self.size += size
+        self.size += self.sizes[op.callee]
         return function

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from weft.ir.module import Function, Node, Region, Value, walk
+from weft.ir.module import Function, Region, Value
 from weft.ir.op import Op
+from weft.ir.reading import last_reads
 from weft.ir.types import FutureType, TensorType, TupleType, Type
 from weft.ops.control import AsyncStart, OptimizationBarrier, While
 from weft.ops.scatter import Scatter
@@ -52,40 +53,14 @@ def last_uses(region: Region) -> dict[Value, int]:
 
     What an asynchronous start reads is in use until its done.
     """
-    last: dict[Value, int] = {}
-    starts: list[Node] = []
-    for at, node in enumerate(region.nodes):
-        for value in node.operands:
-            last[value] = at
-        if not node.regions:
-            continue
-        if isinstance(node.op, AsyncStart):
-            starts.append(node)
-        for inner in node.regions:
-            for deep in walk(inner):
-                for value in deep.operands:
-                    last[value] = at
-                for deepest in deep.regions:
-                    last.update(dict.fromkeys(deepest.results, at))
-            last.update(dict.fromkeys(inner.results, at))
+    last = last_reads(region)
     last.update(dict.fromkeys(region.results, len(region.nodes)))
+    starts = [node for node in region.nodes if node.regions and isinstance(node.op, AsyncStart)]
     for start in reversed(starts):
         ended = last.get(start.results[0], -1)
         for value in start.operands:
             last[value] = max(last[value], ended)
     return last
-
-
-def captured(node: Node) -> set[Value]:
-    """Every value that a node's regions read; those that they define themselves among them."""
-    found: set[Value] = set()
-    for region in node.regions:
-        found.update(region.results)
-        for inner in walk(region):
-            found.update(inner.operands)
-            for deeper in inner.regions:
-                found.update(deeper.results)
-    return found
 
 
 def same_room(given: Type, made: Type) -> bool:

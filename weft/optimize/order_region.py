@@ -8,8 +8,8 @@ from itertools import accumulate
 from weft.ir.module import Node, Value
 from weft.ir.op import Op
 from weft.ir.purity import is_pure
+from weft.ir.reading import read_inside
 from weft.optimize.flights import Flights, bytes_of
-from weft.optimize.lifetimes import captured
 
 _TRIED = 16  # nodes that are looked at to fill a wait
 
@@ -31,7 +31,7 @@ def dependencies(nodes: list[Node], pure: set[str]) -> list[list[int]]:
     for index, node in enumerate(nodes):
         read = node.operands
         if node.regions:
-            read = (*read, *captured(node))
+            read = (*read, *read_inside(node))
             without = is_pure(node, pure, meetings=True)
         elif node.op in known:
             without = known[node.op]

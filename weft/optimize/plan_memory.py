@@ -8,6 +8,7 @@ from weft.errors import WeftError
 from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op
+from weft.ir.reading import read_inside
 from weft.ir.types import TensorType, TupleType
 from weft.ops.control import (
     AsyncDone,
@@ -24,7 +25,6 @@ from weft.ops.sharding import Computation
 from weft.optimize.lifetimes import (
     RENAMED,
     UPDATES,
-    captured,
     donation,
     heirs,
     is_in_place,
@@ -267,7 +267,7 @@ class _Region:
 
     def loop(self, node: Node, at: int) -> None:
         """Carried values stay in one buffer from before the loop to after it."""
-        taken = {id(b) for v in captured(node) for b in self.of.get(v, ())}
+        taken = {id(b) for v in read_inside(node) for b in self.of.get(v, ())}
         for value, operand in zip(node.results, node.operands, strict=True):
             buffers = self.held(operand)
             if all(self.free_at(b, at, value) and id(b) not in taken for b in buffers):

@@ -162,7 +162,8 @@ def scatter_of_reduce(node: Node, facts: Facts) -> Rewritten:
 
 def sum_of_sums(node: Node, facts: Facts) -> Rewritten:
     """all_reduce(x) + all_reduce(y) -> all_reduce(x + y), when nothing else reads them."""
-    left, right = (source(v, AllReduce, ReduceScatter) for v in node.operands)
+    left = source(node.operands[0], AllReduce, ReduceScatter)
+    right = left and source(node.operands[1], AllReduce, ReduceScatter)
     if left is None or right is None or left.op is not right.op or left is right:
         return None
     if not all(facts.once(n.results[0]) for n in (left, right)):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.purity import called
+from weft.ir.reading import reads
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import Type
 from weft.ir.work import moved
@@ -18,7 +19,6 @@ from weft.ops.collective import AllGather
 from weft.ops.convert import Convert
 from weft.ops.shape import Reshape, Transpose
 from weft.ops.slicing import Slice
-from weft.optimize.reading import reads
 
 # Says which time a gather is done again, so that it is not merged with another one.
 AGAIN = "weft.rematerialized"
@@ -62,7 +62,7 @@ def _inner_first(module: Module) -> list[Function]:
         if function.name in order or function.name in path:
             return
         for node in function.body.nodes:
-            callee = called(node)
+            callee = called(node.op)
             if callee is not None and callee in module.functions:
                 visit(module.functions[callee], (*path, function.name))
         order[function.name] = function
@@ -113,7 +113,7 @@ class Lives:
             for value in node.results:
                 self.of[value] = Life(value, place, [])
             inside = [Lives(r, peaks).peak for r in node.regions if node.op.control]
-            inner[place] = max([*inside, peaks.get(called(node) or "", 0)])
+            inner[place] = max([*inside, peaks.get(called(node.op) or "", 0)])
         for value in region.results:
             if (life := self.of.get(value)) is not None and life.end != self.count:
                 life.uses.append(self.count)

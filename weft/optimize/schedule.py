@@ -44,8 +44,7 @@ class _Scheduling:
     def __init__(self, module: Module, costs: Costs, spare: int) -> None:
         self.old = module
         self.costs = costs
-        alone = len(module.functions) == 1  # with nothing to call
-        self.pure = set() if alone else pure_functions(module, meetings=True)
+        self.pure = pure_functions(module, meetings=True)
         self.spare = spare
         self.became: dict[Value, Value] = {}
 

@@ -12,10 +12,11 @@ from weft.ir.write import SHARDINGS
 from weft.mesh import Mesh
 from weft.ops.control import Call, RunParallel
 from weft.partition.given_rules import RuleFinder
-from weft.partition.localize import Localizer, Program
+from weft.partition.localize import Localizer
 from weft.partition.notes import Note
 from weft.partition.placed import Placed
 from weft.partition.policies import Policy
+from weft.partition.program import Program
 from weft.partition.search import Search
 
 _PARTITIONS, _REPLICAS = "mhlo.num_partitions", "mhlo.num_replicas"

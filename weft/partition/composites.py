@@ -24,7 +24,8 @@ from weft.partition.placed import Placed, Split, sharding_of, whole
 from weft.partition.stand_in import stand_in
 
 if TYPE_CHECKING:
-    from weft.partition.localize import Localizer, Recipe
+    from weft.partition.localize import Localizer
+    from weft.partition.program import Recipe
 
 _ANNOTATIONS = ("Sharding", "xla.sdy.FuncResultSharding", "xla.sdy.PropagationBarrier")
 

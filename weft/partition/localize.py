@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from weft.errors import WeftError
 from weft.ir.attrs import Attrs
-from weft.ir.module import Function, Module, Node, Region, Value, walk
+from weft.ir.module import Function, Node, Region, Value
 from weft.ir.op import Op, infer
 from weft.ir.op import rule as rule_of
 from weft.ir.rule import Rule
 from weft.ir.types import TensorType, Types
-from weft.ir.write import SHARDINGS, node_text
-from weft.mesh import Mesh, Sharding, parse_sharding
-from weft.ops.control import Call, Composite
+from weft.ir.write import node_text
+from weft.mesh import Sharding
+from weft.ops.control import Composite
 from weft.ops.custom import CustomCall
 from weft.ops.sharding import ManualComputation
 from weft.partition.builder import Builder
 from weft.partition.choose import Question, Version, cheapest, moved_bytes, owed_axes
 from weft.partition.factors import FactorAxes, asked
 from weft.partition.free import plain_factors
-from weft.partition.given_rules import RuleFinder, summing
+from weft.partition.given_rules import summing
 from weft.partition.identity import COMBINE_OPS
 from weft.partition.joins import loose_slices
 from weft.partition.notes import Note, gathered, repeated
@@ -38,7 +36,7 @@ from weft.partition.placed import (
     split_of,
     whole,
 )
-from weft.partition.policies import Policy
+from weft.partition.program import GIVEN, Called, Entry, Program, Recipe
 from weft.partition.remake import is_remade, remade
 from weft.partition.reshard import plan
 from weft.partition.scalar_regions import read_outside, with_values
@@ -47,123 +45,6 @@ from weft.partition.structure import STRUCTURE, splits_of
 from weft.partition.ways import WAYS
 
 SHARDING, GLOBAL = "weft.sharding", "weft.global"
-_GIVEN = "sdy.sharding"
-
-
-@dataclass(slots=True)
-class Entry:
-    """A global value: where it is built, how propagation splits it, and every place it is in."""
-
-    builder: Builder
-    asked: Split | None
-    versions: list[Placed]
-    state: int = 0  # the same for all that are split, owed and asked for alike
-    seen: int = 0  # how many versions there were when that was found out
-    again: Node | None = None  # that can be computed anew for any piece
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How an op on operands of some splits is computed: worked out once, used for all alike."""
-
-    rule: Rule
-    chosen: FactorAxes
-    operands: tuple[Split, ...]
-    results: tuple[Split, ...]
-    owing: Owing | None
-    masks: tuple[tuple[int, tuple[int, ...]], ...]  # operands with dims whose padding would count
-    wanted: tuple[Split | None, ...]  # of the results
-    plain: tuple[Op, Types] | None = None  # the local op and its types, if that is all there is
-    states: tuple[int, ...] = ()  # of the results, where it is plain
-    moved: float = 0.0  # bytes sent because tensors of the op are split differently
-    is_remade: bool = False  # whether any piece of the result can be computed anew
-
-
-@dataclass(frozen=True, slots=True)
-class Called:
-    """A function that is called, on local types, and how its results are split."""
-
-    function: Function
-    results: tuple[Placed, ...]
-
-
-@dataclass
-class Program:
-    """What is known of the whole module while its functions are partitioned."""
-
-    module: Module
-    mesh: Mesh
-    mesh_name: str
-    rules: RuleFinder | None = None  # rules that users give
-    moved: float = 0.0  # bytes sent because tensors of an op are split differently
-    policy: Policy = field(default_factory=Policy)  # what counts when factors are split
-    notes: list[Note] | None = None  # what had to be gathered, if anyone asks
-    places: dict[Value, list[Placed]] | None = None  # where every value is, if anyone asks
-    recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
-    added: dict[str, Function] = field(default_factory=dict)  # functions made on the way
-    called: dict[tuple[object, ...], Called] = field(default_factory=dict)
-    numbers: Numbers = field(default_factory=Numbers)
-    states: dict[tuple[int, ...], int] = field(default_factory=dict)
-    shardings: dict[int, Split] = field(default_factory=dict)  # by the identity of a sharding
-    stands_for: dict[Value, Value] = field(default_factory=dict)  # a value in the place of another
-
-    def sharding(self, value: Value) -> Sharding | None:
-        """The sharding that propagation gave a value."""
-        if self.stands_for:
-            value = self.stands_for.get(value, value)
-        return self.table.get(value)
-
-    @cached_property
-    def table(self) -> Mapping[Value, Sharding]:
-        """What propagation gave each value."""
-        found = self.module.tables.get(SHARDINGS, {})
-        return {value: s for value, s in found.items() if isinstance(s, Sharding)}
-
-    def add_function(self, function: Function) -> str:
-        """Keep a function that was made on the way, under a name of its own."""
-        taken = {**self.module.functions, **self.added}
-        numbers = (f"{function.name}_{n}" for n in itertools.count())
-        name = next(name for name in numbers if name not in taken)
-        self.added[name] = replace(function, name=name, visibility="private")
-        return name
-
-    def keep(self, function: Function) -> Function:
-        """Keep a called function, under its own name if that is free."""
-        if function.name in self.roots or function.name in self.added:
-            return self.added[self.add_function(function)]
-        self.added[function.name] = function
-        return function
-
-    @cached_property
-    def propagated(self) -> frozenset[Value]:
-        """The values of functions that propagation went through: whole, where it says nothing."""
-        table = self.table
-        found: set[Value] = set()
-        for function in self.module.functions.values():
-            values = [v for node in walk(function.body) for v in node.results]
-            if any(v in table for v in values) or any(v in table for v in function.body.args):
-                found.update(values)
-        return frozenset(found)
-
-    @cached_property
-    def roots(self) -> frozenset[str]:
-        """The functions that others may call by name: public ones, and those nobody calls here."""
-        called = {n.op.callee for n in self.module.nodes() if isinstance(n.op, Call)}
-        return frozenset(
-            name
-            for name, f in self.module.functions.items()
-            if f.visibility != "private" or name not in called
-        )
-
-    def result_shardings(self, function: Function) -> list[Sharding | None]:
-        """The shardings of a function's results."""
-        attrs = function.res_attrs or ((),) * len(function.body.results)
-        return [_given(a) for a in attrs]
-
-
-def _given(attrs: Attrs) -> Sharding | None:
-    text = dict(attrs).get(_GIVEN)
-    return None if text is None else parse_sharding(text)
 
 
 class Localizer:
@@ -233,7 +114,7 @@ class Localizer:
         """What stands at the border: how each tensor is split, and its global type."""
         made = []
         for given, one in zip(old or ((),) * len(placed), placed, strict=True):
-            kept = [(name, text) for name, text in given if name != _GIVEN]
+            kept = [(name, text) for name, text in given if name != GIVEN]
             if isinstance(one.type, TensorType):
                 kept.append((SHARDING, str(sharding_of(one.split, self.mesh_name, one.owing))))
                 kept.append((GLOBAL, str(one.type)))

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from weft.cost.distinct import distinct_sent
 from weft.cost.gathers import full_gathers
-from weft.cost.sent import bytes_sent, total_sent
-from weft.ir.module import Module, Value
-from weft.ir.types import TensorType
-from weft.ops.control import Call
-from weft.partition.localize import Program
-from weft.partition.placed import split_of
+from weft.ir.module import Module
 from weft.partition.policies import Policy, wishes
+from weft.partition.program import Program
 
-# How much it counts that values are split as propagation says: each is tried.
-_HEEDS = (1.1, 0.5, 0.0)
+# How much else it may count that values are split as propagation says: each is tried.
+_HEEDS = (0.5, 0.0)
 _LITTLE = 0.01  # of all that is sent: to send less of it another try is not worth its time
 _NEAR = 1.05  # times the least that is sent so far: worth another try
-_LARGE = 6000  # nodes: such a module is tried with these only
+_LARGE = 6000  # nodes: on such a module fewer policies are tried
+_WISHED = 1.1  # times the bytes that a policy with wishes sends must be less than others send
 # Times the bytes that may be sent where nothing is gathered in full: by the way, or to that end.
 _AVOIDED = 3.0
 _AVOIDED_SHYLY = 1.25
@@ -32,6 +30,11 @@ class Try:
     program: Program
     sent: float  # bytes
     full_gathers: int
+
+    @property
+    def count(self) -> float:
+        """What the bytes count as: to leave what propagation says must pay."""
+        return self.sent * (_WISHED if self.program.policy.wishes else 1.0)
 
 
 @dataclass
@@ -54,38 +57,38 @@ class Search:
 
     def best(self) -> Try:
         """The best of all that were worth trying."""
-        for heed in _HEEDS:
-            made = self.run(Policy(heed))
-            if made.program.moved <= _LITTLE * self.tried[0].sent:
-                return self.least()
-        module, mesh = made.program.module, made.program.mesh
-        if sum(1 for _ in module.nodes()) > _LARGE:
-            return self.chosen()
-        given = {
-            value: split_of(sharding, value.type.rank)
-            for value, sharding in made.program.table.items()
-            if isinstance(value.type, TensorType)
-        }
-        for some in wishes(module, given, mesh):
-            if self.run(Policy(0.5, some)).sent <= _NEAR * self.least().sent:
-                self.run(Policy(1.1, some))
+        first = self.run(Policy())
+        if not self.is_worth_more(first):
+            return first
+        is_large = sum(1 for _ in first.program.module.nodes()) > _LARGE
+        for heed in _HEEDS[is_large:]:
+            if not self.is_worth_more(self.run(Policy(heed))):
+                return self.chosen()
+        for some in wishes(first.program.module, first.program.splits, first.program.mesh):
+            sent = self.run(Policy(0.5, some)).sent
+            if sent <= _NEAR * self.least().count and not is_large:
+                self.run(Policy(wishes=some))
         if self.least().full_gathers:
             self.run(replace(self.least().program.policy, is_shy=True))
         shy = Policy(is_shy=True)
-        if self.chosen().full_gathers and self.tried[-1].program.policy != shy:
+        if self.chosen().full_gathers and self.tried[-1].program.policy != shy and not is_large:
             self.run(shy)
         return self.chosen()
 
+    def is_worth_more(self, made: Try) -> bool:
+        """Whether so much is sent for splits that disagree that another try may pay."""
+        return made.program.moved > _LITTLE * self.tried[0].sent
+
     def least(self) -> Try:
         """The one that sends the least."""
-        return min(self.tried, key=lambda made: made.sent)
+        return min(self.tried, key=lambda made: made.count)
 
     def chosen(self) -> Try:
         """The one that sends the least, or little more and gathers nothing in full."""
         least = self.least()
         spare = [made for made in self.tried if not made.full_gathers]
-        if any(made.sent <= _more(made.program.policy) * least.sent for made in spare):
-            return min(spare, key=lambda made: made.sent)
+        if any(made.count <= _more(made.program.policy) * least.count for made in spare):
+            return min(spare, key=lambda made: made.count)
         return least
 
 
@@ -96,16 +99,4 @@ def _more(policy: Policy) -> float:
 def sent_by(module: Module) -> float:
     """The bytes that a device sends in all functions that a host may call."""
     public = [name for name, f in module.functions.items() if f.visibility != "private"]
-    return sum(_sent(module, name) for name in public or module.functions)
-
-
-def _sent(module: Module, name: str) -> float:
-    """The bytes of one function, equal calls counted once: one is left when they are inlined."""
-    total = total_sent(bytes_sent(module, name))
-    seen: set[tuple[str, tuple[Value, ...]]] = set()
-    for node in module.function(name).body.nodes:
-        if isinstance(node.op, Call):
-            call = (node.op.callee, node.operands)
-            total -= total_sent(bytes_sent(module, node.op.callee)) if call in seen else 0.0
-            seen.add(call)
-    return total
+    return sum(distinct_sent(module, name) for name in public or module.functions)

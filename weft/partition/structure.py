@@ -11,24 +11,7 @@ from weft.ir.types import TensorType
 from weft.mesh import Sharding
 from weft.ops.batch_norm import BatchNormGrad, BatchNormTraining
 from weft.ops.control import Call, Case, If, While
-from weft.ops.sharding import (
-    AllSlice,
-    DataFlowEdge,
-    FuncDataFlowEdge,
-    ManualComputation,
-    NamedComputation,
-    PropagationBarrier,
-    ReplicatedToUnreduced,
-    Reshard,
-    ShardedToUnreduced,
-    ShardingConstraint,
-    ShardingGroup,
-    ShardyAllGather,
-    ShardyAllReduce,
-    ShardyAllToAll,
-    ShardyCollectivePermute,
-    ShardyReduceScatter,
-)
+from weft.ops.sharding import ANNOTATIONS, ManualComputation, NamedComputation, ShardingGroup
 from weft.ops.slicing import Concatenate, Slice
 from weft.partition import batch_norm, joins, loops
 from weft.partition.composites import COMPOSED
@@ -141,23 +124,8 @@ def named(localizer: Localizer, node: Node) -> None:
         localizer.entries[result] = localizer.entries[value]
 
 
-_ALIASES: tuple[type[Op], ...] = (
-    ShardingConstraint,
-    Reshard,
-    PropagationBarrier,
-    DataFlowEdge,
-    FuncDataFlowEdge,
-    ShardyAllGather,
-    AllSlice,
-    ShardyAllToAll,
-    ShardyAllReduce,
-    ShardyReduceScatter,
-    ShardyCollectivePermute,
-    ShardedToUnreduced,
-    ReplicatedToUnreduced,
-)
 STRUCTURE: dict[type[Op], Callable[[Localizer, Node], None]] = {
-    **dict.fromkeys(_ALIASES, alias),
+    **dict.fromkeys(ANNOTATIONS, alias),
     ShardingGroup: drop,
     While: while_loop,
     If: branch,

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.ir.module import Node, Region, Value
+from weft.ir.reading import deaths
 from weft.ir.write import node_text
 from weft.ops.control import (
     AfterAll,
@@ -27,10 +28,10 @@ from weft.ops.control import (
 from weft.ops.sharding import NamedComputation, ShardingGroup
 from weft.run.code import Code, Item, Slots, Step, bind_kernel
 from weft.run.diverge import branch_apart, loop_apart
-from weft.run.flow import chooser_of, deaths, shape_of, widen
+from weft.run.flow import chooser_of, shape_of, widen
 from weft.run.fold import is_broadcast, is_dot, spread_by_readers, summed_dims, uses_of
 from weft.run.kernel import Kernel, Site
-from weft.run.kernels import kernel_of
+from weft.run.kernels import CONTROL, kernel_of
 from weft.run.layout import Layout, union
 from weft.run.vary import Masks, Scope, loop_masks, outcome
 
@@ -90,6 +91,9 @@ class Compiler:
 
     def node(self, site: Site, code: Code) -> None:
         """Append what a node does."""
+        if type(site.op) not in CONTROL:
+            self.kernel(site, self.made(site), code)
+            return
         match site.op:
             case Call() | Composite():
                 self.call(site, code)
@@ -109,8 +113,8 @@ class Compiler:
                 self.kernel(site, Kernel(lambda *tokens: None), code)
             case ShardingGroup():
                 pass
-            case _:
-                self.kernel(site, self.made(site), code)
+            case op:
+                raise AssertionError(f"{op.name} has no code")
 
     def made(self, site: Site) -> Kernel:
         """The kernel of a node; nodes that are alike have one."""

@@ -14,12 +14,13 @@ import numpy as np
 
 from weft.errors import Unsupported
 from weft.ir.module import Node, Value
+from weft.ir.reading import captured
 from weft.ir.types import Array, TensorType
 from weft.run.code import Code, Item, Slots, Step
 from weft.run.flow import chooser_of, widen
 from weft.run.kernel import Site
 from weft.run.layout import Layout, Mask, also, bits, union
-from weft.run.vary import Masks, Scope, captured, loop_masks, merged
+from weft.run.vary import Masks, Scope, loop_masks, merged
 
 if TYPE_CHECKING:
     from weft.run.compile import Compiler

@@ -1,4 +1,4 @@
-"""What branches and loops share: which region, spelling values out, and when values die."""
+"""What branches and loops share: which region is taken, and spelling values out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.module import Node, Region, Value, walk
+from weft.ir.module import Node, Value
 from weft.ir.types import TensorType
 from weft.ops.control import If
 from weft.run.layout import Layout, Mask
@@ -47,24 +47,3 @@ def shape_of(value: Value, mask: Mask, layout: Layout) -> tuple[int, ...] | None
     if layout.has_rows and mask & 1:
         return None
     return layout.shape(mask) + type.sizes
-
-
-def deaths(region: Region) -> list[tuple[Value, ...]]:
-    """For each node, the values of this region that nothing reads after it."""
-    kept = set(region.results)
-    last: dict[Value, int] = {}
-    for position, node in enumerate(region.nodes):
-        last.update(dict.fromkeys(node.results, position))
-        last.update(dict.fromkeys(node.operands, position))
-        for inner in node.regions:
-            for deep in walk(inner):
-                last.update(dict.fromkeys(deep.operands, position))
-                for deepest in deep.regions:
-                    last.update(dict.fromkeys(deepest.results, position))
-            last.update(dict.fromkeys(inner.results, position))
-    own = {v for node in region.nodes for v in node.results} | set(region.args)
-    dead: list[list[Value]] = [[] for _ in region.nodes]
-    for value, position in last.items():
-        if value in own and value not in kept:
-            dead[position].append(value)
-    return [tuple(d) for d in dead]

@@ -20,18 +20,20 @@ from weft.run.kernels_pointwise import is_native, ufunc_of
 from weft.run.layout import union
 from weft.run.vary import Scope, group_dims
 
+DOTS = (DotGeneral, Dot)
+BROADCASTS = (BroadcastInDim, Broadcast)
 SUMMED = ("f32", "f64", "complex<f32>", "complex<f64>")
 
 
 def uses_of(region: Region) -> dict[Value, list[Node]]:
-    """Who reads each value of a region; its end, and what inner regions read, count twice."""
+    """Who reads each value of a region; its end, and a node whose regions read it, count twice."""
     found: dict[Value, list[Node]] = {}
     for node in region.nodes:
         for value in node.operands:
             found.setdefault(value, []).append(node)
         for inner in node.regions:
-            for value, nodes in uses_of(inner).items():
-                found.setdefault(value, []).extend(nodes * 2)
+            for value in (*inner.results, *uses_of(inner)):
+                found.setdefault(value, []).extend((node, node))
     for value in region.results:
         found.setdefault(value, []).extend(region.nodes[-1:] * 2)
     return found
@@ -62,15 +64,14 @@ def summed_dims(
 
 
 def _adds(node: Node) -> bool:
-    """Whether a node sums over devices, without changing the type."""
+    """Whether a node sums over devices, without changing the type of any operand."""
     match node.op:
         case AllReduce() | ReduceScatter():
             names = node.regions[0].body.combiners
-            plain = len(node.regions[0].nodes) == 1 and names == ("stablehlo.add",)
-            return plain and all(
-                getattr(a.type, "dtype", None) is getattr(b.type, "dtype", None)
-                for a, b in zip(node.operands, node.results, strict=True)
-            )
+            if len(node.regions[0].nodes) != 1 or names != ("stablehlo.add",):
+                return False
+            types = {v.type for v in (*node.operands, *node.results)}
+            return len({getattr(t, "dtype", None) for t in types}) == 1
         case ReduceScatterTogether():
             return node.op.reduction == "add"
     return False
@@ -78,7 +79,7 @@ def _adds(node: Node) -> bool:
 
 def is_broadcast(node: Node) -> bool:
     """Whether a node repeats elements."""
-    return isinstance(node.op, BroadcastInDim | Broadcast)
+    return isinstance(node.op, BROADCASTS)
 
 
 def spread_by_readers(node: Node, scope: Scope, uses: Mapping[Value, list[Node]]) -> bool:
@@ -107,7 +108,7 @@ def _spreads(reader: Node, value: Value, scope: Scope) -> bool:
 
 def is_dot(node: Node) -> bool:
     """Whether a node is a product of two operands of its own result's type."""
-    if not isinstance(node.op, DotGeneral | Dot):
+    if not isinstance(node.op, DOTS):
         return False
     kinds = {str(getattr(v.type, "dtype", "")) for v in (*node.operands, *node.results)}
     return len(kinds) == 1 and kinds <= set(SUMMED)

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.ir.op import Op
+from weft.ir.reading import captured
 from weft.ir.types import Array
 from weft.ops.index import Gather, Windows, gather, gather_windows
 from weft.ops.linalg import Cholesky, Fft, TriangularSolve
@@ -19,7 +20,6 @@ from weft.run.kernels_collective import NAMED
 from weft.run.kernels_pointwise import is_native, ufunc_of
 from weft.run.kernels_reduce import spread
 from weft.run.one_by_one import is_elementwise, one_by_one, plain_region
-from weft.run.vary import captured
 
 Slices = tuple[slice, ...]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.ir.module import Value
 from weft.ir.op import Op
+from weft.ir.reading import captured
 from weft.ir.types import Array, DType, TensorType
 from weft.ops.reduce import Reduce, fold
 from weft.ops.shape import Constant
@@ -18,7 +19,6 @@ from weft.run.kernel import Kernel, Maker, Site, several
 from weft.run.kernels_collective import NAMED
 from weft.run.kernels_pointwise import is_native, ufunc_of
 from weft.run.one_by_one import is_elementwise, one_by_one, plain_region
-from weft.run.vary import captured
 
 
 def reduce(site: Site) -> Kernel:

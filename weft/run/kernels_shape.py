@@ -20,22 +20,7 @@ from weft.ops.shape import (
     Transpose,
     iota,
 )
-from weft.ops.sharding import (
-    AllSlice,
-    DataFlowEdge,
-    FuncDataFlowEdge,
-    PropagationBarrier,
-    ReplicatedToUnreduced,
-    Reshard,
-    ShardedToUnreduced,
-    ShardingConstraint,
-    ShardyAllGather,
-    ShardyAllReduce,
-    ShardyAllToAll,
-    ShardyCollectivePermute,
-    ShardyConstant,
-    ShardyReduceScatter,
-)
+from weft.ops.sharding import ANNOTATIONS, ShardyConstant
 from weft.ops.slicing import Concatenate, Pad, Slice
 from weft.ops.slicing import pad as padded
 from weft.run.kernel import Kernel, Maker, Site
@@ -200,22 +185,5 @@ KERNELS: dict[type[Op], Maker] = {
     GetDimensionSize: dimension_size,
     OptimizationBarrier: same,
     ShardyConstant: constant,
-    **dict.fromkeys(
-        (
-            ShardingConstraint,
-            Reshard,
-            PropagationBarrier,
-            DataFlowEdge,
-            FuncDataFlowEdge,
-            ShardyAllGather,
-            AllSlice,
-            ShardyAllToAll,
-            ShardyAllReduce,
-            ShardyReduceScatter,
-            ShardyCollectivePermute,
-            ShardedToUnreduced,
-            ReplicatedToUnreduced,
-        ),
-        same,
-    ),
+    **dict.fromkeys(ANNOTATIONS, same),
 }

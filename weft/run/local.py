@@ -87,13 +87,12 @@ class LocalProgram:
         donated = frozenset(self.inputs[n] for n in self.donated)
         planner = Planner(self.code, self.inputs, donated, compiler.constants)
         self.arena, count = planner.plan(compiler.slots)
-        lives = planner.lives()
         planner.reuse_donated()
         planner.reuse_carried()
         self.template: list[Any] = [None] * count
         for slot, value in compiler.constants.items():
             self.template[slot] = value
-        self.others = others_at_once(planner, lives)
+        self.others = others_at_once(planner)
         self.owned = planner.owned()
 
     def memory(self) -> Memory:

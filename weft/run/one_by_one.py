@@ -13,12 +13,12 @@ import numpy as np
 from weft.errors import Unsupported, WeftError
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.op import RegionCall
+from weft.ir.reading import captured
 from weft.ir.types import Array, TensorType
 from weft.mesh import Mesh
 from weft.ops.custom import CustomCall
 from weft.run.kernel import Kernel, Site, several
 from weft.run.stream import released
-from weft.run.vary import captured
 from weft.run.world import World
 
 _MEETING = "move the collective out of the reduction, sort or scatter"

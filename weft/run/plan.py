@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -29,15 +30,14 @@ class Memory:
         return self.arguments + self.results + self.arena + self.others
 
 
-@dataclass
+@dataclass(slots=True)
 class Life:
     """When the memory of a value is in use, values that share it included."""
 
     begin: int
     end: int
-    bytes: int = 0
-    escapes: bool = False
-    planned: Item | None = None
+    escapes: bool = False  # it is read where nobody looks, or leaves the program
+    slots: int = 0  # that share it
 
 
 class Planner:
@@ -57,12 +57,14 @@ class Planner:
         self.end: dict[int, int] = {}
         self.escaping: set[int] = set(code.results)
         self.depth: dict[int, tuple[int, ...]] = {}  # where a slot is written: enclosing items
+        self.around: dict[int, tuple[int, ...]] = {}  # where an item stands: enclosing items
         self.ends: dict[int, int] = {}  # the last position of an item that encloses others
         self.clock = 0
         for slot in inputs:
             self.begin[slot], self.depth[slot] = -1, ()
         self._number(code, ())
         self._lifetimes()
+        self.lives = self._lives()
 
     # Lifetimes
 
@@ -70,6 +72,7 @@ class Planner:
         for item in code.items:
             start = self.clock
             self.clock += 1
+            self.around[start] = around
             for slot in item.outs:
                 self.begin[slot], self.depth[slot] = start, around
             for slot in item.carried:
@@ -85,33 +88,26 @@ class Planner:
             self.clock += 1
 
     def _lifetimes(self) -> None:
-        around: dict[int, tuple[int, ...]] = {}
-        self._enclosing(self.code, (), around)
         for item, start, stop in self.items:
             if item.kernel is not None and item.kernel.shares:
                 for slot in (*item.ins, *item.outs[1:]):
                     if item.outs:
                         self._join(slot, item.outs[0])
+            around = self.around[start]
             for slot in item.ins:
-                outside = [a for a in around[start] if a not in self.depth.get(slot, ())]
-                last = self.ends[outside[0]] if outside else stop
+                last = stop
+                if around:
+                    outside = [a for a in around if a not in self.depth.get(slot, ())]
+                    last = self.ends[outside[0]] if outside else stop
                 self.end[slot] = max(self.end.get(slot, last), last)
         for slot in self.code.results:
             self.end[slot] = self.clock
 
-    def _enclosing(
-        self, code: Code, around: tuple[int, ...], found: dict[int, tuple[int, ...]]
-    ) -> None:
-        starts = {id(item): start for item, start, _ in self.items}
-        for item in code.items:
-            start = starts[id(item)]
-            found[start] = around
-            for inner in item.inner:
-                self._enclosing(inner, (*around, start), found)
-
     def _root(self, slot: int) -> int:
-        while (up := self.parent.get(slot, slot)) != slot:
-            slot = up
+        """The slot that stands for all that share its memory; the way there becomes shorter."""
+        parent = self.parent
+        while (up := parent.get(slot, slot)) != slot:
+            slot = parent[slot] = parent.get(up, up)
         return slot
 
     def _join(self, one: int, other: int) -> None:
@@ -119,16 +115,21 @@ class Planner:
         if a != b:
             self.parent[a] = b
 
-    def lives(self) -> dict[int, Life]:
+    def _lives(self) -> dict[int, Life]:
         """When each piece of memory is in use, by the slot that stands for it."""
         found: dict[int, Life] = {}
         for slot, begin in self.begin.items():
             root = self._root(slot)
             end = self.end.get(slot, begin + 1)
-            life = found.setdefault(root, Life(begin, end))
-            life.begin, life.end = min(life.begin, begin), max(life.end, end)
-            life.escapes |= slot in self.escaping or slot in self.inputs
-        for slot in self.escaping:
+            life = found.get(root)
+            if life is None:
+                life = found[root] = Life(begin, end)
+            elif begin < life.begin:
+                life.begin = begin
+            if end > life.end:
+                life.end = end
+            life.slots += 1
+        for slot in (*self.escaping, *self.inputs):
             if (root := self._root(slot)) in found:
                 found[root].escapes = True
         return found
@@ -137,7 +138,7 @@ class Planner:
 
     def plan(self, new_slot: int) -> tuple[int, int]:
         """Give results places in the arena; its size, and the number of slots in use after it."""
-        lives, arena = self.lives(), Arena()
+        arena = Arena()
         held: dict[int, tuple[int, int]] = {}  # by root: the place it has in the arena
         ending: list[tuple[int, int]] = []  # when, and which root, the next first
         for item, start, stop in sorted(self.items, key=lambda entry: entry[1]):
@@ -145,28 +146,27 @@ class Planner:
                 _, root = heapq.heappop(ending)
                 if root in held:
                     arena.give(held.pop(root))
-            if wanted := self.plannable(item, lives):
+            if wanted := self.plannable(item):
                 root = self._root(item.outs[0])
-                place = self._taken_over(item, lives, held, wanted, stop)
+                place = self._taken_over(item, held, wanted, stop)
                 held[root] = place or arena.take(wanted)
                 item.buffer, item.place = new_slot, held[root]
                 new_slot += 1
-                heapq.heappush(ending, (lives[root].end, root))
+                heapq.heappush(ending, (self.lives[root].end, root))
         return arena.size, new_slot
 
-    def plannable(self, item: Item, lives: dict[int, Life]) -> int:
+    def plannable(self, item: Item) -> int:
         """The bytes of a result that can be computed into planned memory; 0 if it cannot."""
         if item.kernel is None or item.kernel.into is None or len(item.outs) != 1:
             return 0
         bytes_ = bytes_of(item, 0)
-        if bytes_ < SMALL or lives[self._root(item.outs[0])].escapes:
+        if bytes_ < SMALL or self.lives[self._root(item.outs[0])].escapes:
             return 0
         return bytes_
 
     def _taken_over(
         self,
         item: Item,
-        lives: dict[int, Life],
         held: dict[int, tuple[int, int]],
         wanted: int,
         stop: int,
@@ -177,7 +177,7 @@ class Planner:
             if index >= len(item.ins):
                 continue
             root = self._root(item.ins[index])
-            if root not in held or lives[root].end != stop or held[root][1] < wanted:
+            if root not in held or self.lives[root].end != stop or held[root][1] < wanted:
                 continue
             if self._alone(item, index):
                 return held.pop(root)
@@ -245,12 +245,12 @@ class Planner:
             for slot in item.outs:
                 if item.kernel is None or not item.kernel.shares:
                     makers.setdefault(self._root(slot), []).append(item)
-        taken = [self._root(slot) for slot in (*self.code.results, *self.inputs)]
+        taken = Counter([self._root(slot) for slot in (*self.code.results, *self.inputs)])
         kept = {self._root(slot) for slot in self.constants}
         return frozenset(
             slot
             for slot in self.code.results
-            if taken.count(root := self._root(slot)) == 1
+            if taken[root := self._root(slot)] == 1
             and root not in kept
             and len(found := makers.get(root, [])) == 1
             and found[0].kernel is not None
@@ -258,8 +258,8 @@ class Planner:
 
     def _shared(self, slot: int) -> bool:
         """Whether a slot's memory is that of others, too."""
-        root = self._root(slot)
-        return sum(self._root(other) == root for other in self.begin) > 1
+        life = self.lives.get(self._root(slot))
+        return life is not None and life.slots > 1
 
 
 def bytes_of(item: Item, index: int) -> int:
@@ -310,7 +310,7 @@ class Arena:
         self.free.append((offset, size))
 
 
-def others_at_once(planner: Planner, lives: dict[int, Life]) -> int:
+def others_at_once(planner: Planner) -> int:
     """The most bytes that values outside of the arena, arguments and results take at once."""
     changes: dict[int, int] = {}
     results = set(planner.code.results)
@@ -320,7 +320,7 @@ def others_at_once(planner: Planner, lives: dict[int, Life]) -> int:
             shares = item.kernel is not None and item.kernel.shares
             if item.buffer is not None or shares or slot in results or not bytes_:
                 continue
-            end = lives[planner._root(slot)].end
+            end = planner.lives[planner._root(slot)].end
             changes[start] = changes.get(start, 0) + bytes_
             changes[end] = changes.get(end, 0) - bytes_
     now = most = 0

@@ -11,7 +11,8 @@ import numpy as np
 from weft.errors import Unsupported
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.op import Op
-from weft.ir.types import Array, FutureType, TupleType, Type
+from weft.ir.reading import captured
+from weft.ir.types import Array, FutureType, TensorType, TupleType, Type
 from weft.mesh import Sharding
 from weft.ops.collective import (
     AllGather,
@@ -90,8 +91,13 @@ def outcome(node: Node, given: Masks, scope: Scope) -> Masks:
     found = VARY.get(type(node.op))
     if found is not None:
         return found(node, given, scope)
-    seen = union(*given, *scope.of(captured(node)))
-    return tuple([also(nothing(v.type), seen) for v in node.results])
+    seen = union(*given, *scope.of(captured(node))) if node.regions else union(*given)
+    return tuple(
+        [
+            seen if isinstance(v.type, TensorType) else also(nothing(v.type), seen)
+            for v in node.results
+        ]
+    )
 
 
 def analyze(region: Region, args: Sequence[Mask], scope: Scope) -> Masks:
@@ -100,25 +106,6 @@ def analyze(region: Region, args: Sequence[Mask], scope: Scope) -> Masks:
     for node in region.nodes:
         scope.let(node.results, outcome(node, scope.of(node.operands), scope))
     return scope.of(region.results)
-
-
-def captured(node: Node) -> tuple[Value, ...]:
-    """The values from outside that the regions of a node read."""
-    found: dict[Value, None] = {}
-    inside: set[Value] = set()
-    for region in node.regions:
-        _captured(region, inside, found)
-    return tuple(found)
-
-
-def _captured(region: Region, inside: set[Value], found: dict[Value, None]) -> None:
-    inside.update(region.args)
-    for node in region.nodes:
-        found.update(dict.fromkeys(v for v in node.operands if v not in inside))
-        for inner in node.regions:
-            _captured(inner, inside, found)
-        inside.update(node.results)
-    found.update(dict.fromkeys(v for v in region.results if v not in inside))
 
 
 # Control flow
@@ -331,10 +318,9 @@ def argument_masks(
     scope: Scope, shardings: Sequence[Sharding | None], values: Sequence[Value]
 ) -> Masks:
     """What the arguments of a function vary along: what their shardings split, or everything."""
-    return tuple(
-        also(nothing(value.type), scope.layout.everything if s is None else _split_by(s, scope))
-        for s, value in zip(shardings, values, strict=True)
-    )
+    everything = scope.layout.everything
+    split = {s: everything if s is None else _split_by(s, scope) for s in dict.fromkeys(shardings)}
+    return tuple([also(nothing(v.type), split[s]) for s, v in zip(shardings, values, strict=True)])
 
 
 def _split_by(sharding: Sharding, scope: Scope) -> int:

@@ -207,8 +207,9 @@ def _used(module: Module, function: Function, world: World) -> Iterator[Span]:
     yield from mesh_spans(world.mesh)
     if world.grid[0] > 1:
         yield world.grid[1], world.grid[0]
-    for attrs in (*function.arg_attrs, *function.res_attrs):
-        if sharding := sharding_in(attrs):
+    told = map(sharding_in, (*function.arg_attrs, *function.res_attrs))
+    for sharding in dict.fromkeys(told):
+        if sharding is not None:
             yield from _sharding_spans(sharding, world)
     for node in module.nodes():
         yield from _node_spans(node, world)

@@ -260,9 +260,14 @@ class Body:
         self.became[value] = first
 
     def constraint(self, node: Node, out: list[Node]) -> None:
-        """A constraint becomes a reshard to what its sharding has grown to."""
+        """A constraint becomes a reshard to what its sharding has grown to.
+
+        In the body of a reduction, where nothing is split, it says nothing.
+        """
         (sharding,) = self.raw(node.results)
-        assert sharding is not None
+        if sharding is None:
+            self.became[node.results[0]] = self.read(node)[0]
+            return
         self.reshard(self.emit(node, Reshard(closed(sharding)), self.read(node), out))
 
     def reshard(self, made: Node) -> Value:

@@ -93,9 +93,9 @@ class OwingBody(Body):
 
     def constraint(self, node: Node, out: list[Node]) -> None:
         (sharding,) = self.raw(node.results)
-        assert sharding is not None
         (operand,) = Body.read(self, node)
-        nodes, value = self.owing.owe(operand, closed(sharding), node.loc)
+        target = None if sharding is None else closed(sharding)
+        nodes, value = self.owing.owe(operand, target, node.loc)
         if not nodes:
             super().constraint(node, out)
             return
