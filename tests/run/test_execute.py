@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -268,6 +271,50 @@ def test_many_threads_run_one_program():
         thread.join()
     assert not wrong
     assert len(program.frames) <= 9
+
+
+LAST = """
+import threading, numpy as np
+from tests.run.test_execute import calling
+from weft.ops.callbacks import HostFunction
+from weft.run import execute
+
+def late(x):
+    threading.main_thread().join()
+    print("called with", x[0], flush=True)
+    return (x,)
+
+program = calling(HostFunction(late))
+for start in (1, 3):
+    execute(program, np.full(4, start, np.float32))
+"""
+
+
+def test_what_nobody_waits_for_is_done_before_the_process_ends():
+    """The callbacks wait until the main thread has ended, so they cannot come early by chance."""
+    root = Path(__file__).parents[2]
+    ran = subprocess.run(
+        [sys.executable, "-c", LAST], cwd=root, capture_output=True, text=True, timeout=100
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == ["called with 1.0"] * 2 + ["called with 3.0"] * 2
+
+
+def test_an_error_that_no_result_can_carry_is_told(monkeypatch):
+    told: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: told.append(args.exc_value))
+    config = config_text(function=(fail := HostFunction(lambda x: 1 / 0)).number)
+    text = f"""func.func @main(%x: tensor<2xf32>) {{
+      stablehlo.custom_call @{HOST_CALL}(%x)
+        {{backend_config = {config}, api_version = 4 : i32, has_side_effect = true}}
+        : (tensor<2xf32>) -> ()
+      return
+    }}"""
+    stream = Stream()
+    assert execute(LocalProgram(parse(text)), np.zeros(2, np.float32), stream=stream) == ()
+    (out,) = execute(step(), W, W, stream=stream)  # in order: it is done after the call
+    out.wait()
+    assert fail is not None and isinstance(told[0], ZeroDivisionError)
 
 
 def test_devices_are_listed():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,12 +76,15 @@ class _Task:
         return all(isinstance(a, Stacked) or a.is_ready for a in self.given.values())
 
     def __call__(self) -> None:
-        """Run; an error is kept for whoever asks for the results."""
+        """Run; an error is kept for whoever asks for the results, and told if nobody can."""
         try:
             self._resolve(self.program(*self._stacks()))
         except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
             for result in self.results:
                 result.fail(error)
+            if not self.results:
+                told = (type(error), error, error.__traceback__, threading.current_thread())
+                threading.excepthook(threading.ExceptHookArgs(told))
 
     def check(self) -> None:
         """Run here and now, op by op; an error is raised at once."""

@@ -107,7 +107,8 @@ class Planner:
         """The slot that stands for all that share its memory; the way there becomes shorter."""
         parent = self.parent
         while (up := parent.get(slot, slot)) != slot:
-            slot = parent[slot] = parent.get(up, up)
+            parent[slot] = parent.get(up, up)
+            slot = up
         return slot
 
     def _join(self, one: int, other: int) -> None:

@@ -3,6 +3,9 @@
 While a run is inside of a callback, what the callback itself enqueues or waits for is done at once,
 by its own thread. A second thread goes on with the work that calls nobody, for whoever else waits;
 work with callbacks keeps its order.
+
+Threads end when there is no work for a moment, and the process ends after them: what was enqueued
+is done, also where nobody waits for it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from weft.errors import WeftError
+
+LINGER = 0.05  # seconds that a thread waits for more work
 
 
 class Task(Protocol):
@@ -77,20 +82,11 @@ class Stream:
         """Start a thread if there is work and nobody to do it."""
         if not self.free and self._next() is not None:
             self.free += 1
-            threading.Thread(target=self._work, name=self.name, daemon=True).start()
+            threading.Thread(target=self._work, name=self.name, daemon=False).start()
 
     def _work(self) -> None:
         _here.stream = self
-        while True:
-            with self.changed:
-                while (task := self._next()) is None:
-                    if self.free > 1:  # one is enough to wait
-                        self.free -= 1
-                        return
-                    self.changed.wait()
-                self.tasks.remove(task)
-                self.free -= 1
-                self.busy += 1
+        while (task := self._take()) is not None:
             try:
                 self._do(task)
             finally:
@@ -99,6 +95,17 @@ class Stream:
                     self.busy -= 1
                     self.free += 1
                     self.changed.notify_all()
+
+    def _take(self) -> Task | None:
+        """Wait for a task and take it on; None if none comes for a while."""
+        with self.changed:
+            self.changed.wait_for(lambda: self._next() is not None, LINGER)
+            self.free -= 1
+            task = self._next()
+            if task is not None:
+                self.tasks.remove(task)
+                self.busy += 1
+            return task
 
     def _do(self, task: Task) -> None:
         _here.tasks.append(task)

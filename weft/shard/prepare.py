@@ -14,6 +14,7 @@ from weft.ops.sharding import ManualComputation, ShardingConstraint, ShardingGro
 from weft.shard.apply_constraints import apply_constraints
 from weft.shard.edits import Edits, Use, edited
 from weft.shard.groups import Group, start_groups, unite_groups
+from weft.shard.inline_bodies import inline_bodies
 from weft.shard.manual import name_manual_axes
 from weft.shard.meshes import drop_size_one_axes, lift_meshes
 from weft.shard.split_constants import split_constants
@@ -43,6 +44,8 @@ def prepare(module: Module) -> Prepared:
     """Name the meshes, split constants, apply constraints, and start the sharding groups."""
     with without_gc():
         surveys = Surveys()
+        check_calls(module, surveys)
+        module = inline_bodies(module, surveys)
         module = lift_meshes(without_unused(module, surveys), surveys)
         module = split_constants(drop_size_one_axes(module, surveys), surveys)
         module = name_manual_axes(without_unused(module, surveys), surveys)
