@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -126,6 +127,30 @@ def test_arguments_from_a_file(run, tmp_path):
     np.savez(tmp_path / "args.npz", *[np.zeros(t.sizes, np.float32) for t in types])
     status, _, _ = run("run", MLP, "args.npz", "-o", "out.npz")
     assert status == 0 and not np.load(tmp_path / "out.npz")["result0"].any()
+
+
+@pytest.mark.parametrize("name", ["bf16", "f8E5M2", "f8E4M3FN", "i4"])
+def test_types_that_numpy_does_not_have_go_through_files(run, tmp_path, name):
+    (tmp_path / "same.mlir").write_text(
+        f"""
+func.func @main(%x: tensor<3x{name}>, %y: tensor<{name}>) -> (tensor<3x{name}>, tensor<{name}>) {{
+  return %x, %y : tensor<3x{name}>, tensor<{name}>
+}}
+"""
+    )
+    status, _, _ = run("run", "same.mlir", "-o", "out.npz")
+    assert status == 0
+    first = np.load(tmp_path / "out.npz")
+    np.savez(tmp_path / "again.npz", arg0=first["result0"], arg1=first["result1"])
+    status, _, _ = run("run", "same.mlir", "again.npz", "-o", "out.npz")
+    second = np.load(tmp_path / "out.npz")
+    assert status == 0 and all(first[k].tobytes() == second[k].tobytes() for k in first)
+
+
+def test_a_file_that_numpy_cannot_read_back(run, tmp_path):
+    np.savez(tmp_path / "args.npz", np.ones(3, ml_dtypes.float8_e5m2))
+    status, _, err = run("run", MLP, "args.npz")
+    assert status == 1 and "numpy does not read elements" in err and "view('V1')" in err
 
 
 def test_a_function_of_a_script(run):

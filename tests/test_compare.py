@@ -95,3 +95,10 @@ def test_nan_where_there_should_be_none():
 def test_integers_must_be_equal():
     (found,) = errors([np.array([1, 2], np.int32)], [np.array([1, 3], np.int32)])
     assert not found.is_close
+
+
+def test_complex_numbers_may_be_off_as_much_as_their_parts():
+    value = np.array([1 + 2j, -3], np.complex64)
+    assert difference("x", value * np.float32(1 + 1e-6), value).is_close
+    wide = value.astype(np.complex128)
+    assert not difference("x", wide * (1 + 1e-6), wide).is_close

@@ -23,9 +23,9 @@ from weft.partition import partition
 from weft.partition.placed import Placed, sharding_of
 from weft.run import LocalProgram
 
-# How far a value may be off, relative to its largest element, by the bits of its elements' type.
 _CANCELLED = 1e-2  # of operands' size: a sum that much smaller is mostly rounding
-_TOLERANCE = {64: 1e-9, 32: 1e-3, 16: 5e-2, 8: 0.25}
+# How far a value may be off, relative to its largest element, by the bits of its (real) numbers.
+_TOLERANCE = {64: 1e-9, 32: 1e-3, 16: 5e-2, 8: 0.25, 6: 0.25, 4: 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def difference(
     """
     type = type_of(np.asarray(expected))
     exact = type.dtype.kind in ("bool", "int", "uint")
-    tolerance = 0.0 if exact else _TOLERANCE.get(type.dtype.bits, 1e-9)
+    tolerance = 0.0 if exact else _TOLERANCE[type.dtype.real.bits]
     wide = np.complex128 if type.dtype.kind == "complex" else np.float64
     a, b = (np.asarray(x).astype(wide).reshape(-1) for x in (given, expected))
     same = (a == b) | (np.isnan(a) & np.isnan(b))

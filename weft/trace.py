@@ -32,6 +32,11 @@ def _fresh(folder: Path, name: str) -> Path:
     with _LOCK:
         folder.mkdir(parents=True, exist_ok=True)
         taken = [int(m[1]) for f in folder.iterdir() if (m := re.match(r"(\d+)-", f.name))]
-        made = folder / f"{max(taken, default=0) + 1:04}-{word}"
-        made.mkdir()
-    return made
+        number = max(taken, default=0) + 1
+        while True:
+            made = folder / f"{number:04}-{word}"
+            try:
+                made.mkdir()
+                return made
+            except FileExistsError:  # another process was as quick
+                number += 1

@@ -73,6 +73,8 @@ def test_arrays_look_like_numpys():
     assert np.array_equal(array[1:3], X[1:3])
     assert float(put(2.5)) == 2.5 and int(put(3)) == 3 and bool(put(True))
     assert np.asarray(array, np.float64).dtype == np.float64
+    with pytest.raises(ValueError, match="without a copy"):
+        array.__array__(np.float64, copy=False)
     assert repr(array) == '<weft.Array 8x12xf32 <mesh<["x"=2, "y"=4]>, [{"x"}, {}]>>'
 
 

@@ -21,6 +21,7 @@ from weft.optimize import (
     STEPS,
     Options,
     Ran,
+    fold_constants,
     named,
     optimize,
     run_passes,
@@ -35,7 +36,7 @@ def test_each_level_adds_to_the_one_before():
     for lower, higher in ((0, 1), (1, 2)):
         rest = iter(steps(higher))
         assert all(run in rest for run in steps(lower)), "in the same order"
-    assert set(steps(2)) == set(PASSES)
+    assert {*steps(2), fold_constants} == set(PASSES), "simplify folds constants, too"
     assert {level for _, level in STEPS} <= set(LEVELS)
 
 

@@ -205,6 +205,8 @@ class Array:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Numpy:
         made = self.numpy()
         if dtype is not None and made.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"elements of {made.dtype} are no {dtype} without a copy")
             return made.astype(dtype)
         return made.copy() if copy else made
 

@@ -49,7 +49,12 @@ def _read(file: str) -> dict[str, Array]:
         return {"arg0": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
     except OSError as error:
         reason = error.strerror or "it is no file of arrays"
-    except (ValueError, EOFError, zipfile.BadZipFile):
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        if "dtype descriptor" in str(error):
+            raise WeftError(
+                f"cannot read {file}: numpy does not read elements of every type that it writes",
+                help="write them as plain bytes: array.view('V1') for one byte each",
+            ) from None
         reason = "it is no file of arrays"
     raise WeftError(f"cannot read {file}: {reason}", help="write it with numpy.savez")
 
@@ -80,7 +85,7 @@ def _restored(array: Array, type: Type) -> Array:
 
 def save(path: Path, results: Sequence[Array | None]) -> None:
     """Write results to a file, named result0, result1, ..."""
-    named = {f"result{n}": array for n, array in enumerate(results) if array is not None}
+    named = {f"result{n}": _bare(array) for n, array in enumerate(results) if array is not None}
     try:
         with path.open("wb") as file:
             np.savez(file, **named)  # type: ignore[arg-type]  # its stub takes them for flags
@@ -88,6 +93,12 @@ def save(path: Path, results: Sequence[Array | None]) -> None:
         raise WeftError(
             f"cannot write {path}: {error.strerror}", help="give another path after -o"
         ) from None
+
+
+def _bare(array: Array) -> Array:
+    """Elements of types that numpy itself does not have (bf16, f8...) as plain bytes."""
+    own = array.dtype.isbuiltin == 1
+    return array if own else array.view(f"V{array.dtype.itemsize}")
 
 
 def random_arguments(types: Sequence[Type], seed: int) -> list[Array | None]:

@@ -113,6 +113,10 @@ def show_levels() -> None:
     for run, least in STEPS:
         marks = "  ".join("x" if number >= least else "." for number in LEVELS)
         print(f"{marks}  {run.__name__:<{width}}  {_sentence(run)}")
+    named_only = [run for run in PASSES if all(run is not step for step, _ in STEPS)]
+    print("\nwith --pass only:")
+    for run in named_only:
+        print(f"{run.__name__:<{width}}  {_sentence(run)}")
 
 
 def _sentence(thing: object) -> str:

@@ -73,15 +73,16 @@ class Rebuild:
 
     def node(self, node: Node, out: list[Node]) -> None:
         """Rebuild one node, offer it to the rules, and emit what comes of it."""
-        if self.rules and (self.kinds is None or type(node.op) in self.kinds):
-            current = self.renewed(node)
-            changed = self.offer(current)
-            if changed is None:
-                self.emit(node, current, out)
-            else:
-                self.becomes(node, self.settled(node, changed, out))
+        current = self.renewed(node)
+        changed = self.offer(current) if self.rules and self.is_offered(current) else None
+        if changed is None:
+            self.emit(node, current, out)
         else:
-            self.emit(node, self.renewed(node), out)
+            self.becomes(node, self.settled(node, changed, out))
+
+    def is_offered(self, node: Node) -> bool:
+        """Whether the rules may want a node."""
+        return self.kinds is None or type(node.op) in self.kinds
 
     def emit(self, node: Node, current: Node, out: list[Node]) -> None:
         """Append a node on what its operands have become."""

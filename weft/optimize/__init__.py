@@ -32,7 +32,6 @@ Level: TypeAlias = Literal[0, 1, 2]
 STEPS: tuple[tuple[Pass, Level], ...] = (
     (inline_calls, 1),
     (cse, 1),
-    (fold_constants, 1),
     (simplify, 1),
     (canonicalize_collectives, 1),
     (hoist_gather, 2),
@@ -46,7 +45,8 @@ STEPS: tuple[tuple[Pass, Level], ...] = (
     (assign_streams, 2),
     (schedule, 2),
 )
-PASSES: tuple[Pass, ...] = tuple(dict.fromkeys(run for run, _ in STEPS))
+# All that can be run by name; in every level, simplify folds constants on its way.
+PASSES: tuple[Pass, ...] = tuple(dict.fromkeys((fold_constants, *(run for run, _ in STEPS))))
 
 LEVELS = {
     0: "nothing: the program as it was partitioned",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from weft.cost import KINDS, groups_of
 from weft.errors import WeftError
 from weft.ir.attrs import STRING, Attrs
 from weft.ir.memory import without_gc
-from weft.ir.module import Function, Module, Node, Region, Value
-from weft.ir.rebuild import carry_tables
+from weft.ir.module import Module, Node
+from weft.ir.rebuild import Rebuild
 from weft.ops.control import AsyncStart
 
 STREAM = "weft.stream"
@@ -30,10 +29,8 @@ def assign_streams(
     for what, count in (("compute", compute_streams), ("communication", communication_streams)):
         if count < 1:
             raise WeftError(f"{count} {what} streams", help="give at least one")
-    assigning = _Assigning(compute_streams, communication_streams)
     with without_gc():
-        functions = {name: assigning.function(f) for name, f in module.functions.items()}
-        return carry_tables(module.with_functions(functions), assigning.became)
+        return _Assigning(module, compute_streams, communication_streams).module()
 
 
 def stream_of(attrs: Attrs) -> str | None:
@@ -41,42 +38,24 @@ def stream_of(attrs: Attrs) -> str | None:
     return next((STRING.read(text) for name, text in attrs if name == STREAM), None)
 
 
-class _Assigning:
-    """One run: the domains seen so far, whose turn it is, and what every old value has become."""
+class _Assigning(Rebuild):
+    """One rebuild: the domains seen so far, and whose turn it is."""
 
-    def __init__(self, compute: int, communication: int) -> None:
+    def __init__(self, module: Module, compute: int, communication: int) -> None:
+        super().__init__(module, ())
         self.compute = compute
         self.communication = communication
         self.domains: dict[object, int] = {}
         self.turn = 0
-        self.became: dict[Value, Value] = {}
 
-    def function(self, function: Function) -> Function:
-        """The function with its starts marked; the same one if there are none."""
-        body = self.region(function.body)
-        return function if body is function.body else replace(function, body=body)
-
-    def region(self, region: Region) -> Region:
-        """The region with its starts marked."""
-        out: list[Node] = []
-        became = self.became
-        for node in region.nodes:
-            operands = tuple([became.get(v, v) for v in node.operands])
-            regions, attrs = node.regions, node.attrs
-            if isinstance(node.op, AsyncStart):
-                attrs = self.marked(node)
-            elif regions:
-                regions = tuple([self.region(r) for r in regions])
-            if operands == node.operands and regions == node.regions and attrs == node.attrs:
-                out.append(node)
-                continue
-            made = Node(node.op, operands, node.types, regions, attrs, node.loc)
-            became.update(zip(node.results, made.results, strict=True))
-            out.append(made)
-        results = tuple([became.get(v, v) for v in region.results])
-        if results == region.results and out == region.nodes:
-            return region
-        return Region(region.args, out, results, region.loc, region.arg_locs)
+    def renewed(self, node: Node) -> Node:
+        made = super().renewed(node)
+        if not isinstance(node.op, AsyncStart):
+            return made
+        attrs = self.marked(node)
+        if attrs == node.attrs:
+            return made
+        return Node(made.op, made.operands, made.types, made.regions, attrs, made.loc)
 
     def marked(self, start: Node) -> Attrs:
         """The attributes of a start, its stream among them."""

@@ -7,12 +7,12 @@ reduce_scatter(dot(x, w))    part t: what the device that is t places on still l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from weft.cost import Costs
 from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value, uses, walk
-from weft.ir.rebuild import carry_tables
+from weft.ir.rebuild import Rebuild
 from weft.machine import HOST, Machine
 from weft.mesh import MeshAxes
 from weft.ops.collective import AllGather, ReduceScatter
@@ -43,9 +43,7 @@ def collective_matmul(module: Module, machine: Machine = HOST) -> Module:
             choosing.function(function)
         if not choosing.chosen:
             return module
-        rewriting = _Rewriting(choosing)
-        functions = {name: rewriting.function(f) for name, f in module.functions.items()}
-        return carry_tables(module.with_functions(functions), rewriting.became)
+        return _Rewriting(module, choosing).module()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,40 +180,18 @@ def _summable(dot: DotGeneral, dim: int, side: int) -> bool:
     return dim not in summed or dot.out.dtype.kind != "bool"
 
 
-class _Rewriting:
+class _Rewriting(Rebuild):
     """Puts the chosen rings into a module."""
 
-    def __init__(self, choosing: _Choosing) -> None:
+    def __init__(self, module: Module, choosing: _Choosing) -> None:
+        super().__init__(module, (), choosing.dropped - choosing.chosen.keys())
         self.chosen = choosing.chosen
-        self.dropped = choosing.dropped
-        self.became: dict[Value, Value] = {}
 
-    def function(self, function: Function) -> Function:
-        """The function with its rings; the same one if there are none."""
-        body = self.region(function.body)
-        return function if body is function.body else replace(function, body=body)
-
-    def region(self, region: Region) -> Region:
-        """The region with its rings."""
-        out: list[Node] = []
-        became = self.became
-        for node in region.nodes:
-            if node in self.dropped and node not in self.chosen:
-                continue
-            if node in self.chosen:
-                self.ring(self.chosen[node], node, out)
-                continue
-            operands = tuple([became.get(v, v) for v in node.operands])
-            regions = tuple([self.region(r) for r in node.regions])
-            if operands != node.operands or regions != node.regions:
-                made = node.rebuilt(operands, regions)
-                became.update(zip(node.results, made.results, strict=True))
-                node = made
-            out.append(node)
-        results = tuple([became.get(v, v) for v in region.results])
-        if results == region.results and out == region.nodes:
-            return region
-        return Region(region.args, out, results, region.loc, region.arg_locs)
+    def node(self, node: Node, out: list[Node]) -> None:
+        if node in self.chosen:
+            self.ring(self.chosen[node], node, out)
+        else:
+            super().node(node, out)
 
     def ring(self, chosen: Chosen, node: Node, out: list[Node]) -> None:
         """The ring in a node's place."""

@@ -252,7 +252,7 @@ class _Placing:
             index = self.of.get(node)
             before = self.before(reads(node))
             if not node.op.pure:
-                before = effect = before | effect
+                before = effect = self.to_come(before | effect)
             if index is not None:
                 awaited = before | {index}
                 self.awaited.update(dict.fromkeys(node.results, awaited))
@@ -273,7 +273,11 @@ class _Placing:
                 awaited = self.awaited.get(value)
                 if awaited is not None:
                     found |= awaited
-        return frozenset([n for n in found if n in self.waiting]) if found else found
+        return self.to_come(found) if found else found
+
+    def to_come(self, sets: frozenset[int]) -> frozenset[int]:
+        """Those of some sets that are not there yet."""
+        return frozenset([n for n in sets if n in self.waiting])
 
     def before_set(self, index: int) -> frozenset[int]:
         """The sets that must come before one of them."""

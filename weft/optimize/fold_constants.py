@@ -31,6 +31,7 @@ from weft.optimize.drop_dead import drop_dead
 
 MOST_ELEMENTS = 1024  # of a result that is not made of equal elements
 MOST_WORK = 1 << 20  # operations and bytes for one node
+_KNOWN = (Constant, Iota)
 _NEVER = (Constant, Iota, OptimizationBarrier, RngBitGenerator, Annotation, ShardyConstant)
 # Ops that only move elements, with the operands that must be one splat for the result to be it.
 _MOVES: Mapping[type[Op], slice] = {
@@ -56,28 +57,29 @@ def fold_constants(
     What tells devices apart, what they exchange and what is random is never folded.
     """
 
-    def folded(node: Node) -> Rewritten:
-        """f(constants) -> a constant, when f is pure and small enough."""
-        return _fold(node, most_elements, most_work)
+    def rule(node: Node) -> Rewritten:
+        return folded(node, most_elements, most_work)
 
     with without_gc():
-        after = _Folding(module, (folded,)).module()
+        after = _Folding(module, (rule,)).module()
         return module if after is module else drop_dead(after)
 
 
 class _Folding(Rebuild):
-    """A rebuild that offers only nodes whose first operand is known."""
+    """A rebuild that offers only nodes that begin with what is known."""
 
-    def node(self, node: Node, out: list[Node]) -> None:
-        if node.operands:
-            first = self.became.get(node.operands[0], node.operands[0]).node
-            if first is not None and isinstance(first.op, Constant | Iota):
-                super().node(node, out)
-                return
-        self.emit(node, self.renewed(node), out)
+    def is_offered(self, node: Node) -> bool:
+        return begins_known(node)
 
 
-def _fold(node: Node, most_elements: int, most_work: int) -> Rewritten:
+def begins_known(node: Node) -> bool:
+    """Whether the first operand is known, without which nothing can be folded."""
+    first = node.operands[0].node if node.operands else None
+    return first is not None and isinstance(first.op, _KNOWN)
+
+
+def folded(node: Node, most_elements: int = MOST_ELEMENTS, most_work: int = MOST_WORK) -> Rewritten:
+    """f(constants) -> a constant, when f is pure and small enough."""
     op = node.op
     if not node.operands or node.attrs or node.regions or isinstance(op, _NEVER):
         return None

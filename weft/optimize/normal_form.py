@@ -20,6 +20,7 @@ from weft.optimize.axis_lists import as_set, merged
 from weft.optimize.facts import Facts, resized, tensor
 
 Axes = tuple[Axis, ...]
+IDEMPOTENT = ("maximum", "minimum", "and", "or")  # of a value with itself, they give it
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class Maker:
     def repeated(self, value: Value, reduction: str, count: int) -> Value | None:
         """What combining a value with itself so often gives; None if it is not to be said."""
         type = tensor(value)
-        if reduction in ("maximum", "minimum", "and", "or") or count == 1:
+        if reduction in IDEMPOTENT or count == 1:
             return value
         is_bool = type.dtype.kind == "bool"
         if is_bool and reduction in ("add", "multiply"):  # or, and

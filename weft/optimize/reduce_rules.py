@@ -15,9 +15,7 @@ from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.slicing import Pad
 from weft.optimize.axis_lists import disjoint
 from weft.optimize.facts import Facts, along, combining, source, tensor
-from weft.optimize.normal_form import Axes, Maker
-
-IDEMPOTENT = ("maximum", "minimum", "and", "or")
+from weft.optimize.normal_form import IDEMPOTENT, Axes, Maker
 
 
 def plain(node: Node, facts: Facts, *others: Node) -> tuple[Axes, str, Maker] | None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from weft.cost import Costs
 from weft.ir.memory import without_gc
-from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.module import Module, Region
 from weft.ir.purity import pure_functions
-from weft.ir.rebuild import carry_tables
+from weft.ir.rebuild import Rebuild
 from weft.machine import HOST, Machine
 from weft.ops.control import AsyncStart, Call
 from weft.optimize.flights import Flights
@@ -38,47 +36,25 @@ def schedule(module: Module, machine: Machine = HOST) -> Module:
             spare = spare // 8 if spare > before // 8 else 0
 
 
-class _Scheduling:
-    """One run: what nodes cost, how many bytes may be added, what values have become."""
+class _Scheduling(Rebuild):
+    """One rebuild: what nodes cost, and how many bytes may be added."""
 
     def __init__(self, module: Module, costs: Costs, spare: int) -> None:
-        self.old = module
+        super().__init__(module, ())
         self.costs = costs
         self.pure = pure_functions(module, meetings=True)
         self.spare = spare
-        self.became: dict[Value, Value] = {}
-
-    def module(self) -> Module:
-        """The module in its new order."""
-        functions = {name: self.function(f) for name, f in self.old.functions.items()}
-        return carry_tables(self.old.with_functions(functions), self.became)
-
-    def function(self, function: Function) -> Function:
-        """The function in its new order; the same one if nothing moves."""
-        body = self.region(function.body)
-        return function if body is function.body else replace(function, body=body)
 
     def region(self, region: Region) -> Region:
         """The region in its new order, what is inside its nodes first."""
-        became = self.became
-        nodes: list[Node] = []
-        for node in region.nodes:
-            operands = tuple([became.get(v, v) for v in node.operands]) if became else node.operands
-            regions = node.regions
-            if regions and node.op.control and not isinstance(node.op, AsyncStart):
-                regions = tuple([self.region(r) for r in regions])
-            if operands != node.operands or regions != node.regions:
-                made = node.rebuilt(operands, regions)
-                became.update(zip(node.results, made.results, strict=True))
-                node = made
-            nodes.append(node)
-        results = tuple([became.get(v, v) for v in region.results])
-        flights = Flights.of(nodes, self.costs)
-        if flights is not None:
-            nodes = order_region(nodes, flights, self.spare, self.pure)
-        if results == region.results and nodes == region.nodes:
-            return region
-        return Region(region.args, nodes, results, region.loc, region.arg_locs)
+        made = super().region(region)
+        flights = Flights.of(made.nodes, self.costs)
+        if flights is None:
+            return made
+        nodes = order_region(made.nodes, flights, self.spare, self.pure)
+        if nodes == made.nodes:
+            return made
+        return Region(made.args, nodes, made.results, made.loc, made.arg_locs)
 
 
 def peak(module: Module) -> int:

@@ -11,6 +11,7 @@ from weft.ir.rebuild import NodeRule, Rebuild, Rewritten
 from weft.ops.control import Case, If
 from weft.optimize import arithmetic_rules, shape_rules
 from weft.optimize.drop_dead import drop_dead
+from weft.optimize.fold_constants import begins_known, folded
 from weft.optimize.splats import splat_of
 
 TABLE: Mapping[type[Op], tuple[NodeRule, ...]] = {
@@ -20,9 +21,12 @@ TABLE: Mapping[type[Op], tuple[NodeRule, ...]] = {
 
 
 def simplify(module: Module) -> Module:
-    """Apply every exact rule, operands first, and drop what nothing reads then."""
+    """Apply every exact rule, operands first, and drop what nothing reads then.
+
+    Constants are folded as they come up: rules and what is known make work for each other.
+    """
     with without_gc():
-        after = _Simplifying(module, (simplified,), kinds=TABLE).module()
+        after = _Simplifying(module, (simplified, folded), kinds=TABLE).module()
         return module if after is module else drop_dead(after)
 
 
@@ -40,6 +44,9 @@ def simplified(node: Node) -> Rewritten:
 
 class _Simplifying(Rebuild):
     """A rebuild that puts a branch in the place of a choice that is known."""
+
+    def is_offered(self, node: Node) -> bool:
+        return type(node.op) in TABLE or begins_known(node)
 
     def node(self, node: Node, out: list[Node]) -> None:
         if node.regions and not node.attrs and isinstance(node.op, If | Case):

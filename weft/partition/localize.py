@@ -23,7 +23,6 @@ from weft.partition.factors import FactorAxes, asked
 from weft.partition.free import plain_factors
 from weft.partition.given_rules import summing
 from weft.partition.identity import COMBINE_OPS
-from weft.partition.joins import loose_slices
 from weft.partition.notes import Note, gathered, repeated
 from weft.partition.numbers import Numbers
 from weft.partition.placed import (
@@ -43,6 +42,7 @@ from weft.partition.scalar_regions import read_outside, with_values
 from weft.partition.site import Site
 from weft.partition.structure import STRUCTURE, splits_of
 from weft.partition.ways import WAYS
+from weft.partition.ways.joins import loose_slices
 
 SHARDING, GLOBAL = "weft.sharding", "weft.global"
 

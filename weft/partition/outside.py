@@ -24,8 +24,8 @@ from weft.ops.collective import (
 from weft.ops.custom import Infeed, Outfeed, Recv, Send
 from weft.ops.random import Rng
 from weft.ops.shape import GetDimensionSize
-from weft.partition.gathers import summed
 from weft.partition.placed import Owing, Placed, whole
+from weft.partition.ways.gathers import summed
 
 if TYPE_CHECKING:
     from weft.partition.localize import Localizer

@@ -13,11 +13,12 @@ from weft.ops.batch_norm import BatchNormGrad, BatchNormTraining
 from weft.ops.control import Call, Case, If, While
 from weft.ops.sharding import ANNOTATIONS, ManualComputation, NamedComputation, ShardingGroup
 from weft.ops.slicing import Concatenate, Slice
-from weft.partition import batch_norm, joins, loops
+from weft.partition import batch_norm, loops
 from weft.partition.composites import COMPOSED
 from weft.partition.outside import OUTSIDE
 from weft.partition.placed import Placed, Split, local_type, sharding_of, split_of
 from weft.partition.stand_in import STAND_INS
+from weft.partition.ways import joins
 
 if TYPE_CHECKING:
     from weft.partition.localize import Localizer

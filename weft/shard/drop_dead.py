@@ -45,8 +45,8 @@ def _mark(region: Region, live: set[Value], flowing: bool, dead: set[Node]) -> N
 
 def _is_droppable(node: Node, flowing: bool) -> bool:
     op = node.op
-    if flowing and isinstance(op, _FLOWING):
-        return not any(isinstance(t, TensorType) for t in node.types)
+    if flowing and isinstance(op, _FLOWING) and any(isinstance(t, TensorType) for t in node.types):
+        return False
     match op:
         case CustomCall(has_side_effect=has_effect):
             return not has_effect

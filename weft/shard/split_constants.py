@@ -63,10 +63,14 @@ def _keeping(module: Module) -> set[str]:
         if name not in known:
             known[name] = False  # a function that calls itself does not
             function = module.functions.get(name)
-            known[name] = function is not None and all(
-                keeps(node.op.callee) if isinstance(node.op, Call) else keeps_constants(node)
-                for node in function.body.nodes
-                if not isinstance(node.op, ShardingGroup)
+            known[name] = (
+                function is not None
+                and bool(function.body.results)
+                and all(
+                    keeps(node.op.callee) if isinstance(node.op, Call) else keeps_constants(node)
+                    for node in function.body.nodes
+                    if not isinstance(node.op, ShardingGroup)
+                )
             )
         return known[name]
 

@@ -7,13 +7,13 @@ from weft.ir.rule import Rule
 from weft.mesh import Mesh
 from weft.mesh.algebra import total_size
 from weft.ops.window import ReduceWindow, Window
-from weft.partition.cumulative import run, running
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.halo import row_bytes
 from weft.partition.placed import Axes, Placed, Split, local_type
 from weft.partition.site import Site, tensor
-from weft.partition.spread import Spread, View, scalar_fill, see
-from weft.partition.views import Views, empty, sent_by
+from weft.partition.ways.cumulative import run, running
+from weft.partition.ways.halo import row_bytes
+from weft.partition.ways.spread import Spread, View, scalar_fill, see
+from weft.partition.ways.views import Views, empty, sent_by
 
 
 def window_view(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from weft.ir.rule import Combine
 from weft.partition.choose import owed_axes
 from weft.partition.identity import identity, is_all
-from weft.partition.partials import fold_partials
 from weft.partition.placed import Placed
 from weft.partition.site import Site
+from weft.partition.ways.partials import fold_partials
 
 _REPEATABLE: tuple[Combine | None, ...] = ("max", "min", "and", "or")
 

@@ -18,11 +18,11 @@ from weft.ir.types import TensorType
 from weft.mesh import Mesh
 from weft.mesh.algebra import total_size
 from weft.ops.shape import Reshape, shared_factors
-from weft.partition.exchange import Ranges, ranges
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.halo import exchanged, fetch
 from weft.partition.placed import Axes, Placed, Split, local_type
 from weft.partition.site import Site, tensor
+from weft.partition.ways.exchange import Ranges, ranges
+from weft.partition.ways.halo import exchanged, fetch
 
 _MANY = 3  # segments of which each is tried both ways
 

@@ -17,8 +17,8 @@ from weft.ops.pointwise import Add, And, Compare
 from weft.ops.shape import BroadcastInDim, Reshape
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Slice
 from weft.partition.builder import Builder
-from weft.partition.exchange import Exchange, Ranges, Slab, Table, exchange, own
 from weft.partition.placed import Axes
+from weft.partition.ways.exchange import Exchange, Ranges, Slab, Table, exchange, own
 
 _SCALAR = TensorType((), I32)
 

@@ -9,12 +9,12 @@ from weft.ir.rule import Rule, RuleBuilder
 from weft.mesh import Mesh
 from weft.mesh.algebra import total_size
 from weft.ops.slicing import Concatenate
-from weft.partition.exchange import Ranges, ranges
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.halo import Part, exchanged, joined, parts_of
 from weft.partition.placed import Placed, Split, local_type
 from weft.partition.site import Site, tensor
-from weft.partition.views import empty
+from weft.partition.ways.exchange import Ranges, ranges
+from weft.partition.ways.halo import Part, exchanged, joined, parts_of
+from weft.partition.ways.views import empty
 
 
 def concatenate_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:

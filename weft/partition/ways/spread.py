@@ -13,9 +13,9 @@ from weft.ops.shape import BroadcastInDim, Constant, Reshape
 from weft.ops.sharding import ShardyConstant
 from weft.ops.slicing import Pad
 from weft.partition.builder import Builder
-from weft.partition.exchange import Ranges, ranges
-from weft.partition.halo import cut, exchanged, fetch, inside, table
 from weft.partition.placed import Axes
+from weft.partition.ways.exchange import Ranges, ranges
+from weft.partition.ways.halo import cut, exchanged, fetch, inside, table
 
 
 @dataclass(frozen=True, slots=True)

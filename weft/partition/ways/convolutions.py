@@ -15,9 +15,9 @@ from weft.ops.convolution import Convolution
 from weft.partition.factors import FactorAxes, asked
 from weft.partition.placed import Axes, Placed, Split
 from weft.partition.site import Site, tensor
-from weft.partition.spread import ZERO, Spread, View, see
-from weft.partition.views import Views, empty, sent_by
-from weft.partition.windows import window_view
+from weft.partition.ways.spread import ZERO, Spread, View, see
+from weft.partition.ways.views import Views, empty, sent_by
+from weft.partition.ways.windows import window_view
 
 
 def convolution_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:

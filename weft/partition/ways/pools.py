@@ -11,12 +11,12 @@ from weft.mesh.algebra import total_size
 from weft.ops.pointwise import Compare
 from weft.ops.reduce import combine_of
 from weft.ops.window import SelectAndScatter, Window
-from weft.partition.halo import cut
 from weft.partition.identity import identity
 from weft.partition.placed import Placed, Split
 from weft.partition.site import Site, tensor
-from weft.partition.spread import Fill, Spread, View, see
-from weft.partition.views import Views, empty
+from weft.partition.ways.halo import cut
+from weft.partition.ways.spread import Fill, Spread, View, see
+from weft.partition.ways.views import Views, empty
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from weft.ops.pointwise import Select
 from weft.ops.scatter import Scatter
 from weft.partition.choose import owed_axes
 from weft.partition.identity import COMBINE_OPS, identity, is_all
-from weft.partition.indices import clamped, converted, counting, joined, parts, shifted
 from weft.partition.placed import Owing, Placed, local_type
 from weft.partition.site import Site, tensor
+from weft.partition.ways.indices import clamped, converted, counting, joined, parts, shifted
 
 _COMBINES: dict[str | None, Combine] = {"stablehlo.add": "sum", "stablehlo.multiply": "prod"}
 

@@ -17,10 +17,10 @@ from weft.ops.pointwise import And, Compare, Select
 from weft.ops.shape import BroadcastInDim
 from weft.partition.choose import owed_axes
 from weft.partition.free import plain_factors
-from weft.partition.indices import clamped, converted, counting, joined, parts, shifted
-from weft.partition.indices import without_vector as flat
 from weft.partition.placed import Axes, Owing, Placed
 from weft.partition.site import Site, tensor
+from weft.partition.ways.indices import clamped, converted, counting, joined, parts, shifted
+from weft.partition.ways.indices import without_vector as flat
 
 
 def gather_factors(node: Node, rule: Rule) -> frozenset[int]:

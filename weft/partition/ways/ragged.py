@@ -21,10 +21,10 @@ from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Iota
 from weft.ops.slicing import Concatenate, Pad, Slice
 from weft.partition.builder import Builder
-from weft.partition.indices import converted, counting, shifted
 from weft.partition.placed import Axes, Placed
 from weft.partition.site import Site, tensor
 from weft.partition.stand_in import adding
+from weft.partition.ways.indices import converted, counting, shifted
 
 
 def ragged_rule(node: Node) -> Rule:

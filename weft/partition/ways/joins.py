@@ -20,13 +20,13 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import total_size
 from weft.ops.pointwise import Select
 from weft.ops.slicing import Concatenate, Slice
-from weft.partition.exchange import Ranges, ranges
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.halo import between, exchanged, fetch, inside
 from weft.partition.placed import Placed, Split, local_type
 from weft.partition.site import Site, tensor
 from weft.partition.stand_in import stand_in
-from weft.partition.views import empty
+from weft.partition.ways.exchange import Ranges, ranges
+from weft.partition.ways.halo import between, exchanged, fetch, inside
+from weft.partition.ways.views import empty
 
 if TYPE_CHECKING:
     from weft.partition.localize import Localizer

@@ -12,7 +12,7 @@ from weft.mesh import Mesh
 from weft.partition.factors import FactorAxes, asked
 from weft.partition.placed import Split, local_type
 from weft.partition.site import Site
-from weft.partition.spread import View, sent_for
+from weft.partition.ways.spread import View, sent_for
 
 Views: TypeAlias = list[tuple[int, View]]  # of operands, by number
 Seeing: TypeAlias = Callable[[Node, tuple[Split, ...], tuple[Split, ...], Mesh], Views]

@@ -7,11 +7,11 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import total_size
 from weft.ops.shape import Reverse
 from weft.ops.slicing import Pad, Slice
-from weft.partition.halo import fetch
 from weft.partition.placed import Placed, Split
 from weft.partition.site import Site, tensor
-from weft.partition.spread import Seen, Spread, View, scalar_fill, see
-from weft.partition.views import Views, empty
+from weft.partition.ways.halo import fetch
+from weft.partition.ways.spread import Seen, Spread, View, scalar_fill, see
+from weft.partition.ways.views import Views, empty
 
 
 def slice_views(

@@ -21,30 +21,30 @@ from weft.ops.sharding import ShardyConstant
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad, Slice
 from weft.ops.sort import TopK
 from weft.ops.window import ReduceWindow, SelectAndScatter
-from weft.partition.concatenates import concatenate, concatenate_rules, concatenate_sent
-from weft.partition.constants import constant, iota
-from weft.partition.convolutions import convolution, convolution_rules, convolution_sent
-from weft.partition.dynamic_slices import (
+from weft.partition.factors import FactorAxes
+from weft.partition.free import every_factor, plain_factors
+from weft.partition.placed import Placed, Split
+from weft.partition.site import Site
+from weft.partition.ways.concatenates import concatenate, concatenate_rules, concatenate_sent
+from weft.partition.ways.constants import constant, iota
+from weft.partition.ways.convolutions import convolution, convolution_rules, convolution_sent
+from weft.partition.ways.dynamic_slices import (
     dynamic_slice,
     slice_rules,
     update_slice,
 )
-from weft.partition.factors import FactorAxes
-from weft.partition.free import every_factor, plain_factors
-from weft.partition.gathers import gather, gather_factors
-from weft.partition.joins import Join, join, join_rules, join_sent
-from weft.partition.outer_calls import call_factors, solve_factors
-from weft.partition.partials import folded_factors, top_k, top_k_factors, top_k_rule
-from weft.partition.placed import Placed, Split
-from weft.partition.pools import pool_factors, pool_rules, pool_views, select_and_scatter
-from weft.partition.ragged import ragged_dot, ragged_rule
-from weft.partition.reductions import reduce
-from weft.partition.reshapes import reshape, reshape_rules, reshape_sent
-from weft.partition.scatters import scatter, scatter_factors
-from weft.partition.site import Site
-from weft.partition.slices import cut, pad, pad_views, reverse, reverse_views, slice_views
-from weft.partition.views import sent_by, shifted_factors
-from weft.partition.windows import reduce_window, window_sent
+from weft.partition.ways.gathers import gather, gather_factors
+from weft.partition.ways.joins import Join, join, join_rules, join_sent
+from weft.partition.ways.outer_calls import call_factors, solve_factors
+from weft.partition.ways.partials import folded_factors, top_k, top_k_factors, top_k_rule
+from weft.partition.ways.pools import pool_factors, pool_rules, pool_views, select_and_scatter
+from weft.partition.ways.ragged import ragged_dot, ragged_rule
+from weft.partition.ways.reductions import reduce
+from weft.partition.ways.reshapes import reshape, reshape_rules, reshape_sent
+from weft.partition.ways.scatters import scatter, scatter_factors
+from weft.partition.ways.slices import cut, pad, pad_views, reverse, reverse_views, slice_views
+from weft.partition.ways.views import sent_by, shifted_factors
+from weft.partition.ways.windows import reduce_window, window_sent
 
 Rules = Callable[[Node, tuple[Split, ...]], tuple[Rule, ...]]
 

@@ -21,9 +21,9 @@ from weft.partition.choose import owed_axes
 from weft.partition.copies import copied_region
 from weft.partition.free import plain_factors
 from weft.partition.identity import identity
-from weft.partition.indices import converted
 from weft.partition.placed import Axes, Placed, local_type
 from weft.partition.site import Site, tensor
+from weft.partition.ways.indices import converted
 
 
 def folded_factors(node: Node, rule: Rule) -> frozenset[int]:

@@ -16,11 +16,11 @@ from weft.ops.pointwise import Compare, Select
 from weft.ops.reduce import Reduce, combine_of
 from weft.ops.shape import BroadcastInDim
 from weft.ops.window import ReduceWindow
-from weft.partition.halo import between, resized
 from weft.partition.identity import COMBINE_OPS, identity
 from weft.partition.placed import Placed
 from weft.partition.site import Site, tensor
-from weft.partition.spread import known_scalar
+from weft.partition.ways.halo import between, resized
+from weft.partition.ways.spread import known_scalar
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from weft.ops.convert import Convert
 from weft.ops.pointwise import Add, And, Clamp, Select, Subtract
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice, Pad
 from weft.partition.builder import Builder
-from weft.partition.halo import between, inside, resized, starts_at
 from weft.partition.placed import Axes, Owing, Placed, Split
 from weft.partition.site import Site, tensor
+from weft.partition.ways.halo import between, inside, resized, starts_at
 
 _SCALAR = TensorType((), I32)
 
