@@ -221,8 +221,10 @@ class Localizer:
         builder, loc = entry.builder, entry.builder.loc
         builder.loc = self.builder.loc
         chosen = min(entry.versions, key=lambda p: self.bytes(p, split, owed))
-        made = self.remade(entry, split) if self.bytes(chosen, split, owed) and not owed else None
+        sent = self.bytes(chosen, split, owed)
+        made = self.remade(entry, split) if sent and not owed else None
         if made is None:
+            self.program.planned += sent
             made = _owed(builder, builder.reshard(chosen, split, _still(chosen, owed)), owed)
         builder.loc = loc
         entry.versions.append(made)

@@ -71,6 +71,7 @@ class Program:
     mesh: Mesh
     mesh_name: str
     rules: RuleFinder | None = None  # rules that users give
+    planned: float = 0.0  # bytes of all reshards, loops counted once
     moved: float = 0.0  # bytes sent because tensors of an op are split differently
     policy: Policy = field(default_factory=Policy)  # what counts when factors are split
     notes: list[Note] | None = None  # what had to be gathered, if anyone asks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from weft.cost.distinct import distinct_sent
 from weft.cost.gathers import full_gathers
@@ -22,14 +23,22 @@ _AVOIDED = 3.0
 _AVOIDED_SHYLY = 1.25
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Try:
     """A module as one policy partitions it."""
 
     local: Module
     program: Program
-    sent: float  # bytes
-    full_gathers: int
+
+    @cached_property
+    def sent(self) -> float:
+        """The bytes that a device sends."""
+        return sent_by(self.local)
+
+    @cached_property
+    def full_gathers(self) -> int:
+        """How many gathers give every device all of a tensor."""
+        return full_gathers(self.local)
 
     @property
     def count(self) -> float:
@@ -48,10 +57,7 @@ class Search:
     def run(self, policy: Policy) -> Try:
         """Partition by one policy."""
         program = self.start(policy)
-        local = self.localize(program)
-        is_plain = not self.tried and not program.moved  # no other try could send less
-        counts = (0.0, 0) if is_plain else (sent_by(local), full_gathers(local))
-        made = Try(local, program, *counts)
+        made = Try(self.localize(program), program)
         self.tried.append(made)
         return made
 
@@ -77,7 +83,7 @@ class Search:
 
     def is_worth_more(self, made: Try) -> bool:
         """Whether so much is sent for splits that disagree that another try may pay."""
-        return made.program.moved > _LITTLE * self.tried[0].sent
+        return made.program.moved > _LITTLE * self.tried[0].program.planned
 
     def least(self) -> Try:
         """The one that sends the least."""
