@@ -42,3 +42,12 @@ def test_many_random_gradients(start: int):
 @pytest.mark.parametrize("start", range(10_000, 20_000, CHUNK))
 def test_many_random_programs(start: int):
     check(range(start, start + CHUNK))
+
+
+# An argument that must be reduced before it is returned had no location.
+WRONG_ONCE = (5139, 20077, 40102)
+
+
+@pytest.mark.parametrize("seed", WRONG_ONCE)
+def test_programs_that_were_wrong_once(seed: int):
+    triple(seed).check()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from weft.errors import WeftError
 from weft.ir.attrs import Attrs
+from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Function, Node, Region, Value
 from weft.ir.op import Op, infer
 from weft.ir.op import rule as rule_of
@@ -70,9 +71,16 @@ class Localizer:
         shardings = self.program.result_shardings(old)
         results = []
         for value, sharding in zip(old.body.results, shardings, strict=True):
-            self.builder.loc = value.node.loc if value.node else old.body.loc
+            self.builder.loc = self.where(value)
             results.append(self.fetch_as(value, sharding))
         return self.finished(tuple(args), results)
+
+    def where(self, value: Value) -> Location:
+        """Where a result of the function comes from: its node, its argument, or the function."""
+        body = self.old.body
+        places = dict(zip(body.args, body.arg_locs, strict=True))
+        own = value.node.loc if value.node else places.get(value, UNKNOWN)
+        return next((loc for loc in (own, body.loc, self.old.loc) if loc.known), own)
 
     def finished(self, args: tuple[Value, ...], results: list[Placed]) -> Function:
         """The function with what was emitted for it."""
