@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 def collectives_table(rows: Sequence[Sent]) -> Table:
     """One row for each kind, axes, size and source line; the largest first."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title="collectives", title_justify="left", box=None, pad_edge=False)
     for name in ("collective", "over"):
         table.add_column(name)
     for name in ("times", "sent each", "sent in all"):
         table.add_column(name, justify="right")
-    table.add_column("line")
+    table.add_column("line", no_wrap=True, overflow="ellipsis")
     for row in sorted(rows, key=lambda r: -r.total):
         table.add_row(
             row.name.partition(".")[2],
@@ -30,7 +31,7 @@ def collectives_table(rows: Sequence[Sent]) -> Table:
             f"{row.count:,}",
             bytes_text(round(row.bytes)),
             bytes_text(round(row.total)),
-            row.loc.describe().removeprefix(f"{os.getcwd()}/"),
+            Text(row.loc.describe().removeprefix(f"{os.getcwd()}/")),  # brackets are no markup
         )
     total = bytes_text(round(sum(row.total for row in rows)))
     count = f"{sum(row.count for row in rows):,}"
