@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from weft.errors import WeftError
@@ -69,18 +69,17 @@ class Localizer:
         args = [self.argument(v, self.program.sharding(v)) for v in old.body.args]
         self.nodes(old.body)
         shardings = self.program.result_shardings(old)
+        places = dict(zip(old.body.args, old.body.arg_locs, strict=True))
         results = []
         for value, sharding in zip(old.body.results, shardings, strict=True):
-            self.builder.loc = self.where(value)
+            self.builder.loc = self.where(value, places)
             results.append(self.fetch_as(value, sharding))
         return self.finished(tuple(args), results)
 
-    def where(self, value: Value) -> Location:
+    def where(self, value: Value, places: Mapping[Value, Location]) -> Location:
         """Where a result of the function comes from: its node, its argument, or the function."""
-        body = self.old.body
-        places = dict(zip(body.args, body.arg_locs, strict=True))
         own = value.node.loc if value.node else places.get(value, UNKNOWN)
-        return next((loc for loc in (own, body.loc, self.old.loc) if loc.known), own)
+        return next((loc for loc in (own, self.old.body.loc, self.old.loc) if loc.known), own)
 
     def finished(self, args: tuple[Value, ...], results: list[Placed]) -> Function:
         """The function with what was emitted for it."""
