@@ -304,7 +304,7 @@ def main() -> None:
                     row += [found[theirs], found[mine], found[theirs] / found[mine]]
                 shown = [f"{n:,.2f}" for n in (*row, found["compiled"])]
                 table.add_row(name, str(count), *shown, f"{found['apart']:.1e}")
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table)
     console.print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
