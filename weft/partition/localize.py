@@ -331,13 +331,17 @@ class Localizer:
 
     def recipe(self, node: Node) -> Recipe:
         """How a node is computed."""
-        entries = [self.entries[v] for v in node.operands]
+        known_entries = self.entries
+        entries = [known_entries[v] for v in node.operands]
         wanted = tuple([self.wanted(v) for v in node.results])
         given = self.given_rule(node)
         number = self.program.numbers.number
+        # An entry's state tells its type, too.
         key = (
-            *(node.op, node.operand_types, given, node.bodies if node.regions else node.types),
-            *[self.state(entry) for entry in entries],
+            node.op,
+            given,
+            node.bodies if node.regions else node.results[0].type if node.results else None,
+            *[e.state if e.seen == len(e.versions) else self.state(e) for e in entries],
             *[number(w) for w in wanted],
         )
         found = self.program.recipes.get(key)
@@ -363,6 +367,7 @@ class Localizer:
         if entry.seen != len(entry.versions):
             number = self.program.numbers.number
             parts = [number(entry.asked), entry.again is not None]
+            parts.append(number(entry.versions[0].type))
             for placed in entry.versions:
                 parts += (number(placed.split), number(placed.owing))
             states = self.program.states
