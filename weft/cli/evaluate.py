@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from weft.capture import parse
 from weft.cli.arrays import load, plain, save, show
+from weft.cli.files import source
 from weft.cli.parser import Commands, command
 from weft.cli.screen import console, plural, print_json
 from weft.evaluate import evaluate
@@ -54,8 +55,7 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate, and show or write the results."""
-    from_stdin = arguments.file == "-"
-    module = parse(sys.stdin.buffer.read() if from_stdin else Path(arguments.file))
+    module = parse(source(arguments.file))
     function = module.function(arguments.func)
     arrays = load(arguments.arguments, function, arguments.devices is not None)
     screen = None if arguments.json else console()

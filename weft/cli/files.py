@@ -1,10 +1,16 @@
-"""Files that commands write."""
+"""Files that commands read and write."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from weft.errors import WeftError
+
+
+def source(file: str) -> bytes | Path:
+    """What a program is read from: a file, or standard input for `-`."""
+    return sys.stdin.buffer.read() if file == "-" else Path(file)
 
 
 def write(path: Path, text: str) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from weft.capture import parse
+from weft.cli.files import source, write
 from weft.cli.parser import Commands, command
-from weft.errors import WeftError
 from weft.ir.module import Module
 from weft.machine import HOST, MACHINES, Machine, bytes_of, bytes_text, machine
 from weft.optimize import (
@@ -84,8 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         chosen = chosen.with_memory(bytes_of(arguments.memory))
     level = cast(Level, 1 if arguments.level is None else arguments.level)
     passes = named(arguments.passes) if arguments.passes else steps(level)
-    source = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file)
-    module = parse(source)
+    module = parse(source(arguments.file))
     ran: list[Ran] = []
     made = run_passes(module, passes, Options(machine=chosen), ran.append)
     if arguments.memory or arguments.machine:
@@ -97,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out is None:
         print(made.text(), end="")
         return 0
-    _write(Path(arguments.out), made.text())
+    write(Path(arguments.out), made.text())
     for name, what in summary(module, made, chosen):
         print(f"{name:<11} {what}")
     print(f"{'written':<11} {arguments.out}")
@@ -169,13 +168,3 @@ def memory_parts(plan: MemoryPlan) -> str:
     ]
     shared = f", {bytes_text(plan.aliased)} of them donated" if plan.aliased else ""
     return f"{', '.join(parts) or 'nothing'}{shared}"
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise WeftError(
-            f"cannot write {path}: {error.strerror or error}",
-            help="name a file in a folder of yours",
-        ) from None

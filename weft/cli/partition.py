@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 from weft.capture import parse
-from weft.cli.files import write
+from weft.cli.files import source, write
 from weft.cli.parser import Commands, command
 from weft.cli.screen import plural
 from weft.cost.sent import bytes_sent, total_sent
@@ -47,8 +46,7 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Partition the program, and print it or write it."""
-    source = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file)
-    local = partitioned(parse(source), arguments.mesh)
+    local = partitioned(parse(source(arguments.file)), arguments.mesh)
     text = (expand_groups(local) if arguments.expand_groups else local).text()
     if arguments.out is None:
         print(text, end="")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import weft
 from weft.cli.arrays import load, random_arguments, save, show
 from weft.cli.collectives import collectives_table
+from weft.cli.files import source
 from weft.cli.parser import Commands, command
 from weft.cli.screen import console, plural
 from weft.cli.script import Script, is_script, load_script
@@ -21,7 +21,6 @@ from weft.compare import Difference, compare_every_op, errors
 from weft.compiled import Compiled
 from weft.errors import WeftError
 from weft.evaluate import evaluate
-from weft.ir.module import Function
 from weft.ir.types import Array, Type
 from weft.knobs import CACHE
 from weft.machine import bytes_of, bytes_text, machine
@@ -86,10 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
     script = load_script(arguments.program) if is_script(arguments.program) else None
     compiled, values = compiled_script(script, arguments) if script else compiled_file(arguments)
     began = time.perf_counter()
-    results = compiled.flat(values)
+    # Results are there at once; only their elements have been waited for.
+    arrays = [None if r is None else np.asarray(r) for r in compiled.flat(values)]
     seconds = time.perf_counter() - began
-    function = compiled.program.module.function("main")
-    arrays = [None if r is None else np.asarray(r) for r in results]
     if arguments.out:
         save(Path(arguments.out), arrays)
     show_results(screen, result_types(compiled), arrays)
@@ -102,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         screen.print(collectives_table(rows))
     status = 0
     if arguments.check:
-        status = check(compiled, values, arrays, function)
+        status = check(compiled, values, arrays)
     if arguments.check_every_op:
         status = max(status, check_every_op(compiled, values))
     return status
@@ -142,8 +140,7 @@ def options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def compiled_file(arguments: argparse.Namespace) -> tuple[Compiled, list[Any]]:
     """A StableHLO file, compiled, and the arguments of its @main."""
-    source = sys.stdin.buffer.read() if arguments.program == "-" else Path(arguments.program)
-    module = weft.parse(source)
+    module = weft.parse(source(arguments.program))
     main = module.function("main")
     if arguments.arguments is None:
         values: Sequence[Array | None] = random_arguments(main.arg_types, arguments.seed)
@@ -177,9 +174,7 @@ def result_types(compiled: Compiled) -> tuple[Any, ...]:
     return compiled.program.stage("captured").function("main").result_types
 
 
-def check(
-    compiled: Compiled, values: list[Any], arrays: list[Array | None], function: Function
-) -> int:
+def check(compiled: Compiled, values: list[Any], arrays: list[Array | None]) -> int:
     """Compare with the reference on one device; 1 if they differ."""
     screen = console()
     captured = compiled.program.stage("captured")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
 from weft.capture import parse
-from weft.cli.files import write
+from weft.cli.files import source, write
 from weft.cli.parser import Commands, command
 from weft.cli.screen import plural
 from weft.ir.module import Module, Value, walk
@@ -55,8 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Shard the program, and print it or write it."""
     if arguments.drop and arguments.mesh:
         arguments.parser.error("--drop takes meshes out, so it goes without --mesh")
-    source = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file)
-    module = parse(source)
+    module = parse(source(arguments.file))
     if arguments.drop:
         made = drop_shardings(module)
     else:

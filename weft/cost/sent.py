@@ -21,9 +21,10 @@ from weft.ir.op import Op
 from weft.ir.work import moved
 from weft.mesh import Mesh, MeshAxes
 from weft.mesh.algebra import total_size
+from weft.mesh.axes import named
 from weft.ops.collective import CollectiveBroadcast, CollectivePermute
 from weft.ops.control import Call, Case, Composite, If, While
-from weft.ops.local import PermuteAlongAxes, named
+from weft.ops.local import PermuteAlongAxes
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,6 +129,16 @@ class Mesh:
         if self.device_ids is not None:
             parts.append(f"device_ids=[{', '.join(map(str, self.device_ids))}]")
         return f"<{', '.join(parts)}>"
+
+
+def named(mesh: str | Mesh, meshes: Mapping[str, Mesh]) -> Mesh:
+    """The mesh of that name, or the mesh itself; an error with the known names if there is none."""
+    if isinstance(mesh, Mesh):
+        return mesh
+    if mesh not in meshes:
+        known = ", ".join(meshes) or "none"
+        raise WeftError(f"the module has no mesh {mesh!r}", help=f"known: {known}")
+    return meshes[mesh]
 
 
 def _pairs(axes: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:

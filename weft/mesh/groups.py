@@ -9,9 +9,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from weft.errors import WeftError
 from weft.ir.dense import Dense, parse_dense
-from weft.mesh.axes import Axis, Mesh
+from weft.mesh.axes import Axis, Mesh, named
 
 Lists: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -33,13 +32,7 @@ class MeshAxes:
 
     def lists(self, meshes: Mapping[str, Mesh]) -> Lists:
         """The groups as lists of device ids."""
-        mesh = self.mesh
-        if isinstance(mesh, str):
-            if mesh not in meshes:
-                known = ", ".join(meshes) or "none"
-                raise WeftError(f"the module has no mesh {mesh!r}", help=f"known: {known}")
-            mesh = meshes[mesh]
-        return mesh.groups(self.axes)
+        return named(self.mesh, meshes).groups(self.axes)
 
     def __str__(self) -> str:
         if isinstance(self.mesh, str):

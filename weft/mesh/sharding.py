@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from weft.errors import WeftError
-from weft.mesh.axes import Axis, Mesh, parse_axis, parse_mesh
+from weft.mesh.axes import Axis, Mesh, named, parse_axis, parse_mesh
 
 _DIM = re.compile(r"\{([^{}]*)\}(?:p(\d+))?")
 _NAMED = re.compile(r'(?:#sdy\.sharding)?<@(?:"([^"]+)"|([\w.$-]+)), \[')
@@ -42,14 +42,7 @@ class Sharding:
 
     def resolve(self, meshes: Mapping[str, Mesh]) -> Mesh:
         """The mesh itself."""
-        if isinstance(self.mesh, Mesh):
-            return self.mesh
-        if self.mesh not in meshes:
-            raise WeftError(
-                f"the module has no mesh {self.mesh!r}",
-                help=f"known: {', '.join(meshes) or 'none'}",
-            )
-        return meshes[self.mesh]
+        return named(self.mesh, meshes)
 
     def body(self) -> str:
         """`<@mesh, [{"x"}, {?}]>`."""

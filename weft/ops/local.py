@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.errors import WeftError
 from weft.ir.check import require, tensor_type
 from weft.ir.dense import Dense
 from weft.ir.module import Function, Node, Region, Value, apply
@@ -21,6 +20,7 @@ from weft.ir.types import I32, Array, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
 from weft.mesh import Axis, Lists, Mesh, MeshAxes
 from weft.mesh.algebra import size_of, total_size
+from weft.mesh.axes import named
 from weft.mesh.groups import cross_partition
 from weft.mesh.pieces import index_along
 from weft.ops.collective import (
@@ -64,25 +64,15 @@ def combiner(reduction: str, type: TensorType) -> Region:
     return Region(args, [node], node.results)
 
 
-def named(mesh: str | Mesh, meshes: Mapping[str, Mesh]) -> Mesh:
-    """The mesh of that name."""
-    if isinstance(mesh, Mesh):
-        return mesh
-    if mesh not in meshes:
-        known = ", ".join(meshes) or "none"
-        raise WeftError(f"the module has no mesh {mesh!r}", help=f"known: {known}")
-    return meshes[mesh]
-
-
 class LocalOp(Op):
-    """An op that is written as a composite."""
+    """An op that is written as a composite.
+
+    Its `decomposition(name, operand types, meshes)` is what it stands for, as a function in
+    StableHLO of that name.
+    """
 
     __slots__ = ()
     composite = True
-
-    def decomposition(self, name: str, operands: Types, meshes: Mapping[str, Mesh]) -> Function:
-        """What the op stands for, in StableHLO, as a function of that name."""
-        raise NotImplementedError
 
     def rule(self, *operands: Type) -> Rule:
         results = self.infer(*operands)

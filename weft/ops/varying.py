@@ -18,6 +18,7 @@ from weft.ir.op import Op
 from weft.ir.purity import called
 from weft.mesh import Axis, Mesh, MeshAxes, parse_sharding
 from weft.mesh.algebra import part, size_of
+from weft.mesh.axes import named
 from weft.ops.collective import (
     AllGather,
     AllReduce,
@@ -26,7 +27,7 @@ from weft.ops.collective import (
     DeviceId,
 )
 from weft.ops.control import Case, If, While
-from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether, named
+from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 from weft.ops.sharding import ManualComputation
 
 Axes = tuple[Axis, ...]

@@ -11,7 +11,7 @@ from weft.ir.op import Op
 from weft.ir.rebuild import Rebuild, Rewritten
 from weft.ir.types import TensorType
 from weft.mesh import Mesh, MeshAxes
-from weft.ops.local import named
+from weft.mesh.axes import named
 from weft.ops.varying import Varying, axes_of
 
 Rule: TypeAlias = "Callable[[Node, Facts], Rewritten]"

@@ -10,6 +10,7 @@ from weft.ir.rebuild import Rewritten
 from weft.ir.types import TensorType, Type
 from weft.mesh import Axis, DimSharding, Lists, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
+from weft.mesh.axes import named
 from weft.mesh.groups import cross_partition, cross_replica_and_partition
 from weft.mesh.matching import matching_axes
 from weft.mesh.pieces import index_along
@@ -26,7 +27,6 @@ from weft.ops.local import (
     AxisIndex,
     PermuteAlongAxes,
     ReduceScatterTogether,
-    named,
 )
 from weft.ops.shape import Constant
 from weft.ops.varying import axes_of

@@ -8,8 +8,9 @@ from weft.ir.rebuild import Rewritten
 from weft.ir.types import TensorType
 from weft.mesh import Axis, Mesh
 from weft.mesh.algebra import total_size
+from weft.mesh.axes import named
 from weft.ops.collective import AllGather, AllReduce, ReduceScatter
-from weft.ops.local import COMBINERS, AllSlice, named
+from weft.ops.local import COMBINERS, AllSlice
 from weft.ops.shape import BroadcastInDim, Transpose
 from weft.optimize.axis_lists import disjoint, inside, refined, shared_start, without
 from weft.optimize.facts import Facts, along, combining, source, tensor

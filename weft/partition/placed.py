@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -69,16 +68,3 @@ def sharding_of(split: Split, mesh: str, owing: Owing | None = None) -> Sharding
     """A split as a sharding of the mesh of that name."""
     unreduced = owing.axes if owing else ()
     return Sharding(mesh, tuple(DimSharding(axes) for axes in split), (), unreduced)
-
-
-def divides(type: TensorType, split: Split, mesh: Mesh) -> bool:
-    """Whether every dim is divided evenly."""
-    return all(
-        not axes or size % total_size(axes, mesh) == 0
-        for size, axes in zip(type.sizes, split, strict=True)
-    )
-
-
-def axis_sizes(mesh: Mesh) -> Mapping[str, int]:
-    """The size of each axis, by name."""
-    return dict(mesh.axes)

@@ -14,8 +14,9 @@ from weft.ir.module import Function, Module, Node
 from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.mesh import Axis, Lists, Mesh, MeshAxes, Sharding, parse_sharding
+from weft.mesh.axes import named
 from weft.ops.collective import Collective, CollectivePermute, GlobalGroups
-from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether, named
+from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 
 SHARDING = "weft.sharding"
 GLOBAL = "weft.global"
