@@ -172,14 +172,14 @@ import os, sys, time, pathlib
 sys.path.insert(0, {root!r})
 import weft.conformance as conformance
 run_file = conformance.run_file
-def dangerous(path):
+def dangerous(path, **options):
     text = path.read_text()
     if "DIE" in text:
         os.abort()
     if "SLEEP" in text:
         time.sleep(600)
     print("a program that prints")
-    return run_file(path)
+    return run_file(path, **options)
 conformance.run_file = dangerous
 conformance._serve()
 """

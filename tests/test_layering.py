@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 WEFT = Path(__file__).parent.parent / "weft"
-NOUNS = {*"ir ops mesh machine cost array cache errors knobs timeline trace".split()}
+NOUNS = {*"ir ops mesh machine cost array cache kernels errors knobs timeline trace".split()}
 VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
 }
 # What may know two verbs: the pipeline and the doors that call it.
-DOORS = {"pipeline", "compiled", "compare", "cli", "conformance", "__init__", "__main__", "jax"}
+DOORS = {*"pipeline target compiled compare cli conformance __init__ __main__ jax".split()}
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard"}}
 CORE = {"numpy", "ml_dtypes"}

@@ -35,6 +35,7 @@ class Options:
     mesh: Mesh | None
     level: Level
     machine: Machine | None
+    target: str | None
     sync_every_op: bool
 
 
@@ -207,7 +208,11 @@ class Compiled:
                 chosen = self._options
                 mesh = captured.mesh if chosen.mesh is None else chosen.mesh
                 program = compile_module(
-                    captured.module, mesh, level=chosen.level, machine=chosen.machine
+                    captured.module,
+                    mesh,
+                    level=chosen.level,
+                    machine=chosen.machine,
+                    target=chosen.target,
                 )
                 ready = self._programs[key] = Ready(captured, program, chosen.sync_every_op)
             self._last = ready
@@ -224,6 +229,7 @@ def compile(
     static_argnums: Positions = (),
     level: Level = 1,
     machine: Machine | str | None = None,
+    target: str | None = None,
     sync_every_op: bool = False,
     **kwargs: Any,
 ) -> Compiled:
@@ -231,12 +237,13 @@ def compile(
 
     The options mean what they mean to jax.jit; the arguments, or their types, say what to compile
     for. Without arguments a function is compiled when it is first called. A machine says how much
-    memory a device has, and what is worth doing to the program. With `sync_every_op` a call waits
-    for every op, so that an error names the one that failed.
+    memory a device has, and what is worth doing to the program. The target, llvm or numpy, says
+    what computes it. With `sync_every_op` a call waits for every op, so that an error names the
+    one that failed.
     """
     ours = None if mesh is None else as_mesh(mesh)
-    target = machine_named(machine) if isinstance(machine, str) else machine
-    options = Options(ours, level, target, sync_every_op)
+    described = machine_named(machine) if isinstance(machine, str) else machine
+    options = Options(ours, level, described, target, sync_every_op)
     if callable(fn):
         shardings = (in_shardings, out_shardings)
         source = JaxFunction(fn, mesh, *shardings, donate_argnums, static_argnums)

@@ -14,16 +14,27 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from weft.array.stacked import one_for_all
 from weft.capture import parse
 from weft.errors import Unsupported, WeftError
 from weft.evaluate import evaluate
-from weft.ir.module import Function, Module
+from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.rebuild import rewrite
+from weft.ir.types import Array
+from weft.ops.shape import Constant
+from weft.optimize.inline_calls import inline_calls
+from weft.run import LocalProgram
+from weft.run.parts import parts_of
+from weft.target import target_named
 
 Status = Literal["pass", "fail", "refused"]
+Target = Literal["reference", "llvm"]
+TARGETS: tuple[Target, ...] = ("reference", "llvm")
+NUMPY = "by numpy: "  # before the ops of a passing case that the target has no kernel for
 
 _SEPARATOR = re.compile(r"^// -----.*$", re.M)
 _DISABLED = re.compile(r"^//\s*RUN-DISABLED(?:\(([^)\n]*)\))?", re.M)
@@ -64,8 +75,8 @@ def find_cases(root: Path, only: str | None = None) -> list[Path]:
     return files
 
 
-def run_file(path: Path, name: str | None = None) -> Outcome:
-    """Run every section of one file in this process."""
+def run_file(path: Path, name: str | None = None, target: Target = "reference") -> Outcome:
+    """Run every section of one file in this process, in numpy or by kernels of a target."""
     name = name or path.name
     try:
         sections = _sections(path)
@@ -73,17 +84,19 @@ def run_file(path: Path, name: str | None = None) -> Outcome:
         return Outcome(name, "fail", f"cannot be read: {error.strerror or error}")
     if isinstance(sections, str):
         return Outcome(name, "refused", sections)
-    refused = ""
+    refused, by_numpy = "", dict[str, None]()
     for section in sections:
         try:
-            _run_section(section)
+            by_numpy |= dict.fromkeys(_run_section(section, target))
         except Unsupported as error:
             refused = refused or _one_line(error)
         except WeftError as error:
             return Outcome(name, "fail", _one_line(error))
         except Exception as error:  # noqa: BLE001  # one file's bug must not hide the others' results
             return Outcome(name, "fail", f"bug in weft: {type(error).__name__}: {error}")
-    return Outcome(name, "refused", refused) if refused else Outcome(name, "pass")
+    if refused:
+        return Outcome(name, "refused", refused)
+    return Outcome(name, "pass", f"{NUMPY}{', '.join(by_numpy)}" if by_numpy else "")
 
 
 def _sections(path: Path) -> Sequence[str | bytes | Path] | str:
@@ -108,10 +121,45 @@ def _sections(path: Path) -> Sequence[str | bytes | Path] | str:
     ]
 
 
-def _run_section(section: str | bytes | Path) -> None:
+def _run_section(section: str | bytes | Path, target: Target) -> list[str]:
+    """Run what a section holds; the ops that the target leaves to numpy."""
     module = parse(section)
+    left: list[str] = []
     for function in _entries(module):
-        evaluate(module, func=function.name)
+        if target == "reference":
+            evaluate(module, func=function.name)
+        else:
+            left += _run_kernels(module, function.name)
+    return left
+
+
+def _run_kernels(module: Module, name: str) -> list[str]:
+    """Run a function by kernels; what it has as constants becomes arguments, so that they run."""
+    unfolded, given = _constants_as_arguments(inline_calls(module), name)
+    program = LocalProgram(unfolded, name, target=target_named("llvm"))
+    program(*[one_for_all(array, program.atoms) for array in given])
+    left = [part.node.op for part in parts_of(program) if part.group is None]
+    return [op.name.rpartition(".")[2] for op in left if not op.name.startswith("check.")]
+
+
+def _constants_as_arguments(module: Module, name: str) -> tuple[Module, list[Array]]:
+    """The module with the constants of a function as its arguments, and their values."""
+    own = {n for n in module.function(name).body.nodes if isinstance(n.op, Constant)}
+    args: list[Value] = []
+    given: list[Array] = []
+
+    def hoist(node: Node) -> tuple[Value, ...] | None:
+        if node not in own:
+            return None
+        args.append(Value(node.types[0]))
+        given.append(node.op.reference())
+        return (args[-1],)
+
+    made = rewrite(module, hoist, kinds=(Constant,))
+    function = made.function(name)
+    old = function.body
+    body = Region((*old.args, *args), old.nodes, old.results, old.loc)
+    return made.with_functions({**made.functions, name: replace(function, body=body)}), given
 
 
 def _entries(module: Module) -> list[Function]:
@@ -143,8 +191,9 @@ def _one_line(error: WeftError) -> str:
 class Worker:
     """A process that runs one file at a time; it is started again when it has died."""
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, target: Target = "reference") -> None:
         self._timeout = timeout
+        self._target = target
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
@@ -156,7 +205,7 @@ class Worker:
         started = time.monotonic()
         timer = threading.Timer(self._timeout, process.kill)
         timer.start()
-        line = _ask(process, path)
+        line = _ask(process, path, self._target)
         timer.cancel()
         if line.endswith(b"\n"):
             status, detail = json.loads(line)
@@ -195,10 +244,10 @@ class Worker:
             process.communicate()
 
 
-def _ask(process: subprocess.Popen[bytes], path: Path) -> bytes:
+def _ask(process: subprocess.Popen[bytes], path: Path, target: Target) -> bytes:
     assert process.stdin and process.stdout
     try:
-        process.stdin.write(json.dumps(str(path)).encode() + b"\n")
+        process.stdin.write(json.dumps([str(path), target]).encode() + b"\n")
         process.stdin.flush()
         return process.stdout.readline()
     except BrokenPipeError:
@@ -210,10 +259,15 @@ def _ending(code: int) -> str:
 
 
 def run_files(
-    files: Sequence[Path], root: Path, *, jobs: int = 2, timeout: float = 300.0
+    files: Sequence[Path],
+    root: Path,
+    *,
+    jobs: int = 2,
+    timeout: float = 300.0,
+    target: Target = "reference",
 ) -> Iterator[Outcome]:
     """Run files in several processes at once; outcomes come as they are known."""
-    workers = [Worker(timeout) for _ in range(min(jobs, len(files)))]
+    workers = [Worker(timeout, target) for _ in range(min(jobs, len(files)))]
     idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
     for worker in workers:
         idle.put(worker)
@@ -240,11 +294,12 @@ def run_files(
 
 
 def _serve() -> None:
-    """Answer every path on standard input with the outcome of that file."""
+    """Answer every path and target on standard input with the outcome of that file."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)  # whatever a program prints must not spoil the answers
         for line in sys.stdin:
-            outcome = run_file(Path(json.loads(line)))
+            path, target = json.loads(line)
+            outcome = run_file(Path(path), target=target)
             print(json.dumps([outcome.status, outcome.detail]), file=answers, flush=True)
 
 

@@ -37,6 +37,12 @@ def _folder(text: str) -> Path | None:
     return Path(text)
 
 
+def _count(text: str) -> int | None:
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
 TRACE = Knob("WEFT_TRACE", "a folder to write every stage of every program to", _folder, None)
 
 CACHE = Knob(
@@ -46,4 +52,11 @@ CACHE = Knob(
     Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft",
 )
 
-KNOBS = (TRACE, CACHE)
+THREADS = Knob(
+    "WEFT_THREADS",
+    "how many threads run kernels: a number of at least 1; all cores that may be used by default",
+    _count,
+    None,
+)
+
+KNOBS = (TRACE, CACHE, THREADS)

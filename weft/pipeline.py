@@ -14,7 +14,9 @@ from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
 from weft.partition import partition
 from weft.run import LocalProgram
+from weft.run.target import Target
 from weft.shard import Rules, shard
+from weft.target import target_named
 from weft.trace import Trace
 
 STAGES = ("captured", "sharded", "partitioned", "optimized")
@@ -45,13 +47,17 @@ def compile_module(
     *,
     level: Level = 1,
     machine: Machine | None = None,
+    target: str | None = None,
 ) -> Program:
     """Take a module through every stage."""
+    chosen = target_named(target)
     with without_gc():
-        return _compiled(module, mesh, level, machine)
+        return _compiled(module, mesh, level, machine, chosen)
 
 
-def _compiled(module: Module, mesh: object, level: Level, machine: Machine | None) -> Program:
+def _compiled(
+    module: Module, mesh: object, level: Level, machine: Machine | None, target: Target | None
+) -> Program:
     trace = Trace(TRACE.value(), module.name)
     trace.write("captured", module)
     rules = Rules()
@@ -68,4 +74,4 @@ def _compiled(module: Module, mesh: object, level: Level, machine: Machine | Non
     if machine is not None:
         plan_memory(best).fits(machine)
     stages = dict(zip(STAGES, (module, sharded, local, best), strict=True))
-    return Program(stages, LocalProgram(best))
+    return Program(stages, LocalProgram(best, target=target))

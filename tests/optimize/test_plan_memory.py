@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.ops.draw import seeds
 from tests.optimize.local_programs import local_program
 from tests.optimize.memory_oracle import check_plan
+from weft.array.place_buffers import Span, aligned, most_alive, place
 from weft.capture import parse
 from weft.errors import WeftError
 from weft.ir.attrs import Attrs
@@ -20,7 +21,6 @@ from weft.ir.module import Module
 from weft.machine import HOST
 from weft.optimize import assign_streams, plan_memory, schedule, split_async
 from weft.optimize.memory_plan import MemoryPlan
-from weft.optimize.place_buffers import Span, aligned, most_alive, place
 
 
 def donated(module: Module, seed: int) -> Module:

@@ -1,12 +1,21 @@
-"""Every value is planned in these tests, however small, so that planned memory is tested."""
+"""Every program is run by numpy and by kernels; every value is planned, however small."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from weft.run import plan
+from tests.run.toy_target import ToyTarget
+from weft.run import LocalProgram, plan
+from weft.target import target_named
+
+TARGETS: dict[str, Any] = {
+    "numpy": lambda: None,
+    "toy": ToyTarget,
+    "llvm": lambda: target_named("llvm"),
+}
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -15,3 +24,12 @@ def plan_everything() -> Iterator[None]:
     before, plan.SMALL = plan.SMALL, 1
     yield
     plan.SMALL = before
+
+
+@pytest.fixture(autouse=True, scope="module", params=list(TARGETS))
+def target(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run the tests of every file with every target, unless they name one themselves."""
+    defaults = LocalProgram.__init__.__kwdefaults__
+    before, defaults["target"] = defaults["target"], TARGETS[request.param]()
+    yield request.param
+    defaults["target"] = before

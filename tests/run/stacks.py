@@ -43,14 +43,18 @@ def along(module: Module, axes: Sequence[Sequence[str]], mesh: Mesh = MESH) -> M
     return replace(module, functions=functions, meshes={**module.meshes, "mesh": mesh})
 
 
-def lockstep(module: Module, *stacks: Array, devices: int | None = None) -> tuple[Array, ...]:
+def lockstep(
+    module: Module, *stacks: Array, devices: int | None = None, length: int = 1
+) -> tuple[Array, ...]:
     """What a program gives in lockstep; arguments and results have a leading dim of devices."""
     program = LocalProgram(module, devices=devices)
     given = [shared(program, n, a) for n, a in enumerate(stacks)]
-    return tuple(s.pieces() for s in run_often(program, given))
+    return tuple(s.pieces() for s in run_often(program, given, length))
 
 
-def run_often(program: LocalProgram, given: Sequence[Stacked]) -> tuple[Stacked, ...]:
+def run_often(
+    program: LocalProgram, given: Sequence[Stacked], length: int = 1
+) -> tuple[Stacked, ...]:
     """What a program gives; it gives the same again, and runs on other values change nothing."""
     first = program.checked(*given)
     again = program(*given)  # now into memory that is planned
@@ -60,7 +64,9 @@ def run_often(program: LocalProgram, given: Sequence[Stacked]) -> tuple[Stacked,
     for stack_, before in zip((*first, *again), kept, strict=True):
         assert_close(stack_.data, before, what="a result after another run")
     for a, b in zip(first, again, strict=True):
-        assert_close(a.data, b.data, what="the second run")
+        assert_close(a.data, b.data, length, "the second run")
+    for a, b in zip(again, program(*given), strict=True):
+        assert_close(a.data, b.data, what="the third run")
     return again
 
 
@@ -83,6 +89,6 @@ def assert_same(module: Module, *stacks: Array, length: int = 1, devices: int = 
         except WeftError:
             return
         raise AssertionError("lockstep runs what the evaluator refuses") from None
-    made = lockstep(module, *stacks, devices=count)
+    made = lockstep(module, *stacks, devices=count, length=length)
     for number, (ours, theirs) in enumerate(zip(made, expected, strict=True)):
         assert_close(ours, theirs, length, f"result {number}")

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 import weft
 from weft.cli import (
+    cache,
     check,
     conformance,
     evaluate,
+    kernels,
     ops,
     opt,
     partition,
@@ -23,7 +25,20 @@ from weft.cli.parser import Parser
 from weft.cli.screen import print_error
 from weft.errors import WeftError
 
-COMMANDS = (run, evaluate, check, shard, partition, opt, show, why, ops, conformance)
+COMMANDS = (
+    run,
+    evaluate,
+    check,
+    shard,
+    partition,
+    opt,
+    show,
+    why,
+    kernels,
+    ops,
+    cache,
+    conformance,
+)
 
 
 def make_parser() -> Parser:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from weft.cli.parser import Commands, command
 from weft.cli.screen import console, has_rich, plural
-from weft.conformance import Outcome, Status, find_cases, run_files
+from weft.conformance import NUMPY, TARGETS, Outcome, Status, find_cases, run_files
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
@@ -31,6 +31,12 @@ def add(commands: Commands) -> None:
         "weft conformance cases/ --only scatter_add --json report.json",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="a folder of .mlir files, or one")
+    parser.add_argument(
+        "--target",
+        choices=TARGETS,
+        default=TARGETS[0],
+        help="what runs them: numpy, or kernels, with constants as arguments (default: reference)",
+    )
     parser.add_argument("--json", metavar="OUT", help="write the outcomes to this file (-: stdout)")
     parser.add_argument(
         "--jobs", type=_positive, default=2, metavar="N", help="files at once (default: 2)"
@@ -53,7 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
     silent = arguments.json == "-" or (arguments.json is not None and not has_rich())
     screen = None if silent else console()
     found = run_files(
-        files, arguments.folder, jobs=arguments.jobs, timeout=float(arguments.timeout)
+        files,
+        arguments.folder,
+        jobs=arguments.jobs,
+        timeout=float(arguments.timeout),
+        target=arguments.target,
     )
     outcomes = []
     for outcome in _with_progress(found, len(files), screen):
@@ -133,6 +143,11 @@ def _totals(screen: Console, outcomes: list[Outcome]) -> None:
     total = Counter(o.status for o in outcomes)
     parts = [f"[{style}]{total[status]:,} {status}[/]" for status, style in _STYLES.items()]
     screen.print(f"\n{plural(len(outcomes), 'file')}: {', '.join(parts)}")
+    left = [o for o in outcomes if o.detail.startswith(NUMPY)]
+    if left:
+        screen.print(
+            f"[dim]{len(left):,} of those that pass ran in part by numpy, without kernels[/]"
+        )
 
 
 def _by_op(outcomes: Iterable[Outcome]) -> dict[str, Counter[Status]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weft.cli.op_examples import example
 from weft.cli.parser import Commands, command
 from weft.cli.screen import console, plural, print_json, quantity
+from weft.emit.llvm.table import TABLE
 from weft.errors import WeftError
 from weft.ir.module import Node, Region
 from weft.ir.op import Op, rule
@@ -24,8 +25,9 @@ from weft.run import kinds
 if TYPE_CHECKING:
     from rich.console import Console
 
-# What runs ops: the reference, which every op has, and lockstep, by stacks or device by device.
-TARGETS = ("reference", "lockstep")
+# What runs ops: the reference, which every op has; lockstep in numpy, by stacks or device by
+# device; and the llvm target, in kernels of loops or products, alone, or by numpy or the runtime.
+TARGETS = ("reference", "lockstep", "llvm")
 _SIZES = re.compile(r" \{[^}]*\}", re.S)
 
 
@@ -106,6 +108,8 @@ def cell(op: type[Op], target: str) -> str:
     """How a target runs an op, in a word."""
     if target == "reference":
         return "✓"
+    if target == "llvm":
+        return NONE if TABLE[op].how == "unsupported" else str(TABLE[op])
     kind = kinds()[op.name]
     return NONE if kind == "refused" else kind
 
@@ -266,4 +270,6 @@ def _explain(screen: Console, family: ModuleType, op: type[Op]) -> None:
         runs = [(target, cell(op, target)) for target in TARGETS]
         shown = [t if how == "✓" else f"{t} ({how})" for t, how in runs if how != NONE]
         rows.add_row("targets", ", ".join(shown))
+        if why := TABLE[op].why:
+            rows.add_row("llvm", Text(f"left to {TABLE[op]}: {why}"))
     screen.print(rows)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weft.array.place_buffers import aligned
 from weft.cost import Costs
 from weft.ir.module import Node
 from weft.ir.types import Type
 from weft.ops.control import AsyncDone, AsyncStart
 from weft.optimize.assign_streams import stream_of
 from weft.optimize.lifetimes import leaves, stored
-from weft.optimize.place_buffers import aligned
 
 _MARGIN = 1.1  # times the predicted travel, to begin that much earlier
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from weft.array.place_buffers import Span, aligned, alive
 from weft.errors import WeftError
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Function, Node, Value
 from weft.ir.write import value_names
 from weft.machine import Machine, bytes_text
-from weft.optimize.place_buffers import Span, aligned, alive
 
 Kind: TypeAlias = Literal["argument", "constant", "result", "temporary", "inner"]
 _SHOWN = 8  # values that an error names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from weft.array.place_buffers import Span, most_alive, place
 from weft.errors import WeftError
 from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
@@ -34,7 +35,6 @@ from weft.optimize.lifetimes import (
     stored,
 )
 from weft.optimize.memory_plan import Buffer, Kind, MemoryPlan, Outside, covered
-from weft.optimize.place_buffers import Span, most_alive, place
 
 
 def plan_memory(module: Module, function: str | None = None) -> MemoryPlan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -14,10 +14,12 @@ from weft.errors import Unsupported, WeftError
 from weft.ir.module import Node, Value
 from weft.ir.types import TensorType
 from weft.ir.write import node_text
+from weft.kernels.group import Group
 from weft.run.kernel import Kernel
 
 Slots: TypeAlias = list[Any]  # arrays; None for tokens and for what is dead; tuples of these
 Step: TypeAlias = Callable[[Slots], None]
+Settled: TypeAlias = "Callable[[Sequence[int]], Step | None]"
 Watch: TypeAlias = Callable[[Node, tuple[Any, ...]], None]  # a node, and what it gave
 
 
@@ -63,7 +65,7 @@ class Item:
 
     node: Node
     bind: Callable[[Item], Step]
-    kernel: Kernel | None = None
+    kernel: Kernel | None = None  # of numpy
     ins: tuple[int, ...] = ()
     outs: tuple[int, ...] = ()
     values: tuple[Value, ...] = ()  # the results
@@ -71,12 +73,36 @@ class Item:
     dead: tuple[int, ...] = ()  # slots that nothing reads after it
     inner: tuple[Code, ...] = ()
     buffer: int | None = None  # the slot that keeps the memory of the result from run to run
-    place: tuple[int, int] = (0, 0)  # where that memory lies in the arena, and its size
+    places: dict[int, int] = field(default_factory=dict)  # of results, by number, in the arena
     over: int | None = None  # the operand that the result may be written over
     over_carried: bool = False  # that operand is what a loop carries, and its own
-    # Of a loop: where each carried value is when its body begins, and whether it is the loop's own.
+    dense: bool = False  # a target's kernels read the result
+    only_reads: bool = False  # control flow that hands none of its operands on
+    # Of a target's kernel: what it is, the arguments whose memory its results take, by number, and
+    # the results that a loop has memory for.
+    group: Group | None = None
+    donors: dict[int, int] = field(default_factory=dict)
+    turning: frozenset[int] = frozenset()
+    # Of a loop: where each carried value is when its body begins, and whether it is the loop's own;
+    # what a target's kernels make in turns, if a target runs it.
     carried: tuple[int, ...] = ()
     own: frozenset[int] = frozenset()
+    turns: list[Turn] | None = None
+
+
+@dataclass
+class Turn:
+    """A carried value that a kernel of the body makes anew, in one buffer or in two by turns."""
+
+    index: int  # among the carried values
+    slot: int  # where it is when the body begins
+    result: int  # where its next value is
+    maker: Item
+    number: int  # among the results of its maker
+    nbytes: int
+    piece: int  # the bytes that one device has
+    buffers: int = 2
+    places: tuple[int, ...] = ()  # in the arena; none if the memory is new in every run
 
 
 @dataclass
@@ -87,12 +113,15 @@ class Code:
     results: tuple[int, ...] = ()
     steps: list[Step] = field(default_factory=list)
 
-    def bind(self) -> None:
-        """Make closures of the instructions, inner ones first."""
+    def bind(self, settled: Settled) -> None:
+        """Make closures of the instructions, inner ones first.
+
+        `settled` gives what is to be done once slots are written, if something is.
+        """
         for item in self.items:
             for inner in item.inner:
-                inner.bind()
-        self.steps = [item.bind(item) for item in self.items]
+                inner.bind(settled)
+        self.steps = [_then(item.bind(item), settled(item.outs)) for item in self.items]
 
     def run(self, slots: Slots) -> None:
         """Run all instructions in order."""
@@ -121,6 +150,18 @@ class Code:
         """The place and the text of the node that a step runs."""
         node = self.items[self.steps.index(step)].node  # type: ignore[arg-type]
         return node.loc, node_text(node)
+
+
+def _then(step: Step, after: Step | None) -> Step:
+    """One step after another."""
+    if after is None:
+        return step
+
+    def both(s: Slots) -> None:
+        step(s)
+        after(s)
+
+    return both
 
 
 def bind_kernel(item: Item) -> Step:
@@ -179,15 +220,16 @@ def _planned(item: Item, kernel: Kernel) -> Step:
     How the result lies in memory is seen when it is first computed.
     """
     into, run, ins, (out,), dead = kernel.into, kernel.run, item.ins, item.outs, item.dead
-    buffer, (offset, _) = item.buffer, item.place
+    buffer, offset = item.buffer, item.places[0]
     assert into is not None and buffer is not None
     write = _writer(into, ins)
+    dense = item.dense
 
     def step(s: Slots) -> None:
         held = s[buffer]
         if held is None:
             s[out] = made = run(*[s[n] for n in ins])
-            s[buffer] = like(made, s[0], offset)
+            s[buffer] = _in_order(made, s[0], offset) if dense else like(made, s[0], offset)
         else:
             write(s, held)
             s[out] = held
@@ -234,6 +276,11 @@ def like(made: Any, arena: Any, offset: int) -> Any:
     """An array of the arena's memory that lies as another one does."""
     strides = made.strides if _compact(made) else None
     return np.ndarray(made.shape, made.dtype, arena, offset, strides)
+
+
+def _in_order(made: Any, arena: Any, offset: int) -> Any:
+    """An array of the arena's memory in row-major order."""
+    return np.ndarray(made.shape, made.dtype, arena, offset)
 
 
 def _compact(array: Any) -> bool:

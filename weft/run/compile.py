@@ -12,6 +12,7 @@ from weft.errors import WeftError
 from weft.ir.module import Node, Region, Value
 from weft.ir.reading import deaths
 from weft.ir.write import node_text
+from weft.kernels.group import Group
 from weft.ops.control import (
     AfterAll,
     AsyncDone,
@@ -26,14 +27,18 @@ from weft.ops.control import (
     While,
 )
 from weft.ops.sharding import NamedComputation, ShardingGroup
-from weft.run.code import Code, Item, Slots, Step, bind_kernel
+from weft.run.code import Code, Item, Step, bind_kernel
 from weft.run.diverge import branch_apart, loop_apart
-from weft.run.flow import chooser_of, shape_of, widen
+from weft.run.flow import shape_of
 from weft.run.fold import is_broadcast, is_dot, spread_by_readers, summed_dims, uses_of
+from weft.run.groups import deaths_of, placed_at
 from weft.run.kernel import Kernel, Site
 from weft.run.kernels import CONTROL, kernel_of
+from weft.run.launch import Launches
 from weft.run.layout import Layout, union
-from weft.run.vary import Masks, Scope, loop_masks, outcome
+from weft.run.target import Target
+from weft.run.together import branch, loop, own_results
+from weft.run.vary import Scope, loop_masks, outcome
 
 KEPT = 1 << 14  # elements of a result that may be computed before the program runs
 
@@ -45,8 +50,10 @@ class Compiler:
     over in this run.
     """
 
-    def __init__(self, *, fold: bool = True) -> None:
+    def __init__(self, *, fold: bool = True, target: Target | None = None) -> None:
         self.fold = fold  # whether values that nobody needs may be left out
+        self.target = target  # what runs groups of nodes, where all devices go one way
+        self.launches: Launches | None = None  # the target's kernels, once they are known
         self.slots = 2
         self.constants: dict[int, Any] = {}  # what is known before the program runs, by slot
         self.kernels: dict[Layout, dict[tuple[object, ...], Kernel]] = {}
@@ -58,6 +65,8 @@ class Compiler:
 
     def region(self, region: Region, scope: Scope, *, frees: bool = False) -> Code:
         """The code of a region whose arguments have slots; `frees` if they die in it, too."""
+        if self.target is not None and not scope.layout.has_rows:
+            return self.grouped(region, scope, self.target, frees)
         code = Code()
         dying, uses = deaths(region), uses_of(region)
         args = set() if frees else set(region.args)
@@ -66,15 +75,16 @@ class Compiler:
                 self.node(self.site(node, scope, uses), code)
             except WeftError as error:
                 raise error.at(node.loc, node_text(node)) from None
-            slots = [
-                slot
-                for v in dead
-                if v not in args and (slot := scope.slots.get(v)) and slot not in self.constants
-            ]
-            if slots and code.items:
-                code.items[-1].dead += tuple(slots)
+            self.bury([v for v in dead if v not in args], scope, code)
         code.results = tuple([scope.slots[v] for v in region.results])
         return code
+
+    def bury(self, dead: Sequence[Value], scope: Scope, code: Code) -> None:
+        """Have the slots of values emptied after the latest instruction."""
+        found = [slot for v in dead if (slot := scope.slots.get(v))]
+        slots = [slot for slot in found if slot not in self.constants]
+        if slots and code.items:
+            code.items[-1].dead += tuple(slots)
 
     def site(self, node: Node, scope: Scope, uses: Mapping[Value, list[Node]]) -> Site:
         """What is known where a node stands."""
@@ -88,6 +98,49 @@ class Compiler:
             scope.placed.add(node.results[0])
         scope.let(node.results, made)
         return Site(node, scope, given, made)
+
+    # Kernels of a target
+
+    def grouped(self, region: Region, scope: Scope, target: Target, frees: bool) -> Code:
+        """The code of a region whose nodes a target takes together."""
+        code, sites = Code(), {}
+        for node in region.nodes:
+            given = scope.of(node.operands)
+            made = outcome(node, given, scope)
+            scope.let(node.results, made)
+            sites[node] = Site(node, scope, given, made)
+        layout = scope.layout
+        placed = [placed_at(site) for site in sites.values()]
+        groups = target.group(placed, layout.shape(layout.everything), region.results)
+        dying = deaths_of(groups, region, frees=frees)
+        for group, dead in zip(groups, dying, strict=True):
+            node = group.nodes[-1]
+            try:
+                if group.kernel is None:
+                    self.node(sites[node], code)
+                else:
+                    self.launch(group, scope, code)
+            except WeftError as error:
+                raise error.at(node.loc, node_text(node)) from None
+            self.bury(dead, scope, code)
+        code.results = tuple([scope.slots[v] for v in region.results])
+        return code
+
+    def launch(self, group: Group, scope: Scope, code: Code) -> None:
+        """Append a kernel of the target."""
+        ins = tuple([scope.slots[v] for v in group.inputs])
+        outs = tuple([self.new() for _ in group.outputs])
+        scope.slots.update(zip(group.outputs, outs, strict=True))
+        shapes = tuple([shape_of(v, scope.masks[v], scope.layout) for v in group.outputs])
+        item = Item(group.nodes[-1], _unbound, None, ins, outs, group.outputs, shapes)
+        item.group = group
+        code.items.append(item)
+
+    def settled(self, slots: Sequence[int]) -> Step | None:
+        """What tells the target's kernels where these slots' values are, if they read them."""
+        return None if self.launches is None else self.launches.settled(slots)
+
+    # Nodes
 
     def node(self, site: Site, code: Code) -> None:
         """Append what a node does."""
@@ -212,7 +265,7 @@ class Compiler:
         code.items += inner.items
         kernel = Kernel(lambda *parts: parts, shares=True)
         outs = self.results(site.node, scope)
-        own = _own_results(region, scope, self.constants)
+        own = own_results(region, scope, self.constants)
         code.items.append(Item(site.node, bind_kernel, kernel, inner.results, outs, dead=own))
 
     # Control flow
@@ -225,96 +278,15 @@ class Compiler:
             if predicate:
                 loop_apart(self, site, carried, predicate, code)
             else:
-                self.loop(site, carried, code)
+                loop(self, site, carried, code)
         elif union(site.given[0]):
             branch_apart(self, site, code)
         else:
-            self.branch(site, code)
-
-    def loop(self, site: Site, carried: Masks, code: Code) -> None:
-        """A loop whose predicate is the same on all devices."""
-        scope, node = site.scope, site.node
-        condition, body = node.regions
-        slots = [self.new() for _ in carried]
-        for region in (condition, body):
-            scope.slots.update(zip(region.args, slots, strict=True))
-        scope.let(condition.args, carried)
-        test = self.region(condition, scope)
-        scope.let(body.args, carried)
-        work = self.region(body, scope, frees=True)
-        layout = scope.layout
-        enter = [widen(m, c, layout) for m, c in zip(site.given, carried, strict=True)]
-        again = [widen(m, c, layout) for m, c in zip(scope.of(body.results), carried, strict=True)]
-        ins = tuple([scope.slots[v] for v in node.operands])
-        outs = self.results(node, scope)
-        rows, constants = layout.active, self.constants
-
-        def bind(item: Item) -> Step:
-            (verdict,), dead, own = test.results, item.dead, item.own
-            leftovers = tuple({*test.results, *work.results} - {*slots, *constants})
-
-            def step(s: Slots) -> None:
-                active = None if rows is None else s[rows]
-                values = [w(s[n], active) for w, n in zip(enter, ins, strict=True)]
-                for n in own:
-                    values[n] = values[n].copy()
-                while True:
-                    for slot, value in zip(slots, values, strict=True):
-                        s[slot] = value
-                    test.run(s)
-                    if not s[verdict].reshape(-1)[0]:
-                        break
-                    work.run(s)
-                    values = [w(s[n], active) for w, n in zip(again, work.results, strict=True)]
-                for slot, out in zip(slots, outs, strict=True):
-                    s[out], s[slot] = s[slot], None
-                for slot in (*leftovers, *dead):
-                    s[slot] = None
-
-            return step
-
-        item = Item(node, bind, None, ins, outs, node.results, inner=(test, work))
-        item.carried = tuple(slots)
-        code.items.append(item)
-
-    def branch(self, site: Site, code: Code) -> None:
-        """A branch that all devices take together."""
-        scope, node, layout = site.scope, site.node, site.scope.layout
-        codes = tuple([self.region(region, scope) for region in node.regions])
-        wide = [
-            [widen(m, c, layout) for m, c in zip(scope.of(r.results), site.made, strict=True)]
-            for r in node.regions
-        ]
-        chooser, rows = scope.slots[node.operands[0]], layout.active
-        choose = chooser_of(node)
-        outs = self.results(node, scope)
-        own = [_own_results(r, scope, self.constants) for r in node.regions]
-
-        def bind(item: Item) -> Step:
-            dead = item.dead
-
-            def step(s: Slots) -> None:
-                taken = choose(s[chooser].reshape(-1)[0])
-                code = codes[taken]
-                code.run(s)
-                active = None if rows is None else s[rows]
-                made = [w(s[n], active) for w, n in zip(wide[taken], code.results, strict=True)]
-                for slot in own[taken]:
-                    s[slot] = None
-                for out, value in zip(outs, made, strict=True):
-                    s[out] = value
-                for slot in dead:
-                    s[slot] = None
-
-            return step
-
-        code.items.append(Item(node, bind, None, (chooser,), outs, node.results, inner=codes))
+            branch(self, site, code)
 
 
-def _own_results(region: Region, scope: Scope, constants: Any) -> tuple[int, ...]:
-    """The slots of results that a region computes itself."""
-    made = {v for n in region.nodes for v in n.results}
-    return tuple({scope.slots[v] for v in region.results if v in made} - set(constants))
+def _unbound(item: Item) -> Step:
+    raise AssertionError(f"{item.node!r} is launched with others")
 
 
 def _unpack(count: int) -> Any:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from weft.array.atoms import Atoms
+from weft.array.place_buffers import most_alive
+from weft.array.room import aligned_bytes
 from weft.array.stacked import Stacked
 from weft.errors import WeftError
 from weft.ir.attrs import Attrs
@@ -22,8 +24,11 @@ from weft.ops.callbacks import host_functions
 from weft.ops.custom import CustomCall
 from weft.run.code import checking
 from weft.run.compile import Compiler
+from weft.run.launch import Launches
 from weft.run.layout import Layout, Mask, union
-from weft.run.plan import ALIGNED, Memory, Planner, others_at_once
+from weft.run.plan import Memory, Planner, outside_arena
+from weft.run.reuse import choose_turns, owned, reuse_carried, reuse_donated
+from weft.run.target import Target
 from weft.run.vary import Scope, argument_masks
 from weft.run.world import GLOBAL, sharding_in, world_of
 
@@ -33,7 +38,8 @@ class LocalProgram:
 
     `program(*stacks)` takes and gives a `Stacked` for each argument and result. Arguments vary
     along the axes that their `weft.sharding` names, or along all where they have none. Without
-    `fold` every value is computed as it is written, for those who look at each.
+    `fold` every value is computed as it is written, for those who look at each. A target runs
+    groups of nodes as kernels of its own; what it has no kernel for is computed by numpy.
     """
 
     def __init__(
@@ -44,11 +50,14 @@ class LocalProgram:
         devices: int | tuple[int, int] | None = None,
         donate: Sequence[int] | None = None,
         fold: bool = True,
+        target: Target | None = None,
     ) -> None:
         self.module = module
         self.frames: list[list[Any]] = []
+        self.target = target if fold else None
+        self._given = (function, devices, donate, fold)
         with without_gc():
-            self._compile(function, devices, donate, fold)
+            self._compile(*self._given)
 
     def _compile(
         self,
@@ -69,7 +78,7 @@ class LocalProgram:
         self.result_shardings = tuple(
             [sharding_in(a) for a in self.function.res_attrs or ((),) * len(body.results)]
         )
-        compiler = Compiler(fold=fold)
+        compiler = Compiler(fold=fold, target=self.target)
         scope = Scope(module, self.world, Layout(self.atoms))
         self.masks: tuple[Mask, ...] = argument_masks(scope, self.shardings, body.args)
         scope.let(body.args, self.masks)
@@ -80,29 +89,39 @@ class LocalProgram:
         self.layout = scope.layout
         self.donated = donated_arguments(attrs, donate)
         self._plan(compiler)
-        self.code.bind()
+        self.code.bind(compiler.settled)
+        self.settle = compiler.settled(self.inputs)
+        self.launches = compiler.launches
+        self.template: list[Any] = [None] * compiler.slots
+        for slot, value in compiler.constants.items():
+            self.template[slot] = value
 
     def _plan(self, compiler: Compiler) -> None:
         """Decide where results live."""
-        donated = frozenset(self.inputs[n] for n in self.donated)
-        planner = Planner(self.code, self.inputs, donated, compiler.constants)
-        self.arena, count = planner.plan(compiler.slots)
-        planner.reuse_donated()
-        planner.reuse_carried()
-        self.template: list[Any] = [None] * count
-        for slot, value in compiler.constants.items():
-            self.template[slot] = value
-        self.others = others_at_once(planner)
-        self.owned = planner.owned()
+        choose_turns(self.code)
+        planner = Planner(self.code, self.inputs, compiler.constants)
+        self.arena, compiler.slots = planner.plan(compiler.slots)
+        self.reused = reuse_donated(planner, {self.inputs[n]: self._size(n) for n in self.donated})
+        reuse_carried(planner)
+        spans = [*outside_arena(planner)]
+        self.others = most_alive([whole for whole, _ in spans])
+        self.owned = owned(planner)
+        if compiler.target is not None:
+            launches = Launches(compiler.target, self.code, compiler.constants, compiler.new)
+            compiler.launches = launches
 
     def memory(self) -> Memory:
-        """The bytes that one run holds, all devices together."""
+        """The bytes that one run holds, all devices together, equal parts counted once."""
         return Memory(
             sum(map(self._bytes, self.arg_types, self.masks)),
             sum(map(self._bytes, self.result_types, self.result_masks)),
             self.arena,
             self.others,
+            self.reused,
         )
+
+    def _size(self, index: int) -> int:
+        return self._bytes(self.arg_types[index], self.masks[index])
 
     def _bytes(self, type: Type, mask: Mask) -> int:
         if not isinstance(type, TensorType) or not isinstance(mask, int):
@@ -116,6 +135,8 @@ class LocalProgram:
         except IndexError:
             made = self.template.copy()
             made[0] = aligned_bytes(self.arena)
+            if self.launches is not None:
+                self.launches.fill(made)
             return made
 
     @property
@@ -145,6 +166,8 @@ class LocalProgram:
         for slot, array in zip(self.inputs, arrays, strict=True):
             slots[slot] = array
         slots[1] = self._writable(stacks)
+        if self.settle is not None:
+            self.settle(slots)
         with np.errstate(all="ignore"):
             self.code.run(slots)
         listed = [(slots[slot], slot in self.owned) for slot in self.code.results]
@@ -159,7 +182,10 @@ class LocalProgram:
         """Run on all devices, waiting for every op and looking at what it gives; so does `watch`.
 
         What only some devices compute, in a branch that others do not take, is not shown to it.
+        A target's kernels give no results of single ops, so this is done without the target.
         """
+        if self.target is not None:
+            return self._without_target.checked(*stacks, watch=watch)
 
         def see(node: Node, made: tuple[Any, ...]) -> None:
             lead = len(self.atoms.sizes)
@@ -174,6 +200,13 @@ class LocalProgram:
 
         with checking(None if watch is None else see):
             return self(*stacks)
+
+    @cached_property
+    def _without_target(self) -> LocalProgram:
+        function, devices, donate, fold = self._given
+        return LocalProgram(
+            self.module, function, devices=devices, donate=donate, fold=fold, target=None
+        )
 
     def _writable(self, stacks: Sequence[Stacked | None]) -> frozenset[int]:
         """The slots of donated arguments whose memory nobody else holds."""
@@ -236,10 +269,3 @@ def donated_arguments(attrs: Sequence[Attrs], donate: Sequence[int] | None) -> t
     if donate is not None:
         return tuple(donate)
     return tuple(n for n, listed in enumerate(attrs) if DONATED & {name for name, _ in listed})
-
-
-def aligned_bytes(size: int) -> Array:
-    """So many bytes, from an address that vectors can be loaded from."""
-    room = np.empty(size + ALIGNED, np.uint8)
-    start = -room.ctypes.data % ALIGNED
-    return room[start : start + size]

@@ -2,269 +2,176 @@
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 
+from weft.array.place_buffers import Span, place
 from weft.ir.types import TensorType
-from weft.run.code import Code, Item
+from weft.run.code import Code, Item, Turn
+from weft.run.in_place import overwritten
+from weft.run.lives import Lives
 
-ALIGNED = 64  # bytes
 SMALL = 1 << 14  # bytes below which numpy's own allocation costs nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The bytes that one run holds, all devices together, equal parts counted once."""
+    """The bytes that one run holds."""
 
     arguments: int
     results: int
-    arena: int  # of results that are computed into memory which is planned
+    arena: int  # of values that are computed into memory which is planned
     others: int  # the most that other values take at once
+    reused: int = 0  # of donated arguments that results are written over
 
     @property
     def peak(self) -> int:
         """The most bytes at once."""
-        return self.arguments + self.results + self.arena + self.others
+        return self.arguments + self.results + self.arena + self.others - self.reused
 
 
 @dataclass(slots=True)
-class Life:
-    """When the memory of a value is in use, values that share it included."""
+class Buffer:
+    """A piece of the arena, and the results that it holds one after another."""
 
+    size: int
     begin: int
     end: int
-    escapes: bool = False  # it is read where nobody looks, or leaves the program
-    slots: int = 0  # that share it
+    piece: int  # the bytes that one device has of it
+    holds: list[tuple[Item, int]] = field(default_factory=list)  # items, and numbers of results
+    turns: list[Turn] = field(default_factory=list)
 
 
 class Planner:
-    """Finds out when values live, and gives those that can be planned a place in the arena."""
+    """Gives those values that can be planned a place in the arena."""
 
-    def __init__(
-        self,
-        code: Code,
-        inputs: tuple[int, ...],
-        donated: frozenset[int],
-        constants: Collection[int],
-    ) -> None:
-        self.code, self.inputs, self.donated, self.constants = code, inputs, donated, constants
-        self.items: list[tuple[Item, int, int]] = []  # with the positions it covers
-        self.parent: dict[int, int] = {}  # slots that share memory, as a forest
-        self.begin: dict[int, int] = {}
-        self.end: dict[int, int] = {}
-        self.escaping: set[int] = set(code.results)
-        self.depth: dict[int, tuple[int, ...]] = {}  # where a slot is written: enclosing items
-        self.around: dict[int, tuple[int, ...]] = {}  # where an item stands: enclosing items
-        self.ends: dict[int, int] = {}  # the last position of an item that encloses others
-        self.clock = 0
-        for slot in inputs:
-            self.begin[slot], self.depth[slot] = -1, ()
-        self._number(code, ())
-        self._lifetimes()
-        self.lives = self._lives()
-
-    # Lifetimes
-
-    def _number(self, code: Code, around: tuple[int, ...]) -> None:
-        for item in code.items:
-            start = self.clock
-            self.clock += 1
-            self.around[start] = around
-            for slot in item.outs:
-                self.begin[slot], self.depth[slot] = start, around
-            for slot in item.carried:
-                self.depth[slot] = (*around, start)
-            for inner in item.inner:
-                self.escaping.update(inner.results)
-                self._number(inner, (*around, start))
-            if item.inner or item.kernel is None:
-                # What goes in may come out again, or be carried round.
-                self.escaping.update(item.ins, item.outs)
-            self.ends[start] = self.clock
-            self.items.append((item, start, self.clock))
-            self.clock += 1
-
-    def _lifetimes(self) -> None:
-        for item, start, stop in self.items:
-            if item.kernel is not None and item.kernel.shares:
-                for slot in (*item.ins, *item.outs[1:]):
-                    if item.outs:
-                        self._join(slot, item.outs[0])
-            around = self.around[start]
-            for slot in item.ins:
-                last = stop
-                if around:
-                    outside = [a for a in around if a not in self.depth.get(slot, ())]
-                    last = self.ends[outside[0]] if outside else stop
-                self.end[slot] = max(self.end.get(slot, last), last)
-        for slot in self.code.results:
-            self.end[slot] = self.clock
-
-    def _root(self, slot: int) -> int:
-        """The slot that stands for all that share its memory; the way there becomes shorter."""
-        parent = self.parent
-        while (up := parent.get(slot, slot)) != slot:
-            parent[slot] = parent.get(up, up)
-            slot = up
-        return slot
-
-    def _join(self, one: int, other: int) -> None:
-        a, b = self._root(one), self._root(other)
-        if a != b:
-            self.parent[a] = b
-
-    def _lives(self) -> dict[int, Life]:
-        """When each piece of memory is in use, by the slot that stands for it."""
-        found: dict[int, Life] = {}
-        for slot, begin in self.begin.items():
-            root = self._root(slot)
-            end = self.end.get(slot, begin + 1)
-            life = found.get(root)
-            if life is None:
-                life = found[root] = Life(begin, end)
-            elif begin < life.begin:
-                life.begin = begin
-            if end > life.end:
-                life.end = end
-            life.slots += 1
-        for slot in (*self.escaping, *self.inputs):
-            if (root := self._root(slot)) in found:
-                found[root].escapes = True
-        return found
-
-    # Places
+    def __init__(self, code: Code, inputs: tuple[int, ...], constants: Collection[int]) -> None:
+        self.code, self.inputs, self.constants = code, inputs, constants
+        self.lives = Lives(code, inputs)
+        self.items = self.lives.items
+        self.buffers: list[Buffer] = []
+        self.held: dict[int, Buffer] = {}  # by root
 
     def plan(self, new_slot: int) -> tuple[int, int]:
         """Give results places in the arena; its size, and the number of slots in use after it."""
-        arena = Arena()
-        held: dict[int, tuple[int, int]] = {}  # by root: the place it has in the arena
-        ending: list[tuple[int, int]] = []  # when, and which root, the next first
         for item, start, stop in sorted(self.items, key=lambda entry: entry[1]):
-            while ending and ending[0][0] <= start:
-                _, root = heapq.heappop(ending)
-                if root in held:
-                    arena.give(held.pop(root))
-            if wanted := self.plannable(item):
-                root = self._root(item.outs[0])
-                place = self._taken_over(item, held, wanted, stop)
-                held[root] = place or arena.take(wanted)
-                item.buffer, item.place = new_slot, held[root]
+            if item.group is not None:
+                self._plan_group(item, start, stop)
+            elif item.turns:
+                self._plan_turns(item, start, stop)
+            elif wanted := self.plannable(item):
+                root = self.lives.root(item.outs[0])
+                assert item.kernel is not None
+                found = self._taken_over(item, item.kernel.in_place, wanted, stop)
+                self._hold(root, found or self._new(item, 0, start), item, 0)
+                item.buffer = new_slot
                 new_slot += 1
-                heapq.heappush(ending, (self.lives[root].end, root))
-        return arena.size, new_slot
+        offsets, size = place([Span(b.size, b.begin, b.end) for b in self.buffers])
+        for buffer, offset in zip(self.buffers, offsets, strict=True):
+            for item, number in buffer.holds:
+                item.places[number] = offset
+            for turn in buffer.turns:
+                turn.places += (offset,)
+        return size, new_slot
+
+    def piece_spans(self) -> list[Span]:
+        """What one device has of the arena's buffers."""
+        return [Span(b.piece, b.begin, b.end) for b in self.buffers]
+
+    def _new(self, item: Item, number: int, start: int) -> Buffer:
+        made = Buffer(bytes_of(item, number), start, start, piece_of(item, number))
+        self.buffers.append(made)
+        return made
+
+    def _hold(self, root: int, buffer: Buffer, item: Item, number: int) -> None:
+        buffer.end = max(buffer.end, self.lives.by_root[root].end)
+        buffer.holds.append((item, number))
+        self.held[root] = buffer
 
     def plannable(self, item: Item) -> int:
         """The bytes of a result that can be computed into planned memory; 0 if it cannot."""
         if item.kernel is None or item.kernel.into is None or len(item.outs) != 1:
             return 0
         bytes_ = bytes_of(item, 0)
-        if bytes_ < SMALL or self.lives[self._root(item.outs[0])].escapes:
+        if bytes_ < SMALL or self.lives.of(item.outs[0]).escapes:
             return 0
         return bytes_
 
     def _taken_over(
-        self,
-        item: Item,
-        held: dict[int, tuple[int, int]],
-        wanted: int,
-        stop: int,
-    ) -> tuple[int, int] | None:
-        """The place of an operand that dies here, if the result may be written over it."""
-        assert item.kernel is not None
-        for index in item.kernel.in_place:
+        self, item: Item, candidates: Collection[int], wanted: int, stop: int
+    ) -> Buffer | None:
+        """The buffer of an operand that dies here, if the result may be written over it."""
+        for index in candidates:
             if index >= len(item.ins):
                 continue
-            root = self._root(item.ins[index])
-            if root not in held or self.lives[root].end != stop or held[root][1] < wanted:
+            root = self.lives.root(item.ins[index])
+            if root not in self.held or self.lives.by_root[root].end != stop:
                 continue
-            if self._alone(item, index):
-                return held.pop(root)
+            if self.held[root].size >= wanted and self.alone(item, index, candidates):
+                return self.held.pop(root)
         return None
 
-    def _alone(self, item: Item, index: int) -> bool:
-        """Whether no other operand is written over with this one, unless the kernel allows it."""
-        assert item.kernel is not None
-        root = self._root(item.ins[index])
-        others = [n for n, slot in enumerate(item.ins) if self._root(slot) == root]
-        return all(n in item.kernel.in_place for n in others)
+    def alone(self, item: Item, index: int, candidates: Collection[int]) -> bool:
+        """Whether no other operand is written over with this one, unless that is allowed, too."""
+        root = self.lives.root(item.ins[index])
+        others = [n for n, slot in enumerate(item.ins) if self.lives.root(slot) == root]
+        return all(n in candidates for n in others)
 
-    def reuse_donated(self) -> None:
-        """Let results that leave the program be written over donated arguments that die there."""
-        taken: set[int] = set()
-        for item, _, stop in self.items:
-            kernel = item.kernel
-            if kernel is None or kernel.into is None or item.buffer is not None:
+    # Kernels of a target
+
+    def _plan_group(self, item: Item, start: int, stop: int) -> None:
+        pairs = pairs_of(item)
+        for number, slot in enumerate(item.outs):
+            root = self.lives.root(slot)
+            if self.lives.by_root[root].escapes or number in item.turning:
                 continue
-            for index in kernel.in_place:
-                slot = item.ins[index] if index < len(item.ins) else -1
-                if slot not in self.donated or slot in taken or slot in self.escaping:
-                    continue
-                if self._shared(slot) or not self._alone(item, index):
-                    continue
-                if self.end.get(slot) == stop and not self.depth[item.outs[0]]:
-                    item.over = index
-                    taken.add(slot)
-                    break
+            over = [given for given, made in pairs if made == number]
+            found = self._taken_over(item, over, bytes_of(item, number), stop)
+            self._hold(root, found or self._new(item, number, start), item, number)
 
-    def reuse_carried(self) -> None:
-        """Let a loop write what it carries over itself, round by round; it begins with a copy."""
-        for loop, _, _ in self.items:
-            if not loop.carried:
+    def _plan_turns(self, loop: Item, start: int, stop: int) -> None:
+        """Buffers for what a loop makes in turns: one if it may be written over itself."""
+        assert loop.turns is not None
+        for turn in loop.turns:
+            turn.buffers = 1 if self._over_itself(turn) else 2
+            life = self.lives.of(loop.outs[turn.index])
+            if life.escapes:
                 continue
-            work = loop.inner[1]
-            inside = {item.outs[0]: item for item in work.items if len(item.outs) == 1}
-            own = []
-            for n, (slot, result) in enumerate(zip(loop.carried, work.results, strict=True)):
-                item = inside.get(result)
-                if item is not None and self._writes_over(item, slot, work, result):
-                    own.append(n)
-            loop.own = frozenset(own)
+            for _ in range(turn.buffers):
+                made = Buffer(turn.nbytes, start, max(stop, life.end), turn.piece)
+                made.turns.append(turn)
+                self.buffers.append(made)
 
-    def _writes_over(self, item: Item, slot: int, work: Code, result: int) -> bool:
-        kernel = item.kernel
-        if kernel is None or kernel.into is None or item.over is not None:
-            return False
-        if item.shapes[0] is None or work.results.count(result) > 1 or slot in work.results:
-            return False
-        where = [n for n in kernel.in_place if n < len(item.ins) and item.ins[n] == slot]
-        sharing = [s for s in {*self.begin, slot} if self._root(s) == self._root(slot)]
-        stop = next(stop for other, _, stop in self.items if other is item)
-        if not where or any(self.end.get(s, 0) > stop or s in self.escaping for s in sharing):
-            return False
-        if self._shared(result) or not self._alone(item, where[0]):
-            return False
-        item.over, item.over_carried = where[0], True
-        return True
+    def _over_itself(self, turn: Turn) -> bool:
+        """Whether what is carried is read no more when its next value is written."""
+        start, stop = self.covers(turn.maker)
+        last = self.lives.end.get(turn.slot, -1)
+        if last < start:
+            return True
+        ins = turn.maker.ins
+        over = {given for given, made in pairs_of(turn.maker) if made == turn.number}
+        reads = [n for n, slot in enumerate(ins) if slot == turn.slot]
+        return last == stop and bool(reads) and over.issuperset(reads)
 
-    def owned(self) -> frozenset[int]:
-        """The results whose memory is computed by one kernel and is nobody else's."""
-        makers: dict[int, list[Item]] = {}
-        for item, _, _ in self.items:
-            for slot in item.outs:
-                if item.kernel is None or not item.kernel.shares:
-                    makers.setdefault(self._root(slot), []).append(item)
-        taken = Counter([self._root(slot) for slot in (*self.code.results, *self.inputs)])
-        kept = {self._root(slot) for slot in self.constants}
-        return frozenset(
-            slot
-            for slot in self.code.results
-            if taken[root := self._root(slot)] == 1
-            and root not in kept
-            and len(found := makers.get(root, [])) == 1
-            and found[0].kernel is not None
-        )
+    def covers(self, item: Item) -> tuple[int, int]:
+        return next((start, stop) for other, start, stop in self.items if other is item)
 
-    def _shared(self, slot: int) -> bool:
-        """Whether a slot's memory is that of others, too."""
-        life = self.lives.get(self._root(slot))
-        return life is not None and life.slots > 1
+
+def pairs_of(item: Item) -> tuple[tuple[int, int], ...]:
+    """Pairs of an operand and a result of a kernel, by number, that may be one buffer."""
+    assert item.group is not None
+    count = len(item.ins)
+    operands = item.group.kernel.operands if item.group.kernel is not None else ()
+    order = [n for n, o in enumerate(operands) if not o.output]
+    order += [n for n, o in enumerate(operands) if o.output]
+    number = {operand: n for n, operand in enumerate(order)}
+    found = overwritten(item.group.kernel)
+    return tuple([(number[given], number[made] - count) for given, made in found])
 
 
 def bytes_of(item: Item, index: int) -> int:
-    """The bytes of a result, 0 where its shape is not known."""
+    """The bytes of a result, all devices together; 0 where its shape is not known."""
     shape = item.shapes[index] if index < len(item.shapes) else None
     if shape is None:
         return 0
@@ -273,59 +180,22 @@ def bytes_of(item: Item, index: int) -> int:
     return math.prod(shape) * type.dtype.numpy.itemsize
 
 
-class Arena:
-    """Places in one piece of memory, best fit first."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.free: list[tuple[int, int]] = []  # offset and size
-
-    def take(self, wanted: int) -> tuple[int, int]:
-        """A place for so many bytes."""
-        wanted = -(-wanted // ALIGNED) * ALIGNED
-        fitting = [(size, offset) for offset, size in self.free if size >= wanted]
-        if fitting:
-            size, offset = min(fitting)
-            self.free.remove((offset, size))
-            if size > wanted:
-                self.free.append((offset + wanted, size - wanted))
-            return offset, wanted
-        last = next(((o, s) for o, s in self.free if o + s == self.size), None)
-        if last is not None:  # grow what is free at the end
-            self.free.remove(last)
-            self.size = last[0]
-        offset = self.size
-        self.size += wanted
-        return offset, wanted
-
-    def give(self, place: tuple[int, int]) -> None:
-        """Give a place back; neighbours that are free become one."""
-        offset, size = place
-        for other in list(self.free):
-            if other[0] + other[1] == offset:
-                self.free.remove(other)
-                offset, size = other[0], size + other[1]
-            elif offset + size == other[0]:
-                self.free.remove(other)
-                size += other[1]
-        self.free.append((offset, size))
+def piece_of(item: Item, index: int) -> int:
+    """The bytes that one device has of a result."""
+    type = item.values[index].type
+    return type.nbytes if isinstance(type, TensorType) else 0
 
 
-def others_at_once(planner: Planner) -> int:
-    """The most bytes that values outside of the arena, arguments and results take at once."""
-    changes: dict[int, int] = {}
-    results = set(planner.code.results)
+def outside_arena(planner: Planner) -> Iterator[tuple[Span, Span]]:
+    """What takes memory of its own beside arguments and results: of all devices, and of one."""
+    results = {planner.lives.root(slot) for slot in planner.code.results}
     for item, start, _ in planner.items:
-        for n, slot in enumerate(item.outs):
-            bytes_ = bytes_of(item, n)
+        for number, slot in enumerate(item.outs):
+            bytes_ = bytes_of(item, number)
             shares = item.kernel is not None and item.kernel.shares
-            if item.buffer is not None or shares or slot in results or not bytes_:
+            inside = number in item.places or number in item.turning
+            root = planner.lives.root(slot)
+            if inside or shares or root in results or not bytes_:
                 continue
-            end = planner.lives[planner._root(slot)].end
-            changes[start] = changes.get(start, 0) + bytes_
-            changes[end] = changes.get(end, 0) - bytes_
-    now = most = 0
-    for position in sorted(changes):
-        now += changes[position]
-        most = max(most, now)
-    return most
+            end = planner.lives.by_root[root].end
+            yield Span(bytes_, start, end), Span(piece_of(item, number), start, end)

@@ -1,0 +1,100 @@
+"""Nodes that are kernels by themselves, run on stacks, beside what the reference says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from weft.emit.llvm.alone import emit_alone
+from weft.emit.llvm.commands import Commands
+from weft.emit.llvm.engine import load
+from weft.evaluate import evaluate
+from weft.ir.module import Function, Module, Node, Region, Value, apply
+from weft.ir.op import Op
+from weft.ir.types import Array, DType, TensorType, type_of
+from weft.kernels.alone import Alone, alone
+from weft.kernels.group import Placed
+
+Build = Callable[..., Sequence[Node]]
+
+
+def scalar_region(build: Build, *dtypes: DType) -> Region:
+    """A region of scalars; `build` gives its nodes, the last of which gives the results."""
+    args = tuple(Value(TensorType((), d), None, n) for n, d in enumerate(dtypes))
+    nodes = list(build(*args))
+    return Region(args, nodes, nodes[-1].results)
+
+
+def combiner(op: Op, dtype: DType) -> Region:
+    """A region that is one op of two scalars."""
+    return scalar_region(lambda a, b: [apply(op, a, b)], dtype, dtype)
+
+
+def node_of(op: Op, *arrays: Array, regions: tuple[Region, ...] = ()) -> Node:
+    """A node on operands of the types that arrays have."""
+    values = [Value(type_of(a), None, n) for n, a in enumerate(arrays)]
+    return apply(op, *values, regions=regions)
+
+
+def module_of(node: Node) -> Module:
+    """A module of that node only."""
+    body = Region(node.operands, [node], node.results)
+    return Module({"main": Function("main", body)})
+
+
+def compiled(kernel: Alone) -> Callable[..., list[Array]]:
+    """A function that runs a kernel on stacks."""
+    (loaded,) = load([emit_alone(kernel)])
+
+    def run(*stacks: Array) -> list[Array]:
+        made = [np.full(o.shape, 1, o.dtype.numpy) for o in kernel.outputs]
+        given = [np.ascontiguousarray(a) for a in stacks]
+        commands = Commands()
+        commands.kernel(loaded, [a.ctypes.data for a in (*given, *made)])
+        commands.run()
+        return made
+
+    return run
+
+
+def lone_kernel(node: Node, sizes: Sequence[int] = (), masks: Sequence[int] | None = None) -> Alone:
+    """The kernel of a node whose operands vary along these leading dims."""
+    given = tuple(masks) if masks is not None else (0,) * len(node.operands)
+    union = 0
+    for mask in given:
+        union |= mask
+    kernel = alone(Placed(node, given, (union,) * len(node.results)), sizes)
+    assert kernel is not None, f"{node} stands not alone"
+    return kernel
+
+
+def stacked(array: Array, mask: int, sizes: Sequence[int]) -> Array:
+    """An array for each device, rolled on differently, of size 1 along what it does not vary."""
+    lead = tuple(n if mask >> d & 1 else 1 for d, n in enumerate(sizes))
+    pieces = [
+        np.roll(array.reshape(-1), 3 * n).reshape(array.shape)
+        for n in range(np.prod(lead, dtype=int))
+    ]
+    return np.stack(pieces).reshape(*lead, *array.shape) if sizes else array
+
+
+def check_alone(
+    op: Op,
+    *arrays: Array,
+    regions: tuple[Region, ...] = (),
+    sizes: Sequence[int] = (),
+    masks: Sequence[int] | None = None,
+    compare: Callable[[Array, Array], None] = np.testing.assert_array_equal,
+) -> None:
+    """Run a node as a kernel and by the reference, device by device, and compare."""
+    node = node_of(op, *arrays, regions=regions)
+    masks = tuple(masks) if masks is not None else (0,) * len(arrays)
+    kernel = lone_kernel(node, sizes, masks)
+    stacks = [stacked(a, m, sizes) for a, m in zip(arrays, masks, strict=True)]
+    made = compiled(kernel)(*stacks)
+    module, lead = module_of(node), kernel.devices
+    for place in np.ndindex(*lead):
+        own = [s[tuple(np.minimum(place, np.array(s.shape[: len(lead)]) - 1))] for s in stacks]
+        for found, expected in zip(made, evaluate(module, *own), strict=True):
+            compare(found[place], np.asarray(expected))

@@ -1,0 +1,67 @@
+"""Entries of the cache: what names one, and how it is written so that damage shows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from functools import cached_property
+
+_MAGIC = b"weft-cache-1"
+HEADER_LIMIT = 1 << 16  # no header is longer than this
+
+
+@dataclass(frozen=True)
+class Key:
+    """What an entry was made of, part by part; the name is for readers only."""
+
+    kind: str  # kernel, choice
+    name: str
+    parts: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """What stands for all parts."""
+        text = json.dumps([self.kind, self.parts])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What an entry says of itself: its key, and when it was made (in seconds since 1970)."""
+
+    key: Key
+    made: float
+
+
+def encode(key: Key, data: bytes) -> bytes:
+    """An entry: a line with a checksum of all that follows, a line of JSON, and the data."""
+    record = {"kind": key.kind, "name": key.name, "made": time.time(), "parts": dict(key.parts)}
+    rest = json.dumps(record).encode() + b"\n" + data
+    return _MAGIC + b" " + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
+
+
+def decode(content: bytes, key: Key) -> bytes | None:
+    """The data of an entry; None if it is damaged, or the entry of another key."""
+    head, found, rest = content.partition(b"\n")
+    if not found or head != _MAGIC + b" " + hashlib.sha256(rest).hexdigest().encode():
+        return None
+    line, _, data = rest.partition(b"\n")
+    record = _record(line)
+    return data if record is not None and record.key.digest == key.digest else None
+
+
+def record_of(content: bytes) -> Record | None:
+    """What the beginning of an entry says of it; None if that cannot be read."""
+    head, *lines = content.split(b"\n", 2)
+    return _record(lines[0]) if lines and head.startswith(_MAGIC) else None
+
+
+def _record(line: bytes) -> Record | None:
+    try:
+        said = json.loads(line)
+        parts = tuple((str(name), str(value)) for name, value in said["parts"].items())
+        return Record(Key(str(said["kind"]), str(said["name"]), parts), float(said["made"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

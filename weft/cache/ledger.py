@@ -1,0 +1,214 @@
+"""The ledger of the cache: hits and misses of all processes, and what `weft cache why` tells of."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+import threading
+import time
+import weakref
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from weft.cache.entry import Key
+
+Cause = Literal["absent", "damaged", "unreadable"]
+
+_MISSES = 64  # how many of the last misses are kept
+_EVICTED = 4096  # how many evicted entries are remembered by their digest
+_WRITE_EVERY = 1.0  # seconds
+_TRIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A key that was looked for and not found."""
+
+    key: Key
+    cause: Cause
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the ledger says."""
+
+    hits: Counter[str] = field(default_factory=Counter)  # by kind
+    misses: Counter[str] = field(default_factory=Counter)
+    missed: tuple[Miss, ...] = ()  # the last ones, the oldest first
+    evicted: tuple[str, ...] = ()  # digests
+    cleared: float = 0.0  # when
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What a process has counted and not yet written."""
+
+    hits: Counter[str] = field(default_factory=Counter)
+    misses: Counter[str] = field(default_factory=Counter)
+    missed: deque[Miss] = field(default_factory=lambda: deque(maxlen=_MISSES))
+    evicted: list[str] = field(default_factory=list)
+
+
+class Ledger:
+    """Counts in memory, added to those on disk now and then and when the process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._written = time.monotonic()
+        self._counts = _Counts()
+        _LEDGERS.add(self)
+
+    def hit(self, kind: str) -> None:
+        """Count an entry that was found."""
+        with self._lock:
+            self._counts.hits[kind] += 1
+        self._write_sometimes()
+
+    def missed(self, key: Key, cause: Cause) -> None:
+        """Count and remember a key that was not found."""
+        with self._lock:
+            self._counts.misses[key.kind] += 1
+            self._counts.missed.append(Miss(key, cause, time.time()))
+        self._write_sometimes()
+
+    def evicted(self, digests: Sequence[str]) -> None:
+        """Remember what was removed because there was too much."""
+        with self._lock:
+            self._counts.evicted += digests
+
+    def clear(self, kind: str | None) -> None:
+        """Begin the counts of a kind, or all, at zero, and remember when."""
+        with self._lock:
+            self._counts = _Counts()
+        with _held(self._folder) as held:
+            if held:
+                page = _read(self._folder)
+                hits = Counter({k: n for k, n in page.hits.items() if kind not in (None, k)})
+                misses = Counter({k: n for k, n in page.misses.items() if kind not in (None, k)})
+                _write(self._folder, Page(hits, misses, page.missed, page.evicted, time.time()))
+
+    def page(self) -> Page:
+        """What it says now, of all processes."""
+        self.write()
+        return _read(self._folder)
+
+    def write(self) -> None:
+        """Add what this process has counted to what is on disk."""
+        with self._lock:
+            mine, self._counts = self._counts, _Counts()
+        self._written = time.monotonic()
+        if not (mine.hits or mine.misses or mine.evicted):
+            return
+        with _held(self._folder) as held:
+            if held:
+                page = _read(self._folder)
+                missed = sorted((*page.missed, *mine.missed), key=lambda m: m.time)[-_MISSES:]
+                evicted = (*page.evicted, *mine.evicted)[-_EVICTED:]
+                hits, misses = page.hits + mine.hits, page.misses + mine.misses
+                _write(self._folder, Page(hits, misses, tuple(missed), evicted, page.cleared))
+
+    def begin_anew(self) -> None:
+        """In a forked child: what is counted here is the parent's to write."""
+        self._lock = threading.Lock()
+        self._counts = _Counts()
+
+    def _write_sometimes(self) -> None:
+        if time.monotonic() - self._written > _WRITE_EVERY:
+            self.write()
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """The only process that writes the ledger; False where that cannot be."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(folder / "ledger.lock", os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError:
+        yield False
+        return
+    try:
+        yield _locked(handle)
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    """Lock a file, waiting a while: a process that was forked just then may hold it for long."""
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.01)
+        except OSError:
+            return False  # a file system without locks
+    return False
+
+
+def _read(folder: Path) -> Page:
+    """The page on disk; an empty one where there is none, or it is damaged."""
+    try:
+        said = json.loads((folder / "ledger.json").read_bytes())
+        missed = tuple(_miss(row) for row in said["missed"])
+        evicted = tuple(str(digest) for digest in said["evicted"])
+        counts = [Counter({str(k): int(n) for k, n in said[c].items()}) for c in ("hits", "misses")]
+        return Page(counts[0], counts[1], missed, evicted, float(said["cleared"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Page()
+
+
+def _miss(row: dict[str, Any]) -> Miss:
+    key = Key(row["kind"], row["name"], tuple((n, v) for n, v in row["parts"]))
+    return Miss(key, row["cause"], float(row["time"]))
+
+
+def _write(folder: Path, page: Page) -> None:
+    missed = [
+        {
+            "kind": miss.key.kind,
+            "name": miss.key.name,
+            "parts": miss.key.parts,
+            "cause": miss.cause,
+            "time": miss.time,
+        }
+        for miss in page.missed
+    ]
+    said = {
+        "hits": page.hits,
+        "misses": page.misses,
+        "missed": missed,
+        "evicted": page.evicted,
+        "cleared": page.cleared,
+    }
+    with contextlib.suppress(OSError):  # counts only: nothing is lost but they
+        handle, name = tempfile.mkstemp(prefix=".ledger", dir=folder)
+        with os.fdopen(handle, "w") as file:
+            json.dump(said, file)
+        os.replace(name, folder / "ledger.json")
+
+
+_LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
+
+
+def _write_all() -> None:
+    for ledger in list(_LEDGERS):
+        ledger.write()
+
+
+def _begin_all_anew() -> None:
+    for ledger in list(_LEDGERS):
+        ledger.begin_anew()
+
+
+atexit.register(_write_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_all_anew)

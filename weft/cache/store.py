@@ -1,0 +1,195 @@
+"""The store on disk: one file an entry, written whole or not at all, by any number of processes.
+
+    FOLDER/kernel/3f/3f09...   an entry of the kind `kernel`, named by the digest of its key
+    FOLDER/ledger.json         hits and misses, the last misses, what was evicted
+
+Files are written beside their place and renamed, so that a reader sees an old entry, a new one or
+none. Nothing waits for a lock: who finds a file gone has a miss, and who finds it damaged says so
+once and writes it again. A folder that cannot be written is said once, and done without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.cache.entry import HEADER_LIMIT, Key, Record, decode, encode, record_of
+from weft.cache.ledger import Ledger
+from weft.knobs import CACHE
+
+LIMIT = 2 << 30  # bytes of all entries, above which the longest unused are removed
+_KEPT = 0.8  # how full the cache is after that
+_ABANDONED = 3600.0  # seconds after which a file that is being written is nobody's
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An entry that lies in the store."""
+
+    path: Path
+    record: Record
+    nbytes: int
+    used: float  # when it was last read or written, in seconds since 1970
+
+
+class Store:
+    """A folder of entries."""
+
+    def __init__(self, folder: Path, limit: int = LIMIT) -> None:
+        self.folder = folder
+        self.limit = limit
+        self.ledger = Ledger(folder)
+        self._unwritable = False
+        self._said_damaged = False
+        self._until_look = 0  # bytes to write before the size of the store is looked at
+
+    def get(self, key: Key) -> bytes | None:
+        """The data of a key, or None; the ledger remembers which."""
+        path = self._path(key)
+        try:
+            data = decode(path.read_bytes(), key)
+        except FileNotFoundError:
+            self.ledger.missed(key, "absent")
+            return None
+        except OSError as error:
+            self._say_unreadable(path, error)
+            self.ledger.missed(key, "unreadable")
+            return None
+        if data is None:
+            self._say_damaged(path)
+            self.ledger.missed(key, "damaged")
+            return None
+        self.ledger.hit(key.kind)
+        with contextlib.suppress(OSError):  # evicted just now, or a folder that may only be read
+            os.utime(path)
+        return data
+
+    def put(self, key: Key, data: bytes) -> None:
+        """Write an entry, in place of any that is there."""
+        if self._unwritable:
+            return
+        content = encode(key, data)
+        try:
+            self._make_room(len(content))
+            _write(self._path(key), content)
+        except OSError as error:
+            self._unwritable = True
+            _say(f"weft remembers nothing in {self.folder}: {error.strerror or error}")
+
+    def entries(self, kind: str | None = None) -> Iterator[Stored]:
+        """All entries that can be read, or those of a kind."""
+        for path, status in _files(self.folder, kind):
+            try:
+                with path.open("rb") as file:
+                    record = record_of(file.read(HEADER_LIMIT))
+            except OSError:
+                continue  # gone meanwhile
+            if record is not None:
+                yield Stored(path, record, status.st_size, status.st_mtime)
+
+    def clear(self, kind: str | None = None) -> tuple[int, int]:
+        """Remove all entries, or those of a kind; how many they were, and their bytes."""
+        count = nbytes = 0
+        for path, status in _files(self.folder, kind, unfinished=True):
+            if _remove(path) and not path.name.startswith("."):
+                count += 1
+                nbytes += status.st_size
+        self.ledger.clear(kind)
+        return count, nbytes
+
+    def _path(self, key: Key) -> Path:
+        return self.folder / key.kind / key.digest[:2] / key.digest
+
+    def _make_room(self, nbytes: int) -> None:
+        """Now and then, look whether there is too much, and remove the longest unused."""
+        self._until_look -= nbytes
+        if self._until_look >= 0:
+            return
+        self._until_look = self.limit // 16
+        found = list(_files(self.folder, None, unfinished=True))
+        now = time.time()
+        for path, status in found:
+            if path.name.startswith(".") and now - status.st_mtime > _ABANDONED:
+                _remove(path)
+        total = sum(status.st_size for _, status in found) + nbytes
+        if total <= self.limit:
+            return
+        evicted = []
+        for path, status in sorted(found, key=lambda f: f[1].st_mtime):
+            if total <= _KEPT * self.limit:
+                break
+            if not path.name.startswith("."):
+                _remove(path)
+                evicted.append(path.name)
+                total -= status.st_size
+        self.ledger.evicted(evicted)
+
+    def _say_damaged(self, path: Path) -> None:
+        if not self._said_damaged:
+            self._said_damaged = True
+            _say(f"weft found a damaged file in its cache and makes it anew: {path}")
+
+    def _say_unreadable(self, path: Path, error: OSError) -> None:
+        if not self._unwritable:
+            self._unwritable = True
+            _say(f"weft cannot read its cache {path}: {error.strerror or error}")
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file beside its place and move it there."""
+    for last in (False, True):
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(prefix=".", dir=path.parent)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content)
+                os.replace(name, path)
+            except BaseException:
+                _remove(Path(name))
+                raise
+            return
+        except FileNotFoundError:  # somebody cleared the cache between two of these lines
+            if last:
+                return
+
+
+def _files(
+    folder: Path, kind: str | None, *, unfinished: bool = False
+) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files of entries, in the order of their names, and perhaps those being written."""
+    for path in sorted(folder.glob(f"{kind or '*'}/??/*")):
+        if unfinished or not path.name.startswith("."):
+            try:
+                yield path, path.stat()
+            except OSError:
+                continue  # gone meanwhile
+
+
+def _remove(path: Path) -> bool:
+    try:
+        path.unlink()
+    except OSError:  # gone already, or not ours to remove
+        return False
+    return True
+
+
+def _say(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+
+_STORES: dict[Path, Store] = {}
+
+
+def the_store() -> Store:
+    """The store of this process, where WEFT_CACHE says."""
+    folder = CACHE.value()
+    if folder not in _STORES:
+        _STORES[folder] = Store(folder)
+    return _STORES[folder]

@@ -1,0 +1,299 @@
+"""`weft kernels`: the kernels of a program: what was fused, its work, its time, its text."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.parser import Commands, command
+from weft.cli.run import compiled_file, compiled_script
+from weft.cli.screen import console, plural, print_json, quantity
+from weft.cli.script import is_script, load_script
+from weft.compiled import Compiled
+from weft.cost.kernels import kernel_seconds
+from weft.emit.llvm.machine_code import assembly
+from weft.errors import WeftError
+from weft.ir.module import Node
+from weft.ir.work import Work
+from weft.kernels.alone import Alone
+from weft.kernels.attention import Attention
+from weft.kernels.group import Launch
+from weft.kernels.text import kernel_text
+from weft.kernels.work import work_of
+from weft.machine import HOST, Machine, machine
+from weft.ops.shape import Constant
+from weft.optimize import LEVELS
+from weft.run.parts import Part, measured_parts, parts_of
+from weft.target import emitted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_TEXTS = ("contract", "llvm", "asm")
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        run,
+        "kernels",
+        "Show the kernels of a program: what was fused, bytes, flops and times, or one's text.",
+        "weft kernels examples/llama.py:train_step --mesh data=2,model=4 --measure",
+    )
+    parser.add_argument(
+        "program",
+        metavar="FILE|script.py:function",
+        help="StableHLO text or bytecode, or a JAX function of a script, as for `weft run`",
+    )
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="one kernel: its number, or how its name begins"
+    )
+    for text in _TEXTS:
+        what = {"contract": "loops and steps", "llvm": "LLVM text", "asm": "assembly"}[text]
+        parser.add_argument(
+            f"--{text}", dest="text", action="store_const", const=text, help=f"print its {what}"
+        )
+    parser.add_argument("--mesh", metavar="AXIS=SIZE,...", help="the axes of the mesh")
+    level = parser.add_mutually_exclusive_group()
+    for number, what in LEVELS.items():
+        level.add_argument(
+            f"-O{number}", dest="level", action="store_const", const=number, help=what
+        )
+    parser.add_argument("--machine", metavar="NAME", help="whose figures predict (default: host)")
+    parser.add_argument("--measure", action="store_true", help="run each kernel and time it")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    parser.set_defaults(arguments=None, memory=None, seed=0, sync_every_op=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the table, or one kernel."""
+    chosen = machine(arguments.machine) if arguments.machine else HOST
+    whole: float | None = None
+    compiled, values = compiled_program(arguments)
+    program = compiled.program.local
+    if arguments.measure and arguments.name is None:
+        parts, whole = measured_parts(program, values)
+    else:
+        parts = parts_of(program)
+    listing = listed(parts, chosen, whole)
+    if arguments.name is not None:
+        print(text_of(named(listing, arguments.name), arguments.text or "contract"))
+    elif arguments.text is not None:
+        arguments.parser.error(f"--{arguments.text} prints one kernel: give its name")
+    elif arguments.json:
+        print_json([as_json(row) for row in listing.rows])
+    else:
+        show(console(), listing, chosen)
+    return 0
+
+
+def compiled_program(arguments: argparse.Namespace) -> tuple[Compiled, list[Any]]:
+    """The program, and arguments for it."""
+    if is_script(arguments.program):
+        return compiled_script(load_script(arguments.program), arguments)
+    return compiled_file(arguments)
+
+
+# What is listed
+
+
+@dataclass(slots=True)
+class Row:
+    """A kernel, how often a run launches it, and what one launch takes."""
+
+    number: int
+    kernel: Launch
+    nodes: tuple[Node, ...]
+    work: Work
+    predicted: float
+    launches: float = 0.0
+    total: float | None = None  # the measured seconds of all launches in a run
+
+    @property
+    def measured(self) -> float | None:
+        """The measured seconds of one launch."""
+        return None if self.total is None else self.total / (self.launches or 1)
+
+    @property
+    def share(self) -> float:
+        """The seconds of a run: as measured, or else as predicted."""
+        return self.launches * self.predicted if self.total is None else self.total
+
+
+@dataclass(slots=True)
+class Listing:
+    """The kernels of a program, equal ones once, and the nodes that are in none."""
+
+    rows: list[Row] = field(default_factory=list)
+    others: list[Part] = field(default_factory=list)
+    whole: float | None = None  # the measured seconds of a run
+
+
+def listed(parts: Sequence[Part], chosen: Machine, whole: float | None = None) -> Listing:
+    """Equal kernels are one row."""
+    made = Listing(whole=whole)
+    known: dict[Launch, Row] = {}
+    for part in parts:
+        kernel = None if part.group is None else part.group.kernel
+        if part.group is None or kernel is None:
+            made.others.append(part)
+            continue
+        row = known.get(kernel)
+        if row is None:
+            seconds = kernel_seconds(kernel, chosen)
+            row = Row(len(made.rows), kernel, part.group.nodes, work_of(kernel), seconds)
+            known[kernel] = row
+            made.rows.append(row)
+        row.launches += part.runs
+        if part.seconds is not None:
+            row.total = (row.total or 0.0) + part.seconds
+    return made
+
+
+def named(listing: Listing, name: str) -> Row:
+    """The kernel of that number or name; a name may be cut short."""
+    if name.isdigit() and int(name) < len(listing.rows):
+        return listing.rows[int(name)]
+    names = [row.kernel.name for row in listing.rows]
+    found = [row for row in listing.rows if row.kernel.name.startswith(name)]
+    exact = [row for row in found if row.kernel.name == name]
+    if len(found) == 1 or exact:
+        return (exact or found)[0]
+    near = difflib.get_close_matches(name, names, n=3) or [row.kernel.name for row in found]
+    hint = f"did you mean {' or '.join(near)}?" if near else "`weft kernels FILE` lists them"
+    problem = "several kernels begin with" if found else "no kernel is called"
+    raise WeftError(f"{problem} {name!r}", help=hint)
+
+
+def text_of(row: Row, text: str) -> str:
+    """One kernel in full."""
+    if text == "contract":
+        return kernel_text(row.kernel)
+    made = emitted(row.kernel).text
+    return made if text == "llvm" else assembly(made)
+
+
+def short(node: Node) -> str:
+    """The name of a node's op, without its dialect."""
+    return node.op.name.rpartition(".")[2]
+
+
+def fused(nodes: Sequence[Node]) -> str:
+    """`dot_general, add, multiply x3, tanh`: what a kernel does, in the order of the program."""
+    counts = Counter(short(n) for n in nodes if not isinstance(n.op, Constant))
+    return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())
+
+
+def loops(kernel: Launch) -> str:
+    """`[8]x64x256 over 1024`: the sizes of the loops, of devices in brackets, reductions last."""
+    match kernel:
+        case Attention(outer=outer, queries=queries, keys=keys, depth=depth):
+            return "x".join(map(str, (*outer, queries, keys))) + f" over {depth}"
+        case Alone():
+            return "x".join(map(str, kernel.outputs[0].shape)) or "1"
+    sizes = {True: list[str](), False: list[str]()}
+    for factor in kernel.factors:
+        if factor.size > 1:
+            size = f"[{factor.size}]" if factor.device else str(factor.size)
+            sizes[factor.role == "reduction"].append(size)
+    over = f" over {'x'.join(sizes[True])}" if sizes[True] else ""
+    return ("x".join(sizes[False]) or "1") + over
+
+
+def as_json(row: Row) -> dict[str, Any]:
+    """A row as data."""
+    return {
+        "name": row.kernel.name,
+        "fused": [short(n) for n in row.nodes],
+        "loops": loops(row.kernel),
+        "launches": row.launches,
+        "work": {name: n for name, n in asdict(row.work).items() if name != "sent"},
+        "cost": row.predicted,
+        "time": row.measured,
+    }
+
+
+# What is shown
+
+
+def show(screen: Console, listing: Listing, chosen: Machine) -> None:
+    """The table, and below it the sums and what is in no kernel."""
+    from rich.table import Table
+    from rich.text import Text
+
+    timed = listing.whole is not None
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), expand=True)
+    table.add_column("", justify="right", style="dim", no_wrap=True)
+    table.add_column("kernel", ratio=1, overflow="fold")
+    for head in ("runs", "bytes", "flops", "cost", *(["time"] if timed else []), "share"):
+        table.add_column(head, justify="right", no_wrap=True)
+    sum_ = listing.whole or sum(row.share for row in listing.rows) or 1.0
+    for row in listing.rows:
+        name, sizes = (row.kernel.name, "bold"), (loops(row.kernel), "cyan")
+        what = Text.assemble(name, "  ", sizes, "\n", (fused(row.nodes) or "copy", "dim"))
+        times = [row.predicted, *([row.measured or 0.0] if timed else [])]
+        table.add_row(
+            str(row.number),
+            what,
+            f"{row.launches:g}",
+            quantity(row.work.bytes, "B"),
+            quantity(row.work.flops + row.work.transcendentals),
+            *map(time_text, times),
+            f"{100 * row.share / sum_:.1f}%",
+        )
+    if listing.rows:
+        screen.print(table)
+        screen.print()
+    for line in summary(listing, chosen):
+        screen.print(line, soft_wrap=True)
+
+
+def summary(listing: Listing, chosen: Machine) -> list[str]:
+    """The sums of all kernels, and the nodes that are in none."""
+    rows = listing.rows
+    count = round(sum(row.launches for row in rows))
+    work = [row.work for row in rows for _ in range(round(row.launches))]
+    moved, done = (
+        quantity(sum(w.bytes for w in work), "B"),
+        quantity(sum(w.flops + w.transcendentals for w in work)),
+    )
+    predicted = time_text(sum(row.launches * row.predicted for row in rows))
+    several = f" ({len(rows)} of them distinct)" if len(rows) < count else ""
+    line = f"[bold]{plural(count, 'kernel')}[/]{several}"
+    lines = [f"{line}: {moved} moved, {done} flops, a cost of {predicted} on {chosen.name}"]
+    if listing.whole is not None:
+        kernels = sum(row.share for row in rows)
+        numpy = sum(part.seconds or 0.0 for part in listing.others)
+        told = f"{time_text(kernels)} in kernels" + (
+            f", {time_text(numpy)} in numpy" if numpy else ""
+        )
+        lines.append(f"[bold]measured[/]: {time_text(listing.whole)} a run: {told}")
+    if listing.others:
+        lines.append(f"[yellow]in no kernel[/], run by numpy: {others_text(listing.others)}")
+    return lines
+
+
+def others_text(others: Sequence[Part]) -> str:
+    """`3 x sort (1.2 ms), custom_call`: the nodes that numpy runs, the slowest first."""
+    counts = Counter(short(part.node) for part in others)
+    times: Counter[str] = Counter()
+    for part in others:
+        times[short(part.node)] += part.seconds or 0.0  # type: ignore[assignment]
+    told = []
+    for name in sorted(counts, key=lambda name: (-times[name], -counts[name])):
+        took = f" ({time_text(times[name])})" if times[name] else ""
+        told.append((f"{counts[name]} x {name}" if counts[name] > 1 else name) + took)
+    return ", ".join(told)
+
+
+def time_text(seconds: float) -> str:
+    """`1.25 ms`: seconds in three digits."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"

@@ -1,0 +1,16 @@
+"""Seconds for a kernel on a machine."""
+
+from __future__ import annotations
+
+from weft.kernels.group import Launch
+from weft.kernels.work import product_flops, work_of
+from weft.machine import Machine
+
+
+def kernel_seconds(kernel: Launch, machine: Machine) -> float:
+    """The time that a launch takes: the slower of computing and of moving bytes."""
+    work, products = work_of(kernel), product_flops(kernel)
+    computing = sum(flops / machine.rate(dtype) for dtype, flops in products.items())
+    computing += (work.flops - sum(products.values())) / machine.vector
+    computing += work.transcendentals / machine.transcendental
+    return machine.launch + max(computing, work.bytes / machine.bandwidth)

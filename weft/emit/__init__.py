@@ -1,0 +1,1 @@
+"""Emit: kernels become programs of a target."""

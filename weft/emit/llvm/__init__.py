@@ -1,0 +1,1 @@
+"""The LLVM target: kernels for CPUs, written as LLVM text and compiled in the process."""

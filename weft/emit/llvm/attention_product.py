@@ -1,0 +1,143 @@
+"""The matrix product of attention: a register block of rows and vectors, kept over all steps.
+
+    block[i][j] += left[i, step] * right[step, j]
+
+Elements of the left side are spread over all lanes, rows of the right side are read in vectors.
+Every product of attention, forward and backward, is of this form without a transposed copy: only
+the strides of the left side differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.emit.llvm.code import Code
+from weft.emit.llvm.vector import Vector, Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Elements that are spread over lanes: where they begin, and the strides between them."""
+
+    base: str
+    row: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Rows of vectors: where they begin, the stride between rows, and lanes of the last vector."""
+
+    base: str
+    step: int
+    last: int | None = None  # how many lanes of the last vector there are, if not all
+
+
+Block = list[list[Vector]]
+
+
+def zeros(vectors: Vectors, rows: int, columns: int, kind: str) -> Block:
+    """A block of nothing."""
+    zero = Vector("zeroinitializer" if vectors.width > 1 else "0.0", kind, vectors.width)
+    return [[zero] * columns for _ in range(rows)]
+
+
+def product(
+    vectors: Vectors, block: Block, left: Left, right: Right, steps: int | str, unroll: int = 4
+) -> Block:
+    """The block with the products of all steps added."""
+    code = vectors.code
+    if isinstance(steps, int):
+        whole: int | str = steps - steps % unroll
+    else:
+        whole = code.let(f"and i64 {steps}, {-unroll}")
+    if whole != 0:
+        block = _loop(vectors, block, left, right, 0, whole, unroll, sure=isinstance(steps, int))
+    if isinstance(steps, str) and unroll > 1:
+        block = _loop(vectors, block, left, right, whole, steps, 1)
+    elif isinstance(steps, int):
+        for step in range(int(whole), steps):
+            block = _step(vectors, block, _moved(code, left, right, str(step), block), 0, left)
+    return block
+
+
+def _loop(
+    vectors: Vectors,
+    block: Block,
+    left: Left,
+    right: Right,
+    begin: int | str,
+    end: int | str,
+    unroll: int,
+    sure: bool = False,
+) -> Block:
+    code = vectors.code
+    carried = [(x.type, x.text) for row in block for x in row]
+    with code.loop(begin, end, unroll, carried, at_least_once=sure) as loop:
+        inner = _like(block, loop.carried)
+        places = _moved(code, left, right, loop.index, block)
+        for n in range(unroll):
+            inner = _step(vectors, inner, places, n, left)
+        loop.carry(*[x.text for row in inner for x in row])
+    return _like(block, loop.carried)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where a round of steps reads."""
+
+    left: str
+    right: str
+    step: int
+    last: int | None
+
+
+def _moved(code: Code, left: Left, right: Right, index: str, block: Block) -> _Places:
+    kind = block[0][0].kind
+    return _Places(
+        address(code, left.base, index, left.step, kind),
+        address(code, right.base, index, right.step, kind),
+        right.step,
+        right.last,
+    )
+
+
+def address(code: Code, base: str, index: str, stride: int, kind: str) -> str:
+    """The address of the element at an index times a stride."""
+    at = index if stride == 1 else code.let(f"mul nsw i64 {index}, {stride}")
+    return code.let(f"getelementptr {kind}, ptr {base}, i64 {at}")
+
+
+def _step(vectors: Vectors, block: Block, at: _Places, n: int, left: Left) -> Block:
+    kind, width = block[0][0].kind, vectors.width
+    row: list[Vector] = []
+    for j in range(len(block[0])):
+        place = vectors.at(at.right, n * at.step + j * width, kind)
+        partial = at.last is not None and j == len(block[0]) - 1
+        row.append(read_first(vectors, place, kind, at.last if partial else None))
+    made: Block = []
+    one = Vectors(vectors.code, 1)
+    for i, before in enumerate(block):
+        place = vectors.at(at.left, n * left.step + i * left.row, kind)
+        spread = vectors.splat(one.load(place, kind))
+        made.append([vectors.fma(spread, x, y) for x, y in zip(row, before, strict=True)])
+    return made
+
+
+def read_first(vectors: Vectors, place: str, kind: str, lanes: int | None) -> Vector:
+    """A vector, or its first lanes (0 elsewhere)."""
+    if lanes is None or lanes == vectors.width:
+        return vectors.load(place, kind)
+    return vectors.load_masked(place, first_lanes(vectors, lanes), kind)
+
+
+def first_lanes(vectors: Vectors, lanes: int) -> Vector:
+    """The mask of the first lanes."""
+    bits = ", ".join(f"i1 {int(n < lanes)}" for n in range(vectors.width))
+    return Vector(f"<{bits}>", "i1", vectors.width)
+
+
+def _like(block: Block, texts: tuple[str, ...]) -> Block:
+    """The same block with other values."""
+    given = iter(texts)
+    return [[Vector(next(given), x.kind, x.width) for x in row] for row in block]

@@ -1,0 +1,81 @@
+"""How attention is cut into tiles and register blocks, and what a thread keeps in its scratch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weft.emit.llvm.machine_code import Processor
+from weft.emit.llvm.storage import register_kind
+from weft.emit.llvm.vector import BITS
+from weft.kernels.attention import Access, Attention
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Sizes of tiles and blocks, in elements unless said otherwise."""
+
+    kind: str  # of the numbers that are held
+    lanes: int  # of a vector
+    accumulators: int  # vectors that a register block may have
+    vectors: int  # of queries in a tile
+    keys: int  # in a tile
+
+    @property
+    def queries(self) -> int:
+        """Queries of a tile: one for each lane of its vectors."""
+        return self.lanes * self.vectors
+
+    @property
+    def key_rows(self) -> int:
+        """Keys of a register block of scores."""
+        return self.accumulators // self.vectors
+
+    def columns(self, depth: int) -> tuple[int, ...]:
+        """Vectors of the register blocks that a row of so many elements is cut into."""
+        vectors = -(-depth // self.lanes)
+        blocks = -(-vectors // self.widest)
+        return tuple(vectors // blocks + (n < vectors % blocks) for n in range(blocks))
+
+    @property
+    def widest(self) -> int:
+        """The most vectors that a row of a register block has."""
+        return 4 if self.accumulators >= 16 else 2
+
+    def rows(self, columns: int) -> int:
+        """Rows of a register block of so many vectors a row: a power of two."""
+        return 1 << (self.accumulators // columns).bit_length() - 1
+
+    def padded(self, depth: int) -> int:
+        """Elements that whole vectors hold."""
+        return -(-depth // self.lanes) * self.lanes
+
+
+def tiling(kernel: Attention, processor: Processor) -> Tiling:
+    """Tiles that the nearest caches hold, with the widest vectors there are."""
+    kind = register_kind(kernel.held)
+    bits = 512 if processor.has("avx512f") else 256 if processor.has("avx2") else 128
+    lanes = bits // BITS[kind]
+    many = processor.has("avx512f") or processor.triple.startswith(("aarch64", "arm64"))
+    chosen = dict(kernel.options)
+    vectors = chosen.get("vectors", 1 if kernel.queries <= lanes else 2)
+    keys = chosen.get("keys", 64 if kernel.depth <= 64 else 32)
+    return Tiling(kind, lanes, 16 if many else 8, vectors, keys)
+
+
+@dataclass
+class Layout:
+    """Pieces of a thread's scratch, by name: where they begin, in bytes."""
+
+    kind: str
+    places: dict[str, int] = field(default_factory=dict)
+    nbytes: int = 0
+
+    def add(self, name: str, elements: int) -> None:
+        """Make room for so many numbers, aligned to 64 bytes."""
+        self.places[name] = self.nbytes
+        self.nbytes += -(-elements * BITS[self.kind] // 8 // 64) * 64
+
+
+def in_place(kernel: Attention, access: Access) -> bool:
+    """Whether rows may be read where they are: neighbouring elements of the dtype that is held."""
+    return kernel.dtype(access) is kernel.held and access.column == 1

@@ -1,0 +1,132 @@
+"""Writing LLVM text: a function, its instructions, its loops, and what it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+
+class Loop:
+    """A loop that is being written: its index, what it carries, and what it ends with."""
+
+    def __init__(self, index: str, carried: Sequence[str]) -> None:
+        self.index = index
+        self.carried = tuple(carried)
+        self.next: tuple[str, ...] = ()
+
+    def carry(self, *values: str) -> None:
+        """Say what the next round begins with; after the loop, `carried` is what it ended with."""
+        self.next = values
+
+
+class Code:
+    """One LLVM function; names are handed out, blocks follow each other."""
+
+    def __init__(self, name: str, params: Sequence[str], *, internal: bool = False) -> None:
+        self.name = name
+        self.header = f"define {'internal ' if internal else ''}void @{name}({', '.join(params)})"
+        self.lines: list[str] = []
+        self.declared: dict[str, None] = {}  # lines of the module: intrinsics, constants
+        self.facts: dict[tuple[str, str], str] = {}  # learned of a value: its name, topic -> text
+        self.block = "entry"
+        self._count = 0
+
+    def fresh(self, hint: str = "t") -> str:
+        """A name that nothing has yet, without its %."""
+        self._count += 1
+        return f"{hint}{self._count}"
+
+    def let(self, text: str, hint: str = "t") -> str:
+        """An instruction with a result; its name."""
+        name = f"%{self.fresh(hint)}"
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def do(self, text: str) -> None:
+        """An instruction without a result."""
+        self.lines.append(f"  {text}")
+
+    def declare(self, text: str) -> None:
+        """A line of the module, written once."""
+        self.declared[text] = None
+
+    def call(self, type: str, name: str, *args: tuple[str, str], flags: str = "") -> str:
+        """A call of an intrinsic or another declared function, given (type, value) pairs."""
+        self.declare(f"declare {type} @{name}({', '.join(t for t, _ in args)})")
+        given = ", ".join(f"{t} {v}" for t, v in args)
+        return self.let(f"call {flags + ' ' if flags else ''}{type} @{name}({given})")
+
+    def start(self, label: str) -> None:
+        """Begin a block; the one before must have ended with a branch."""
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    @contextmanager
+    def loop(
+        self,
+        begin: str | int,
+        end: str | int,
+        step: str | int = 1,
+        carried: Sequence[tuple[str, str]] = (),
+        *,
+        at_least_once: bool = False,
+    ) -> Iterator[Loop]:
+        """A loop of i64 from begin up to end, carrying (type, first value) pairs.
+
+        The body calls `carry` with what the next round begins with. After the loop `carried` are
+        the values it ended with.
+        """
+        head, body, done = self.fresh("head"), self.fresh("body"), self.fresh("done")
+        before = self.block
+        index = f"%{self.fresh('i')}"
+        names = [f"%{self.fresh('c')}" for _ in carried]
+        self.do(f"br label %{head}")
+        self.start(head)
+        place = len(self.lines)
+        self.lines.append("")
+        inside = self.let(f"icmp slt i64 {index}, {end}")
+        if at_least_once:
+            self.lines.pop()
+        else:
+            self.do(f"br i1 {inside}, label %{body}, label %{done}")
+            self.start(body)
+        made = Loop(index, names)
+        yield made
+        last = made.next or tuple(names)
+        assert len(last) == len(names), "a loop carries on what it began with"
+        following = self.let(f"add nsw i64 {index}, {step}", "n")
+        back = self.block
+        if at_least_once:
+            again = self.let(f"icmp slt i64 {following}, {end}")
+            self.do(f"br i1 {again}, label %{head}, label %{done}")
+        else:
+            self.do(f"br label %{head}")
+        lines = [f"  {index} = phi i64 [{begin}, %{before}], [{following}, %{back}]"]
+        lines += [
+            f"  {name} = phi {type} [{first}, %{before}], [{value}, %{back}]"
+            for name, (type, first), value in zip(names, carried, last, strict=True)
+        ]
+        self.lines[place] = "\n".join(lines)
+        self.start(done)
+        if at_least_once:
+            made.carried = tuple(last)
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        """Instructions that run only where a condition holds; they leave no values behind."""
+        yes, after = self.fresh("then"), self.fresh("after")
+        self.do(f"br i1 {condition}, label %{yes}, label %{after}")
+        self.start(yes)
+        yield
+        self.do(f"br label %{after}")
+        self.start(after)
+
+    def text(self) -> str:
+        """The function."""
+        return f"{self.header} {{\nentry:\n" + "\n".join([*self.lines, "  ret void", "}"]) + "\n"
+
+
+def module_text(*functions: Code) -> str:
+    """A module of functions, with everything they declare."""
+    declared = dict.fromkeys(line for f in functions for line in f.declared)
+    return "\n".join([*declared, "", *(f.text() for f in functions)])

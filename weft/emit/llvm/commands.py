@@ -1,0 +1,81 @@
+"""Commands: kernels and copies that run one after another in one native call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.emit.llvm.engine import Loaded
+from weft.emit.llvm.pool import Pool, functions, the_pool
+from weft.emit.llvm.pool_text import COMMAND_WORDS
+
+_COPIED_AT_ONCE = 1 << 18  # bytes of a copy that one task moves
+
+
+class Commands:
+    """A list of commands; it is written once and run often."""
+
+    def __init__(self, pool: Pool | None = None) -> None:
+        self._pool = pool or the_pool()
+        self._rows: list[list[int]] = []  # as the pool's text says, operands as an index
+        self._operands: list[int] = []
+        self._shared_slots: list[int] = []
+        self._shared = 0
+        self._keep: list[Loaded] = []
+        self._sealed: npt.NDArray[np.uint64] | None = None
+        self._pointers = np.zeros(0, np.uint64)
+        self._at = self._count = 0  # the address of the sealed rows, and how many they are
+        self._shared_at = 0
+
+    def kernel(self, loaded: Loaded, operands: Sequence[int]) -> int:
+        """Run a kernel on operands at these addresses; where in `pointers` they begin."""
+        at = self._new([*operands, 0] if loaded.shared else operands)
+        if loaded.shared:
+            self._shared_slots.append(at + len(operands))
+            self._shared = max(self._shared, loaded.shared)
+        for phase in loaded.phases:
+            if phase.tasks:
+                row = [phase.address, at, phase.tasks, phase.chunk, loaded.scratch, 0, 0, 0]
+                self._rows.append(row)
+        self._keep.append(loaded)
+        return at
+
+    def copy(self, to: int, source: int, nbytes: int) -> int:
+        """Copy bytes (that do not overlap); where in `pointers` are `to` and then `source`."""
+        at = self._new([to, source, nbytes, _COPIED_AT_ONCE])
+        tasks = -(-nbytes // _COPIED_AT_ONCE)
+        if tasks:
+            self._rows.append([functions().copy, at, tasks, 1, 0, 0, 0, 0])
+        return at
+
+    @property
+    def pointers(self) -> npt.NDArray[np.uint64]:
+        """The operands of all commands; write here what moves from run to run."""
+        self._seal()
+        return self._pointers
+
+    def run(self) -> None:
+        """Run all commands, without the GIL."""
+        if self._sealed is None:
+            self._seal()
+        self._pool.run(self._at, self._count, self._shared, self._place)
+
+    def _new(self, operands: Sequence[int]) -> int:
+        assert self._sealed is None, "commands that have run are complete"
+        at = len(self._operands)
+        self._operands += operands
+        return at
+
+    def _seal(self) -> None:
+        if self._sealed is None:
+            self._pointers = np.array(self._operands, np.uint64)
+            rows = np.array(self._rows, np.uint64).reshape(-1, COMMAND_WORDS)
+            rows[:, 1] = rows[:, 1] * np.uint64(8) + np.uint64(self._pointers.ctypes.data)
+            self._at, self._count, self._sealed = int(rows.ctypes.data), len(rows), rows
+
+    def _place(self, shared_at: int) -> None:
+        if shared_at != self._shared_at:
+            self._pointers[self._shared_slots] = shared_at
+            self._shared_at = shared_at

@@ -1,0 +1,82 @@
+"""What steps cost on a processor with vectors, in instructions on one register."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cache
+
+from weft.ir.op import Op
+from weft.ir.types import DType, TensorType
+from weft.kernels.kernel import Apply, Choose, Kernel, Load, Pick, Position, Reduce, Step, Store
+from weft.ops.pointwise import Divide, Power, Remainder
+from weft.ops.transcendental import Rsqrt, Sqrt
+
+REGISTER_LANES = 16
+_SLOW: dict[type[Op], float] = {Divide: 10.0, Sqrt: 14.0, Rsqrt: 8.0, Remainder: 20.0, Power: 60.0}
+TRANSCENDENTAL = 20.0
+GATHER = 14.0  # a register whose lanes lie apart in memory
+ACROSS = 12.0  # combining the lanes of a register
+
+
+def step_cost(step: Step, apart: bool = False) -> float:
+    """What one register of a step costs; `apart` if its lanes do not lie side by side."""
+    match step:
+        case Load() | Store():
+            return GATHER if apart else 1.0 + 2.0 * len(step.guards)
+        case Apply(op=op, dtype=dtype):
+            return _apply_cost(op, dtype)
+        case Choose(guards=guards):
+            return 1.0 + 2.0 * len(guards)
+        case Reduce():
+            return 1.0
+        case Pick():
+            return 4.0
+        case Position():
+            return 2.0
+        case _:
+            return 0.0
+
+
+@cache
+def _apply_cost(op: Op, dtype: DType) -> float:
+    scale = dtype.real.bits / 32 if dtype.real.bits > 32 else 1.0
+    if type(op) in _SLOW:
+        return _SLOW[type(op)] * scale
+    try:
+        work = op.work((TensorType((), dtype),), (TensorType((), dtype),))
+    except (IndexError, TypeError, ValueError):
+        return scale
+    return (TRANSCENDENTAL if work.transcendentals else 1.0) * scale
+
+
+def per_point(kernel: Kernel, vector: int) -> float:
+    """The cost of the whole kernel with lanes along one factor, by point of the space."""
+    size = kernel.factors[vector].size
+    used = size / (-(-size // REGISTER_LANES) * REGISTER_LANES)
+    cost = 0.0
+    for step, span in zip(kernel.steps, kernel.spans, strict=True):
+        apart = isinstance(step, Load | Store) and step.at.strides[vector] not in (0, 1, -1)
+        if isinstance(step, Load) and any(vector in kernel.spans[s.index] for s in step.shifts):
+            apart = True
+        wide = span
+        if isinstance(step, Reduce | Pick):
+            wide = span | set(step.over)
+        points = math.prod([kernel.factors[n].size for n in wide])
+        lanes = REGISTER_LANES * used if vector in wide else 1.0
+        cost += step_cost(step, apart) * points / lanes
+        if isinstance(step, Reduce | Pick) and vector in step.over:
+            cost += ACROSS * math.prod([kernel.factors[n].size for n in span])
+    return cost
+
+
+def steps_cost(kernel: Kernel, steps: Iterable[int], lanes: int = REGISTER_LANES) -> float:
+    """The cost of some steps at all their points."""
+    cost = 0.0
+    for n in steps:
+        step, wide = kernel.steps[n], kernel.spans[n]
+        if isinstance(step, Reduce | Pick):
+            wide = wide | set(step.over)
+        points = math.prod([kernel.factors[f].size for f in wide])
+        cost += step_cost(step) * points / lanes
+    return cost

@@ -1,0 +1,119 @@
+"""Reductions in registers: how they begin, go on, and end with one value of all lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from weft.emit.llvm import storage
+from weft.emit.llvm.loops_simplify import value_dtype
+from weft.emit.llvm.pointwise import apply
+from weft.emit.llvm.storage import Held
+from weft.emit.llvm.vector import Vector, Vectors
+from weft.errors import Unsupported
+from weft.ir.types import DType
+from weft.kernels.interpret import COMBINE, identity
+from weft.kernels.kernel import Kernel, Pick, Reduce
+
+# What a reduction has so far: one value; of a pick, the key, the value and the position.
+Sums: TypeAlias = tuple[Held, ...]
+NOWHERE = (1 << 63) - 1  # the position of a pick that has not seen anything
+
+
+def begin(v: Vectors, kernel: Kernel, n: int) -> Sums:
+    """What a reduction begins with."""
+    step = kernel.steps[n]
+    if isinstance(step, Reduce):
+        return (storage.fill(v, neutral(step.how, step.dtype), step.dtype),)
+    assert isinstance(step, Pick)
+    key = _key_dtype(kernel, step)
+    return (
+        storage.fill(v, identity(step.how, key), key),
+        storage.fill(v, 0, step.dtype),
+        (v.constant(NOWHERE, "i64"),),
+    )
+
+
+def neutral(how: str, dtype: DType) -> bool | int | float:
+    """What changes nothing when it is combined; a sum of nothing but -0 is -0."""
+    if how == "add" and (dtype.is_float or dtype.is_complex):
+        return -0.0
+    return identity(how, dtype)
+
+
+def combined(v: Vectors, how: str, dtype: DType, a: Held, b: Held) -> Held:
+    """Two values combined."""
+    return apply(v, COMBINE[how](), [a, b], [dtype, dtype], dtype)
+
+
+def update(
+    v: Vectors, kernel: Kernel, n: int, sums: Sums, given: Sequence[Held], mask: Vector | None
+) -> Sums:
+    """A round more, for the lanes that a mask says."""
+    step = kernel.steps[n]
+    if isinstance(step, Pick):
+        return _better(v, step.how, _key_dtype(kernel, step), sums, tuple(given), mask)
+    assert isinstance(step, Reduce)
+    value = given[0]
+    if mask is not None:
+        rest = storage.fill(v, neutral(step.how, step.dtype), step.dtype)
+        value = _chosen(v, mask, value, rest)
+    return (combined(v, step.how, step.dtype, sums[0], value),)
+
+
+def finish(v: Vectors, kernel: Kernel, n: int, sums: Sums, across: bool) -> Sums:
+    """A reduction at its end: all lanes combined, if they were summed."""
+    while across and sums[0][0].width > 1:
+        half = Vectors(v.code, sums[0][0].width // 2)
+        low, high = (tuple([_half(v, held, part) for held in sums]) for part in (0, 1))
+        sums = update(half, kernel, n, low, high, None)
+    return sums
+
+
+def _key_dtype(kernel: Kernel, step: Pick) -> DType:
+    dtype = value_dtype(kernel.steps[step.key])
+    if dtype.is_complex:
+        raise Unsupported("complex numbers have no order to pick by", help="pick by a real number")
+    return dtype
+
+
+def _better(
+    v: Vectors, how: str, dtype: DType, a: Sums, b: Sums, mask: Vector | None
+) -> Sums:
+    """The better one of two candidates: by key, NaN before all else, then by position."""
+    (x,), (y,) = a[0], b[0]
+    if dtype.is_float:
+        order, same = ("ogt" if how == "max" else "olt"), "oeq"
+    else:
+        unsigned = dtype.kind in ("uint", "bool")
+        order = ("u" if unsigned else "s") + ("gt" if how == "max" else "lt")
+        same = "eq"
+    wins, ties = v.compare(order, y, x), v.compare(same, y, x)
+    if dtype.is_float:
+        old, new = v.compare("uno", x, x), v.compare("uno", y, y)
+        ties = v.binary("or", ties, v.binary("and", old, new))
+        not_old = v.binary("xor", old, v.constant(True, "i1"))
+        wins = v.binary("or", wins, v.binary("and", new, not_old))
+    first = v.compare("slt", b[2][0], a[2][0])
+    wins = v.binary("or", wins, v.binary("and", ties, first))
+    if mask is not None:
+        wins = v.binary("and", wins, mask)
+    return tuple([_chosen(v, wins, new, old) for new, old in zip(b, a, strict=True)])
+
+
+def _chosen(v: Vectors, condition: Vector, yes: Held, no: Held) -> Held:
+    return tuple([v.select(condition, a, b) for a, b in zip(yes, no, strict=True)])
+
+
+def _half(v: Vectors, held: Held, part: int) -> Held:
+    """The lower or the upper half of the lanes."""
+    return tuple([_half_of(v, one, part) for one in held])
+
+
+def _half_of(v: Vectors, a: Vector, part: int) -> Vector:
+    count = a.width // 2
+    if count == 1:
+        return Vector(v.code.let(f"extractelement {a.typed}, i64 {part}"), a.kind)
+    lanes = ", ".join(f"i32 {n + part * count}" for n in range(count))
+    text = f"shufflevector {a.typed}, {a.typed}, <{count} x i32> <{lanes}>"
+    return Vector(v.code.let(text), a.kind, count)

@@ -1,0 +1,211 @@
+"""Machine code from LLVM text: objects to link, assembly and optimized text to read."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from weft.emit.llvm.polynomial import QUICK_DIVISION
+from weft.errors import Unsupported, WeftError, missing_extra
+
+# What every object depends on besides its text and processor; part of the key of a cached one.
+PIPELINE = "always inline, simplify functions 1, code 2"
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """What code is made for: a triple, the name of a CPU, and features as LLVM writes them."""
+
+    triple: str
+    cpu: str = "generic"
+    features: str = ""
+
+    def has(self, feature: str) -> bool:
+        """Whether a feature is named as present: `avx512bf16`."""
+        return f"+{feature}" in self.features.split(",")
+
+
+@functools.cache
+def host() -> Processor:
+    """The processor of this machine, with full-width vectors and without matrix tiles."""
+    llvm = binding()
+    features = llvm.get_host_cpu_features()
+    # Tiles are advertised where a hypervisor forbids them; 256 bits are preferred for reasons of
+    # frequency that newer processors no longer have.
+    named = {name: on and not name.startswith("amx") for name, on in features.items()}
+    if named.get("avx512f"):
+        named["prefer-256-bit"] = False
+    listed = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(named.items()))
+    return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), listed)
+
+
+def binding() -> Any:
+    """llvmlite's binding of LLVM, ready for this machine's code."""
+    return _binding()
+
+
+@functools.cache
+def _binding() -> Any:
+    try:
+        from llvmlite import binding as llvm
+    except ImportError as error:
+        raise missing_extra("llvmlite", "cpu", "making kernels for CPUs") from error
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+def llvm_lock() -> AbstractContextManager[None]:
+    """What keeps other threads out of LLVM; nothing as long as nobody has used it."""
+    if "llvmlite.binding" not in sys.modules:
+        return nullcontext()
+    from llvmlite.binding import ffi
+
+    lock: AbstractContextManager[None] = ffi.lib._lock
+    return lock
+
+
+def llvm_version() -> str:
+    """The version of LLVM that compiles: `22.1.0`."""
+    return ".".join(str(part) for part in binding().llvm_version_info)
+
+
+def symbol(function: str, text: str) -> str:
+    """The name that a function of a text has in its object: no two texts share one."""
+    return f"{function}.{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+
+
+def compile_text(text: str, processor: Processor | None = None) -> bytes:
+    """The object of a text; its functions are called as `symbol` says."""
+    return Compiler(processor or host()).object(text)
+
+
+def assembly(text: str, processor: Processor | None = None) -> str:
+    """The assembly that a text becomes."""
+    return Compiler(processor or host()).assembly(text)
+
+
+def optimized(text: str, processor: Processor | None = None) -> str:
+    """The text as LLVM's passes leave it."""
+    return Compiler(processor or host()).optimized(text)
+
+
+class Compiler:
+    """LLVM set up for a processor. Several can work at the same time, each in its own thread."""
+
+    def __init__(self, processor: Processor) -> None:
+        llvm = binding()
+        self._context = llvm.create_context()
+        self._machine = target_machine(processor)
+        # Other processors have no estimates of a quotient, or too coarse ones.
+        self._estimates = processor.has("avx512f")
+        self._layout = str(self._machine.target_data)
+        options = llvm.create_pipeline_tuning_options(speed_level=1)
+        options.loop_interleaving = options.loop_unrolling = False
+        options.loop_vectorization = options.slp_vectorization = False
+        self._builder = llvm.create_pass_builder(self._machine, options)
+        self._inline = llvm.create_new_module_pass_manager()
+        self._inline.add_always_inliner_pass()
+        self._simplify = self._builder.getFunctionPassManager()
+        self._run_passes = unlocked("LLVMPY_RunNewFunctionPassManager")
+        self._emit = unlocked("LLVMPY_TargetMachineEmitToMemory")
+
+    def object(self, text: str) -> bytes:
+        """The object of a text; its functions are called as `symbol` says."""
+        module = self._passed(text)
+        for function in module.functions:
+            if not function.is_declaration and function.linkage.name == "external":
+                function.name = symbol(function.name, text)
+        for variable in module.global_variables:
+            if not variable.is_declaration and variable.linkage.name == "external":
+                variable.linkage = "internal"
+        return self._emitted(module, to_object=True)
+
+    def assembly(self, text: str) -> str:
+        """The assembly that a text becomes."""
+        return self._emitted(self._passed(text), to_object=False).decode()
+
+    def optimized(self, text: str) -> str:
+        """The text as LLVM's passes leave it."""
+        return str(self._passed(text))
+
+    def _passed(self, text: str) -> Any:
+        """A module of the text, verified, after the passes."""
+        try:
+            exact = text if self._estimates else text.replace(QUICK_DIVISION, "fdiv")
+            module = binding().parse_assembly(exact, self._context)
+            module.verify()
+        except RuntimeError as error:
+            raise WeftError(
+                f"LLVM does not accept the text of a kernel: {str(error).strip()}",
+                help="this is a bug in weft; `weft kernels` shows the text",
+            ) from error
+        module.triple = self._machine.triple
+        module.data_layout = self._layout
+        self._inline.run(module, self._builder)
+        for function in module.functions:
+            if not function.is_declaration:
+                self._run_passes(self._simplify, function, self._builder)
+        return module
+
+    def _emitted(self, module: Any, *, to_object: bool) -> bytes:
+        from llvmlite.binding import ffi
+
+        with ffi.OutputString() as problem:
+            buffer = self._emit(self._machine, module, int(to_object), problem)
+            if not buffer:
+                raise WeftError(
+                    f"LLVM makes no code of a kernel: {problem}", help="this is a bug in weft"
+                )
+        try:
+            start, size = (
+                ffi.lib.LLVMPY_GetBufferStart(buffer),
+                ffi.lib.LLVMPY_GetBufferSize(buffer),
+            )
+            return ctypes.string_at(start, size)
+        finally:
+            ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def unlocked(name: str) -> Callable[..., Any]:
+    """A function of llvmlite's library without the lock that llvmlite holds around every call.
+
+    LLVM allows threads to work at the same time if each has a context, a target machine and passes
+    of its own, as every Compiler has.
+    """
+    from llvmlite.binding import ffi
+
+    locked = getattr(ffi.lib, name)
+    function = getattr(_library(ffi.lib._name), name)
+    function.argtypes, function.restype = locked.argtypes, locked.restype
+    found: Callable[..., Any] = function
+    return found
+
+
+@functools.cache
+def _library(path: str) -> ctypes.CDLL:
+    return ctypes.CDLL(path)
+
+
+def target_machine(processor: Processor) -> Any:
+    """LLVM's own object for a processor; an execution engine takes one for itself."""
+    llvm = binding()
+    if processor.triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    try:
+        target = llvm.Target.from_triple(processor.triple)
+    except RuntimeError as error:
+        raise Unsupported(
+            f"this LLVM makes no code for {processor.triple}: {error}",
+            help="llvmlite's packages have the targets of common processors only",
+        ) from error
+    return target.create_target_machine(
+        cpu=processor.cpu, features=processor.features, opt=2, jit=True
+    )

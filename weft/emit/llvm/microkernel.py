@@ -1,0 +1,185 @@
+"""The innermost part of a product: a block of the result, kept in registers over all of its depth.
+
+    block[i][j] = sum over k of left[i, k] * right[k, j]
+
+An element of the left side is spread over all lanes; rows of the right side are read in vectors.
+Strides and depth are known at run time only: one text serves every shape of a block this size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from weft.emit.llvm.code import Code
+from weft.emit.llvm.vector import BITS, Vector, Vectors
+
+PARAMS = (
+    "ptr noalias readonly %left",
+    "i64 %left_stride",
+    "ptr noalias readonly %right",
+    "i64 %right_stride",
+    "ptr noalias %out",
+    "i64 %out_stride",
+    "i64 %depth",
+    "i1 %more",
+    "i64 %lanes",
+)
+TYPES = "ptr, i64, ptr, i64, ptr, i64, i64, i1, i64"
+Lines = Literal["rows", "depth"]  # along what the left side's elements are neighbours
+Multiply = Literal["fma", "mul", "dot2", "dot4"]
+
+_SHARE = 3  # rows that one pointer reaches, by the stride once and twice
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of registers: rows of vectors, and how they are multiplied and added up."""
+
+    rows: int
+    vectors: int
+    width: int
+    kind: str  # the LLVM type of an element
+    lines: Lines
+    multiply: Multiply = "fma"
+    masked: bool = False  # only `lanes` of the last vector are there
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        tail = "_masked" if self.masked else ""
+        along = f"{self.lines}_{self.multiply}"
+        return f"block_{self.rows}x{self.vectors}x{self.width}_{self.kind}_{along}{tail}"
+
+    @property
+    def columns(self) -> int:
+        """The columns of the block."""
+        return self.vectors * self.width
+
+    @property
+    def element(self) -> int:
+        """The bytes of an element."""
+        return BITS[self.kind] // 8
+
+
+def microkernel(block: Block) -> Code:
+    """The function of a block; strides are in bytes.
+
+    With `more` the block is added to what is at `out` already. `left_stride` leads from row to row
+    where depth is side by side, and else from one step of the depth to the next.
+    """
+    code = Code(block.name, PARAMS, internal=True)
+    code.header += " noinline nounwind"
+    v = Vectors(code, block.width)
+    mask = v.first("%lanes") if block.masked else None
+    zero = (v.constant(0, block.kind).type, "zeroinitializer")
+    left = _left_pointers(code, block)
+    pointers = [*left, "%right"]
+    carried = [("ptr", p) for p in pointers] + [zero] * (block.rows * block.vectors)
+    with code.loop(0, "%depth", 1, carried) as loop:
+        here, sums = loop.carried[: len(pointers)], loop.carried[len(pointers) :]
+        made = _step(v, block, here[:-1], here[-1], sums, mask)
+        loop.carry(*_next(code, block, here), *made)
+    _finish(v, block, loop.carried[len(pointers) :], mask)
+    return code
+
+
+def _left_pointers(code: Code, block: Block) -> list[str]:
+    """Pointers to the left side, hidden from LLVM, which else counts in ways that cost more."""
+    if block.lines == "rows":
+        return ["%left"]
+    made = []
+    for first in range(0, block.rows, _SHARE):
+        far = code.let(f"mul i64 %left_stride, {first}")
+        at = code.let(f"getelementptr i8, ptr %left, i64 {far}")
+        made.append(code.let(f'call ptr asm "", "=r,0"(ptr {at})'))
+    return made
+
+
+def _next(code: Code, block: Block, here: tuple[str, ...]) -> list[str]:
+    *left, right = here
+    step = "%left_stride" if block.lines == "rows" else str(block.element)
+    made = [code.let(f"getelementptr i8, ptr {p}, i64 {step}") for p in left]
+    return [*made, code.let(f"getelementptr i8, ptr {right}, i64 %right_stride")]
+
+
+def _step(
+    v: Vectors,
+    block: Block,
+    left: tuple[str, ...],
+    right: str,
+    sums: tuple[str, ...],
+    mask: Vector | None,
+) -> list[str]:
+    """One step of the depth: the sums with one more product each."""
+    code, kind = v.code, block.kind
+    columns = [_read(v, right, j, block, mask) for j in range(block.vectors)]
+    scalar = Vectors(code, 1)
+    made = []
+    for i in range(block.rows):
+        spread = v.splat(scalar.load(_left_at(code, block, left, i), kind))
+        for j, column in enumerate(columns):
+            old = Vector(sums[i * block.vectors + j], kind, v.width)
+            made.append(MULTIPLY[block.multiply](v, spread, column, old).text)
+    return made
+
+
+def _left_at(code: Code, block: Block, left: tuple[str, ...], row: int) -> str:
+    if block.lines == "rows":
+        return code.let(f"getelementptr {block.kind}, ptr {left[0]}, i64 {row}")
+    base, times = left[row // _SHARE], row % _SHARE
+    if times == 0:
+        return base
+    far = "%left_stride" if times == 1 else code.let(f"mul i64 %left_stride, {times}")
+    return code.let(f"getelementptr i8, ptr {base}, i64 {far}")
+
+
+def _read(v: Vectors, base: str, j: int, block: Block, mask: Vector | None) -> Vector:
+    at = v.at(base, j * block.width, block.kind)
+    if mask is not None and j == block.vectors - 1:
+        return v.load_masked(at, mask, block.kind)
+    return v.load(at, block.kind)
+
+
+def _finish(v: Vectors, block: Block, sums: tuple[str, ...], mask: Vector | None) -> None:
+    """Write the sums, or add them to what is there."""
+    code = v.code
+    add, write, done = code.fresh("add"), code.fresh("write"), code.fresh("done")
+    code.do(f"br i1 %more, label %{add}, label %{write}")
+    for label in (write, add):
+        code.start(label)
+        for i in range(block.rows):
+            row = "%out"
+            if i:
+                far = code.let(f"mul i64 %out_stride, {i}")
+                row = code.let(f"getelementptr i8, ptr %out, i64 {far}")
+            for j in range(block.vectors):
+                made = Vector(sums[i * block.vectors + j], block.kind, v.width)
+                if label == add:
+                    made = v.add(_read(v, row, j, block, mask), made)
+                _write(v, made, row, j, block, mask)
+        code.do(f"br label %{done}")
+    code.start(done)
+
+
+def _write(v: Vectors, value: Vector, base: str, j: int, block: Block, mask: Vector | None) -> None:
+    at = v.at(base, j * block.width, block.kind)
+    if mask is not None and j == block.vectors - 1:
+        v.store_masked(value, at, mask)
+    else:
+        v.store(value, at)
+
+
+def _fma(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
+    return v.fma(a, b, c)
+
+
+def _mul(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
+    return v.add(v.mul(a, b), c)
+
+
+MULTIPLY: dict[Multiply, Callable[[Vectors, Vector, Vector, Vector], Vector]] = {
+    "fma": _fma,
+    "mul": _mul,
+}

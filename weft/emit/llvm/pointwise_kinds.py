@@ -1,0 +1,51 @@
+"""How an elementwise op is emitted, by the kind of its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from weft.emit.llvm.storage import Held, wrap
+from weft.emit.llvm.vector import Vector, Vectors
+from weft.errors import Unsupported
+from weft.ir.op import Op
+from weft.ir.types import DType
+
+Emit: TypeAlias = Callable[[Vectors, Op, list[Held], Sequence[DType], DType], Held]
+OnVectors: TypeAlias = Callable[..., Vector]  # (v, *vectors) -> vector
+OnIntegers: TypeAlias = Callable[..., Vector]  # (v, type of the operands, *vectors) -> vector
+OnPairs: TypeAlias = Callable[..., Held]  # (v, *pairs) -> pair, or one vector
+
+
+def by_kind(
+    *,
+    real: OnVectors | None = None,
+    complex: OnPairs | None = None,
+    integer: OnIntegers | None = None,
+    boolean: OnVectors | None = None,
+) -> Emit:
+    """An op that is one function of vectors for each kind of operand."""
+
+    def emit(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
+        dtype = given[0]
+        firsts = [arg[0] for arg in args]
+        match dtype.kind:
+            case "float" if real is not None:
+                return (real(v, *firsts),)
+            case "int" | "uint" if integer is not None:
+                return (wrap(v, integer(v, dtype, *firsts), dtype),)
+            case "bool" if boolean is not None:
+                return (boolean(v, *firsts),)
+            case "complex" if complex is not None:
+                return complex(v, *args)
+        raise refused(op, f"of {dtype}")
+
+    return emit
+
+
+def refused(op: Op, why: str) -> Unsupported:
+    """The error for an op that is not emitted."""
+    return Unsupported(
+        f"{op.name}: no kernel for CPUs computes it ({why})",
+        help="run it outside of kernels, where it is computed with numpy",
+    )

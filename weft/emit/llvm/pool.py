@@ -1,0 +1,170 @@
+"""The thread pool: started at first use, asleep while there is nothing to do."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+import signal
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.emit.llvm.linking import Linked
+from weft.emit.llvm.machine_code import host, symbol
+from weft.emit.llvm.objects import objects
+from weft.emit.llvm.pool_text import POOL_BYTES, SPINS_AT, THREAD_BYTES, pool_text
+from weft.emit.llvm.thread_count import thread_count
+from weft.errors import WeftError
+
+_SPIN_SECONDS = 50e-6  # how long a thread spins before it sleeps
+
+
+class _Functions:
+    """The functions of the pool's text."""
+
+    def __init__(self, futex: bool | None) -> None:
+        text = pool_text(host().triple, futex=futex)
+        self._code = Linked(objects([("pool", text)]))
+        names = ("start", "stop", "run", "spin", "copy")
+        start, stop, run, spin, copy = self._code.addresses([symbol(n, text) for n in names])
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        self.start = ctypes.CFUNCTYPE(number, pointer, pointer, number)(start)
+        self.stop = ctypes.CFUNCTYPE(None, pointer, pointer, number)(stop)
+        run_type = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, number, pointer, number)
+        self.run = run_type(run)
+        self.spin = ctypes.CFUNCTYPE(None, number)(spin)
+        self.copy = copy
+
+
+@functools.cache
+def functions(futex: bool | None = None) -> _Functions:
+    """The pool's functions; `futex` says how threads sleep, None that the system decides."""
+    return _Functions(futex)
+
+
+class Pool:
+    """Threads that wait for commands, and the memory that kernels use while they run.
+
+    Several Python threads may run commands: one after another. In a forked child the threads are
+    gone, and are started again.
+    """
+
+    def __init__(self, threads: int | None = None, *, futex: bool | None = None) -> None:
+        self._wanted, self._futex = threads, futex
+        self._state = self._threads = self._shared = aligned(0)
+        self._state_at = self._threads_at = 0
+        self._lock = threading.Lock()
+        self._count = 0  # threads that are there, the caller's among them; 0 before they start
+        _POOLS.add(self)
+
+    @property
+    def threads(self) -> int:
+        """How many threads run commands, the caller's among them."""
+        with self._lock:
+            return self._count or self._start()
+
+    def run(self, commands: int, count: int, shared: int, place: Callable[[int], None]) -> None:
+        """Run an array of commands; `place` is told where the shared bytes are."""
+        with self._lock:
+            threads = self._count or self._start()
+            if shared:
+                if shared > self._shared.nbytes:
+                    self._shared = aligned(shared)
+                place(address(self._shared))
+            failed = self._run_all(self._state_at, self._threads_at, threads == 1, commands, count)
+        if failed:
+            raise WeftError(
+                "there is not enough memory for the scratch of a kernel",
+                help="give the process more memory, or set WEFT_THREADS lower",
+            )
+
+    def close(self) -> None:
+        """End the threads and give their memory back; what runs later runs in its caller."""
+        with self._lock:
+            if self._count:
+                functions(self._futex).stop(self._state_at, self._threads_at, self._count)
+            self._wanted = 1
+            self._count = 0
+
+    def forked(self) -> None:
+        """In a forked child: begin anew at the next run, with what memory the threads had."""
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def _start(self) -> int:
+        native = functions(self._futex)
+        wanted = self._wanted or thread_count()
+        self._state = aligned(POOL_BYTES)
+        self._state[SPINS_AT : SPINS_AT + 8].view(np.int64)[0] = _spins(native)
+        if self._threads.nbytes < THREAD_BYTES * wanted:
+            self._threads = aligned(THREAD_BYTES * wanted)
+        self._state_at, self._threads_at = address(self._state), address(self._threads)
+        self._run_all = native.run
+        # Signals are for Python's threads: those that start here inherit that they are blocked.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._count = int(native.start(self._state_at, self._threads_at, wanted))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if self._count < wanted:
+            warnings.warn(
+                f"the system gives weft {self._count} of {wanted} threads", RuntimeWarning, 4
+            )
+        return self._count
+
+
+@functools.cache
+def _spins(functions: _Functions) -> int:
+    """How many rounds of spinning take as long as a thread shall spin."""
+    rounds = 1000
+    took = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        functions.spin(rounds)
+        took.append(time.perf_counter() - begin)
+    return max(1, int(rounds * _SPIN_SECONDS / min(took)))
+
+
+def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
+    """Zeroed bytes that begin at a multiple of 128."""
+    memory = np.zeros(nbytes + 128, np.uint8)
+    begin = -memory.ctypes.data % 128
+    return memory[begin : begin + nbytes]
+
+
+def address(memory: npt.NDArray[np.uint8]) -> int:
+    """Where bytes begin."""
+    return int(memory.ctypes.data)
+
+
+_POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+_THE_POOL = Pool()
+
+
+def the_pool() -> Pool:
+    """The pool of this process."""
+    return _THE_POOL
+
+
+def _close_all() -> None:
+    for pool in list(_POOLS):
+        pool.close()
+
+
+def _forked() -> None:
+    for pool in list(_POOLS):
+        pool.forked()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

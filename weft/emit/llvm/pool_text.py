@@ -1,0 +1,472 @@
+"""The text of the thread pool: workers that sleep, and a loop over an array of commands.
+
+All state is in two pieces of memory that the caller owns. The pool, in lines of 128 bytes:
+
+    0    epoch       counts the launches; workers wait for it to change
+    128  remaining   chunks that nobody has claimed yet (below 0 when late workers ask)
+    256  done        chunks that are finished
+    384  a launch    function, operands, tasks, chunk, chunks, scratch
+    512  sleepers    workers that wait in the kernel of the system
+    640  waiting     whether the caller waits there
+    768  quit        whether workers shall end
+    896  spins       rounds to spin before going to sleep
+    904  failed      whether a thread had no memory for its scratch
+    1024 a mutex, 1280 and 1536 two condition variables, where there are no futexes
+
+and 128 bytes a thread, the caller's first: pool, scratch, its size, the system's handle.
+
+A chunk is claimed by counting `remaining` down, and only then is the launch read: it stays as it
+is until all claimed chunks are done, so a late worker either gets nothing or a chunk of the launch
+that stands there.
+"""
+
+from __future__ import annotations
+
+POOL_BYTES = 2048
+THREAD_BYTES = 128
+SPINS_AT = 896
+# A command: function, operands, tasks, chunk, scratch bytes, and three that are free.
+COMMAND_WORDS = 8
+
+_FUTEX = {"x86_64": 202, "aarch64": 98}  # the number of the system call
+_PAUSE = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.isb(i32)", "call void @llvm.aarch64.isb(i32 15)"),
+    "arm64": ("declare void @llvm.aarch64.isb(i32)", "call void @llvm.aarch64.isb(i32 15)"),
+}
+
+
+def pool_text(triple: str, *, futex: bool | None = None) -> str:
+    """The module: `start`, `run`, `stop` and `copy`; `futex` says how to sleep."""
+    architecture = triple.partition("-")[0]
+    if futex is None:
+        futex = "linux" in triple and architecture in _FUTEX
+    declared, pause = _PAUSE.get(architecture, ("", ""))
+    sleeping = _futexes(_FUTEX[architecture]) if futex else _CONDITIONS
+    return "\n".join([declared, sleeping, _THREADS.replace("PAUSE", pause), _COMMANDS])
+
+
+def _futexes(number: int) -> str:
+    call = f"call i64 (i64, ...) @syscall(i64 {number}, ptr"
+    return f"""
+declare i64 @syscall(i64, ...)
+
+; Sleep while the i32 at %word is %value.
+define internal void @sleep(ptr %pool, ptr %word, i32 %value, i64 %which) {{
+  %r = {call} %word, i32 128, i32 %value, ptr null, ptr null, i32 0)
+  ret void
+}}
+
+; Wake so many sleepers at %word.
+define internal void @wake(ptr %pool, ptr %word, i32 %count, i64 %which) {{
+  %r = {call} %word, i32 129, i32 %count, ptr null, ptr null, i32 0)
+  ret void
+}}
+
+define internal void @prepare(ptr %pool) {{
+  ret void
+}}
+"""
+
+
+_CONDITIONS = """
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+
+; Sleep while the i32 at %word is %value; %which is where the condition variable is.
+define internal void @sleep(ptr %pool, ptr %word, i32 %value, i64 %which) {
+  %mutex = getelementptr i8, ptr %pool, i64 1024
+  %condition = getelementptr i8, ptr %pool, i64 %which
+  %l = call i32 @pthread_mutex_lock(ptr %mutex)
+  br label %look
+look:
+  %now = load atomic i32, ptr %word seq_cst, align 4
+  %same = icmp eq i32 %now, %value
+  br i1 %same, label %wait, label %out
+wait:
+  %w = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
+  br label %look
+out:
+  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}
+
+; Wake all sleepers: the lock orders this after the look of one that is about to sleep.
+define internal void @wake(ptr %pool, ptr %word, i32 %count, i64 %which) {
+  %mutex = getelementptr i8, ptr %pool, i64 1024
+  %condition = getelementptr i8, ptr %pool, i64 %which
+  %l = call i32 @pthread_mutex_lock(ptr %mutex)
+  %b = call i32 @pthread_cond_broadcast(ptr %condition)
+  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}
+
+define internal void @prepare(ptr %pool) {
+  %mutex = getelementptr i8, ptr %pool, i64 1024
+  %first = getelementptr i8, ptr %pool, i64 1280
+  %second = getelementptr i8, ptr %pool, i64 1536
+  %m = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
+  %f = call i32 @pthread_cond_init(ptr %first, ptr null)
+  %s = call i32 @pthread_cond_init(ptr %second, ptr null)
+  ret void
+}
+"""
+
+_THREADS = """
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_join(ptr, ptr)
+declare i32 @posix_memalign(ptr, i64, i64)
+declare void @free(ptr)
+declare i32 @llvm.smin.i32(i32, i32)
+declare i64 @llvm.smin.i64(i64, i64)
+
+; The scratch of a thread, of at least %need bytes; null if there is no memory.
+define internal ptr @scratch(ptr %thread, i64 %need) {
+entry:
+  %at = getelementptr i8, ptr %thread, i64 8
+  %at_size = getelementptr i8, ptr %thread, i64 16
+  %old = load ptr, ptr %at
+  %size = load i64, ptr %at_size
+  %enough = icmp ule i64 %need, %size
+  br i1 %enough, label %have, label %grow
+have:
+  ret ptr %old
+grow:
+  store ptr null, ptr %at
+  store i64 0, ptr %at_size
+  call void @free(ptr %old)
+  %more = add i64 %need, 4095
+  %round = and i64 %more, -4096
+  %error = call i32 @posix_memalign(ptr %at, i64 64, i64 %round)
+  %bad = icmp ne i32 %error, 0
+  br i1 %bad, label %none, label %made
+made:
+  store i64 %round, ptr %at_size
+  %new = load ptr, ptr %at
+  ret ptr %new
+none:
+  %pool = load ptr, ptr %thread
+  %failed = getelementptr i8, ptr %pool, i64 904
+  store atomic i32 1, ptr %failed seq_cst, align 4
+  ret ptr null
+}
+
+; Free the scratch of a thread.
+define internal void @drop(ptr %thread) {
+  %at = getelementptr i8, ptr %thread, i64 8
+  %at_size = getelementptr i8, ptr %thread, i64 16
+  %memory = load ptr, ptr %at
+  store ptr null, ptr %at
+  store i64 0, ptr %at_size
+  call void @free(ptr %memory)
+  ret void
+}
+
+; Run chunks of the launch until none is left.
+define internal void @work(ptr %pool, ptr %thread) {
+entry:
+  %at_remaining = getelementptr i8, ptr %pool, i64 128
+  %at_done = getelementptr i8, ptr %pool, i64 256
+  %at_function = getelementptr i8, ptr %pool, i64 384
+  %at_operands = getelementptr i8, ptr %pool, i64 392
+  %at_tasks = getelementptr i8, ptr %pool, i64 400
+  %at_chunk = getelementptr i8, ptr %pool, i64 408
+  %at_chunks = getelementptr i8, ptr %pool, i64 416
+  %at_scratch = getelementptr i8, ptr %pool, i64 424
+  %first = atomicrmw sub ptr %at_remaining, i64 1 seq_cst
+  %any = icmp sgt i64 %first, 0
+  br i1 %any, label %begin, label %out
+begin:
+  %function = load ptr, ptr %at_function
+  %operands = load ptr, ptr %at_operands
+  %tasks = load i64, ptr %at_tasks
+  %chunk = load i64, ptr %at_chunk
+  %chunks = load i64, ptr %at_chunks
+  %need = load i64, ptr %at_scratch
+  %scratch = call ptr @scratch(ptr %thread, i64 %need)
+  %missing = icmp eq ptr %scratch, null
+  %needed = icmp ne i64 %need, 0
+  %skip = and i1 %missing, %needed
+  br label %round
+round:
+  %claim = phi i64 [%first, %begin], [%next, %after]
+  %count = phi i32 [1, %begin], [%counted, %after]
+  br i1 %skip, label %after, label %do
+do:
+  %index = sub i64 %chunks, %claim
+  %low = mul i64 %index, %chunk
+  %end = add i64 %low, %chunk
+  %high = call i64 @llvm.smin.i64(i64 %end, i64 %tasks)
+  call void %function(ptr %operands, ptr %scratch, i64 %low, i64 %high)
+  br label %after
+after:
+  %next = atomicrmw sub ptr %at_remaining, i64 1 seq_cst
+  %more = icmp sgt i64 %next, 0
+  %counted = add i32 %count, 1
+  br i1 %more, label %round, label %finish
+finish:
+  %before = atomicrmw add ptr %at_done, i32 %count seq_cst
+  %now = add i32 %before, %count
+  %all = trunc i64 %chunks to i32
+  %last = icmp eq i32 %now, %all
+  br i1 %last, label %tell, label %out
+tell:
+  %at_waiting = getelementptr i8, ptr %pool, i64 640
+  %waiting = load atomic i32, ptr %at_waiting seq_cst, align 4
+  %asleep = icmp ne i32 %waiting, 0
+  br i1 %asleep, label %wake, label %out
+wake:
+  call void @wake(ptr %pool, ptr %at_done, i32 1, i64 1536)
+  br label %out
+out:
+  ret void
+}
+
+; What a worker does all its life.
+define internal ptr @worker(ptr %thread) {
+entry:
+  %pool = load ptr, ptr %thread
+  %at_sleepers = getelementptr i8, ptr %pool, i64 512
+  %at_quit = getelementptr i8, ptr %pool, i64 768
+  %at_spins = getelementptr i8, ptr %pool, i64 896
+  %spins = load i64, ptr %at_spins
+  br label %top
+top:
+  %last = phi i32 [0, %entry], [%epoch, %launch]
+  br label %spin
+spin:
+  %n = phi i64 [0, %top], [%m, %pause]
+  %seen = load atomic i32, ptr %pool seq_cst, align 4
+  %changed = icmp ne i32 %seen, %last
+  br i1 %changed, label %go, label %pause
+pause:
+  PAUSE
+  %m = add i64 %n, 1
+  %again = icmp slt i64 %m, %spins
+  br i1 %again, label %spin, label %rest
+rest:
+  %s = atomicrmw add ptr %at_sleepers, i32 1 seq_cst
+  call void @sleep(ptr %pool, ptr %pool, i32 %last, i64 1280)
+  %t = atomicrmw sub ptr %at_sleepers, i32 1 seq_cst
+  %woken = load atomic i32, ptr %pool seq_cst, align 4
+  %real = icmp ne i32 %woken, %last
+  br i1 %real, label %go, label %rest
+go:
+  %epoch = phi i32 [%seen, %spin], [%woken, %rest]
+  %quit = load atomic i32, ptr %at_quit seq_cst, align 4
+  %ends = icmp ne i32 %quit, 0
+  br i1 %ends, label %end, label %launch
+launch:
+  call void @work(ptr %pool, ptr %thread)
+  br label %top
+end:
+  ret ptr null
+}
+
+; Start workers 1..count-1; how many threads there are then.
+define i64 @start(ptr %pool, ptr %threads, i64 %count) {
+entry:
+  call void @prepare(ptr %pool)
+  store ptr %pool, ptr %threads
+  br label %head
+head:
+  %n = phi i64 [1, %entry], [%next, %made]
+  %more = icmp slt i64 %n, %count
+  br i1 %more, label %make, label %out
+make:
+  %offset = mul i64 %n, 128
+  %thread = getelementptr i8, ptr %threads, i64 %offset
+  store ptr %pool, ptr %thread
+  %handle = getelementptr i8, ptr %thread, i64 24
+  %error = call i32 @pthread_create(ptr %handle, ptr null, ptr @worker, ptr %thread)
+  %bad = icmp ne i32 %error, 0
+  br i1 %bad, label %out, label %made
+made:
+  %next = add i64 %n, 1
+  br label %head
+out:
+  ret i64 %n
+}
+
+; End all workers and free what threads have.
+define void @stop(ptr %pool, ptr %threads, i64 %count) {
+entry:
+  %at_quit = getelementptr i8, ptr %pool, i64 768
+  store atomic i32 1, ptr %at_quit seq_cst, align 4
+  %e = atomicrmw add ptr %pool, i32 1 seq_cst
+  call void @wake(ptr %pool, ptr %pool, i32 2147483647, i64 1280)
+  br label %head
+head:
+  %n = phi i64 [1, %entry], [%next, %join]
+  %more = icmp slt i64 %n, %count
+  br i1 %more, label %join, label %out
+join:
+  %offset = mul i64 %n, 128
+  %thread = getelementptr i8, ptr %threads, i64 %offset
+  %at_handle = getelementptr i8, ptr %thread, i64 24
+  %handle = load ptr, ptr %at_handle
+  %j = call i32 @pthread_join(ptr %handle, ptr null)
+  call void @drop(ptr %thread)
+  %next = add i64 %n, 1
+  br label %head
+out:
+  call void @drop(ptr %threads)
+  ret void
+}
+
+; One launch on all threads, the caller's among them.
+define internal void @launch(ptr %pool, ptr %thread, ptr %command, i64 %chunks) noinline {
+entry:
+  %at_remaining = getelementptr i8, ptr %pool, i64 128
+  %at_done = getelementptr i8, ptr %pool, i64 256
+  %at_launch = getelementptr i8, ptr %pool, i64 384
+  %at_chunks = getelementptr i8, ptr %pool, i64 416
+  %at_scratch = getelementptr i8, ptr %pool, i64 424
+  %at_sleepers = getelementptr i8, ptr %pool, i64 512
+  %at_spins = getelementptr i8, ptr %pool, i64 896
+  %head = load <4 x i64>, ptr %command, align 8
+  store <4 x i64> %head, ptr %at_launch, align 64
+  %from = getelementptr i8, ptr %command, i64 32
+  %need = load i64, ptr %from
+  store i64 %need, ptr %at_scratch
+  store i64 %chunks, ptr %at_chunks
+  store atomic i32 0, ptr %at_done release, align 4
+  store atomic i64 %chunks, ptr %at_remaining release, align 8
+  %e = atomicrmw add ptr %pool, i32 1 seq_cst
+  %sleepers = load atomic i32, ptr %at_sleepers seq_cst, align 4
+  %some = icmp sgt i32 %sleepers, 0
+  br i1 %some, label %wake, label %share
+wake:
+  %all = trunc i64 %chunks to i32
+  %others = sub i32 %all, 1
+  %count = call i32 @llvm.smin.i32(i32 %others, i32 %sleepers)
+  call void @wake(ptr %pool, ptr %pool, i32 %count, i64 1280)
+  br label %share
+share:
+  call void @work(ptr %pool, ptr %thread)
+  %end = trunc i64 %chunks to i32
+  %spins = load i64, ptr %at_spins
+  br label %wait
+wait:
+  %n = phi i64 [0, %share], [%m, %pause]
+  %done = load atomic i32, ptr %at_done seq_cst, align 4
+  %finished = icmp eq i32 %done, %end
+  br i1 %finished, label %out, label %pause
+pause:
+  PAUSE
+  %m = add i64 %n, 1
+  %again = icmp slt i64 %m, %spins
+  br i1 %again, label %wait, label %rest
+rest:
+  %at_waiting = getelementptr i8, ptr %pool, i64 640
+  store atomic i32 1, ptr %at_waiting seq_cst, align 4
+  br label %look
+look:
+  %now = load atomic i32, ptr %at_done seq_cst, align 4
+  %over = icmp eq i32 %now, %end
+  br i1 %over, label %rested, label %sleep
+sleep:
+  call void @sleep(ptr %pool, ptr %at_done, i32 %now, i64 1536)
+  br label %look
+rested:
+  store atomic i32 0, ptr %at_waiting seq_cst, align 4
+  br label %out
+out:
+  ret void
+}
+
+; Spin, to measure how long a round takes.
+define void @spin(i64 %rounds) {
+entry:
+  br label %head
+head:
+  %n = phi i64 [0, %entry], [%next, %head]
+  PAUSE
+  %next = add i64 %n, 1
+  %more = icmp slt i64 %next, %rounds
+  br i1 %more, label %head, label %out
+out:
+  ret void
+}
+"""
+
+_COMMANDS = """
+; Run commands one after another; 0, or 1 if there was no memory for scratch.
+define i32 @run(ptr %pool, ptr %threads, i64 %alone, ptr %commands, i64 %count) {
+entry:
+  %at_failed = getelementptr i8, ptr %pool, i64 904
+  store atomic i32 0, ptr %at_failed seq_cst, align 4
+  br label %head
+head:
+  %n = phi i64 [0, %entry], [%next, %after]
+  %more = icmp slt i64 %n, %count
+  br i1 %more, label %look, label %out
+look:
+  %offset = mul i64 %n, 64
+  %command = getelementptr i8, ptr %commands, i64 %offset
+  %at_tasks = getelementptr i8, ptr %command, i64 16
+  %tasks = load i64, ptr %at_tasks
+  %at_chunk = getelementptr i8, ptr %command, i64 24
+  %chunk = load i64, ptr %at_chunk
+  %short = icmp sle i64 %tasks, %chunk
+  %one = icmp ne i64 %alone, 0
+  %inline = or i1 %short, %one
+  br i1 %inline, label %here, label %launch
+here:
+  %at_operands = getelementptr i8, ptr %command, i64 8
+  %operands = load ptr, ptr %at_operands
+  %at_need = getelementptr i8, ptr %command, i64 32
+  %need = load i64, ptr %at_need
+  %function = load ptr, ptr %command
+  %at = getelementptr i8, ptr %threads, i64 8
+  %at_size = getelementptr i8, ptr %threads, i64 16
+  %size = load i64, ptr %at_size
+  %enough = icmp ule i64 %need, %size
+  br i1 %enough, label %do, label %grow
+grow:
+  %grown = call ptr @scratch(ptr %threads, i64 %need)
+  %none = icmp eq ptr %grown, null
+  br i1 %none, label %out, label %do
+do:
+  %scratch = load ptr, ptr %at
+  call void %function(ptr %operands, ptr %scratch, i64 0, i64 %tasks)
+  br label %after
+launch:
+  %up = add i64 %tasks, %chunk
+  %most = sub i64 %up, 1
+  %chunks = sdiv i64 %most, %chunk
+  call void @launch(ptr %pool, ptr %threads, ptr %command, i64 %chunks)
+  br label %after
+after:
+  %next = add i64 %n, 1
+  br label %head
+out:
+  %failed = load atomic i32, ptr %at_failed seq_cst, align 4
+  ret i32 %failed
+}
+
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+; Copy bytes: operands are where to, where from, how many (a number), and bytes a task.
+define void @copy(ptr %operands, ptr %scratch, i64 %begin, i64 %end) {
+  %to = load ptr, ptr %operands
+  %at_from = getelementptr ptr, ptr %operands, i64 1
+  %from = load ptr, ptr %at_from
+  %at_bytes = getelementptr ptr, ptr %operands, i64 2
+  %bytes = load i64, ptr %at_bytes
+  %at_piece = getelementptr ptr, ptr %operands, i64 3
+  %piece = load i64, ptr %at_piece
+  %low = mul i64 %begin, %piece
+  %up = mul i64 %end, %piece
+  %high = call i64 @llvm.smin.i64(i64 %up, i64 %bytes)
+  %count = sub i64 %high, %low
+  %target = getelementptr i8, ptr %to, i64 %low
+  %source = getelementptr i8, ptr %from, i64 %low
+  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %source, i64 %count, i1 false)
+  ret void
+}
+"""

@@ -1,0 +1,203 @@
+"""What a packed kernel computes: one product of matrices, what comes before it, and what after.
+
+    result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n]
+
+Each of b, m, n and k stands for any number of factors, counted together in row-major order. The
+steps before `lhs` and `rhs` run while these are packed, those after the sum when a block of it is
+done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from weft.kernels.kernel import (
+    Affine,
+    Apply,
+    Choose,
+    Contract,
+    Fill,
+    Guard,
+    Kernel,
+    Load,
+    Pick,
+    Position,
+    Reduce,
+    Step,
+    Store,
+    args_of,
+)
+
+HELD = {"f32", "f64", "i32", "i64", "ui32", "ui64"}  # dtypes that products are added up in
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A kernel with one Contract, its factors by what they are to it, each outermost first."""
+
+    kernel: Kernel
+    at: int  # the number of the Contract
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    depth: tuple[int, ...]  # what is summed over
+
+    @property
+    def contract(self) -> Contract:
+        """The step that multiplies and adds up."""
+        step = self.kernel.steps[self.at]
+        assert isinstance(step, Contract)
+        return step
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """How many points batch, rows, columns and depth have."""
+        return (
+            self.size(self.batch),
+            self.size(self.rows),
+            self.size(self.columns),
+            self.size(self.depth),
+        )
+
+    def size(self, factors: Iterable[int]) -> int:
+        """How many points factors have together."""
+        return math.prod(self.kernel.factors[f].size for f in factors)
+
+    @property
+    def after(self) -> tuple[int, ...]:
+        """The steps that run on the sum, in order, the sum itself left out."""
+        stores = [n for n, step in enumerate(self.kernel.steps) if isinstance(step, Store)]
+        found = needed(self.kernel.steps, stores, (self.at,))
+        return tuple(n for n in found if n != self.at)
+
+
+def needed(steps: tuple[Step, ...], roots: Iterable[int], known: Iterable[int]) -> tuple[int, ...]:
+    """The steps that roots need, themselves included; nothing beyond those that are known."""
+    stop, found, left = set(known), set[int](), list(roots)
+    while left:
+        n = left.pop()
+        if n not in found:
+            found.add(n)
+            left += () if n in stop else args_of(steps[n])
+    return tuple(sorted(found))
+
+
+def supports(kernel: Kernel) -> str | None:
+    """Why a kernel cannot run as a packed product, or None if it can."""
+    contracts = [n for n, s in enumerate(kernel.steps) if isinstance(s, Contract)]
+    if len(contracts) != 1:
+        return f"a packed kernel has one Contract, this one has {len(contracts)}"
+    at = contracts[0]
+    contract = kernel.steps[at]
+    assert isinstance(contract, Contract)
+    if contract.held.name not in HELD:
+        return f"no product is added up in {contract.held}"
+    before = needed(kernel.steps, args_of(contract), ())
+    for n in before:
+        if isinstance(kernel.steps[n], Reduce | Pick | Store):
+            return f"step {n}, a {type(kernel.steps[n]).__name__}, comes before the product"
+    for n in sorted(set(range(len(kernel.steps))) - set(before)):
+        if isinstance(kernel.steps[n], Reduce | Pick):
+            return f"step {n}, a {type(kernel.steps[n]).__name__}, comes after the product"
+    summed = set(contract.over)
+    for n, step in enumerate(kernel.steps):
+        if isinstance(step, Store) and kernel.spans[n] & summed:
+            return f"step {n} stores what the product sums over"
+    return None
+
+
+def find_product(kernel: Kernel) -> Product:
+    """The product of a kernel that `supports` takes, with as few factors as can be."""
+    roles = _roles(kernel)
+    small = {f for f, factor in enumerate(kernel.factors) if factor.size == 1}
+    kept = [[f for f in _ordered(kernel, role) if f not in small] for role in roles]
+    for role in kept:
+        kernel = _merged(kernel, role)
+    at = next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
+    batch, rows, columns, depth = (tuple(role) for role in kept)
+    return Product(kernel, at, batch, rows, columns, depth)
+
+
+def _roles(kernel: Kernel) -> tuple[list[int], list[int], list[int], list[int]]:
+    contract = next(step for step in kernel.steps if isinstance(step, Contract))
+    lhs, rhs = kernel.spans[contract.lhs], kernel.spans[contract.rhs]
+    batch: list[int] = []
+    rows: list[int] = []
+    columns: list[int] = []
+    for f in range(len(kernel.factors)):
+        if f not in contract.over:
+            (rows if f in lhs - rhs else columns if f in rhs - lhs else batch).append(f)
+    return batch, rows, columns, list(contract.over)
+
+
+def _ordered(kernel: Kernel, role: list[int]) -> list[int]:
+    """Factors as the results (or, of sums, the operands) have them in memory, widest first."""
+    contract = next(step for step in kernel.steps if isinstance(step, Contract))
+    if set(role) <= set(contract.over):
+        sides = (contract.rhs, contract.lhs)
+        loads = [n for side in sides for n in needed(kernel.steps, [side], ())]
+        places = [s.at for n in loads if isinstance(s := kernel.steps[n], Load)]
+    else:
+        places = [step.at for step in kernel.steps if isinstance(step, Store)]
+    return sorted(role, key=lambda f: [-abs(place.strides[f]) for place in places] + [f])
+
+
+def _merged(kernel: Kernel, role: list[int]) -> Kernel:
+    """Join neighbours of a role where every place of the kernel counts them as one; edits role."""
+    n = 0
+    while n + 1 < len(role):
+        outer, inner = role[n], role[n + 1]
+        size = kernel.factors[inner].size
+        if all(p.strides[outer] == p.strides[inner] * size for p in places(kernel)):
+            kernel = _joined(kernel, outer, inner)
+            del role[n]
+        else:
+            n += 1
+    return kernel
+
+
+def _joined(kernel: Kernel, outer: int, inner: int) -> Kernel:
+    """The kernel with one factor counting two; the other one has size 1 and no strides."""
+    factors = list(kernel.factors)
+    size = factors[outer].size * factors[inner].size
+    factors[inner] = replace(factors[inner], size=size)
+    factors[outer] = replace(factors[outer], size=1)
+    still = tuple(_without(step, outer) for step in kernel.steps)
+    return replace(kernel, factors=tuple(factors), steps=still)
+
+
+def places(kernel: Kernel) -> list[Affine]:
+    """Every affine number in a kernel."""
+    found: list[Affine] = []
+    for step in kernel.steps:
+        if isinstance(step, Load | Position | Store):
+            found.append(step.at)
+        if isinstance(step, Load | Choose | Store):
+            found += [guard.index for guard in step.guards]
+    return found
+
+
+def _without(step: Step, factor: int) -> Step:
+    """A step whose places do not count a factor."""
+
+    def affine(a: Affine) -> Affine:
+        strides = list(a.strides)
+        strides[factor] = 0
+        return replace(a, strides=tuple(strides))
+
+    def guarded(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
+        return tuple(replace(g, index=affine(g.index)) for g in guards)
+
+    match step:
+        case Load() | Store():
+            return replace(step, at=affine(step.at), guards=guarded(step.guards))
+        case Position():
+            return replace(step, at=affine(step.at))
+        case Choose():
+            return replace(step, guards=guarded(step.guards))
+        case Contract() | Reduce() | Pick():
+            return replace(step, over=tuple(f for f in step.over if f != factor))
+        case Apply() | Fill():
+            return step

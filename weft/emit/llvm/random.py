@@ -1,0 +1,279 @@
+"""Random bits: the blocks of a counter's cipher, many at once, as XLA gives them."""
+
+from __future__ import annotations
+
+import math
+
+from weft.emit.llvm.code import Code, module_text
+from weft.emit.llvm.move import address, put, take
+from weft.emit.llvm.nest import (
+    Along,
+    divided,
+    function,
+    lines,
+    plus,
+    pointers,
+    times,
+    vectors_and_rest,
+)
+from weft.emit.llvm.vector import Vector, Vectors
+from weft.errors import Unsupported
+from weft.kernels.alone import Alone, strides
+from weft.kernels.emitted import Emitted, Phase
+from weft.ops.random import RngBitGenerator
+
+_LANES = 16
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+
+
+def rng_bit_generator(kernel: Alone) -> Emitted:
+    """Tasks are pieces of the blocks of one device; another phase writes the next state."""
+    op, out = kernel.op, kernel.outputs[1]
+    assert isinstance(op, RngBitGenerator)
+    if out.dtype.bits < 8:
+        raise Unsupported(
+            f"{op.name} of {out.dtype}", help="draw bits of 8 or more, or run the node in numpy"
+        )
+    made = _ThreeFry(kernel) if op.rng_algorithm == "THREE_FRY" else _Philox(kernel)
+    code, phase = made.bits()
+    state, after = made.state()
+    phases = [p for p in (phase, after) if p.tasks]
+    return Emitted(module_text(code, state), tuple(phases))
+
+
+class _Generator:
+    """What both algorithms have in common; `blocks` is how many blocks of words a device needs."""
+
+    def __init__(self, kernel: Alone) -> None:
+        self.kernel = kernel
+        given, state, out = kernel.operands
+        self.out = out
+        self.shape = out.shape[kernel.lead :]
+        self.size = math.prod(self.shape)
+        self.bits_each = out.dtype.bits
+        self.kind = f"i{8 * out.dtype.numpy.itemsize}"
+        self.length = given.shape[-1]
+        self.devices = [
+            Along(n, tuple([strides(o.shape)[d] for o in kernel.operands]))
+            for d, n in enumerate(kernel.devices)
+        ]
+        self.state_size = state.shape[-1]
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks one device draws."""
+        raise NotImplementedError
+
+    def block(self, v: Vectors, state: list[str], first: str) -> list[Vector]:
+        """The words of neighbouring blocks, from one on."""
+        raise NotImplementedError
+
+    def put(self, v: Vectors, words: list[Vector], base: str, first: str) -> None:
+        """Write the words of neighbouring blocks."""
+        raise NotImplementedError
+
+    def bits(self) -> tuple[Code, Phase]:
+        """The function that draws."""
+        made = lines([*self.devices, Along(self.blocks, (0, 0, 0))], 64)
+        code = function(self.kernel.name)
+        buffers = pointers(code, 3)
+        with made.each(code) as (offsets, begin, end):
+            state = self._state(code, buffers[0], offsets[0])
+            base = address(code, buffers[2], offsets[2], self.kind)
+            for width, index in vectors_and_rest(code, begin, end, _LANES):
+                v = Vectors(code, width)
+                self.put(v, self.block(v, state, index), base, index)
+        return code, made.phase(code.name)
+
+    def _state(self, code: Code, base: str, offset: str) -> list[str]:
+        return [take(code, base, plus(code, offset, n), "i64") for n in range(self.length)]
+
+    def state(self) -> tuple[Code, Phase]:
+        """The function that writes the next state."""
+        made = lines([*self.devices, Along(1, (0, 0, 0))], 64, whole=True)
+        code = function(f"{self.kernel.name}_state")
+        buffers = pointers(code, 3)
+        with made.each(code) as (offsets, _, _):
+            state = self._state(code, buffers[0], offsets[0])
+            after = code.let(f"add i64 {state[1]}, {self.blocks}")
+            new = [state[0], after]
+            if self.length > 2:
+                carry = code.let(f"icmp ult i64 {after}, {state[1]}")
+                new.append(code.let(f"add i64 {state[2]}, {code.let(f'zext i1 {carry} to i64')}"))
+            for n, value in enumerate(new):
+                put(code, value, buffers[1], plus(code, offsets[1], n), "i64")
+        return code, made.phase(code.name)
+
+    def word(self, v: Vectors, word: Vector) -> Vector:
+        """The low bits of a word, as they lie in memory."""
+        kind = self.kind
+        return word if kind == word.kind else v.cast("trunc", word, kind)
+
+
+def _halves(v: Vectors, longs: Vector) -> tuple[Vector, Vector]:
+    """The low and the high words."""
+    high = v.binary("lshr", longs, v.constant(32, "i64"))
+    return v.cast("trunc", longs, "i32"), v.cast("trunc", high, "i32")
+
+
+def _counters(v: Vectors, first: Vector, block: str) -> Vector:
+    """A counter and those after it."""
+    start = v.splat(Vector(v.code.let(f"add i64 {first.text}, {block}"), "i64"))
+    return v.add(start, v.lanes())
+
+
+class _ThreeFry(_Generator):
+    """Threefry-2x32 with 20 rounds (Salmon et al., SC 2011)."""
+
+    def __init__(self, kernel: Alone) -> None:
+        super().__init__(kernel)
+        sizes = self.shape or (1,)
+        even = [dim for dim, size in enumerate(sizes) if size % 2 == 0]
+        self.dim = even[0] if even else sizes.index(max(sizes))
+        self.rows = math.prod(sizes[self.dim + 1 :])
+        self.along = sizes[self.dim]
+        self.half = -(-self.along // 2)
+
+    @property
+    def blocks(self) -> int:
+        if self.bits_each == 64:
+            return self.size
+        return self.size // max(self.along, 1) * self.half if self.size else 0
+
+    def block(self, v: Vectors, state: list[str], first: str) -> list[Vector]:
+        key = v.splat(Vector(state[0], "i64"))
+        a, b = _halves(v, key)
+        parity = v.binary("xor", v.binary("xor", a, b), v.constant(_PARITY, "i32"))
+        keys = (a, b, parity)
+        x, y = _halves(v, _counters(v, Vector(state[1], "i64"), first))
+        x, y = v.add(x, keys[0]), v.add(y, keys[1])
+        for turn in range(5):
+            for bits in _ROTATIONS[turn % 2]:
+                x = v.add(x, y)
+                y = v.binary("xor", x, _rotated(v, y, bits))
+            x = v.add(x, keys[(turn + 1) % 3])
+            y = v.add(v.add(y, keys[(turn + 2) % 3]), v.constant(turn + 1, "i32"))
+        return [x, y]
+
+    def put(self, v: Vectors, words: list[Vector], base: str, first: str) -> None:
+        if self.bits_each == 64:
+            v.store(_joined(v, *words), v.at(base, first, "i64"))
+            return
+        # Block (outer, h, inner) holds the elements 2h and 2h + 1 of the dim.
+        pair = [self.word(v, w) for w in words]
+        if v.width > 1 and self.rows == 1 and self.along % 2 == 0:
+            place = times(v.code, first, 2)
+            v.store(_interleaved(v, *pair), v.at(base, place, self.kind))
+            return
+        for lane in range(v.width):
+            self._put_pair(v, pair, lane, base, plus(v.code, first, lane))
+
+    def _put_pair(self, v: Vectors, pair: list[Vector], lane: int, base: str, block: str) -> None:
+        code = v.code
+        upper, inner = divided(code, block, self.rows)
+        outer, row = divided(code, upper, self.half)
+        for n, word in enumerate(pair):
+            index = plus(code, times(code, row, 2), n)
+            place = plus(code, times(code, outer, self.along * self.rows), inner)
+            place = plus(code, place, times(code, index, self.rows))
+            text = word.text
+            if word.width > 1:
+                text = code.let(f"extractelement {word.typed}, i64 {lane}")
+            if self.along % 2 and n:
+                with code.when(code.let(f"icmp slt i64 {index}, {self.along}")):
+                    put(code, text, base, place, self.kind)
+            else:
+                put(code, text, base, place, self.kind)
+
+
+def _rotated(v: Vectors, x: Vector, bits: int) -> Vector:
+    return v.intrinsic("fshl", x, x, v.constant(bits, x.kind))
+
+
+def _joined(v: Vectors, low: Vector, high: Vector) -> Vector:
+    """Longs from their low and high words."""
+    upper = v.binary("shl", v.cast("zext", high, "i64"), v.constant(32, "i64"))
+    return v.binary("or", v.cast("zext", low, "i64"), upper)
+
+
+def _interleaved(v: Vectors, *parts: Vector) -> Vector:
+    """The first lanes of all parts, then the second ones, and so on."""
+    joined, count = list(parts), len(parts)
+    first = joined[0]
+    while len(joined) > 1:
+        joined = [
+            _shuffle(v, a, b, list(range(a.width + b.width)))
+            for a, b in zip(joined[::2], joined[1::2], strict=True)
+        ]
+    order = [n * first.width + lane for lane in range(first.width) for n in range(count)]
+    return _shuffle(v, joined[0], joined[0], order)
+
+
+def _shuffle(v: Vectors, a: Vector, b: Vector, order: list[int]) -> Vector:
+    lanes = ", ".join(f"i32 {n}" for n in order)
+    text = f"shufflevector {a.typed}, {b.typed}, <{len(order)} x i32> <{lanes}>"
+    return Vector(v.code.let(text), a.kind, len(order))
+
+
+class _Philox(_Generator):
+    """Philox-4x32 with 10 rounds (Salmon et al., SC 2011)."""
+
+    @property
+    def blocks(self) -> int:
+        words = self.size * (2 if self.bits_each == 64 else 1)
+        return -(-words // 4)
+
+    def block(self, v: Vectors, state: list[str], first: str) -> list[Vector]:
+        key = v.splat(Vector(state[0], "i64"))
+        a, b = _halves(v, key)
+        begin = v.splat(Vector(state[1], "i64"))
+        low = _counters(v, Vector(state[1], "i64"), first)
+        high = v.splat(Vector(state[2] if self.length > 2 else state[0], "i64"))
+        carried = v.cast("zext", v.compare("ult", low, begin), "i64")
+        x, y, z, w = *_halves(v, low), *_halves(v, v.add(high, carried))
+        for _ in range(10):
+            low_a, high_a = _product(v, x, _MULTIPLIERS[0])
+            low_b, high_b = _product(v, z, _MULTIPLIERS[1])
+            x = v.binary("xor", v.binary("xor", high_b, y), a)
+            z = v.binary("xor", v.binary("xor", high_a, w), b)
+            y, w = low_b, low_a
+            a = v.add(a, v.constant(_KEY_STEPS[0], "i32"))
+            b = v.add(b, v.constant(_KEY_STEPS[1], "i32"))
+        return [x, y, z, w]
+
+    def put(self, v: Vectors, words: list[Vector], base: str, first: str) -> None:
+        code = v.code
+        each = 2 if self.bits_each == 64 else 4  # elements of a block
+        if each == 2:
+            made = [_joined(v, words[0], words[1]), _joined(v, words[2], words[3])]
+        else:
+            made = [self.word(v, w) for w in words]
+        place = times(code, first, each)
+        if v.width > 1:
+            whole = code.let(f"icmp sle i64 {plus(code, place, each * v.width)}, {self.size}")
+            with code.when(whole):
+                v.store(_interleaved(v, *made), v.at(base, place, self.kind))
+            with code.when(code.let(f"xor i1 {whole}, true")):
+                for lane in range(v.width):
+                    self._put_block(v, made, lane, base, plus(code, place, each * lane))
+        else:
+            self._put_block(v, made, 0, base, place)
+
+    def _put_block(self, v: Vectors, made: list[Vector], lane: int, base: str, place: str) -> None:
+        code = v.code
+        for n, part in enumerate(made):
+            text = part.text
+            if part.width > 1:
+                text = code.let(f"extractelement {part.typed}, i64 {lane}")
+            here = plus(code, place, n)
+            with code.when(code.let(f"icmp slt i64 {here}, {self.size}")):
+                put(code, text, base, here, self.kind)
+
+
+def _product(v: Vectors, x: Vector, by: int) -> tuple[Vector, Vector]:
+    """The low and the high words of a product."""
+    wide = v.binary("mul", v.cast("zext", x, "i64"), v.constant(by, "i64"))
+    return _halves(v, wide)

@@ -1,0 +1,161 @@
+"""Sort: rows are put into order by keys if the comparator has keys, else by merging."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.emit.llvm import storage
+from weft.emit.llvm.code import Code, module_text
+from weft.emit.llvm.comparator import SortKey, key_of, sort_keys
+from weft.emit.llvm.merge import merge_rows
+from weft.emit.llvm.move import address, bits_of, put, take
+from weft.emit.llvm.nest import Along, function, lines, plus, pointers, times, vectors_and_rest
+from weft.emit.llvm.radix import Radix, Records
+from weft.emit.llvm.vector import Vector, Vectors
+from weft.kernels.alone import Alone, strides
+from weft.kernels.emitted import Emitted
+from weft.ops.sort import Sort
+
+_LANES = 16
+
+
+def sort(kernel: Alone) -> Emitted:
+    """Rows in order, one a task."""
+    op = kernel.op
+    assert isinstance(op, Sort)
+    if not kernel.outputs[0].size:
+        return Emitted("", ())
+    rows = Rows(kernel, op.dimension)
+    keys = sort_keys(kernel.regions[0])
+    return rows.by_keys(keys) if keys is not None else merge_rows(rows)
+
+
+class Rows:
+    """The rows that are sorted: their length, and the steps in every operand."""
+
+    def __init__(self, kernel: Alone, dimension: int) -> None:
+        self.kernel = kernel
+        steps = [strides(o.shape) for o in kernel.operands]
+        shape = kernel.outputs[0].shape
+        dim = kernel.lead + dimension % (len(shape) - kernel.lead)
+        self.length = shape[dim]
+        self.steps = tuple([s[dim] for s in steps])
+        self.count = len(kernel.inputs)
+        dims = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(shape) if d != dim]
+        none = Along(1, (0,) * len(steps))
+        cost = self.length * 64  # a row takes far longer than its bytes say
+        self.tasks = lines([*dims, none], cost, whole=True)
+
+    def by_keys(self, keys: Sequence[SortKey]) -> Emitted:
+        """Sort records of a key and the place of an element, the last keys first."""
+        groups = grouped(keys)
+        formats = [self._records(group) for group in groups]
+        code = function(self.kernel.name)
+        buffers = pointers(code, len(self.kernel.operands))
+        sorters = [Radix(code, records, "%scratch") for records in formats]
+        with self.tasks.each(code) as (offsets, _, _):
+            order: tuple[Records, list[str]] | None = None
+            for group, sorter in zip(reversed(groups), reversed(sorters), strict=True):
+                arrays = sorter.begin()
+                self._fill(code, group, sorter.records, arrays, (buffers, offsets), order)
+                sorter.sort()
+                order = sorter.records, sorter.current()
+            assert order is not None
+            self._place(code, *order, buffers, offsets)
+        scratch = max(records.scratch for records in formats)
+        return Emitted(module_text(code), (self.tasks.phase(code.name),), scratch=scratch)
+
+    def _records(self, keys: Sequence[SortKey]) -> Records:
+        bits = sum(key.bits for key in keys)
+        if bits <= 32:
+            return Records(("i64",), 32, bits, self.length)
+        return Records(("i64", "i32"), 0, bits, self.length)
+
+    def _fill(
+        self,
+        code: Code,
+        keys: Sequence[SortKey],
+        records: Records,
+        arrays: list[str],
+        rows: tuple[list[str], list[str]],
+        order: tuple[Records, list[str]] | None,
+    ) -> None:
+        """Write the records of a row: in its order, or in one that was found for lesser keys."""
+        width = _LANES if order is None else 1
+        for lanes, index in vectors_and_rest(code, "0", str(self.length), width):
+            v = Vectors(code, lanes)
+            if order is None:
+                places = v.add(v.splat(Vector(index, "i64")), v.lanes())
+            else:
+                places = Vector(place_in(code, *order, index), "i64")
+            key = self._key(v, keys, rows, places)
+            if len(records.kinds) == 1:
+                key = v.binary("shl", key, v.constant(32, "i64"))
+                record = [v.binary("or", key, places)]
+            else:
+                record = [key, v.cast("trunc", places, "i32")]
+            for value, array in zip(record, arrays, strict=True):
+                v.store(value, v.at(array, index, value.kind))
+
+    def _key(
+        self,
+        v: Vectors,
+        keys: Sequence[SortKey],
+        rows: tuple[list[str], list[str]],
+        places: Vector,
+    ) -> Vector:
+        """The keys of elements, packed into an i64, the first one highest."""
+        packed = v.constant(0, "i64")
+        buffers, offsets = rows
+        for key in keys:
+            n = key.operand
+            operand = self.kernel.operands[n]
+            base = address(v.code, buffers[n], offsets[n], bits_of(operand))
+            at = v.mul(places, v.constant(self.steps[n], "i64"))
+            own = key_of(v, key, storage.gather(v, base, at, operand.dtype))
+            own = v.cast("zext", own, "i64")
+            if packed.text != v.constant(0, "i64").text:
+                packed = v.binary("shl", packed, v.constant(key.bits, "i64"))
+            packed = v.binary("or", packed, own)
+        return packed
+
+    def _place(
+        self,
+        code: Code,
+        records: Records,
+        arrays: list[str],
+        buffers: list[str],
+        offsets: list[str],
+    ) -> None:
+        """Write the elements in the order that was found."""
+        with code.loop(0, self.length) as loop:
+            place = place_in(code, records, arrays, loop.index)
+            for n in range(self.count):
+                self.move(code, n, place, loop.index, buffers, offsets)
+
+    def move(
+        self, code: Code, n: int, place: str, index: str, buffers: list[str], offsets: list[str]
+    ) -> None:
+        """Write one element of an input to its place in the result."""
+        kind, out = bits_of(self.kernel.operands[n]), self.count + n
+        source = plus(code, offsets[n], times(code, place, self.steps[n]))
+        target = plus(code, offsets[out], times(code, index, self.steps[out]))
+        put(code, take(code, buffers[n], source, kind), buffers[out], target, kind)
+
+
+def place_in(code: Code, records: Records, arrays: list[str], index: str) -> str:
+    """Where the element of a record stood."""
+    if len(records.kinds) > 1:
+        return code.let(f"zext i32 {take(code, arrays[1], index, 'i32')} to i64")
+    return code.let(f"and i64 {take(code, arrays[0], index, 'i64')}, {2**32 - 1}")
+
+
+def grouped(keys: Sequence[SortKey]) -> list[list[SortKey]]:
+    """Keys in groups, each of which fits into an i64."""
+    groups: list[list[SortKey]] = []
+    for key in keys:
+        if groups and sum(k.bits for k in groups[-1]) + key.bits <= 64:
+            groups[-1].append(key)
+        else:
+            groups.append([key])
+    return groups

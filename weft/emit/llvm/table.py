@@ -1,0 +1,116 @@
+"""The table of ops for this target: for every op one answer, and no hole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal
+
+from weft.emit.llvm import alone, pointwise
+from weft.ir.op import Op
+from weft.ops import (
+    batch_norm,
+    broadcasting,
+    checks,
+    collective,
+    contract,
+    control,
+    convert,
+    convolution,
+    custom,
+    dynamic,
+    einsum,
+    linalg,
+    local,
+    ragged,
+    random,
+    reduce,
+    shape,
+    sharding,
+    slicing,
+    special,
+    together,
+    transcendental,
+)
+from weft.ops.pointwise import Map
+
+Where = Literal["loops", "product", "alone", "numpy", "runtime", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """How this target computes an op.
+
+    `emitted`: in loops with others, as a product, or alone. `decomposed`: as other ops. `library`:
+    numpy or the runtime does it, for a reason. `unsupported`: refused, for a reason.
+    """
+
+    how: Literal["emitted", "decomposed", "library", "unsupported"]
+    where: Where = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        return self.where or self.how
+
+
+LOOPS, PRODUCT, ALONE = (Cell("emitted", where) for where in ("loops", "product", "alone"))
+
+
+def numpy(why: str) -> Cell:
+    """Left to numpy."""
+    return Cell("library", "numpy", why)
+
+
+def runtime(why: str) -> Cell:
+    """Done by the runtime, between kernels."""
+    return Cell("library", "runtime", why)
+
+
+def unsupported(why: str) -> Cell:
+    """Refused."""
+    return Cell("unsupported", "", why)
+
+
+def _all(families: Iterable[ModuleType], cell: Cell) -> dict[type[Op], Cell]:
+    return {op: cell for family in families for op in family.OPS}
+
+
+_VIEWS = (
+    *(shape.Constant, shape.Iota, shape.Reshape, shape.Transpose, shape.BroadcastInDim),
+    *(shape.Broadcast, shape.Reverse, slicing.Slice, slicing.Pad, slicing.Concatenate),
+    *(slicing.DynamicSlice, reduce.Reduce, control.OptimizationBarrier, local.AxisIndex),
+    *(collective.AllReduce, collective.AllGather, collective.AllToAll, collective.ReduceScatter),
+)
+
+# What a later row says is meant: first whole families, then single ops.
+TABLE: dict[type[Op], Cell] = {
+    **_all([transcendental, special], numpy("no vector form of the function yet")),
+    **_all([broadcasting], numpy("frameworks write the broadcast as an op of its own")),
+    **_all([einsum], numpy("frameworks write dot_general")),
+    **_all([ragged], numpy("groups of rows are known only when it runs")),
+    **_all([batch_norm], numpy("frameworks write it as arithmetic")),
+    **_all([dynamic], numpy("the sizes are known only when it runs")),
+    **_all([control, together], runtime("it decides what runs, and computes nothing")),
+    **_all([collective, local], runtime("devices meet in it")),
+    **_all([sharding], runtime("it says where values are, and computes nothing")),
+    **_all([custom, checks], runtime("it is a call of something else")),
+    Map: numpy("frameworks write its region as ops"),
+    special.Constant: numpy("frameworks write stablehlo.constant"),
+    special.ConstantLike: numpy("frameworks write stablehlo.constant"),
+    convert.UniformQuantize: unsupported("Weft computes no quantized types"),
+    convert.UniformDequantize: unsupported("Weft computes no quantized types"),
+    reduce.Scan: numpy("its region takes slices of any shape"),
+    shape.GetDimensionSize: runtime("it is known, or counted, without looking at elements"),
+    shape.SetDimensionSize: runtime("it changes no element"),
+    linalg.Fft: numpy("numpy's transforms are good"),
+    linalg.Cholesky: numpy("not written yet"),
+    linalg.TriangularSolve: numpy("not written yet"),
+    random.Rng: numpy("its numbers are those of numpy's generator"),
+    contract.DotGeneral: PRODUCT,
+    contract.Dot: PRODUCT,
+    convolution.Convolution: PRODUCT,
+    **dict.fromkeys(alone.EMIT, ALONE),
+    **dict.fromkeys(pointwise.EMIT, LOOPS),
+    **dict.fromkeys(_VIEWS, LOOPS),
+}

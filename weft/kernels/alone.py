@@ -1,0 +1,135 @@
+"""A node that is a kernel by itself, because its loops are not the steps of the contract."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from weft.ir.module import Region, Value
+from weft.ir.op import Op
+from weft.ir.reading import captured
+from weft.ir.types import TensorType, Type
+from weft.kernels.group import Placed
+from weft.kernels.kernel import Operand
+from weft.ops.index import Gather, TorchIndexSelect
+from weft.ops.linalg import Cholesky, TriangularSolve
+from weft.ops.random import RngBitGenerator
+from weft.ops.reduce import Reduce
+from weft.ops.scatter import Scatter
+from weft.ops.shape import Constant, Reverse
+from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad
+from weft.ops.sort import Sort, TopK
+from weft.ops.window import ReduceWindow, SelectAndScatter
+
+Scalar: TypeAlias = bool | int | float | complex
+
+# The ops that may stand alone; a target says which of them it emits.
+IRREGULAR: frozenset[type[Op]] = frozenset(
+    {
+        *(Gather, TorchIndexSelect, DynamicSlice, DynamicUpdateSlice, Scatter),
+        *(Pad, Concatenate, Reverse, Sort, TopK, Reduce, ReduceWindow, SelectAndScatter),
+        *(RngBitGenerator, Cholesky, TriangularSolve),
+    }
+)
+# The operands in whose memory the result of the same number may be written.
+_IN_PLACE: dict[type[Op], int] = {DynamicUpdateSlice: 1}
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One launch of one node on stacks: its op, its regions, and its buffers.
+
+    The operands are those of the node, then its results; each has `lead` device dims before its
+    own, of size 1 where devices share it.
+    """
+
+    name: str
+    op: Op
+    operands: tuple[Operand, ...]
+    lead: int
+    regions: tuple[Region, ...] = ()
+    known: tuple[Scalar | None, ...] = ()  # for each input: what it is, if it is a known scalar
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """The operands that are read."""
+        return tuple([o for o in self.operands if not o.output])
+
+    @property
+    def outputs(self) -> tuple[Operand, ...]:
+        """The operands that are written."""
+        return tuple([o for o in self.operands if o.output])
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The sizes of the device dims."""
+        shapes = [o.shape[: self.lead] for o in self.operands]
+        return tuple([max(sizes) for sizes in zip(*shapes, strict=True)])
+
+    @property
+    def in_place(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of an input and an output, by number, that may be one buffer.
+
+        What is not written stays as it is then, and need not be copied.
+        """
+        count = (
+            len(self.outputs) if isinstance(self.op, Scatter) else _IN_PLACE.get(type(self.op), 0)
+        )
+        given, made = self.inputs, self.outputs
+        first = len(given)
+        return tuple([(n, first + n) for n in range(count) if given[n].shape == made[n].shape])
+
+
+def alone(placed: Placed, sizes: Sequence[int]) -> Alone | None:
+    """The node as a kernel on its stacks, or None if it is none that may stand alone.
+
+    All results must vary alike, and no operand along more than they do; sizes must be known, and
+    regions may read constants from outside, but nothing else.
+    """
+    node = placed.node
+    made = placed.made[0] if placed.made else 0
+    if type(node.op) not in IRREGULAR or any(mask != made for mask in placed.made):
+        return None
+    if any(mask & ~made for mask in placed.given) or not all(map(_is_constant, captured(node))):
+        return None
+    inputs = [_operand(v.type, m, sizes) for v, m in zip(node.operands, placed.given, strict=True)]
+    outputs = [
+        _operand(v.type, m, sizes, output=True)
+        for v, m in zip(node.results, placed.made, strict=True)
+    ]
+    found = [o for o in (*inputs, *outputs) if o is not None]
+    if len(found) < len(inputs) + len(outputs):
+        return None
+    name = node.op.name.rpartition(".")[2]
+    known = tuple([_known(value) for value in node.operands])
+    return Alone(name, node.op, tuple(found), len(sizes), node.regions, known)
+
+
+def _known(value: Value) -> Scalar | None:
+    """What a value is, if it is a constant without dims."""
+    if value.node is None or not isinstance(value.node.op, Constant):
+        return None
+    dense = value.node.op.value
+    kinds: dict[str, Callable[[Any], Scalar]] = {"bool": bool, "float": float, "complex": complex}
+    return None if dense.type.shape else kinds.get(dense.type.dtype.kind, int)(dense.elements[0])
+
+
+def _is_constant(value: Value) -> bool:
+    return value.node is not None and isinstance(value.node.op, Constant)
+
+
+def _operand(
+    type: Type, mask: int, sizes: Sequence[int], *, output: bool = False
+) -> Operand | None:
+    """The stack of a value, or None if its sizes are not known or it is no tensor."""
+    if not isinstance(type, TensorType) or not all(isinstance(n, int) for n in type.shape):
+        return None
+    lead = [size if mask >> n & 1 else 1 for n, size in enumerate(sizes)]
+    return Operand(type.dtype, (*lead, *type.sizes), output)
+
+
+def strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """How many elements a step along each dim goes; 0 along dims of size 1."""
+    return tuple([math.prod(shape[n + 1 :]) if size > 1 else 0 for n, size in enumerate(shape)])

@@ -1,0 +1,148 @@
+"""The contract of an attention kernel, the same for every target, forward and backward.
+
+At every point of the outer dims (devices, batch, heads), for queries i and keys s:
+
+    score[i, s] = scale * sum over d of q[i, d] * k[s, d] + bias[i, s]
+    out[i]      = sum over s of softmax(score[i])[s] * v[s]
+    lse[i]      = log(sum over s of exp(score[i, s]))
+
+Query i sees the keys i + shift - left .. i + shift + right; None is no bound. Where a mask hides
+a key the score becomes its `fill`. A row that sees no key gives `empty` (0 or NaN), and -inf as its
+logsumexp. Heads share keys and values along an outer dim in which these have stride 0; gradients
+are added up along an outer dim in which they have stride 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from weft.ir.types import F32, F64, DType
+from weft.kernels.kernel import Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the elements of an operand lie: an offset, and strides in elements.
+
+    A row is a query or a key. A column is one of the depth; of a mask or a bias, a key. A stride of
+    0 is a value that is shared.
+    """
+
+    operand: int
+    outer: tuple[int, ...]
+    row: int
+    column: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Query i sees keys i + shift - left .. i + shift + right, both included; None: no bound."""
+
+    left: int | None = None
+    right: int | None = None
+    shift: int = 0  # 0 aligns the first query and key, keys - queries the last ones
+
+    def seen(self, query: int, keys: int) -> range:
+        """The keys that a query sees."""
+        begin = 0 if self.left is None else max(0, query + self.shift - self.left)
+        end = keys if self.right is None else min(keys, query + self.shift + self.right + 1)
+        return range(begin, max(begin, end))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every query sees every key."""
+        return self.left is None and self.right is None
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A boolean operand over queries and keys; where it is `hides` the score becomes `fill`."""
+
+    access: Access
+    fill: float = -math.inf
+    hides: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """What the backward kernel reads (the gradient of out) and writes (those of the inputs)."""
+
+    out: Access
+    q: Access
+    k: Access
+    v: Access
+    bias: Access | None = None
+
+    def __iter__(self) -> Iterator[Access]:
+        yield from (self.out, self.q, self.k, self.v)
+        if self.bias is not None:
+            yield self.bias
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """One launch of attention.
+
+    With `gradients` it is the backward one: it reads out and lse, and computes the probabilities
+    again.
+    """
+
+    name: str
+    outer: tuple[int, ...]  # devices first, then batch and heads
+    queries: int
+    keys: int
+    depth: int
+    value_depth: int
+    operands: tuple[Operand, ...]
+    q: Access
+    k: Access
+    v: Access
+    out: Access
+    lse: Access | None = None
+    scale: float = 1.0
+    window: Window = Window()
+    mask: Mask | None = None
+    bias: Access | None = None
+    empty: Literal["zero", "nan"] = "zero"
+    gradients: Gradients | None = None
+    options: tuple[tuple[str, int], ...] = ()  # tile sizes; what the tuner may change
+
+    def __post_init__(self) -> None:
+        assert self.gradients is None or self.lse is not None, "backward reads the logsumexp"
+        assert all(len(a.outer) == len(self.outer) for a in self.accesses()), "a stride a dim"
+
+    @property
+    def held(self) -> DType:
+        """The dtype that scores and sums are held in."""
+        return F64 if self.dtype(self.q) is F64 else F32
+
+    def dtype(self, access: Access) -> DType:
+        """The dtype of an operand."""
+        return self.operands[access.operand].dtype
+
+    @property
+    def points(self) -> int:
+        """How many (query, key) pairs are seen, at all points of the outer dims."""
+        return math.prod(self.outer) * self._seen()
+
+    @property
+    def flops(self) -> int:
+        """The flops of the matrix products: two forward, five backward."""
+        if self.gradients is None:
+            return 2 * self.points * (self.depth + self.value_depth)
+        return 2 * self.points * (3 * self.depth + 2 * self.value_depth)
+
+    def accesses(self) -> Iterator[Access]:
+        """Every access of the kernel."""
+        yield from (self.q, self.k, self.v, self.out)
+        yield from (a for a in (self.lse, self.bias, self.mask and self.mask.access) if a)
+        yield from self.gradients or ()
+
+    def _seen(self) -> int:
+        if self.window.is_open:
+            return self.queries * self.keys
+        return sum(len(self.window.seen(i, self.keys)) for i in range(self.queries))

@@ -1,0 +1,29 @@
+"""What a target makes of a kernel: text, and how its functions are to be called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A function of the text that runs tasks begin..end: void f(operands, scratch, begin, end).
+
+    `operands` points to an array of pointers: one for each operand of the kernel, then one to the
+    bytes that the tasks of all phases share (if there are any). `scratch` points to bytes that one
+    thread has for itself. The phases of a kernel run one after another.
+    """
+
+    function: str
+    tasks: int
+    chunk: int = 1  # tasks that one thread takes at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """The text of a kernel for a target, and its phases."""
+
+    text: str
+    phases: tuple[Phase, ...]
+    scratch: int = 0  # bytes a thread needs, aligned to 64
+    shared: int = 0  # bytes that all tasks of a launch share, aligned to 64

@@ -1,0 +1,202 @@
+"""What a kernel means, slowly and plainly: every step an array with one dim for each factor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.errors import WeftError
+from weft.ir.op import Op
+from weft.ir.types import BOOL, F32, Array, DType
+from weft.kernels.kernel import (
+    Affine,
+    Apply,
+    Choose,
+    Contract,
+    Fill,
+    Guard,
+    Kernel,
+    Load,
+    Pick,
+    Position,
+    Reduce,
+    Step,
+    Store,
+)
+from weft.ops import arithmetic
+from weft.ops.pointwise import Add, And, Maximum, Minimum, Multiply, Or, Xor
+from weft.ops.shape import BitcastConvert
+from weft.ops.special import NextAfter
+
+COMBINE: dict[str, type[Op]] = {
+    "add": Add,
+    "mul": Multiply,
+    "max": Maximum,
+    "min": Minimum,
+    "and": And,
+    "or": Or,
+    "xor": Xor,
+}
+# A sum of nothing, and so on; those of max and min depend on the dtype.
+IDENTITY: dict[str, int] = {"add": 0, "mul": 1, "and": -1, "or": 0, "xor": 0}
+
+
+def interpret(kernel: Kernel, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """The outputs of a kernel, given an array for each of its inputs; 0 where nothing is stored."""
+    return _Interpreter(kernel, arrays).run()
+
+
+def held(dtype: DType) -> DType:
+    """The dtype that values of a dtype are computed in: f32 for narrower floats."""
+    return F32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def identity(how: str, dtype: DType) -> bool | int | float:
+    """What changes nothing when it is combined with values of that dtype."""
+    if dtype.kind == "bool":
+        return how in ("mul", "min", "and")
+    if how in IDENTITY:
+        return IDENTITY[how]
+    if dtype.is_float:
+        return float("-inf" if how == "max" else "inf")
+    if dtype.kind == "uint":
+        return 0 if how == "max" else (1 << dtype.bits) - 1
+    if dtype.kind == "int":
+        return -(1 << dtype.bits - 1) if how == "max" else (1 << dtype.bits - 1) - 1
+    raise WeftError(f"no identity of {how} for {dtype}", help="give the reduction an init")
+
+
+class _Interpreter:
+    def __init__(self, kernel: Kernel, arrays: Sequence[Array]) -> None:
+        self.kernel = kernel
+        self.sizes = tuple(f.size for f in kernel.factors)
+        given = iter(arrays)
+        self.buffers = [
+            np.zeros(o.size, o.dtype.numpy) if o.output else np.ravel(next(given))
+            for o in kernel.operands
+        ]
+        self.dtypes = [BOOL if isinstance(s, Store) else s.dtype for s in kernel.steps]
+        self.values: list[Array] = []
+
+    def run(self) -> tuple[Array, ...]:
+        with np.errstate(all="ignore"):
+            for step in self.kernel.steps:
+                self.values.append(self.value(step))
+        pairs = zip(self.kernel.operands, self.buffers, strict=True)
+        return tuple([b.reshape(o.shape) for o, b in pairs if o.output])
+
+    def value(self, step: Step) -> Array:
+        """A step at every point that it spans; its other dims have size 1."""
+        match step:
+            case Load():
+                return self.load(step)
+            case Fill(value=value, dtype=dtype):
+                made = np.full((1,) * len(self.sizes), value, dtype.numpy)
+                return self.hold(made, dtype)
+            case Position(at=at, dtype=dtype):
+                return self.hold(arithmetic.convert(self.affine(at), dtype), dtype)
+            case Apply():
+                return self.apply(step)
+            case Choose(guards=guards, inside=inside, outside=outside):
+                return np.where(self.inside(guards), self.values[inside], self.values[outside])
+            case Reduce(how=how, arg=arg, init=init, over=over, dtype=dtype):
+                made = self.fold(how, self.values[arg], over, dtype)
+                return made if init is None else self.combine(how, self.values[init], made)
+            case Pick(how=how, key=key, value=value, over=over):
+                return self.pick(how, self.values[key], self.values[value], over)
+            case Contract(lhs=lhs, rhs=rhs, over=over, held=wide, dtype=dtype):
+                kind = held(wide).numpy
+                product = self.values[lhs].astype(kind) * self.values[rhs].astype(kind)
+                return self.fold("add", product, over, wide).astype(held(dtype).numpy)
+            case Store():
+                self.store(step)
+                return np.zeros((1,) * len(self.sizes))
+
+    def apply(self, step: Apply) -> Array:
+        """An op by its reference; what asks for the bits of its operands gets them rounded."""
+        args = self.aligned([self.values[a] for a in step.args])
+        if isinstance(step.op, BitcastConvert | NextAfter):
+            kinds = [self.dtypes[a] for a in step.args]
+            args = [arithmetic.fit(a, k) for a, k in zip(args, kinds, strict=True)]
+        if isinstance(step.op, BitcastConvert):
+            return self.hold(args[0].view(step.dtype.numpy), step.dtype)
+        return self.hold(np.asarray(step.op.reference(*args)), step.dtype)
+
+    def affine(self, at: Affine) -> Array:
+        """An affine number at every point that it spans."""
+        found = np.full((1,) * len(self.sizes), at.offset, np.int64)
+        for dim, (stride, size) in enumerate(zip(at.strides, self.sizes, strict=True)):
+            if stride:
+                along = [-1 if n == dim else 1 for n in range(len(self.sizes))]
+                found = found + (np.arange(size) * stride).reshape(along)
+        return found
+
+    def inside(self, guards: tuple[Guard, ...]) -> Array:
+        """Where all guards hold."""
+        found = np.ones((1,) * len(self.sizes), bool)
+        for guard in guards:
+            index = self.affine(guard.index)
+            found = found & (guard.low <= index) & (index < guard.high)
+        return found
+
+    def load(self, step: Load) -> Array:
+        place, good = self.affine(step.at), self.inside(step.guards)
+        for shift in step.shifts:
+            index = self.values[shift.index].astype(np.int64)
+            kept = np.clip(index, 0, shift.limit)
+            place = place + kept * shift.stride
+            if not shift.clamped:
+                good = good & (kept == index)
+        buffer = self.buffers[step.operand]
+        if not good.any():
+            return np.zeros(np.broadcast_shapes(place.shape, good.shape), held(step.dtype).numpy)
+        found = np.where(good, buffer[np.where(good, place, 0)], np.zeros((), buffer.dtype))
+        return self.hold(found, step.dtype)
+
+    def store(self, step: Store) -> None:
+        place, good = self.affine(step.at), self.inside(step.guards)
+        kind = self.kernel.operands[step.operand].dtype
+        value = arithmetic.fit(self.values[step.arg], kind)
+        place, good, value = np.broadcast_arrays(place, good, value)
+        self.buffers[step.operand][place[good]] = value[good]
+
+    def hold(self, value: Array, dtype: DType) -> Array:
+        return value.astype(held(dtype).numpy, copy=False)
+
+    def aligned(self, values: list[Array]) -> list[Array]:
+        return [np.ascontiguousarray(v) for v in np.broadcast_arrays(*values)]
+
+    def combine(self, how: str, a: Array, b: Array) -> Array:
+        return np.asarray(COMBINE[how]().reference(*self.aligned([a, b])))
+
+    def fold(self, how: str, value: Array, over: tuple[int, ...], dtype: DType) -> Array:
+        """A value combined along factors, in halves."""
+        for dim in over:
+            size = self.sizes[dim]
+            value = np.moveaxis(self.spread(value, dim), dim, 0)
+            if size == 0:
+                value = np.full((1, *value.shape[1:]), identity(how, dtype), value.dtype)
+            while (size := len(value)) > 1:
+                half = self.combine(how, value[: size // 2], value[size // 2 : size // 2 * 2])
+                value = np.concatenate([half, value[size // 2 * 2 :]])
+            value = np.moveaxis(value, 0, dim)
+        return value
+
+    def pick(self, how: str, key: Array, value: Array, over: tuple[int, ...]) -> Array:
+        """A value where a key is best: NaN before all else, then the first one."""
+        for dim in over:
+            key, value = self.spread(key, dim), self.spread(value, dim)
+        key, value = np.broadcast_arrays(key, value)
+        kept = [d for d in range(len(self.sizes)) if d not in over]
+        rows = key.transpose(*kept, *over).reshape(*(key.shape[d] for d in kept), -1)
+        found = (np.argmax if how == "max" else np.argmin)(rows, axis=-1)  # NaN first, as numpy has
+        values = value.transpose(*kept, *over).reshape(rows.shape)
+        best = np.take_along_axis(values, found[..., None], axis=-1)[..., 0]
+        return np.expand_dims(best, tuple(sorted(over)))
+
+    def spread(self, value: Array, dim: int) -> Array:
+        """The value repeated along a factor that it does not span."""
+        shape = list(value.shape)
+        shape[dim] = self.sizes[dim]
+        return np.broadcast_to(value, shape)

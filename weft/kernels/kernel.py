@@ -1,0 +1,254 @@
+"""The contract of a kernel, the same for every target: loops, operands, a body and a schedule.
+
+A kernel is an iteration space of named factors. Its operands are buffers whose elements lie in
+row-major order; its body is a list of steps, each a value at every point of the factors it spans:
+loads, arithmetic, reductions along factors, stores. Where an element is read or written is affine
+in the factors, so that transposes, broadcasts, slices and splits of dims cost nothing. The device
+axes of a lockstep program are factors like any other, with stride 0 where devices share a value.
+How the loops run (order, vectors, tasks, scratch) is said by the schedule, kept apart.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+from weft.ir.op import Op
+from weft.ir.types import DType
+
+Role = Literal["parallel", "reduction"]
+Combine = Literal["add", "mul", "max", "min", "and", "or", "xor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One loop of a kernel. A reduction factor is gone after the step that combines along it."""
+
+    name: str
+    size: int
+    role: Role = "parallel"
+    device: bool = False  # it counts devices of a lockstep program
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """A number at every point: an offset, and a stride for each factor of the kernel."""
+
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition on the point: low <= index < high."""
+
+    index: Affine
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A part of a place that is known at run time: an integer step, kept in 0..limit, times stride.
+
+    With `clamped` false an index outside of 0..limit reads nothing: the load gives 0.
+    """
+
+    index: int  # the number of the step
+    limit: int
+    stride: int
+    clamped: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A buffer: its elements in row-major order of a shape that leading device dims are part of."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    output: bool = False
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the buffer."""
+        return self.size * self.dtype.numpy.itemsize
+
+
+# Steps. Those that give a value say of which dtype; they are referred to by number.
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An element of an operand; 0 where a guard does not hold (nothing is read then)."""
+
+    operand: int
+    at: Affine
+    dtype: DType
+    guards: tuple[Guard, ...] = ()
+    shifts: tuple[Shift, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """A constant: a Python bool, int, float or complex."""
+
+    value: bool | int | float | complex
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where the point lies: an affine number, as iota counts."""
+
+    at: Affine
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """An elementwise op (of weft.ops) of other steps."""
+
+    op: Op
+    args: tuple[int, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """One step where all guards hold, another elsewhere: padding, concatenation."""
+
+    guards: tuple[Guard, ...]
+    inside: int
+    outside: int
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """A step combined along factors, beginning with `init` (a step without these factors)."""
+
+    how: Combine
+    arg: int
+    init: int | None
+    over: tuple[int, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Where along a factor a step is largest or smallest (NaN first, then the lower index).
+
+    The result is the step `value` there: an index (a Position) for argmax and argmin.
+    """
+
+    how: Literal["max", "min"]
+    key: int
+    value: int
+    over: tuple[int, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """The sum along factors of the products of two steps, added up in the dtype `held`."""
+
+    lhs: int
+    rhs: int
+    over: tuple[int, ...]
+    dtype: DType
+    held: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write a step to a place of an output operand."""
+
+    operand: int
+    at: Affine
+    arg: int
+    guards: tuple[Guard, ...] = ()
+
+
+Step: TypeAlias = Load | Fill | Position | Apply | Choose | Reduce | Pick | Contract | Store
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How the loops run.
+
+    `rows`: tasks are points of the outer parallel factors; inside of one, passes along the inner
+    factors, the last of which is run in vectors. `columns`: vectors along a parallel factor, with
+    reductions as outer loops. `packed`: a product in blocks of packed operands, other steps at the
+    packing and at the end. `order` lists the factors from the outermost to the innermost.
+    """
+
+    kind: Literal["rows", "columns", "packed"]
+    order: tuple[int, ...]
+    tasks: int = 0  # how many leading factors of `order` tasks are made of
+    options: tuple[tuple[str, int], ...] = ()  # block sizes and the like; what the tuner may change
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One launch."""
+
+    name: str
+    factors: tuple[Factor, ...]
+    operands: tuple[Operand, ...]
+    steps: tuple[Step, ...]
+    schedule: Schedule
+
+    @cached_property
+    def spans(self) -> tuple[frozenset[int], ...]:
+        """For each step the factors that it varies along."""
+        found: list[frozenset[int]] = []
+        for step in self.steps:
+            found.append(_span(step, found))
+        return tuple(found)
+
+    @property
+    def points(self) -> int:
+        """The size of the iteration space."""
+        return math.prod(f.size for f in self.factors)
+
+
+def args_of(step: Step) -> tuple[int, ...]:
+    """The steps that a step reads."""
+    match step:
+        case Apply(args=args):
+            return args
+        case Choose(inside=inside, outside=outside):
+            return (inside, outside)
+        case Reduce(arg=arg, init=init):
+            return (arg,) if init is None else (arg, init)
+        case Pick(key=key, value=value):
+            return (key, value)
+        case Contract(lhs=lhs, rhs=rhs):
+            return (lhs, rhs)
+        case Store(arg=arg):
+            return (arg,)
+        case Load(shifts=shifts):
+            return tuple([s.index for s in shifts])
+        case _:
+            return ()
+
+
+def _span(step: Step, before: list[frozenset[int]]) -> frozenset[int]:
+    found: set[int] = set()
+    for arg in args_of(step):
+        found |= before[arg]
+    if isinstance(step, Load | Position | Store):
+        found |= {n for n, stride in enumerate(step.at.strides) if stride}
+    if isinstance(step, Load | Choose | Store):
+        for guard in step.guards:
+            found |= {n for n, stride in enumerate(guard.index.strides) if stride}
+    if isinstance(step, Reduce | Pick | Contract):
+        found -= set(step.over)
+    return frozenset(found)

@@ -1,0 +1,149 @@
+"""The work of a kernel, counted from its steps: bytes, flops, transcendental calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+
+from weft.ir.module import Region
+from weft.ir.op import Op
+from weft.ir.types import DType, TensorType
+from weft.ir.work import Work
+from weft.kernels.alone import Alone
+from weft.kernels.attention import Attention
+from weft.kernels.group import Launch
+from weft.kernels.kernel import (
+    Apply,
+    Contract,
+    Kernel,
+    Load,
+    Pick,
+    Reduce,
+    Step,
+    Store,
+    args_of,
+)
+
+
+def work_of(kernel: Launch) -> Work:
+    """All that a launch has to do; an element of an operand counts once, however often it is read.
+
+    A step counts at each point of the factors that it spans: what is the same in a row is computed
+    once.
+    """
+    if isinstance(kernel, Alone):
+        return _alone_work(kernel)
+    if isinstance(kernel, Attention):
+        return _attention_work(kernel)
+    total = Work(bytes=bytes_moved(kernel))
+    for n in range(len(kernel.steps)):
+        total += _step_work(kernel, n)
+    return total
+
+
+def bytes_moved(kernel: Kernel) -> int:
+    """The bytes of operands that are read or written, each of them once."""
+    touched: dict[tuple[int, object], int] = {}
+    for step in kernel.steps:
+        if isinstance(step, Load | Store):
+            touched[step.operand, _place(step)] = _reached(kernel, step)
+    elements: dict[int, int] = {}
+    for (operand, _), count in touched.items():
+        elements[operand] = elements.get(operand, 0) + count
+    return sum(
+        min(count, kernel.operands[n].size) * kernel.operands[n].dtype.numpy.itemsize
+        for n, count in elements.items()
+    )
+
+
+def _alone_work(kernel: Alone) -> Work:
+    """The work of the op on every device; what devices share is moved once."""
+    given, made = (
+        tuple([TensorType(o.shape[kernel.lead :], o.dtype) for o in listed])
+        for listed in (kernel.inputs, kernel.outputs)
+    )
+    bodies = tuple([_region_work(region) for region in kernel.regions])
+    one = kernel.op.work(given, made, bodies)
+    every = one.times(math.prod(kernel.devices))
+    moved = min(every.bytes, sum(operand.nbytes for operand in kernel.operands))
+    return Work(every.flops, every.transcendentals, moved)
+
+
+def _attention_work(kernel: Attention) -> Work:
+    """Products, one exponential a score, and what is done to each score on the way."""
+    moved = sum(operand.nbytes for operand in kernel.operands)
+    return Work(kernel.flops + 4 * kernel.points, kernel.points, moved)
+
+
+def _region_work(region: Region) -> Work:
+    total = Work()
+    for node in region.nodes:
+        bodies = tuple([_region_work(inner) for inner in node.regions])
+        total += node.op.work(node.operand_types, node.types, bodies)
+    return total
+
+
+def product_flops(kernel: Launch) -> Mapping[DType, int]:
+    """The flops of the kernel's products, by the element type of what is multiplied."""
+    found: dict[DType, int] = {}
+    if isinstance(kernel, Attention):
+        return {kernel.operands[kernel.q.operand].dtype: kernel.flops}
+    if isinstance(kernel, Alone):
+        return found
+    for step in kernel.steps:
+        if isinstance(step, Contract):
+            dtype = _dtype(kernel.steps[step.lhs])
+            found[dtype] = found.get(dtype, 0) + _contracted(kernel, step)
+    return found
+
+
+def _contracted(kernel: Kernel, step: Contract) -> int:
+    span = kernel.spans[step.lhs] | kernel.spans[step.rhs] | {*step.over}
+    return 2 * _points(kernel, span)
+
+
+def _step_work(kernel: Kernel, number: int) -> Work:
+    step = kernel.steps[number]
+    match step:
+        case Apply(op=op, args=args, dtype=dtype):
+            given = tuple([_dtype(kernel.steps[arg]) for arg in args])
+            return _one_element(op, given, dtype).times(_points(kernel, kernel.spans[number]))
+        case Reduce(arg=arg, over=over):
+            return Work(flops=_points(kernel, kernel.spans[arg] | {*over}))
+        case Pick(key=key, value=value, over=over):
+            return Work(flops=_points(kernel, kernel.spans[key] | kernel.spans[value] | {*over}))
+        case Contract():
+            return Work(flops=_contracted(kernel, step))
+        case _:
+            return Work()
+
+
+@cache
+def _one_element(op: Op, given: tuple[DType, ...], made: DType) -> Work:
+    """What an elementwise op does for one element, without moving it."""
+    counted = op.work(tuple([TensorType((), d) for d in given]), (TensorType((), made),))
+    return Work(counted.flops, counted.transcendentals)
+
+
+def _points(kernel: Kernel, span: frozenset[int]) -> int:
+    return math.prod([kernel.factors[n].size for n in span])
+
+
+def _dtype(step: Step) -> DType:
+    assert not isinstance(step, Store), "a store gives no value"
+    return step.dtype
+
+
+def _place(step: Load | Store) -> object:
+    shifts = step.shifts if isinstance(step, Load) else ()
+    return step.at, step.guards, shifts
+
+
+def _reached(kernel: Kernel, step: Load | Store) -> int:
+    """How many elements of its operand a step reads or writes, at most."""
+    span = {n for n, stride in enumerate(step.at.strides) if stride}
+    if isinstance(step, Load):
+        for arg in args_of(step):  # what is found at run time may be anywhere
+            span |= kernel.spans[arg]
+    return _points(kernel, frozenset(span))

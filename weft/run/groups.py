@@ -1,0 +1,50 @@
+"""The nodes of a region as a target is told of them, and when values die among its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.ir.module import Region, Value
+from weft.ir.reading import reads
+from weft.kernels.group import Group, Placed
+from weft.ops.collective import CollectivePermute
+from weft.ops.local import AllSlice, AxisIndex
+from weft.run.kernel import Site
+from weft.run.layout import union
+from weft.run.vary import group_dims
+
+
+def placed_at(site: Site) -> Placed:
+    """A node with what its values vary along, and along what devices meet in it."""
+    given, made = map(union, site.given), map(union, site.made)
+    return Placed(site.node, tuple(given), tuple(made), _along(site))
+
+
+def _along(site: Site) -> tuple[int, ...] | None:
+    """The leading dims that a collective, or who a device is, depends on."""
+    scope, op = site.scope, site.op
+    if isinstance(op, AxisIndex):
+        return scope.layout.dims(scope.world.axis_dims(op.over.mesh, op.over.axes))
+    if isinstance(op, AllSlice):
+        axes = tuple([axis for dim in op.pieces.dims for axis in dim.axes])
+        return scope.layout.dims(scope.world.axis_dims(op.pieces.mesh, axes))
+    if not op.collective or isinstance(op, CollectivePermute):
+        return None
+    return group_dims(site.node, scope)
+
+
+def deaths_of(groups: Sequence[Group], region: Region, *, frees: bool) -> list[list[Value]]:
+    """For each group, the values of the region that nothing reads after it."""
+    last: dict[Value, int] = dict.fromkeys(region.args, -1) if frees else {}
+    for position, group in enumerate(groups):
+        made = group.outputs if group.kernel is not None else group.nodes[0].results
+        last.update(dict.fromkeys(made, position))
+    for position, group in enumerate(groups):
+        read = group.inputs if group.kernel is not None else reads(group.nodes[0])
+        last.update((value, position) for value in read if value in last)
+    kept = set(region.results)
+    dead: list[list[Value]] = [[] for _ in groups]
+    for value, position in last.items():
+        if position >= 0 and value not in kept:
+            dead[position].append(value)
+    return dead

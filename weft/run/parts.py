@@ -1,0 +1,168 @@
+"""The parts of a run, a target's kernels and the nodes that numpy computes, and their times."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.array.stacked import Stacked
+from weft.ir.module import Node
+from weft.kernels.group import Group, Placed
+from weft.run.code import Code, Item, Slots, Step
+from weft.run.execute import execute
+from weft.run.local import LocalProgram
+from weft.run.target import Commands, Target
+
+ROUNDS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A kernel with its group, or a node that numpy computes; seconds and runs of one whole run."""
+
+    node: Node
+    group: Group | None
+    runs: float = 1.0  # more where it stands in a loop
+    seconds: float | None = None
+
+
+def parts_of(program: LocalProgram) -> list[Part]:
+    """What a program runs, in no loop more than once."""
+    return [Part(item.node, item.group) for item, _ in _items(program)]
+
+
+def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[list[Part], float]:
+    """The parts with the medians of their times in some runs, and the median of whole runs.
+
+    Every kernel is a native call of its own here, which costs it some microseconds.
+    """
+    clock = _Clock()
+    target = None if program.target is None else _TimedTarget(program.target, clock)
+    timed = _TimedProgram(program.module, program.function.name, target=target)
+    items = _items(timed)
+    for code in _codes(timed.code):
+        code.steps = [
+            clock.around(step, id(item)) if item.kernel is not None else step
+            for step, item in zip(code.steps, code.items, strict=True)
+        ]
+    rounds: list[dict[int, list[float]]] = []
+    whole: list[float] = []
+    for _ in range(1 + ROUNDS):
+        clock.times = defaultdict(list)
+        for result in execute(timed, *arguments):
+            result.wait()
+        rounds.append(clock.times)
+        whole.append(timed.seconds)
+    del rounds[0], whole[0]  # these only warmed up
+    made = []
+    for item, key in items:
+        runs = statistics.fmean(len(times[key]) for times in rounds)
+        seconds = statistics.median(sum(times[key]) for times in rounds)
+        made.append(Part(item.node, item.group, runs, seconds))
+    return made, statistics.median(whole)
+
+
+class _TimedProgram(LocalProgram):
+    """A program that says how long its latest run took, without bringing arguments into place."""
+
+    seconds = 0.0
+
+    def __call__(self, *stacks: Stacked | None) -> tuple[Stacked, ...]:
+        begin = time.perf_counter()
+        made = super().__call__(*stacks)
+        self.seconds = time.perf_counter() - begin
+        return made
+
+
+def _codes(code: Code) -> Iterator[Code]:
+    yield code
+    for item in code.items:
+        for inner in item.inner:
+            yield from _codes(inner)
+
+
+def _items(program: LocalProgram) -> list[tuple[Item, int]]:
+    """Every kernel and every node of numpy, with the key of its times."""
+    launches = [] if program.launches is None else program.launches.launches
+    found = [
+        (item, id(loaded))
+        for launch in launches
+        for item, loaded in zip(launch.items, launch.loaded, strict=True)
+    ]
+    others = [item for code in _codes(program.code) for item in code.items]
+    return found + [(i, id(i)) for i in others if i.kernel is not None and not i.kernel.shares]
+
+
+class _Clock:
+    """Times of this run, by key."""
+
+    def __init__(self) -> None:
+        self.times: defaultdict[int, list[float]] = defaultdict(list)
+
+    def time(self, key: int, run: Callable[[], None]) -> None:
+        begin = time.perf_counter()
+        run()
+        self.times[key].append(time.perf_counter() - begin)
+
+    def around(self, step: Step, key: int) -> Step:
+        """The same step, timed."""
+
+        def timed(slots: Slots) -> None:
+            self.time(key, lambda: step(slots))
+
+        return timed
+
+
+class _TimedTarget:
+    """A target whose kernels are timed one by one."""
+
+    def __init__(self, target: Target, clock: _Clock) -> None:
+        self.target, self.clock = target, clock
+
+    def group(
+        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Any]
+    ) -> Sequence[Group]:
+        return self.target.group(placed, sizes, results)
+
+    def load(self, kernels: Sequence[Any]) -> Sequence[Any]:
+        return self.target.load(kernels)
+
+    def commands(self) -> _TimedCommands:
+        return _TimedCommands(self.target, self.clock)
+
+
+class _TimedCommands:
+    """Commands of one kernel each, which share a table of operands."""
+
+    def __init__(self, target: Target, clock: _Clock) -> None:
+        self.target, self.clock = target, clock
+        self.listed: list[tuple[Commands, int, slice]] = []
+        self.operands: list[int] = []
+        self.table: npt.NDArray[np.uint64] | None = None
+
+    def kernel(self, loaded: Any, operands: Sequence[int]) -> int:
+        at = len(self.operands)
+        self.operands += operands
+        one = self.target.commands()
+        one.kernel(loaded, operands)
+        self.listed.append((one, id(loaded), slice(at, len(self.operands))))
+        return at
+
+    @property
+    def pointers(self) -> npt.NDArray[np.uint64]:
+        if self.table is None:
+            self.table = np.array(self.operands, np.uint64)
+        return self.table
+
+    def run(self) -> None:
+        table = self.pointers
+        for one, key, part in self.listed:
+            one.pointers[: part.stop - part.start] = table[part]
+            self.clock.time(key, one.run)

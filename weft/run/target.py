@@ -1,0 +1,48 @@
+"""What run needs of a target: nodes in groups, kernels in memory, and commands that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from weft.ir.module import Value
+from weft.kernels.group import Group, Placed
+
+
+class Commands(Protocol):
+    """Kernels that run one after another in one native call; written once and run often."""
+
+    def kernel(self, loaded: Any, operands: Sequence[int]) -> int:
+        """Add a kernel on operands at these addresses; where in `pointers` they begin."""
+        ...
+
+    @property
+    def pointers(self) -> Any:
+        """The addresses of all operands, as an array of 64-bit integers that may be written to."""
+        ...
+
+    def run(self) -> None:
+        """Run all kernels, without the GIL."""
+        ...
+
+
+class Target(Protocol):
+    """What turns nodes into kernels and runs them."""
+
+    def group(
+        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
+    ) -> Sequence[Group]:
+        """The nodes of a region as kernels, in an order in which they can run.
+
+        A group without a kernel is one node, to be run without the target. `sizes` are those of
+        the leading dims; `results` are values that must exist at the end.
+        """
+        ...
+
+    def load(self, kernels: Sequence[Any]) -> Sequence[Any]:
+        """Kernels in memory, ready for `Commands.kernel`."""
+        ...
+
+    def commands(self) -> Commands:
+        """An empty list of commands."""
+        ...

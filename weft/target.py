@@ -1,0 +1,105 @@
+"""Targets: what groups a program's nodes into kernels, emits them, and runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Sequence
+from functools import cache, lru_cache
+
+from weft.emit.llvm.alone import EMIT as STANDING_ALONE
+from weft.emit.llvm.alone import emit_alone
+from weft.emit.llvm.capable import computes
+from weft.emit.llvm.commands import Commands
+from weft.emit.llvm.emit import emit
+from weft.emit.llvm.engine import Loaded, load
+from weft.errors import Unsupported, WeftError
+from weft.ir.module import Node, Value
+from weft.ir.types import TensorType
+from weft.kernels.alone import Alone, alone
+from weft.kernels.emitted import Emitted
+from weft.kernels.group import Group, Launch, Placed
+from weft.kernels.kernel import Kernel
+from weft.tile import tile
+
+
+class LLVM:
+    """CPUs, through LLVM."""
+
+    name = "llvm"
+
+    def group(
+        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
+    ) -> Sequence[Group]:
+        """The nodes of a region as kernels, in an order in which they can run."""
+        return tile(placed, sizes, results, refuses=refuses, alone=lambda p: _alone(p, sizes))
+
+    def load(self, kernels: Sequence[Launch]) -> Sequence[Loaded]:
+        """Kernels in memory."""
+        return load([emitted(kernel) for kernel in kernels])
+
+    def commands(self) -> Commands:
+        """An empty list of commands."""
+        return Commands()
+
+
+TARGETS = ("llvm", "numpy")
+
+
+def target_named(name: str | None) -> LLVM | None:
+    """The target of a name; None, which is numpy node by node, has no kernels.
+
+    Without a name it is llvm, where that is installed.
+    """
+    if name not in (None, *TARGETS):
+        raise WeftError(f"no target {name!r}", help=f"targets are {', '.join(TARGETS)}")
+    if name == "numpy":
+        return None
+    if importlib.util.find_spec("llvmlite") is not None:
+        return LLVM()
+    if name == "llvm":
+        raise WeftError("the llvm target needs llvmlite", help="pip install 'weft[cpu]'")
+    _say_once("llvmlite is not installed: nodes run one by one in numpy; pip install 'weft[cpu]'")
+    return None
+
+
+@cache
+def _say_once(message: str) -> None:
+    warnings.warn(message, stacklevel=2)
+
+
+def refuses(node: Node) -> bool:
+    """Whether an elementwise node is none that can be a step of a kernel."""
+    if not node.op.elementwise or not node.operands:
+        return False
+    types = (*node.operand_types, *node.types)
+    dtypes = [t.dtype for t in types if isinstance(t, TensorType)]
+    if len(dtypes) < len(types) or len(node.results) != 1:
+        return True
+    return not computes(node.op, tuple(dtypes[:-1]), dtypes[-1])
+
+
+def _alone(placed: Placed, sizes: tuple[int, ...]) -> Alone | None:
+    """The kernel of a node by itself, if there is one that can be emitted."""
+    if type(placed.node.op) not in STANDING_ALONE:
+        return None
+    kernel = alone(placed, sizes)
+    if kernel is None:
+        return None
+    try:
+        emitted(kernel)
+    except Unsupported:
+        return None
+    return kernel
+
+
+@lru_cache(maxsize=4096)
+def emitted(kernel: Launch) -> Emitted:
+    """The text of a kernel."""
+    match kernel:
+        case Kernel():
+            return emit(kernel)
+        case Alone():
+            return emit_alone(kernel)
+        case _:
+            raise AssertionError(f"{kernel.name} is no kernel of this target")

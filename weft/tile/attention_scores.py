@@ -1,0 +1,147 @@
+"""From the numbers that softmax takes down to the product of queries and keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.ir.op import Op
+from weft.ops.convert import Convert
+from weft.ops.pointwise import Add, Divide, Multiply, Negate, Select
+from weft.ops.shape import Constant
+from weft.tile.attention_reading import Place, Reader
+from weft.tile.draft import tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Where a score is replaced: where a boolean has a value, by which number."""
+
+    where: Place
+    when: bool
+    fill: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """scale * product + bias, some of it hidden."""
+
+    product: Place
+    scale: float = 1.0
+    bias: Place | None = None
+    hidden: tuple[Hidden, ...] = ()
+
+
+def scores_of(reader: Reader, place: Place) -> Scores | None:
+    """How a place is made of a matrix product, if it is made of one."""
+    place = reader.through(place)
+    if reader.is_product(place):
+        return Scores(place)
+    node = place.node
+    if node is None or node not in reader.program.placed or not node.op.elementwise:
+        return None
+    taken = _TAKEN.get(type(node.op))
+    if taken is None:
+        return None
+    kept = dict(reader.seen)
+    for found in taken(reader, place):
+        if found is not None:
+            return found
+        reader.seen = dict(kept)
+    return None
+
+
+def _convert(reader: Reader, place: Place) -> Iterator[Scores | None]:
+    (inner,) = reader.operands(place)
+    if tensor(inner.value).dtype.is_float and tensor(place.value).dtype.is_float:
+        yield scores_of(reader, inner)
+
+
+def _negate(reader: Reader, place: Place) -> Iterator[Scores | None]:
+    (inner,) = reader.operands(place)
+    yield _scaled(scores_of(reader, inner), -1.0)
+
+
+def _multiply(reader: Reader, place: Place) -> Iterator[Scores | None]:
+    for one, other in _both_ways(reader, place):
+        if (by := number(reader, other)) is not None:
+            yield _scaled(scores_of(reader, one), by)
+
+
+def _divide(reader: Reader, place: Place) -> Iterator[Scores | None]:
+    one, other = reader.operands(place)
+    if by := number(reader, other):
+        yield _scaled(scores_of(reader, one), 1.0 / by)
+
+
+def _add(reader: Reader, place: Place) -> Iterator[Scores | None]:
+    for one, other in _both_ways(reader, place):
+        found = scores_of(reader, one)
+        if found is not None and found.bias is None and not found.hidden:
+            yield replace(found, bias=other)
+
+
+def _select(reader: Reader, place: Place) -> Iterator[Scores | None]:
+    where, yes, no = reader.operands(place)
+    for inner, other, when in ((yes, no, False), (no, yes, True)):
+        fill = number(reader, other)
+        found = None if fill is None else scores_of(reader, inner)
+        if found is not None and fill is not None:
+            yield replace(found, hidden=(*found.hidden, Hidden(where, when, fill)))
+
+
+_TAKEN = {
+    Convert: _convert,
+    Negate: _negate,
+    Multiply: _multiply,
+    Divide: _divide,
+    Add: _add,
+    Select: _select,
+}
+
+
+def _both_ways(reader: Reader, place: Place) -> Iterator[tuple[Place, Place]]:
+    one, other = reader.operands(place)
+    yield one, other
+    yield other, one
+
+
+def _scaled(found: Scores | None, by: float) -> Scores | None:
+    """The scores times a number; a bias would have to be scaled as well."""
+    if found is None or by == 0.0 or not math.isfinite(by) or found.bias is not None:
+        return None
+    hidden = tuple([replace(h, fill=h.fill * by) for h in found.hidden])
+    if any(h.fill > 0 for h in hidden):
+        return None
+    return replace(found, scale=found.scale * by, hidden=hidden)
+
+
+def number(reader: Reader, place: Place) -> float | None:
+    """What a place is everywhere, if it is one real number."""
+    place = reader.through(place)
+    node = place.node
+    if node is None or not isinstance(node.op, Constant) or not node.op.value.is_splat:
+        return None
+    element = np.asarray(node.op.value.elements).reshape(-1)[:1]
+    return None if element.dtype.kind == "c" or not element.size else float(element[0])
+
+
+def unscaled(reader: Reader, place: Place) -> tuple[Place, float]:
+    """A place without the numbers that it is multiplied by, and these."""
+    place = reader.through(place)
+    node, op = place.node, place.node and place.node.op
+    if node is None or node not in reader.program.placed or not isinstance(op, Op):
+        return place, 1.0
+    if type(op) not in (Multiply, Divide):
+        return place, 1.0
+    for one, other in _both_ways(reader, place):
+        by = number(reader, other)
+        if by is not None and math.isfinite(by) and by != 0.0:
+            inner, more = unscaled(reader, one)
+            return inner, more * (by if type(op) is Multiply else 1.0 / by)
+        if type(op) is Divide:
+            break
+    return place, 1.0

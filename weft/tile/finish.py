@@ -1,0 +1,182 @@
+"""From a draft to a kernel: factors numbered, operands listed, steps in order, loops scheduled."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+
+from weft.ir.module import Value
+from weft.kernels.group import Group
+from weft.kernels.kernel import (
+    Affine,
+    Apply,
+    Contract,
+    Factor,
+    Kernel,
+    Load,
+    Operand,
+    Pick,
+    Reduce,
+    Schedule,
+    Step,
+    Store,
+)
+from weft.tile.draft import Draft, Terms, tensor
+from weft.tile.index import At, Expr, factors_of, linear
+
+Shape = Callable[[Value], tuple[int, ...]]
+
+
+def finished(draft: Draft, shape: Shape) -> Group:
+    """The group of a draft."""
+    inputs = tuple(draft.pending)
+    outputs = tuple([value for value, _ in draft.outputs])
+    numbering = _factors(draft)
+    steps = _steps(draft, inputs, outputs, numbering, shape)
+    operands = tuple(
+        [Operand(tensor(v).dtype, shape(v)) for v in inputs]
+        + [Operand(tensor(v).dtype, shape(v), output=True) for v in outputs]
+    )
+    stored = factors_of([e for _, n in draft.outputs for e in draft.at(n)])
+    factors = tuple(
+        [
+            Factor(
+                f"{'d' if f in draft.devices else 'i'}{n}",
+                draft.sizes[f],
+                "parallel" if f in stored else "reduction",
+                f in draft.devices,
+            )
+            for f, n in numbering.items()
+        ]
+    )
+    schedule = _schedule(draft, numbering, steps)
+    kernel = Kernel(_name(steps, factors, operands, schedule), factors, operands, steps, schedule)
+    return Group(tuple(reversed(draft.nodes)), kernel, inputs, outputs)
+
+
+def _factors(draft: Draft) -> dict[int, int]:
+    """The factors in use, numbered: those of the first output, then the others."""
+    used: dict[int, None] = dict.fromkeys(draft.root)
+    for key in draft.keys:
+        if key is not None:
+            used.update(dict.fromkeys(sorted(factors_of(key[1]))))
+    used.update(dict.fromkeys(draft.rows))
+    return {f: n for n, f in enumerate(used)}
+
+
+def _steps(
+    draft: Draft,
+    inputs: tuple[Value, ...],
+    outputs: tuple[Value, ...],
+    numbering: dict[int, int],
+    shape: Shape,
+) -> tuple[Step, ...]:
+    operands = {v: n for n, v in enumerate(inputs)}
+    terms = _terms(draft, operands, numbering, shape)
+    steps: list[Step] = []
+    where: dict[int, int] = {}  # the step of an instance
+
+    def visit(number: int) -> int:
+        found = where.get(number)
+        if found is not None:
+            return found
+        definition = draft.definitions[number]
+        if definition is None:
+            key = draft.keys[number]
+            assert key is not None, "an instance of a value"
+            value, at, bounds = key
+            place = terms.place(value, at)
+            made: Step = Load(operands[value], place, tensor(value).dtype, terms.guards(bounds))
+        else:
+            numbers = tuple([visit(n) for n in definition.args])
+            if definition.make is None:
+                where[number] = numbers[0]
+                return numbers[0]
+            made = definition.make(numbers, terms)
+        steps.append(made)
+        where[number] = len(steps) - 1
+        return len(steps) - 1
+
+    for n, (value, number) in enumerate(draft.outputs):
+        arg = visit(number)
+        place = terms.place(value, draft.at(number))
+        steps.append(Store(len(inputs) + n, place, arg))
+    return tuple(steps)
+
+
+def _terms(
+    draft: Draft, operands: dict[Value, int], numbering: dict[int, int], shape: Shape
+) -> Terms:
+    def affine(expr: Expr) -> Affine:
+        offset, listed = draft.fresh(expr)
+        strides = [0] * len(numbering)
+        for f, coefficient in listed:
+            strides[numbering[f]] = coefficient
+        return Affine(tuple(strides), offset)
+
+    def place(value: Value, at: At) -> Affine:
+        return affine(linear(at, shape(value)))
+
+    def factors(listed: Sequence[int]) -> tuple[int, ...]:
+        return tuple([numbering[f] for f in draft.spelled(tuple(listed))])
+
+    return Terms(affine, operands.__getitem__, place, factors)
+
+
+# Schedules
+
+
+def _schedule(draft: Draft, numbering: dict[int, int], steps: tuple[Step, ...]) -> Schedule:
+    """Loops in the order of the first output's elements; reductions inside, or around vectors."""
+    rows = {n for s in steps if isinstance(s, Reduce | Pick | Contract) for n in s.over}
+    store = next(s for s in steps if isinstance(s, Store))
+    outer = sorted(
+        [n for n in numbering.values() if n not in rows],
+        key=lambda n: (-abs(store.at.strides[n]) or -math.inf, n),
+    )
+    if any(isinstance(s, Contract) for s in steps):
+        return Schedule("packed", (*outer, *sorted(rows)), len(outer))
+    if not rows:
+        return Schedule("rows", tuple(outer), max(0, len(outer) - 1))
+    inner = sorted(rows, key=lambda n: -_stride(n, steps))
+    fastest = min((_stride(n, steps), n) for n in numbering.values())[1]
+    if fastest in rows or not outer:
+        return Schedule("rows", (*outer, *inner), len(outer))
+    *around, last = outer
+    if fastest in outer:
+        last = fastest
+        around = [n for n in outer if n != last]
+    return Schedule("columns", (*around, *inner, last), len(around))
+
+
+def _stride(factor: int, steps: tuple[Step, ...]) -> int:
+    """How far apart elements are along a factor, in what is read most; far if nothing is."""
+    loads = [s for s in steps if isinstance(s, Load)]
+    most = max((_span(s) for s in loads), default=0)
+    found = [abs(s.at.strides[factor]) for s in loads if _span(s) == most and s.at.strides[factor]]
+    return min(found, default=1 << 60)
+
+
+def _span(load: Load) -> int:
+    """How many factors a load runs over."""
+    return sum(map(bool, load.at.strides))
+
+
+# Names
+
+_KNOWN: dict[tuple[object, ...], str] = {}
+
+
+def _name(*parts: object) -> str:
+    """What is computed in short, and a number that tells kernels apart."""
+    found = _KNOWN.get(parts)
+    if found is None:
+        steps = parts[0]
+        assert isinstance(steps, tuple)
+        ops = [s.op.name.rpartition(".")[2] for s in steps if isinstance(s, Apply)]
+        kinds = [type(s).__name__.lower() for s in steps if isinstance(s, Reduce | Contract)]
+        short = "_".join([*dict.fromkeys(kinds), *dict.fromkeys(ops)][:4]) or "copy"
+        digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
+        found = _KNOWN[parts] = f"{short}_{digest}"
+    return found

@@ -1,0 +1,415 @@
+"""Which nodes become one kernel: chosen by what is saved, legal by what the loops can share.
+
+The nodes are met from the last to the first, so that whoever reads a value is in a group already.
+A node joins the groups that read it if it can be computed in their loops without doing much twice;
+if others read it, too, one group also stores it, or it begins a group of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal
+
+from weft.ir.module import Node, Value
+from weft.ir.reading import reads
+from weft.ir.types import TensorType, Type
+from weft.kernels.group import Placed
+from weft.ops.collective import AllReduce, ReduceScatter
+from weft.ops.convert import Convert
+from weft.ops.local import AxisIndex
+from weft.ops.reduce import Reduce
+from weft.ops.shape import Constant, Iota
+from weft.ops.slicing import Concatenate, Pad
+from weft.tile.draft import Draft, tensor
+from weft.tile.index import At, Bound, Split, covers, factors_of
+from weft.tile.pulls import (
+    MAPS,
+    PRODUCTS,
+    REDUCTIONS,
+    Pull,
+    combine_of,
+    elementwise,
+    same_as,
+)
+from weft.tile.rows import rows_fit
+from weft.tile.views import is_alias, read_through, sees_through
+
+Kind = Literal["view", "map", "reduce", "product", "other"]
+SMALL = 1 << 16  # bytes of a value that may be computed again for every row
+LARGEST = 160  # instances in a kernel
+PARTS = 6  # operands of a concatenation that is computed by choosing
+
+
+@dataclass
+class Grouping:
+    """The groups of one region, as far as they are known."""
+
+    placed: Sequence[Placed]
+    sizes: tuple[int, ...]  # of the leading dims
+    results: Sequence[Value]
+    refuses: Callable[[Node], bool]  # what the target cannot compute inside of a kernel
+    taken: frozenset[Node] = frozenset()  # nodes that have a kernel already
+    fold_sums: bool = True  # whether a product may sum over devices, which a collective does next
+    drafts: list[Draft] = field(default_factory=list)
+    alone: list[Node] = field(default_factory=list)  # nodes that run by themselves
+
+    def __post_init__(self) -> None:
+        self.positions = {p.node: n for n, p in enumerate(self.placed)}
+        self.makers: dict[Value, Placed] = {v: p for p in self.placed for v in p.node.results}
+        self.outside: set[Value] = set(self.results)  # what must be in memory
+        self.stuck: set[Value] = set()  # views that somebody must make
+        self.readers: dict[Value, dict[Draft, None]] = {}
+        self.homes: dict[Value, Draft] = {}  # which group stores a value
+        self.kinds = {p.node: self._kind(p) for p in self.placed}
+        self.light = self._light_values()
+
+    def run(self) -> None:
+        """Meet all nodes."""
+        for placed in reversed(self.placed):
+            if placed.node in self.taken:
+                continue
+            kind = self.kinds[placed.node]
+            if kind == "other":
+                self._by_itself(placed.node)
+            elif kind == "view":
+                self._view(placed)
+            else:
+                for value in placed.node.results:
+                    self._meet(placed, kind, value)
+
+    # Kinds
+
+    def _kind(self, placed: Placed) -> Kind:
+        """How a node may take part in kernels."""
+        node = placed.node
+        if not _dense(node) or self.refuses(node):
+            return "other"
+        if sees_through(placed):
+            return "view"
+        match node.op:
+            case Constant():
+                return "map" if node.op.value.is_splat else "other"
+            case Pad():
+                return "other" if any(node.op.interior_padding) else "map"
+            case Concatenate():
+                return "map" if len(node.operands) <= PARTS else "other"
+            case Reduce():
+                return "reduce" if len(node.operands) == 2 and combine_of(node) else "other"
+            case AllReduce() | ReduceScatter():
+                return "reduce" if self._meets_evenly(placed) else "other"
+            case op if type(op) in PRODUCTS:
+                return "product" if _plain_product(node) else "other"
+            case AxisIndex():
+                return "map" if placed.along is not None else "other"
+            case op if type(op) in MAPS:
+                return "map"
+            case op if op.elementwise and not node.regions:
+                return "map"
+        return "other"
+
+    def _meets_evenly(self, placed: Placed) -> bool:
+        """Whether a sum over devices is one along leading dims that its operand varies along."""
+        along = placed.along
+        if along is None or combine_of(placed.node) is None:
+            return False
+        return all(mask >> d & 1 for mask in placed.given for d in along)
+
+    def _light_values(self) -> set[Value]:
+        """Values that cost nothing to compute again: counted indices, constants, masks of them."""
+        found: set[Value] = set()
+        for placed in self.placed:
+            node = placed.node
+            kind = self.kinds[node]
+            if kind not in ("map", "view"):
+                continue
+            match node.op:
+                case Constant() | Iota() | AxisIndex():
+                    is_light = True
+                case op if op.elementwise or kind == "view":
+                    is_light = all(v in found for v in node.operands) and _simple(node)
+                case _:
+                    is_light = False
+            if is_light:
+                found.update(node.results)
+        return found
+
+    # Meeting nodes
+
+    def _by_itself(self, node: Node) -> None:
+        self.alone.append(node)
+        self.outside.update(v for v in reads(node) if isinstance(v.type, TensorType))
+
+    def _view(self, placed: Placed) -> None:
+        """A view is made only where somebody needs it in memory."""
+        node = placed.node
+        needed = [v for v in node.results if v in self.outside or self._waiting(v)]
+        if not needed:
+            return
+        if is_alias(node) or len(node.results) > 1 or any(v in self.stuck for v in needed):
+            self._by_itself(node)
+            return
+        (value,) = needed
+        draft = self._begin(value, placed)
+        number = draft.pending[value][0]
+        read = self._read(draft, placed, 0, draft.at(number))
+        if read is None:
+            self.drafts.remove(draft)
+            self._by_itself(node)
+            return
+        draft.nodes[node] = None
+        draft.define(number, same_as(self.want(draft, *read, ())))
+
+    def _waiting(self, value: Value) -> list[Draft]:
+        """The groups that read a value."""
+        return [d for d in self.readers.get(value, ()) if value in d.pending]
+
+    def _meet(self, placed: Placed, kind: Kind, value: Value) -> None:
+        waiting = self._waiting(value)
+        stored = value in self.outside
+        if not waiting and not stored:
+            return
+        fitting = [d for d in waiting if self.fits(placed, kind, value, d)]
+        twice = len(waiting) > 1 or stored
+        if value in self.light or (
+            twice and kind == "map" and self._again(placed, len(waiting) + stored)
+        ):
+            for draft in fitting:
+                self.take(placed, value, draft)
+            if stored or len(fitting) < len(waiting):
+                self._own(placed, value)
+            return
+        if fitting and not twice:
+            self.take(placed, value, fitting[0])
+            return
+        host = self._host(value, fitting, waiting)
+        if host is None:
+            self._own(placed, value)
+        else:
+            self._store(value, host)
+            self.take(placed, value, host)
+
+    def _again(self, placed: Placed, readers: int) -> bool:
+        """Whether computing a node wherever it is read costs no more than reading its result.
+
+        It does not if one operand, which is read instead, is as large; even a function that takes
+        a while to compute is faster computed twice than written and read.
+        """
+        (value,) = placed.node.results
+        large = [v for v in placed.node.operands if not self._is_small(v, self.elements(value))]
+        cheap = _simple(placed.node) or readers <= 2
+        return _widens(placed.node) or (cheap and len({*large}) <= 1)
+
+    def _is_small(self, value: Value, elements: int) -> bool:
+        """Whether what a value is a view of has far fewer elements than so many, or none."""
+        while (placed := self.makers.get(value)) is not None and value not in self.light:
+            if self.kinds[placed.node] != "view" or value in self.stuck:
+                break
+            value = placed.node.operands[min(value.index, len(placed.node.operands) - 1)]
+        return value in self.light or 4 * tensor(value).size <= elements
+
+    def _own(self, placed: Placed, value: Value) -> None:
+        """Let a node begin a group of its own."""
+        self.take(placed, value, self._begin(value, placed))
+
+    def _begin(self, value: Value, placed: Placed) -> Draft:
+        draft = Draft(self.positions[placed.node])
+        at = draft.along(self.shape(value), len(self.sizes))
+        draft.root = tuple([n for expr in at for n, _ in expr[1]])
+        draft.outputs.append((value, draft.instance(value, at)))
+        self.homes[value] = draft
+        self.drafts.append(draft)
+        return draft
+
+    def _store(self, value: Value, draft: Draft) -> None:
+        """Let a group store a value that it computes on the way."""
+        number = self._covering(value, draft)
+        assert number is not None, "every element is computed"
+        draft.outputs.append((value, number))
+        self.homes[value] = draft
+
+    def _covering(self, value: Value, draft: Draft) -> int | None:
+        """An instance whose places are all elements of the value."""
+        shape = self.shape(value)
+        for number in draft.pending.get(value, ()):
+            if number in draft.upstream or draft.bounds(number):
+                continue
+            if covers(draft.at(number), shape, draft.size):
+                return number
+        return None
+
+    def _host(self, value: Value, fitting: list[Draft], waiting: list[Draft]) -> Draft | None:
+        """The group that may store a value for all who read it: none of them comes before it."""
+        for draft in sorted(fitting, key=lambda d: d.position):
+            others = {d for d in waiting if d is not draft}
+            if self._covering(value, draft) is not None and not self._after(draft, others, value):
+                return draft
+        return None
+
+    def _after(self, draft: Draft, others: set[Draft], value: Value) -> bool:
+        """Whether a group needs what one of the others, or a lone reader of a value, gives."""
+        maker = self.makers[value].node
+        begin = self.positions[maker]
+        seen: set[int] = set()
+        todo: list[Value] = list(draft.pending)
+        while todo:
+            wanted = todo.pop()
+            made = self.makers.get(wanted)
+            if made is None or self.positions[made.node] <= begin or id(wanted) in seen:
+                continue
+            seen.add(id(wanted))
+            home = self.homes.get(wanted)
+            if home in others:
+                return True
+            if home is not None:
+                todo += home.pending
+            elif value in (found := [*reads(made.node)]):
+                return True
+            else:
+                todo += found
+        return False
+
+    # Joining
+
+    def take(self, placed: Placed, value: Value, draft: Draft) -> None:
+        """Compute a node inside of a group, wherever it is wanted."""
+        op = type(placed.node.op)
+        pull_of = MAPS.get(op) or REDUCTIONS.get(op) or PRODUCTS.get(op) or elementwise
+        draft.nodes[placed.node] = None
+        for number in list(draft.pending.get(value, ())):
+            if op in PRODUCTS:
+                draft.contract = number
+            at, bounds = draft.at(number), draft.bounds(number)
+
+            def want(v: Value, a: At, b: tuple[Bound, ...]) -> int:
+                return self.want(draft, v, a, b)
+
+            pull = Pull(draft, placed, at, bounds, want, self.sizes, value.index)
+            draft.define(number, pull_of(pull))
+            if op in PRODUCTS and draft.summed is not None:
+                draft.definitions[draft.summed[0]] = same_as(number)
+        self.readers.get(value, {}).pop(draft, None)
+        self.outside |= draft.direct
+
+    def want(self, draft: Draft, value: Value, at: At, bounds: tuple[Bound, ...]) -> int:
+        """An instance of a value, or of what it is a view of."""
+        at = tuple([draft.fresh(e) for e in at])
+        while (placed := self.makers.get(value)) is not None:
+            if value in self.stuck or self.kinds[placed.node] != "view":
+                break
+            found = self._read(draft, placed, value.index, at)
+            if found is None:
+                self.stuck.add(value)
+                break
+            value, at = found
+        bounds = draft.needed([(draft.fresh(e), low, high) for e, low, high in bounds])
+        self.readers.setdefault(value, {})[draft] = None
+        return draft.instance(value, at, bounds)
+
+    def _read(self, draft: Draft, placed: Placed, result: int, at: At) -> tuple[Value, At] | None:
+        """What a view reads, once the factors are split as that takes."""
+        while True:
+            found = read_through(placed, result, at, draft, self.sizes)
+            if not isinstance(found, Split):
+                return found
+            draft.split(found)
+            at = tuple([draft.fresh(e) for e in at])
+
+    # Whether it pays, and whether it can be
+
+    def fits(self, placed: Placed, kind: Kind, value: Value, draft: Draft) -> bool:
+        """Whether a node may be computed inside of a group."""
+        numbers = draft.pending[value]
+        if not numbers or value in draft.direct or len(draft.keys) > LARGEST:
+            return False
+        match kind:
+            case "product":
+                return self._product_fits(value, numbers, draft)
+            case "reduce":
+                return len(numbers) == 1 and rows_fit(self, placed, numbers[0], draft)
+        if any(n in draft.upstream for n in numbers):
+            return self._prologue_fits(placed, numbers, draft)
+        return self._map_fits(placed, numbers, draft)
+
+    def _product_fits(self, value: Value, numbers: list[int], draft: Draft) -> bool:
+        """A product joins what is done to every element of it, and a sum over devices."""
+        if len(numbers) != 1 or draft.contract is not None or draft.bounds(numbers[0]):
+            return False
+        at = draft.at(numbers[0])
+        if draft.rows:
+            is_summed = draft.summed is not None and draft.summed[1] == numbers[0]
+            if not is_summed or not self.fold_sums:
+                return False
+        wanted = {*draft.root, *draft.rows}
+        return factors_of(at) == wanted and covers(at, self.shape(value), draft.size)
+
+    def _prologue_fits(self, placed: Placed, numbers: list[int], draft: Draft) -> bool:
+        """What is done to a product's operand once, while it is brought into place."""
+        (value,) = placed.node.results
+        if len(numbers) != 1 or not _simple(placed.node):
+            return value in self.light
+        points = draft.points(draft.at(numbers[0]))
+        large = [v for v in placed.node.operands if v not in self.light and tensor(v).rank]
+        return value in self.light or (points <= self.elements(value) and len(large) <= 1)
+
+    def _map_fits(self, placed: Placed, numbers: list[int], draft: Draft) -> bool:
+        (value,) = placed.node.results
+        if value in self.light:
+            return True
+        order = [n for n in draft.root if n not in draft.rows] + [*draft.rows]
+        points = sum(_points(draft, order, draft.at(n)) for n in numbers)
+        if points <= self.elements(value):
+            return True
+        size = self.elements(value) * tensor(value).dtype.numpy.itemsize
+        return _simple(placed.node) and size <= SMALL
+
+    # Shapes
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        """The shape of a value's stack."""
+        placed = self.makers[value]
+        mask = placed.made[value.index]
+        head = [n if mask >> d & 1 else 1 for d, n in enumerate(self.sizes)]
+        return (*head, *tensor(value).sizes)
+
+    def elements(self, value: Value) -> int:
+        """The number of elements of a value's stack."""
+        return math.prod(self.shape(value))
+
+
+def _points(draft: Draft, order: Sequence[int], at: At) -> int:
+    """How often something is computed: once for each point of the loops around it."""
+    used = factors_of(at)
+    deepest = max((n for n, f in enumerate(order) if f in used), default=-1)
+    return math.prod(draft.sizes[f] for f in order[: deepest + 1])
+
+
+def _dense(node: Node) -> bool:
+    """Whether a node has one or more results, all of them tensors with known, nonzero sizes."""
+    return bool(node.results) and all(map(_is_dense, {*node.operand_types, *node.types}))
+
+
+@cache
+def _is_dense(type: Type) -> bool:
+    return isinstance(type, TensorType) and type.is_static and type.size > 0
+
+
+def _plain_product(node: Node) -> bool:
+    lhs, rhs = (tensor(v).dtype for v in node.operands)
+    return lhs is rhs and not lhs.is_complex and lhs.kind != "bool"
+
+
+def _simple(node: Node) -> bool:
+    """Whether computing a node costs no more than reading its result."""
+    work = getattr(type(node.op), "each_element", None)
+    return work is None or not work.transcendentals
+
+
+def _widens(node: Node) -> bool:
+    """Whether a node only spells numbers with more bits."""
+    if not isinstance(node.op, Convert):
+        return False
+    given, made = tensor(node.operands[0]).dtype, tensor(node.results[0]).dtype
+    return given.bits < made.bits

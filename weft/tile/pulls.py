@@ -1,0 +1,447 @@
+"""What the nodes inside of a kernel read, and the steps that compute them, op by op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from weft.ir.module import Node, Value
+from weft.ir.op import Op
+from weft.ir.types import DTYPES, DType, TensorType
+from weft.kernels import kernel as k
+from weft.kernels.group import Placed
+from weft.ops.collective import AllReduce, ReduceScatter
+from weft.ops.contract import Dot, DotDims, DotGeneral
+from weft.ops.index import Gather, gather_windows
+from weft.ops.local import AxisIndex
+from weft.ops.reduce import Reduce
+from weft.ops.shape import Constant, Iota
+from weft.ops.slicing import Concatenate, DynamicSlice, Pad
+from weft.tile.draft import Definition, Draft, Terms, tensor
+from weft.tile.index import ZERO, At, Bound, Expr, factor, factors_of, plus, times
+from weft.tile.views import index_along, lead_of
+
+Want: TypeAlias = Callable[[Value, At, tuple[Bound, ...]], int]
+COMBINE: dict[str | None, k.Combine] = {
+    "stablehlo.add": "add",
+    "stablehlo.multiply": "mul",
+    "stablehlo.maximum": "max",
+    "stablehlo.minimum": "min",
+    "stablehlo.and": "and",
+    "stablehlo.or": "or",
+    "stablehlo.xor": "xor",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """A node that a draft takes in, for one of the places where it is wanted."""
+
+    draft: Draft
+    placed: Placed
+    at: At
+    bounds: tuple[Bound, ...]
+    want: Want
+    sizes: tuple[int, ...]  # of the leading dims
+    result: int = 0  # which one
+
+    @property
+    def node(self) -> Node:
+        """The node."""
+        return self.placed.node
+
+    @property
+    def lead(self) -> int:
+        """The number of leading dims."""
+        return len(self.sizes)
+
+    @property
+    def dtype(self) -> DType:
+        """The element type of the result."""
+        return tensor(self.node.results[self.result]).dtype
+
+    def operand(self, index: int, own: Sequence[Expr], bounds: tuple[Bound, ...] = ()) -> int:
+        """An operand at a place of its own dims."""
+        head = lead_of(self.at, self.placed.given[index], self.lead)
+        return self.operand_at(index, (*head, *own), bounds)
+
+    def operand_at(self, index: int, at: At, bounds: tuple[Bound, ...] = ()) -> int:
+        """An operand at a place of its stack."""
+        return self.want(self.node.operands[index], at, (*self.bounds, *bounds))
+
+
+def elementwise(pull: Pull) -> Definition:
+    """An op of the same element of its operands; scalars are read as they are."""
+    own, op = pull.at[pull.lead :], pull.node.op
+    args = [
+        pull.operand(n, own if tensor(v).rank else ()) for n, v in enumerate(pull.node.operands)
+    ]
+    dtype = pull.dtype
+    return Definition(tuple(args), lambda numbers, terms: k.Apply(op, numbers, dtype))
+
+
+def constant(pull: Pull) -> Definition:
+    """The one element that a constant repeats."""
+    op, dtype = pull.node.op, pull.dtype
+    assert isinstance(op, Constant)
+    element = op.value.array.reshape(-1)[0].item()
+    return Definition((), lambda numbers, terms: k.Fill(element, dtype))
+
+
+def iota(pull: Pull) -> Definition:
+    """An index as a number."""
+    op, dtype = pull.node.op, pull.dtype
+    assert isinstance(op, Iota)
+    where = pull.at[pull.lead + op.iota_dimension]
+    return position(where, dtype)
+
+
+def position(where: Expr, dtype: DType) -> Definition:
+    """An expression as a number."""
+    return Definition((), lambda numbers, terms: k.Position(terms.affine(where), dtype))
+
+
+def pad(pull: Pull) -> Definition:
+    """The operand where there is one, the padding elsewhere."""
+    op, dtype, draft = pull.node.op, pull.dtype, pull.draft
+    assert isinstance(op, Pad)
+    shape = tensor(pull.node.operands[0]).sizes
+    own = tuple(
+        [
+            times(e, 1, -low)
+            for e, low in zip(pull.at[pull.lead :], op.edge_padding_low, strict=True)
+        ]
+    )
+    bounds = draft.inside(own, shape)
+    inside = pull.operand(0, own, bounds)
+    if not bounds:
+        return same_as(inside)
+    outside = pull.operand(1, ())
+    return chosen(bounds, inside, outside, dtype)
+
+
+def chosen(bounds: tuple[Bound, ...], inside: int, outside: int, dtype: DType) -> Definition:
+    """One instance where bounds hold, another elsewhere."""
+
+    def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
+        return k.Choose(terms.guards(bounds), numbers[0], numbers[1], dtype)
+
+    return Definition((inside, outside), make)
+
+
+def same_as(number: int) -> Definition:
+    """Another instance as it is."""
+    return Definition((number,), None)
+
+
+def concatenate(pull: Pull) -> Definition:
+    """The operand that the index falls into."""
+    op, dtype, draft = pull.node.op, pull.dtype, pull.draft
+    assert isinstance(op, Concatenate)
+    own = list(pull.at[pull.lead :])
+    where = own[op.dimension]
+    begin = 0
+    parts: list[tuple[tuple[Bound, ...], int]] = []
+    for n, value in enumerate(pull.node.operands):
+        size = tensor(value).sizes[op.dimension]
+        if size:
+            own[op.dimension] = times(where, 1, -begin)
+            bounds = draft.needed(((where, begin, begin + size),))
+            parts.append((bounds, pull.operand(n, own, bounds)))
+        begin += size
+    _, found = parts.pop()
+    for bounds, inside in reversed(parts[1:]):
+        found = draft.anonymous(chosen(bounds, inside, found, dtype))
+    return chosen(*parts[0], found, dtype) if parts else same_as(found)
+
+
+def dynamic_slice(pull: Pull) -> Definition:
+    """An element of memory at a place that starts, known at run time, are part of."""
+    op, dtype, node = pull.node.op, pull.dtype, pull.node
+    assert isinstance(op, DynamicSlice)
+    value = node.operands[0]
+    shape = tensor(value).sizes
+    starts: list[int] = []
+    dims: list[int] = []
+    for dim, (size, length) in enumerate(zip(shape, op.slice_sizes, strict=True)):
+        if size != length:
+            starts.append(pull.operand(1 + dim, ()))
+            dims.append(dim)
+    at = (*lead_of(pull.at, pull.placed.given[0], pull.lead), *pull.at[pull.lead :])
+    limits = {d: shape[d] - op.slice_sizes[d] for d in dims}
+    return loaded(value, at, starts, dims, limits, pull, dtype)
+
+
+def gather(pull: Pull) -> Definition:
+    """An element of memory at a place that an index vector is part of."""
+    op, node, dtype, lead = pull.node.op, pull.node, pull.dtype, pull.lead
+    assert isinstance(op, Gather)
+    value, indices = node.operands
+    shape, windows = tensor(value).sizes, gather_windows(op.dimension_numbers)
+    own = pull.at[lead:]
+    rows = [own[d] for d in windows.batch(len(own))]
+    where = list(rows)
+    where.insert(windows.vector, ZERO)
+    at: list[Expr] = [ZERO] * len(shape)
+    for dim, window in zip(windows.kept(len(shape)), windows.window, strict=True):
+        at[dim] = own[window]
+    for dim, row in zip(windows.operand_batching, windows.indices_batching, strict=True):
+        at[dim] = rows[row - (row > windows.vector)]
+    starts = []
+    for n in range(len(windows.start_map)):
+        where[windows.vector] = (n, ())
+        starts.append(pull.operand(1, where[: tensor(indices).rank]))
+    dims = windows.start_map
+    limits = {d: shape[d] - op.slice_sizes[d] for d in dims}
+    head = lead_of(pull.at, pull.placed.given[0], lead)
+    return loaded(value, (*head, *at), starts, dims, limits, pull, dtype)
+
+
+def loaded(
+    value: Value,
+    at: At,
+    starts: Sequence[int],
+    dims: Sequence[int],
+    limits: dict[int, int],
+    pull: Pull,
+    dtype: DType,
+) -> Definition:
+    """An element of a value in memory, with indices of its own dims added at run time."""
+    lead, bounds = pull.lead, pull.bounds
+
+    def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
+        unit = [terms.place(value, _only(len(at), lead + d)).offset for d in dims]
+        shifts = tuple(
+            [
+                k.Shift(number, limits[d], stride)
+                for number, d, stride in zip(numbers, dims, unit, strict=True)
+            ]
+        )
+        place = terms.place(value, at)
+        return k.Load(terms.operand(value), place, dtype, terms.guards(bounds), shifts)
+
+    pull.draft.direct.add(value)
+    pull.draft.pending.setdefault(value, [])
+    return Definition(tuple(starts), make)
+
+
+def _only(rank: int, dim: int) -> At:
+    """The index of the second element along one dim."""
+    return tuple([(1, ()) if d == dim else ZERO for d in range(rank)])
+
+
+def reduce(pull: Pull) -> Definition:
+    """A combination along dims, which are the draft's rows."""
+    op, node, dtype = pull.node.op, pull.node, pull.dtype
+    assert isinstance(op, Reduce)
+    how = combine_of(node)
+    assert how is not None, "a reduction that can be fused"
+    shape = tensor(node.operands[0]).sizes
+    over = row_factors(pull.draft, pull.at, [shape[d] for d in op.dimensions])
+    assert over is not None, "rows that fit"
+    own, kept, reduced = [], iter(pull.at[pull.lead :]), iter(over)
+    for dim in range(len(shape)):
+        own.append(next(reduced) if dim in op.dimensions else next(kept))
+    return reduction(pull, how, own, pull.operand(1, ()), factors_of(over), dtype)
+
+
+def reduction(
+    pull: Pull,
+    how: k.Combine,
+    own: Sequence[Expr],
+    init: int | None,
+    over: set[int],
+    dtype: DType,
+) -> Definition:
+    """A combination of the first operand along factors."""
+    arg = pull.operand(0, own)
+    return combined(how, arg, init, over, dtype)
+
+
+def combined(
+    how: k.Combine, arg: int, init: int | None, over: set[int], dtype: DType
+) -> Definition:
+    """A combination of an instance along factors."""
+    listed = tuple(sorted(over))
+
+    def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
+        first = numbers[1] if init is not None else None
+        return k.Reduce(how, numbers[0], first, terms.factors(listed), dtype)
+
+    return Definition((arg,) if init is None else (arg, init), make)
+
+
+def combine_of(node: Node) -> k.Combine | None:
+    """How a node with one region combines, if one op does it in the result's own type."""
+    names = node.regions[0].body.combiners
+    if len(names) != 1 or len(node.regions[0].nodes) != 1:
+        return None
+    inner = {v.type.dtype for v in node.regions[0].args if isinstance(v.type, TensorType)}
+    types = {
+        v.type.dtype for v in (*node.operands, *node.results) if isinstance(v.type, TensorType)
+    }
+    how = COMBINE.get(names[0])
+    (dtype, *others) = inner | types
+    if others or how is None or (dtype.is_complex and how not in ("add", "mul")):
+        return None
+    if dtype.kind == "bool":
+        return {"add": "or", "mul": "and", "max": "or", "min": "and"}.get(how, how)  # type: ignore[return-value]
+    return how
+
+
+def row_factors(draft: Draft, at: At, lengths: Sequence[int]) -> At | None:
+    """Indices along dims that are reduced: the draft's rows, or new factors if it has none.
+
+    What an output has along the rows is computed in the same loops; so its factors are taken.
+    """
+    used = factors_of(at)
+    free = draft.rows or tuple([f for f in draft.root if f not in used])
+    if draft.rows and used & set(draft.rows):
+        return None
+    wanted = [n for n in lengths if n > 1]
+    if not free:
+        made = iter([draft.new(n) for n in wanted])
+        found = tuple([factor(next(made)) if n > 1 else ZERO for n in lengths])
+        draft.rows = tuple(sorted(factors_of(found)))
+        return found
+    found_all: list[Expr] = []
+    left = list(free)
+    for length in lengths:
+        expr, size = ZERO, 1
+        while size < length and left:
+            number = left.pop(0)
+            expr = plus(times(expr, draft.sizes[number]), factor(number))
+            size *= draft.sizes[number]
+        if size != length:
+            return None
+        found_all.append(expr)
+    if left:
+        return None
+    draft.rows = free
+    return tuple(found_all)
+
+
+def all_reduce(pull: Pull) -> Definition:
+    """A combination along the leading dims that meet."""
+    how = combine_of(pull.node)
+    assert how is not None and pull.placed.along is not None
+    return _summed_up(pull, list(pull.at), how)
+
+
+def reduce_scatter(pull: Pull) -> Definition:
+    """A combination along the leading dims that meet, of the piece that is one's own."""
+    op, along = pull.node.op, pull.placed.along
+    assert isinstance(op, ReduceScatter) and along is not None
+    how = combine_of(pull.node)
+    assert how is not None
+    at = list(pull.at)
+    dim = pull.lead + op.scatter_dimension
+    length = tensor(pull.node.results[pull.result]).sizes[op.scatter_dimension]
+    at[dim] = plus(times(index_along(pull.at, along, pull.sizes), length), at[dim])
+    return _summed_up(pull, at, how)
+
+
+def _summed_up(pull: Pull, at: list[Expr], how: k.Combine) -> Definition:
+    """A combination along devices; a product that is summed so may do it by itself."""
+    along, index = pull.placed.along, pull.result
+    assert along is not None
+    over = {dim: pull.draft.new(pull.sizes[dim], device=True) for dim in along}
+    pull.draft.rows = tuple(over.values())
+    for dim, number in over.items():
+        at[dim] = factor(number)
+    head = lead_of(tuple(at), pull.placed.given[index], pull.lead)
+    arg = pull.operand_at(index, (*head, *at[pull.lead :]))
+    if how == "add":
+        (number,) = pull.draft.pending[pull.node.results[index]]
+        pull.draft.summed = (number, arg)
+    return combined(how, arg, None, {*over.values()}, pull.dtype)
+
+
+def axis_index(pull: Pull) -> Definition:
+    """Where a device stands along axes."""
+    assert isinstance(pull.node.op, AxisIndex) and pull.placed.along is not None
+    return position(index_along(pull.at, pull.placed.along, pull.sizes), pull.dtype)
+
+
+def contraction(pull: Pull) -> Definition:
+    """A sum of products; a collective that would sum over devices next is part of it."""
+    node, draft, lead = pull.node, pull.draft, pull.lead
+    dims, (lhs, rhs) = dot_dims(node), node.operands[:2]
+    batch = len(dims.lhs_batching_dimensions)
+    own = pull.at[lead:]
+    left, right = _sides(own, dims, tensor(lhs).rank, tensor(rhs).rank, batch)
+    over: set[int] = set()
+    for a, b in zip(dims.lhs_contracting_dimensions, dims.rhs_contracting_dimensions, strict=True):
+        size = tensor(lhs).sizes[a]
+        if size > 1:
+            number = draft.new(size)
+            over.add(number)
+            left[a] = right[b] = factor(number)
+    if draft.summed is not None:
+        over |= set(draft.rows)
+    a, b = pull.operand(0, left), pull.operand(1, right)
+    return product(pull, a, b, over)
+
+
+def product(pull: Pull, a: int, b: int, over: set[int]) -> Definition:
+    """The sum of the products of two instances."""
+    dtype, listed = pull.dtype, tuple(sorted(over))
+    pull.draft.upstream |= {a, b}
+    held = held_in(dtype)
+
+    def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
+        return k.Contract(numbers[0], numbers[1], terms.factors(listed), dtype, held)
+
+    return Definition((a, b), make)
+
+
+def held_in(dtype: DType) -> DType:
+    """The type that sums of products are added up in."""
+    if dtype.kind == "float" and dtype.bits < 32:
+        return DTYPES["f32"]
+    return DTYPES["i32"] if dtype.is_integer and dtype.bits < 32 else dtype
+
+
+def _sides(
+    own: At, dims: DotDims, left_rank: int, right_rank: int, batch: int
+) -> tuple[list[Expr], list[Expr]]:
+    left: list[Expr] = [ZERO] * left_rank
+    right: list[Expr] = [ZERO] * right_rank
+    for n in range(batch):
+        left[dims.lhs_batching_dimensions[n]] = own[n]
+        right[dims.rhs_batching_dimensions[n]] = own[n]
+    free_left, free_right = dims.lhs_free(left_rank), dims.rhs_free(right_rank)
+    for n, dim in enumerate(free_left):
+        left[dim] = own[batch + n]
+    for n, dim in enumerate(free_right):
+        right[dim] = own[batch + len(free_left) + n]
+    return left, right
+
+
+def dot_dims(node: Node) -> DotDims:
+    """The dims of a product, as dot_general says them."""
+    if isinstance(node.op, Dot):
+        return node.op.dims(tensor(node.operands[0]).rank)
+    assert isinstance(node.op, DotGeneral)
+    return node.op.dot_dimension_numbers
+
+
+MAPS: dict[type[Op], Callable[[Pull], Definition]] = {
+    Constant: constant,
+    Iota: iota,
+    Pad: pad,
+    Concatenate: concatenate,
+    DynamicSlice: dynamic_slice,
+    Gather: gather,
+    AxisIndex: axis_index,
+}
+REDUCTIONS: dict[type[Op], Callable[[Pull], Definition]] = {
+    Reduce: reduce,
+    AllReduce: all_reduce,
+    ReduceScatter: reduce_scatter,
+}
+PRODUCTS: dict[type[Op], Callable[[Pull], Definition]] = {
+    DotGeneral: contraction,
+    Dot: contraction,
+}

@@ -1,0 +1,83 @@
+"""Group the nodes of a region into kernels, in an order in which they can run."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+
+from weft.ir.module import Node, Value
+from weft.ir.reading import reads
+from weft.kernels.group import Group, Launch, Placed
+from weft.tile.draft import tensor
+from weft.tile.finish import finished
+from weft.tile.grouping import Grouping
+
+
+def tile(
+    placed: Sequence[Placed],
+    sizes: tuple[int, ...],
+    results: Sequence[Value],
+    *,
+    refuses: Callable[[Node], bool] = lambda node: False,
+    alone: Callable[[Placed], Launch | None] = lambda placed: None,
+    fold_sums: bool = True,
+) -> list[Group]:
+    """The groups of a region's nodes, given what their values vary along.
+
+    `sizes` are those of the leading dims, `results` what must be there at the end; `refuses` says
+    what the target cannot compute inside of a kernel, and `alone` gives the kernel of a node that
+    stands by itself, if the target has one. With `fold_sums` a product also sums over the devices
+    that an all_reduce would sum over next, which rounds otherwise.
+    """
+    grouping = Grouping(placed, sizes, results, refuses, fold_sums=fold_sums)
+    grouping.run()
+    masks = {v: m for p in placed for v, m in _masks(p)}
+
+    def shape(value: Value) -> tuple[int, ...]:
+        mask = masks[value]
+        head = [n if mask >> d & 1 else 1 for d, n in enumerate(sizes)]
+        return (*head, *tensor(value).sizes)
+
+    groups = [finished(draft, shape) for draft in grouping.drafts]
+    places = {p.node: p for p in placed}
+    for node in grouping.alone:
+        kernel = alone(places[node])
+        inputs = tuple(reads(node)) if kernel is None else node.operands
+        groups.append(Group((node,), kernel, inputs, node.results))
+    return in_order(groups, grouping.positions)
+
+
+def _masks(placed: Placed) -> Iterable[tuple[Value, int]]:
+    yield from zip(placed.node.operands, placed.given, strict=True)
+    yield from zip(placed.node.results, placed.made, strict=True)
+
+
+def in_order(groups: Sequence[Group], positions: dict[Node, int]) -> list[Group]:
+    """Groups after those whose results they read, else as the program has them."""
+    makers = {v: n for n, g in enumerate(groups) for v in g.outputs}
+    needs: list[set[int]] = [{makers[v] for v in g.inputs if v in makers} for g in groups]
+    ranks = [max(positions[n] for n in g.nodes) if g.nodes else 0 for g in groups]
+    effects = sorted(
+        (n for n, g in enumerate(groups) if any(not node.op.pure for node in g.nodes)),
+        key=lambda n: ranks[n],
+    )
+    for before, after in pairwise(effects):
+        needs[after].add(before)
+    readers: list[list[int]] = [[] for _ in groups]
+    for n, wanted in enumerate(needs):
+        for other in wanted:
+            readers[other].append(n)
+    missing = [len(wanted) for wanted in needs]
+    ready = [(ranks[n], n) for n, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
+    found: list[Group] = []
+    while ready:
+        _, n = heapq.heappop(ready)
+        found.append(groups[n])
+        for reader in readers[n]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, (ranks[reader], reader))
+    assert len(found) == len(groups), "groups wait for each other"
+    return found
