@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cpu_rows import Row
+from benchmarks.cpu_rows import Row, use_busy
 
 PARTS = ("chains", "products", "attention", "steps")
 
@@ -132,7 +132,10 @@ def main() -> None:
     )
     options.add_argument("--only", nargs="*", default=list(PARTS), choices=PARTS)
     options.add_argument("--quick", action="store_true", help="smaller cases, fewer rounds")
+    options.add_argument("--busy", action="store_true", help="seconds of the processor")
     given = options.parse_args()
+    if given.busy:
+        use_busy()
     screen().print(f"python benchmarks/cpu.py {' '.join(sys.argv[1:])}\n{machine_line()}\n")
     for part in given.only:
         module = importlib.import_module(f"benchmarks.cpu_{part}")

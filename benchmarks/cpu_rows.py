@@ -3,7 +3,8 @@
 A benchmark is a module with `rows(quick)`, which gives a `Row` for every case as it is measured.
 The sides of a race take turns, round by round, so that whatever else the machine does hits all of
 them alike. `race` runs functions of this process; `Runner` is a side in a process of its own, so
-that thread pools do not get into each other's way.
+that thread pools do not get into each other's way. Where others work on the machine, too,
+`use_busy` has all timed in seconds of the processor, of all threads, not by the wall clock.
 """
 
 from __future__ import annotations
@@ -21,6 +22,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "busy": time.process_time}
+_chosen = "wall"
+
+
+def use_busy() -> None:
+    """Time in seconds of the processor from now on."""
+    global _chosen
+    _chosen = "busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +75,19 @@ def race(
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
-def timed(run: Callable[[], object], calls: int) -> float:
+def timed(run: Callable[[], object], calls: int, clock: str | None = None) -> float:
     """Seconds of a call: the mean of some in a row."""
-    begin = time.perf_counter()
+    now = CLOCKS[clock or _chosen]
+    begin = now()
     for _ in range(calls):
         run()
-    return (time.perf_counter() - begin) / calls
+    return (now() - begin) / calls
 
 
 def _calls(run: Callable[[], object], seconds: float) -> int:
     """How many calls take about so long; running them warms up."""
     run()
-    once = max(1e-7, timed(run, 1))
+    once = max(1e-7, timed(run, 1, "wall"))
     return max(1, min(1000, round(seconds / once)))
 
 
@@ -110,7 +120,7 @@ class Runner:
     def turn(self) -> float:
         """The seconds of one call, the mean of a few."""
         assert self.process.stdin is not None
-        print(self.seconds, file=self.process.stdin, flush=True)
+        print(self.seconds, _chosen, file=self.process.stdin, flush=True)
         return float(self._answer())
 
     def close(self) -> None:
@@ -135,13 +145,13 @@ def _serve(maker: str, given: Sequence[Any]) -> None:
         os.dup2(2, 1)  # whatever is printed must not spoil the answers
         module, _, name = maker.partition(":")
         run, facts = getattr(importlib.import_module(module), name)(*given)
-        calls: dict[float, int] = {}
+        calls: dict[str, int] = {}
         print(json.dumps(facts), file=answers, flush=True)
         for line in sys.stdin:
-            seconds = float(line)
+            seconds, clock = line.split()
             if seconds not in calls:
-                calls[seconds] = _calls(run, seconds)
-            print(timed(run, calls[seconds]), file=answers, flush=True)
+                calls[seconds] = _calls(run, float(seconds))
+            print(timed(run, calls[seconds], clock), file=answers, flush=True)
 
 
 if __name__ == "__main__" and len(sys.argv) == 3:

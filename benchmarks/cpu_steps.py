@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from benchmarks.cpu_rows import Row, Runner, race_runners
+from benchmarks.cpu_rows import Row, Runner, race_runners, use_busy
 
 MESHES = {1: (1, 1), 8: (2, 4), 64: (8, 8), 256: (16, 16)}  # data by model
 RATE, FIRST, SECOND, TINY = 1e-3, 0.9, 0.999, 1e-8  # of Adam
@@ -375,7 +375,10 @@ def main() -> None:
     options.add_argument("--layers", type=int, default=32, help="of the step that is prepared")
     options.add_argument("--no-compile", action="store_true", help="leave out preparing")
     options.add_argument("--quick", action="store_true", help="fewer devices and rounds")
+    options.add_argument("--busy", action="store_true", help="seconds of the processor")
     given = options.parse_args()
+    if given.busy:
+        use_busy()
     show(rows(given.quick, given.only, given.devices))
     if not given.no_compile:
         show(compile_rows(given.layers))

@@ -9,14 +9,17 @@ from functools import cache, lru_cache
 
 from weft.emit.llvm.alone import EMIT as STANDING_ALONE
 from weft.emit.llvm.alone import emit_alone
+from weft.emit.llvm.attention import emit_attention
 from weft.emit.llvm.capable import computes
 from weft.emit.llvm.commands import Commands
 from weft.emit.llvm.emit import emit
 from weft.emit.llvm.engine import Loaded, load
+from weft.emit.llvm.machine_code import host
 from weft.errors import Unsupported, WeftError
 from weft.ir.module import Node, Value
 from weft.ir.types import TensorType
 from weft.kernels.alone import Alone, alone
+from weft.kernels.attention import Attention
 from weft.kernels.emitted import Emitted
 from weft.kernels.group import Group, Launch, Placed
 from weft.kernels.kernel import Kernel
@@ -28,11 +31,22 @@ class LLVM:
 
     name = "llvm"
 
+    def __init__(self, *, fold_sums: bool = True) -> None:
+        self.fold_sums = fold_sums
+
     def group(
         self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
     ) -> Sequence[Group]:
         """The nodes of a region as kernels, in an order in which they can run."""
-        return tile(placed, sizes, results, refuses=refuses, alone=lambda p: _alone(p, sizes))
+        return tile(
+            placed,
+            sizes,
+            results,
+            refuses=refuses,
+            alone=lambda p: _alone(p, sizes),
+            attends=_is_emitted,
+            fold_sums=self.fold_sums,
+        )
 
     def load(self, kernels: Sequence[Launch]) -> Sequence[Loaded]:
         """Kernels in memory."""
@@ -84,13 +98,16 @@ def _alone(placed: Placed, sizes: tuple[int, ...]) -> Alone | None:
     if type(placed.node.op) not in STANDING_ALONE:
         return None
     kernel = alone(placed, sizes)
-    if kernel is None:
-        return None
+    return kernel if kernel is not None and _is_emitted(kernel) else None
+
+
+def _is_emitted(kernel: Launch) -> bool:
+    """Whether this target has a kernel; the reason why not is told by `weft ops`."""
     try:
         emitted(kernel)
     except Unsupported:
-        return None
-    return kernel
+        return False
+    return True
 
 
 @lru_cache(maxsize=4096)
@@ -101,5 +118,5 @@ def emitted(kernel: Launch) -> Emitted:
             return emit(kernel)
         case Alone():
             return emit_alone(kernel)
-        case _:
-            raise AssertionError(f"{kernel.name} is no kernel of this target")
+        case Attention():
+            return emit_attention(kernel, host())

@@ -229,6 +229,9 @@ READ = """stablehlo.dynamic_slice %ys, %i, %zero, sizes = [1, 4] :
         (tensor<5x4xf32>, tensor<i32>, tensor<i32>) -> tensor<1x4xf32>"""
 
 
+by_numpy = pytest.mark.parametrize("target", ["numpy"], indirect=True)
+
+
 def loops(body: str) -> list[bool]:
     """Which of the values that a loop carries it writes over, after checking what it gives."""
     module = parse(SCAN.replace("BODY", body))
@@ -238,10 +241,12 @@ def loops(body: str) -> list[bool]:
     return [n in item.own for n in range(3)]
 
 
+@by_numpy
 def test_a_loop_writes_what_it_carries_over_itself():
     assert loops("%w = stablehlo.add %v, %v : tensor<4xf32>\n" + UPDATE) == [True, True, False]
 
 
+@by_numpy
 def test_not_where_what_was_carried_is_still_read():
     later = (
         UPDATE
@@ -254,6 +259,7 @@ def test_not_where_what_was_carried_is_still_read():
     assert loops(body) == [True, False, False]
 
 
+@by_numpy
 def test_not_where_a_view_of_what_was_carried_is_read_later():
     body = f"""%old = {READ}
       %flat = stablehlo.reshape %old : (tensor<1x4xf32>) -> tensor<4xf32>
@@ -263,9 +269,30 @@ def test_not_where_a_view_of_what_was_carried_is_read_later():
     assert loops(body) == [True, False, False]
 
 
+@by_numpy
 def test_not_where_it_is_carried_on_elsewhere():
     body = "%w = stablehlo.add %v, %v : tensor<4xf32>\n" + UPDATE.replace("%w", "%v")
     assert loops(body)[2] is False
+
+
+TWICE = "%w = stablehlo.add %v, %v : tensor<4xf32>\n"
+LATER = f"""%u = stablehlo.add %v, %v : tensor<4xf32>
+  {UPDATE.replace("%w", "%u")}
+  %old = {READ}
+  %flat = stablehlo.reshape %old : (tensor<1x4xf32>) -> tensor<4xf32>
+  %w = stablehlo.add %u, %flat : tensor<4xf32>"""
+
+
+@pytest.mark.parametrize("target", ["toy", "llvm"], indirect=True)
+@pytest.mark.parametrize("body, once", [(TWICE + UPDATE, True), (LATER, False)])
+def test_kernels_write_what_a_loop_carries_over_itself(body, once):
+    """The sums that a loop carries have one buffer, and its stack has one if it is not read."""
+    program = LocalProgram(parse(SCAN.replace("BODY", body)))
+    assert_same(program.module, X, N, length=8)
+    (item,) = [i for i in program.code.items if i.carried]
+    single = {turn.index for turn in item.turns if turn.buffers == 1}
+    assert 2 in single
+    assert (1 in single or 1 in item.own) is once
 
 
 def test_a_branch_may_give_what_was_repeated_outside_of_it():

@@ -165,6 +165,7 @@ CHAIN = """module {
 }"""
 
 
+@pytest.mark.parametrize("target", ["numpy", "toy"], indirect=True)
 def test_a_chain_is_computed_in_place():
     memory = LocalProgram(parse(CHAIN)).memory()
     size = 4 * 64 * 64 * 4
@@ -235,6 +236,7 @@ def test_every_annotation_of_shardys_is_transparent():
 # Numbers
 
 
+@pytest.mark.parametrize("target", ["numpy"], indirect=True)
 def test_narrow_floats_are_rounded_after_every_op():
     text = """func.func @main(%x: tensor<4xbf16>, %y: tensor<4xbf16>) -> tensor<4xbf16> {
     %0 = stablehlo.multiply %x, %y : tensor<4xbf16>

@@ -62,6 +62,8 @@ ONE_KERNEL = {
     "sum of columns": (lambda x: (x * 2).sum(0), [(6, 8)]),
     "sum of everything": (lambda x: (x**2).sum(), [(6, 8)]),
     "sum in the middle": (lambda x: x.sum(1) + 1, [(4, 6, 8)]),
+    "argmax": (lambda x: jnp.argmax(x * 2, -1), [(20, 8)]),
+    "argmin of columns": (lambda x: jnp.argmin(x, 0) + 1, [(6, 8)]),
     "embedding": (lambda x, i: x[i.astype(int)] * 2, [(6, 8), (3, 5)]),
     "rows by label": (
         lambda x, i: jnp.take_along_axis(x, i.astype(int), 1) + 1,

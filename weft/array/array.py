@@ -52,12 +52,11 @@ class Array:
         self._stacked = stacked
         self._error: BaseException | None = None
         self._deleted: str | None = None
-        self._ready = threading.Event()
+        self._ready = stacked is not None  # the elements, or an error, are there
+        self._waiting: threading.Event | None = None  # made by who waits first
         self._claims = 0  # by those who take the elements even if the array is deleted
         self._lock = threading.Lock()
-        self._helper: Callable[[object, threading.Event], None] | None = None
-        if stacked is not None:
-            self._ready.set()
+        self._helper: Callable[[Array], None] | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -86,7 +85,7 @@ class Array:
 
     # Ready, failed, deleted
 
-    def helped_by(self, helper: Callable[[object, threading.Event], None]) -> Array:
+    def helped_by(self, helper: Callable[[Array], None]) -> Array:
         """Have somebody asked who may do the work, before it is waited for."""
         self._helper = helper
         return self
@@ -95,23 +94,30 @@ class Array:
         """Give the elements that others wait for."""
         self._stacked = stacked
         self._helper = None
-        self._ready.set()
+        self._tell()
 
     def fail(self, error: BaseException) -> None:
         """Say that there will be no elements, and why."""
         self._error = error
-        self._ready.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Let those go on who wait."""
+        with self._lock:
+            self._ready = True
+            if self._waiting is not None:
+                self._waiting.set()
 
     @property
     def is_ready(self) -> bool:
         """Whether the elements, or an error, are there."""
-        return self._ready.is_set()
+        return self._ready
 
     def wait(self, timeout: float | None = None) -> Array:
         """Wait until the elements are there; raise what has kept them from it."""
-        if self._helper is not None and not self._ready.is_set():
-            self._helper(self, self._ready)
-        if not self._ready.wait(timeout):
+        if not self._ready and (helper := self._helper) is not None:
+            helper(self)
+        if not self._ready and not self._event().wait(timeout):
             raise WeftError(
                 f"an array is not ready after {timeout} seconds",
                 help="wait longer; does the program run for ever, or wait for itself?",
@@ -121,6 +127,15 @@ class Array:
         return self
 
     block_until_ready = wait
+
+    def _event(self) -> threading.Event:
+        """What is set when the array is ready."""
+        with self._lock:
+            if self._waiting is None:
+                self._waiting = threading.Event()
+            if self._ready:
+                self._waiting.set()
+            return self._waiting
 
     @property
     def error(self) -> BaseException | None:

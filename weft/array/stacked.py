@@ -5,25 +5,46 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from weft.array.atoms import Atoms, atoms_of, common, span_of
+from weft.array.room import address_of, dense, is_dense
 from weft.ir.types import Array
 from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.pieces import local_shape
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """What stacks have in common that a program takes alike; there is one object for each."""
+
+    atoms: Atoms
+    shape: tuple[int, ...]  # leading dims included
+    dtype: np.dtype[Any]
+
+
+@lru_cache(maxsize=1 << 16)
+def kind_of(atoms: Atoms, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Kind:
+    """The kind of dense stacks of these digits, shape and type."""
+    return Kind(atoms, shape, dtype)
+
+
+@dataclass(slots=True, eq=False)
 class Stacked:
     """The pieces of all devices: a leading dim for each digit of the device's number.
 
-    A leading dim has size 1 where the value is equal for all values of that digit.
+    A leading dim has size 1 where the value is equal for all values of that digit. The value never
+    changes; only where it lies may.
     """
 
     data: Array
     atoms: Atoms
     owned: bool = False  # nobody else holds the memory, so a donated value may be overwritten
+    kind: Kind | None = None  # known once it is dense and its address has been asked for
+    address: int = 0
 
     @property
     def lead(self) -> int:
@@ -51,6 +72,14 @@ class Stacked:
         """Every device's piece along one leading dim, in the order of the mesh."""
         full = np.broadcast_to(self.data, (*self.atoms.sizes, *self.shape))
         return full.reshape(self.atoms.count, *self.shape)
+
+    def located(self) -> Kind:
+        """Have the elements lie in row-major order, if they do not, and their address known."""
+        if not is_dense(self.data):
+            self.data, self.owned = dense(self.data), True
+        self.address = address_of(self.data)
+        self.kind = kind_of(self.atoms, self.data.shape, self.data.dtype)
+        return self.kind
 
     def to(self, atoms: Atoms) -> Stacked:
         """The same value with other digits."""

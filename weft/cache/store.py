@@ -46,7 +46,7 @@ class Store:
         self.limit = limit
         self.ledger = Ledger(folder)
         self._unwritable = False
-        self._said_damaged = False
+        self._said: set[str] = set()
         self._until_look = 0  # bytes to write before the size of the store is looked at
 
     def get(self, key: Key) -> bytes | None:
@@ -54,15 +54,15 @@ class Store:
         path = self._path(key)
         try:
             data = decode(path.read_bytes(), key)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             self.ledger.missed(key, "absent")
             return None
         except OSError as error:
-            self._say_unreadable(path, error)
+            self._say("read", f"weft cannot read its cache: {path}: {error.strerror or error}")
             self.ledger.missed(key, "unreadable")
             return None
         if data is None:
-            self._say_damaged(path)
+            self._say("heal", f"weft found damage in its cache and makes it anew: {path}")
             self.ledger.missed(key, "damaged")
             return None
         self.ledger.hit(key.kind)
@@ -80,7 +80,9 @@ class Store:
             _write(self._path(key), content)
         except OSError as error:
             self._unwritable = True
-            _say(f"weft remembers nothing in {self.folder}: {error.strerror or error}")
+            self._say(
+                "write", f"weft remembers nothing in {self.folder}: {error.strerror or error}"
+            )
 
     def entries(self, kind: str | None = None) -> Iterator[Stored]:
         """All entries that can be read, or those of a kind."""
@@ -111,34 +113,31 @@ class Store:
         self._until_look -= nbytes
         if self._until_look >= 0:
             return
-        self._until_look = self.limit // 16
-        found = list(_files(self.folder, None, unfinished=True))
         now = time.time()
-        for path, status in found:
-            if path.name.startswith(".") and now - status.st_mtime > _ABANDONED:
-                _remove(path)
-        total = sum(status.st_size for _, status in found) + nbytes
-        if total <= self.limit:
-            return
-        evicted = []
-        for path, status in sorted(found, key=lambda f: f[1].st_mtime):
-            if total <= _KEPT * self.limit:
-                break
+        found = []
+        for path, status in _files(self.folder, None, unfinished=True):
             if not path.name.startswith("."):
+                found.append((status.st_mtime, path, status.st_size))
+            elif now - status.st_mtime > _ABANDONED:
+                _remove(path)
+        total = nbytes + sum(size for _, _, size in found)
+        if total > self.limit:
+            evicted = []
+            for _, path, size in sorted(found):
+                if total <= _KEPT * self.limit:
+                    break
                 _remove(path)
                 evicted.append(path.name)
-                total -= status.st_size
-        self.ledger.evicted(evicted)
+                total -= size
+            self.ledger.evicted(evicted)
+        # Others write, too: an eighth of what is free each, before the next look.
+        self._until_look = max(0, self.limit - total) // 8
 
-    def _say_damaged(self, path: Path) -> None:
-        if not self._said_damaged:
-            self._said_damaged = True
-            _say(f"weft found a damaged file in its cache and makes it anew: {path}")
-
-    def _say_unreadable(self, path: Path, error: OSError) -> None:
-        if not self._unwritable:
-            self._unwritable = True
-            _say(f"weft cannot read its cache {path}: {error.strerror or error}")
+    def _say(self, what: str, message: str) -> None:
+        """Warn of something, once."""
+        if what not in self._said:
+            self._said.add(what)
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -178,10 +177,6 @@ def _remove(path: Path) -> bool:
     except OSError:  # gone already, or not ours to remove
         return False
     return True
-
-
-def _say(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 _STORES: dict[Path, Store] = {}

@@ -16,6 +16,7 @@ from weft.cli.script import is_script, load_script
 from weft.compiled import Compiled
 from weft.cost.kernels import kernel_seconds
 from weft.emit.llvm.machine_code import assembly
+from weft.emit.llvm.table import TABLE
 from weft.errors import WeftError
 from weft.ir.module import Node
 from weft.ir.work import Work
@@ -86,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.text is not None:
         arguments.parser.error(f"--{arguments.text} prints one kernel: give its name")
     elif arguments.json:
-        print_json([as_json(row) for row in listing.rows])
+        print_json([*map(as_json, listing.rows), *map(other_json, listing.others)])
     else:
         show(console(), listing, chosen)
     return 0
@@ -218,6 +219,17 @@ def as_json(row: Row) -> dict[str, Any]:
     }
 
 
+def other_json(part: Part) -> dict[str, Any]:
+    """A node of numpy as data; it has no name."""
+    return {
+        "name": None,
+        "fused": [short(part.node)],
+        "launches": part.runs,
+        "time": part.seconds,
+        "why": reason(part.node),
+    }
+
+
 # What is shown
 
 
@@ -274,21 +286,32 @@ def summary(listing: Listing, chosen: Machine) -> list[str]:
         )
         lines.append(f"[bold]measured[/]: {time_text(listing.whole)} a run: {told}")
     if listing.others:
-        lines.append(f"[yellow]in no kernel[/], run by numpy: {others_text(listing.others)}")
+        lines.append("[yellow]in no kernel[/], run by numpy:")
+        lines += [f"  {line}" for line in others_text(listing.others)]
     return lines
 
 
-def others_text(others: Sequence[Part]) -> str:
-    """`3 x sort (1.2 ms), custom_call`: the nodes that numpy runs, the slowest first."""
-    counts = Counter(short(part.node) for part in others)
-    times: Counter[str] = Counter()
+def others_text(others: Sequence[Part]) -> list[str]:
+    """`3 x sort, 1.2 ms: why`: the nodes that numpy runs, the slowest first."""
+    alike: dict[tuple[str, str], list[Part]] = {}
     for part in others:
-        times[short(part.node)] += part.seconds or 0.0  # type: ignore[assignment]
-    told = []
-    for name in sorted(counts, key=lambda name: (-times[name], -counts[name])):
-        took = f" ({time_text(times[name])})" if times[name] else ""
-        told.append((f"{counts[name]} x {name}" if counts[name] > 1 else name) + took)
-    return ", ".join(told)
+        alike.setdefault((short(part.node), reason(part.node)), []).append(part)
+    lines: list[tuple[float, str]] = []
+    for (name, why), parts in alike.items():
+        seconds = sum(part.seconds or 0.0 for part in parts)
+        took = f", {time_text(seconds)}" if seconds else ""
+        times = f"{len(parts)} x " if len(parts) > 1 else ""
+        lines.append((-seconds, f"{times}{name}{took}: {why}"))
+    return [line for _, line in sorted(lines)]
+
+
+def reason(node: Node) -> str:
+    """Why a node is in no kernel of the target."""
+    cell = TABLE.get(type(node.op))
+    if cell is not None and cell.how == "library":
+        return cell.why
+    types = ", ".join(dict.fromkeys(map(str, (*node.operand_types, *node.types))))
+    return f"not in this form, of {types}"
 
 
 def time_text(seconds: float) -> str:

@@ -33,8 +33,8 @@ IRREGULAR: frozenset[type[Op]] = frozenset(
         *(RngBitGenerator, Cholesky, TriangularSolve),
     }
 )
-# The operands in whose memory the result of the same number may be written.
-_IN_PLACE: dict[type[Op], int] = {DynamicUpdateSlice: 1}
+# Those whose results begin as copies of their first operands.
+_IN_PLACE: frozenset[type[Op]] = frozenset({DynamicUpdateSlice, Scatter})
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,11 @@ class Alone:
     def in_place(self) -> tuple[tuple[int, int], ...]:
         """Pairs of an input and an output, by number, that may be one buffer.
 
-        What is not written stays as it is then, and need not be copied.
+        What is not written stays as it is then, and need not be copied. No other input may be in
+        that buffer.
         """
-        count = (
-            len(self.outputs) if isinstance(self.op, Scatter) else _IN_PLACE.get(type(self.op), 0)
-        )
         given, made = self.inputs, self.outputs
+        count = len(made) if type(self.op) in _IN_PLACE else 0
         first = len(given)
         return tuple([(n, first + n) for n in range(count) if given[n].shape == made[n].shape])
 

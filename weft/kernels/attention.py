@@ -136,10 +136,17 @@ class Attention:
             return 2 * self.points * (self.depth + self.value_depth)
         return 2 * self.points * (3 * self.depth + 2 * self.value_depth)
 
+    @property
+    def pairs(self) -> dict[str, Access]:
+        """What there is of a bias and a mask, whose elements are pairs of a query and a key."""
+        found = {} if self.bias is None else {"bias": self.bias}
+        return found if self.mask is None else found | {"mask": self.mask.access}
+
     def accesses(self) -> Iterator[Access]:
         """Every access of the kernel."""
-        yield from (self.q, self.k, self.v, self.out)
-        yield from (a for a in (self.lse, self.bias, self.mask and self.mask.access) if a)
+        yield from (self.q, self.k, self.v, self.out, *self.pairs.values())
+        if self.lse is not None:
+            yield self.lse
         yield from self.gradients or ()
 
     def _seen(self) -> int:

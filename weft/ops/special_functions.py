@@ -89,15 +89,15 @@ _ERFC_FAR_BOTTOM_64 = (
     1.0, 2.2605286322011726, 9.3960352493800147, 12.048953980809666, 17.081445074756591,
     9.6089680906328585, 3.3690764510008151,
 )
-_ERF_INV_CENTRE_32 = (
+ERF_INV_CENTRE_32 = (
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 2.1858087e-04,
     -0.00125372503, -0.00417768164, 0.246640727, 1.50140941,
 )
-_ERF_INV_TAIL_32 = (
+ERF_INV_TAIL_32 = (
     -2.00214257e-04, 1.00950558e-04, 0.00134934322, -0.00367342844, 0.00573950773,
     -0.0076224613, 0.00943887047, 1.00167406, 2.83297682,
 )
-_I1E_NEAR_64 = (
+I1E_NEAR_64 = (
     2.7779141127610464e-18, -2.111421214358166e-17, 1.5536319577362005e-16,
     -1.1055969477353862e-15, 7.600684294735408e-15, -5.042185504727912e-14, 3.223793365945575e-13,
     -1.9839743977649436e-12, 1.1736186298890901e-11, -6.663489723502027e-11,
@@ -108,7 +108,7 @@ _I1E_NEAR_64 = (
     0.024726449030626516, -0.05294598120809499, 0.1026436586898471, -0.17641651835783406,
     0.25258718644363365,
 )
-_I1E_FAR_64 = (
+I1E_FAR_64 = (
     7.517296310842105e-18, 4.414348323071708e-18, -4.6503053684893586e-17, -3.209525921993424e-17,
     2.96262899764595e-16, 3.3082023109209285e-16, -1.8803547755107825e-15,
     -3.8144030724370075e-15, 1.0420276984128802e-14, 4.272440016711951e-14,
@@ -118,16 +118,16 @@ _I1E_FAR_64 = (
     -2.6314688468895196e-08, -2.512236237870209e-07, -3.882564808877691e-06,
     -0.00011058893876262371, -0.009761097491361469, 0.7785762350182801,
 )
-_I1E_NEAR_32 = (
+I1E_NEAR_32 = (
     9.38153732e-09, -4.44505908e-08, 2.00329481e-07, -8.56872e-07, 3.47025139e-06,
     -1.32731639e-05, 4.78156508e-05, -0.000161760821, 0.000512286, -0.00151357241, 0.0041564228,
     -0.0105640851, 0.0247264486, -0.0529459827, 0.102643661, -0.176416516, 0.252587199,
 )
-_I1E_FAR_32 = (
+I1E_FAR_32 = (
     -3.83538046e-09, -2.63146891e-08, -2.51223611e-07, -3.88256467e-06, -0.000110588939,
     -0.00976109784, 0.778576254,
 )
-_ERF_INV_CENTRE_64 = (
+ERF_INV_CENTRE_64 = (
     -3.64441206401782e-21, -1.6850591381820166e-19, 1.28584807152564e-18, 1.1157877678025181e-17,
     -1.333171662854621e-16, 2.0972767875968562e-17, 6.637638134358324e-15, -4.054566272975207e-14,
     -8.151934197605472e-14, 2.6335093153082323e-12, -1.2975133253453532e-11,
@@ -136,7 +136,7 @@ _ERF_INV_CENTRE_64 = (
     -1.3882523362786469e-05, 0.00018673420803405714, -0.000740702534166267, -0.006033670871430149,
     0.24015818242558962, 1.6536545626831027,
 )
-_ERF_INV_SHOULDER_64 = (
+ERF_INV_SHOULDER_64 = (
     2.2137376921775787e-09, 9.075656193888539e-08, -2.7517406297064545e-07,
     1.8239629214389228e-08, 1.5027403968909828e-06, -4.013867526981546e-06,
     2.9234449089955446e-06, 1.2475304481671779e-05, -4.7318229009055734e-05,
@@ -144,7 +144,7 @@ _ERF_INV_SHOULDER_64 = (
     -0.0016882755560235047, 0.002491442096107851, -0.003751208507569241, 0.005370914553590064,
     1.0052589676941592, 3.0838856104922208,
 )
-_ERF_INV_TAIL_64 = (
+ERF_INV_TAIL_64 = (
     -2.7109920616438573e-11, -2.555641816996525e-10, 1.5076572693500548e-09,
     -3.789465440126737e-09, 7.61570120807834e-09, -1.496002662714924e-08, 2.914795345090108e-08,
     -6.771199775845234e-08, 2.2900482228026655e-07, -9.9298272942317e-07, 4.526062597223154e-06,
@@ -201,14 +201,14 @@ def erf_inv(x: Array) -> Array:
     """The number whose error function is x."""
     depth = -_rounded(np.log1p, x * -x)
     if x.dtype == np.float32:
-        centre = _polynomial(depth - _like(x, 2.5), _ERF_INV_CENTRE_32)
-        tail = _polynomial(np.sqrt(depth) - _like(x, 3), _ERF_INV_TAIL_32)
+        centre = _polynomial(depth - _like(x, 2.5), ERF_INV_CENTRE_32)
+        tail = _polynomial(np.sqrt(depth) - _like(x, 3), ERF_INV_TAIL_32)
         found = np.where(depth < 5, centre, tail)
     else:
         root = np.sqrt(depth)
-        centre = _polynomial(depth - 3.125, _ERF_INV_CENTRE_64)
-        shoulder = _polynomial(root - 3.25, _ERF_INV_SHOULDER_64)
-        tail = _polynomial(root - 5, _ERF_INV_TAIL_64)
+        centre = _polynomial(depth - 3.125, ERF_INV_CENTRE_64)
+        shoulder = _polynomial(root - 3.25, ERF_INV_SHOULDER_64)
+        tail = _polynomial(root - 5, ERF_INV_TAIL_64)
         found = np.where(depth < 6.25, centre, np.where(depth < 16, shoulder, tail))
     return np.where(np.abs(x) == 1, x * _like(x, np.inf), found * x)
 
@@ -217,14 +217,14 @@ def bessel_i1e(x: Array) -> Array:
     """exp(-|x|) times the modified Bessel function of the first kind and order 1."""
     single = x.dtype == np.float32
     size = np.abs(x)
-    near = size * _chebyshev(_like(x, 0.5) * size - 2, _I1E_NEAR_32 if single else _I1E_NEAR_64)
-    far = _chebyshev(32 / size - 2, _I1E_FAR_32 if single else _I1E_FAR_64)
+    near = size * _chebyshev(_like(x, 0.5) * size - 2, I1E_NEAR_32 if single else I1E_NEAR_64)
+    far = _chebyshev(32 / size - 2, I1E_FAR_32 if single else I1E_FAR_64)
     return np.sign(x) * np.where(size <= 8, near, far / np.sqrt(size))
 
 
 # The gamma function's kin
 
-_LANCZOS = (
+LANCZOS = (
     676.5203681218851,
     -1259.1392167224028,
     771.32342877765313,
@@ -234,8 +234,8 @@ _LANCZOS = (
     9.9843695780195716e-6,
     1.5056327351493116e-7,
 )
-_LANCZOS_BASE = 0.99999999999980993
-_SHIFT = 7.0  # Lanczos' g; the sums below begin half a step later
+LANCZOS_BASE = 0.99999999999980993
+LANCZOS_SHIFT = 7.0  # Lanczos' g; the sums below begin half a step later
 
 
 def _mirrored(x: Array) -> Array:
@@ -245,17 +245,19 @@ def _mirrored(x: Array) -> Array:
 
 def _log_shifted(z: Array) -> Array:
     """log(z + g + 1/2)."""
-    return _like(z, math.log(_SHIFT + 0.5)) + _rounded(np.log1p, z / _like(z, _SHIFT + 0.5))
+    return _like(z, math.log(LANCZOS_SHIFT + 0.5)) + _rounded(
+        np.log1p, z / _like(z, LANCZOS_SHIFT + 0.5)
+    )
 
 
 def lgamma(x: Array) -> Array:
     """log|gamma(x)|."""
     z = _mirrored(x)
-    series = np.full_like(x, _LANCZOS_BASE)
-    for k, coefficient in enumerate(_LANCZOS, 1):
+    series = np.full_like(x, LANCZOS_BASE)
+    for k, coefficient in enumerate(LANCZOS, 1):
         series = series + _like(x, coefficient) / (z + k)
     shifted = _log_shifted(z)
-    body = (z + _like(x, 0.5) - (_like(x, _SHIFT + 0.5) + z) / shifted) * shifted
+    body = (z + _like(x, 0.5) - (_like(x, LANCZOS_SHIFT + 0.5) + z) / shifted) * shifted
     found = _like(x, math.log(math.sqrt(2 * math.pi))) + body + _rounded(np.log, series)
     fraction = np.abs(x) - np.floor(np.abs(x))
     fraction = np.where(fraction > _like(x, 0.5), 1 - fraction, fraction)
@@ -268,11 +270,15 @@ def lgamma(x: Array) -> Array:
 def digamma(x: Array) -> Array:
     """The derivative of lgamma; NaN at 0, -1, -2, ..."""
     z = _mirrored(x)
-    top, bottom = np.zeros_like(x), np.full_like(x, _LANCZOS_BASE)
-    for k, coefficient in enumerate(_LANCZOS, 1):
+    top, bottom = np.zeros_like(x), np.full_like(x, LANCZOS_BASE)
+    for k, coefficient in enumerate(LANCZOS, 1):
         top = top - _like(x, coefficient) / ((z + k) * (z + k))
         bottom = bottom + _like(x, coefficient) / (z + k)
-    body = _log_shifted(z) + top / bottom - _like(x, _SHIFT) / (_like(x, _SHIFT + 0.5) + z)
+    body = (
+        _log_shifted(z)
+        + top / bottom
+        - _like(x, LANCZOS_SHIFT) / (_like(x, LANCZOS_SHIFT + 0.5) + z)
+    )
     pi = _like(x, math.pi)
     angle = pi * (x + np.abs(np.floor(x + _like(x, 0.5))))
     reflected = body - pi * _rounded(np.cos, angle) / _rounded(np.sin, angle)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from operator import is_
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from weft.array.array import Array
 from weft.array.put import put
 from weft.array.stacked import Stacked
 from weft.errors import WeftError
-from weft.ir.types import TensorType, Type
+from weft.ir.types import DType, TensorType, Type
 from weft.mesh import DimSharding, Mesh, Sharding
 from weft.mesh.pieces import counts, local_shape
 from weft.run.local import LocalProgram
@@ -28,15 +30,16 @@ def execute(
     Arrays that the program was compiled to take over are deleted. With `sync_every_op` nothing is
     enqueued: every op is waited for, its result is checked, and an error names it.
     """
-    taken, given = tensors(program.arg_types), tensors(program.result_types)
-    if len(arguments) != len(taken):
+    face = face_of(program)
+    if len(arguments) != len(face.taken):
         raise WeftError(
-            f"{program.function.name} takes {len(taken)} arguments, {len(arguments)} given",
+            f"{program.function.name} takes {len(face.taken)} arguments, {len(arguments)} given",
             help="give one array for each argument",
             loc=program.function.loc,
         )
-    arrays = {n: _argument(program, n, a) for n, a in zip(taken, arguments, strict=True)}
-    results = {n: _result(program, n).helped_by(stream.help) for n in given}
+    arrays = {n: face.argument(n, a) for n, a in zip(face.taken, arguments, strict=True)}
+    help_ = stream.help
+    results = {n: Array(*place).helped_by(help_) for n, place in face.given.items()}
     task = _Task(program, arrays, results, stream)
     for n in program.donated:
         arrays[n].delete("donated to a program")
@@ -66,7 +69,7 @@ class _Task:
         self.places = results
         self.results = tuple(results.values())
         self.stream = stream
-        self.calls_host = program.calls_host
+        self.calls_host, self.is_brief = program.calls_host, program.is_brief
         # An array that is ready gives its stack now: it may be deleted before the task runs.
         self.given: dict[int, Stacked | Array] = {n: _held(a) for n, a in arrays.items()}
 
@@ -117,21 +120,56 @@ def _held(array: Array) -> Stacked | Array:
     return array
 
 
-def _argument(program: LocalProgram, index: int, given: Any) -> Array:
-    """An argument on the program's devices, split as it takes it."""
-    sharding, type = program.shardings[index], program.arg_types[index]
-    assert isinstance(type, TensorType)
-    if isinstance(given, Array):
+class Face:
+    """A program as those see it who have arrays: what it takes and gives, worked out once."""
+
+    def __init__(self, program: LocalProgram) -> None:
+        self.types, self.shardings = program.arg_types, program.shardings
+        self.mesh = program.mesh
+        self.taken = tensors(program.arg_types)
+        self.given = {n: _result(program, n) for n in tensors(program.result_types)}
+        self.known: dict[int, tuple[object, ...]] = {}  # what fitted the last time, by argument
+
+    def argument(self, index: int, given: Any) -> Array:
+        """An argument on the program's devices, split as it takes it."""
+        if not isinstance(given, Array):
+            return self._put(index, given)
         given.check_alive()
-        same = given.mesh.size == program.mesh.size and given.element_type is type.dtype
-        pieces = local_shape(given.shape, given.sharding, given.mesh)
-        if same and pieces == type.sizes and _splits_alike(given.sharding, sharding, program.mesh):
+        seen = (given.shape, given.element_type, given.sharding, given.mesh)
+        known = self.known.get(index)
+        if known is not None and all(map(is_, seen, known)):
             return given
-    wanted = sharding or _whole(type.rank, program.mesh)
-    return put(given, wanted if isinstance(wanted.mesh, Mesh) else _on(wanted, program.mesh))
+        if self._fits(index, given):
+            self.known[index] = seen
+            return given
+        return self._put(index, given)
+
+    def _fits(self, index: int, given: Array) -> bool:
+        type, wanted = self.types[index], self.shardings[index]
+        assert isinstance(type, TensorType), "only tensors are arrays"
+        same = given.mesh.size == self.mesh.size and given.element_type is type.dtype
+        pieces = local_shape(given.shape, given.sharding, given.mesh)
+        return same and pieces == type.sizes and _splits_alike(given.sharding, wanted)
+
+    def _put(self, index: int, given: Any) -> Array:
+        type, mesh = self.types[index], self.mesh
+        assert isinstance(type, TensorType), "only tensors are arrays"
+        wanted = self.shardings[index] or _whole(type.rank, mesh)
+        return put(given, wanted if isinstance(wanted.mesh, Mesh) else _on(wanted, mesh))
 
 
-def _splits_alike(given: Sharding, wanted: Sharding | None, mesh: Mesh) -> bool:
+_FACES: WeakKeyDictionary[LocalProgram, Face] = WeakKeyDictionary()
+
+
+def face_of(program: LocalProgram) -> Face:
+    """The face of a program."""
+    found = _FACES.get(program)
+    if found is None:
+        found = _FACES[program] = Face(program)
+    return found
+
+
+def _splits_alike(given: Sharding, wanted: Sharding | None) -> bool:
     """Whether two shardings put the same pieces onto the same devices."""
     if wanted is None:
         return not any(d.axes for d in given.dims)
@@ -147,15 +185,18 @@ def _whole(rank: int, mesh: Mesh) -> Sharding:
     return Sharding(mesh, (DimSharding(),) * rank)
 
 
-def _result(program: LocalProgram, index: int) -> Array:
-    """An array that is not ready yet."""
+Placement: TypeAlias = tuple[tuple[int, ...], DType, Sharding, Mesh]
+
+
+def _result(program: LocalProgram, index: int) -> Placement:
+    """What an array is that holds a result, whole."""
     type = program.result_types[index]
     assert isinstance(type, TensorType), "only tensors are arrays"
     sharding = program.result_shardings[index]
     mesh = program.mesh
     placed = _whole(type.rank, mesh) if sharding is None else _on(sharding, mesh)
     shape = program.global_shape(index) or _joined(type.sizes, placed, mesh)
-    return Array(shape, type.dtype, placed, mesh)
+    return shape, type.dtype, placed, mesh
 
 
 def _joined(sizes: Sequence[int], sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:

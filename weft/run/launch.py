@@ -20,6 +20,7 @@ from weft.run.code import Code, Item, Slots, Step
 from weft.run.plan import bytes_of
 from weft.run.target import Target
 
+BRIEF = 1 << 18  # bytes that are gone through in the time that another thread takes to wake
 Place: TypeAlias = tuple[int, int]  # the slot of a call's table, and where in it
 
 
@@ -51,7 +52,8 @@ class Launches:
         self.loaded = {id(item): made for item, made in zip(items, loaded, strict=True)}
         for item in items:
             self._note_arena(item)
-        self.donors = {slot for item in items for slot in item.donors.values()}
+        # What nobody empties: memory that results take later on, what loops carry from round to round.
+        self.lasting = {slot for item in items for slot in item.donors.values()} | {*_turning(code)}
         self._join(code)
         for launch in self.launches:
             self._find_places(launch)
@@ -71,7 +73,7 @@ class Launches:
         for item in code.items:
             for inner in item.inner:
                 self._join(inner)
-            item.dead = tuple([slot for slot in item.dead if slot not in self.donors])
+            item.dead = tuple([slot for slot in item.dead if slot not in self.lasting])
             if item.group is not None:
                 waiting.append(item)
                 continue
@@ -187,6 +189,19 @@ class Launches:
             yield slot, donor, shape, type.dtype.numpy, size, self.places[slot]
 
 
+def is_native(code: Code) -> bool:
+    """Whether nothing is computed by numpy."""
+    return all(
+        item.kernel is None and all(is_native(inner) for inner in item.inner) for item in code.items
+    )
+
+
+def is_brief(code: Code, nbytes: int) -> bool:
+    """Whether a program only runs kernels, once each, that have little memory to go through."""
+    few = nbytes <= BRIEF and len(code.items) <= 1
+    return few and is_native(code) and not any(item.inner for item in code.items)
+
+
 def operands_of(item: Item) -> list[int]:
     """The slots of a kernel's operands, in its own order."""
     assert item.group is not None and item.group.kernel is not None
@@ -225,6 +240,15 @@ def _read_by_others(code: Code) -> Iterator[int]:
         for inner in item.inner:
             yield from inner.results
             yield from _read_by_others(inner)
+
+
+def _turning(code: Code) -> Iterator[int]:
+    """The slots of what kernels make in turns."""
+    for item in code.items:
+        for turn in item.turns or ():
+            yield from (turn.slot, turn.result)
+        for inner in item.inner:
+            yield from _turning(inner)
 
 
 def _mark_dense(code: Code, places: Mapping[int, list[Place]]) -> None:

@@ -52,6 +52,14 @@ class Lives:
             slot = up
         return slot
 
+    def sharing(self, slot: int) -> list[int]:
+        """The slot, and those that items make of its memory."""
+        root = self.root(slot)
+        return [slot, *(other for other in (*self.parent, root) if self._is_made(other, root))]
+
+    def _is_made(self, slot: int, root: int) -> bool:
+        return slot in self.begin and self.root(slot) == root
+
     def is_shared(self, slot: int) -> bool:
         """Whether a slot's memory is that of others, too."""
         life = self.by_root.get(self.root(slot))

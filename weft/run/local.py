@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -10,23 +11,23 @@ from typing import Any
 import numpy as np
 
 from weft.array.atoms import Atoms
-from weft.array.place_buffers import most_alive
+from weft.array.place_buffers import most_alive, place
 from weft.array.room import aligned_bytes
 from weft.array.stacked import Stacked
-from weft.errors import WeftError
 from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node
 from weft.ir.scan import parse_type
-from weft.ir.types import Array, TensorType, Type
+from weft.ir.types import TensorType, Type
 from weft.mesh import Mesh
 from weft.ops.callbacks import host_functions
 from weft.ops.custom import CustomCall
+from weft.run.arguments import Arguments
 from weft.run.code import checking
 from weft.run.compile import Compiler
-from weft.run.launch import Launches
-from weft.run.layout import Layout, Mask, union
-from weft.run.plan import Memory, Planner, outside_arena
+from weft.run.launch import Launches, is_brief, is_native
+from weft.run.layout import Layout, Mask
+from weft.run.plan import Memory, Planner, outside_arena, piece_bytes
 from weft.run.reuse import choose_turns, owned, reuse_carried, reuse_donated
 from weft.run.target import Target
 from weft.run.vary import Scope, argument_masks
@@ -90,22 +91,28 @@ class LocalProgram:
         self.donated = donated_arguments(attrs, donate)
         self._plan(compiler)
         self.code.bind(compiler.settled)
-        self.settle = compiler.settled(self.inputs)
         self.launches = compiler.launches
+        places = {} if self.launches is None else self.launches.places
+        self.arguments = Arguments(self.function, self.masks, self.layout, self.inputs, places)
         self.template: list[Any] = [None] * compiler.slots
         for slot, value in compiler.constants.items():
             self.template[slot] = value
+        between = (*self.inputs, *self.code.results)
+        self.lasting = [(slot, self.template[slot]) for slot in dict.fromkeys(between)]
+        self.is_brief = is_brief(self.code, self.memory().peak)
+        self.is_native = self.launches is not None and is_native(self.code)
 
     def _plan(self, compiler: Compiler) -> None:
         """Decide where results live."""
         choose_turns(self.code)
         planner = Planner(self.code, self.inputs, compiler.constants)
         self.arena, compiler.slots = planner.plan(compiler.slots)
-        self.reused = reuse_donated(planner, {self.inputs[n]: self._size(n) for n in self.donated})
+        taken = reuse_donated(planner, {self.inputs[n]: self._size(n) for n in self.donated})
+        self.reused = [n for n in self.donated if self.inputs[n] in taken]
         reuse_carried(planner)
-        spans = [*outside_arena(planner)]
-        self.others = most_alive([whole for whole, _ in spans])
-        self.owned = owned(planner)
+        self._pieces, self._others = planner.piece_spans(), [*outside_arena(planner)]
+        own = owned(planner)
+        self.results = [(slot, slot in own) for slot in self.code.results]
         if compiler.target is not None:
             launches = Launches(compiler.target, self.code, compiler.constants, compiler.new)
             compiler.launches = launches
@@ -116,8 +123,18 @@ class LocalProgram:
             sum(map(self._bytes, self.arg_types, self.masks)),
             sum(map(self._bytes, self.result_types, self.result_masks)),
             self.arena,
-            self.others,
-            self.reused,
+            most_alive([whole for whole, _ in self._others]),
+            sum(self._size(n) for n in self.reused),
+        )
+
+    def memory_of_one(self) -> Memory:
+        """The bytes that one run holds of one device."""
+        return Memory(
+            sum(map(piece_bytes, self.arg_types)),
+            sum(map(piece_bytes, self.result_types)),
+            place(self._pieces)[1],
+            most_alive([piece for _, piece in self._others]),
+            sum(piece_bytes(self.arg_types[n]) for n in self.reused),
         )
 
     def _size(self, index: int) -> int:
@@ -161,20 +178,20 @@ class LocalProgram:
 
     def __call__(self, *stacks: Stacked | None) -> tuple[Stacked, ...]:
         """Run on all devices."""
-        arrays = self.arguments(stacks)
         slots = self.frame()
-        for slot, array in zip(self.inputs, arrays, strict=True):
-            slots[slot] = array
-        slots[1] = self._writable(stacks)
-        if self.settle is not None:
-            self.settle(slots)
-        with np.errstate(all="ignore"):
+        self.arguments.put(stacks, slots)
+        slots[1] = self._writable(stacks) if self.donated else NOTHING
+        if self.is_native:
             self.code.run(slots)
-        listed = [(slots[slot], slot in self.owned) for slot in self.code.results]
-        for slot in (*self.inputs, *self.code.results):
-            slots[slot] = self.template[slot]
+        else:
+            with np.errstate(all="ignore"):
+                self.code.run(slots)
+        atoms = self.atoms
+        made = [Stacked(slots[slot], atoms, owned) for slot, owned in self.results]
+        for slot, value in self.lasting:
+            slots[slot] = value
         self.frames.append(slots)
-        return tuple([Stacked(data, self.atoms, owned) for data, owned in listed])
+        return tuple(made)
 
     def checked(
         self, *stacks: Stacked | None, watch: Callable[[Node, list[Stacked]], None] | None = None
@@ -210,45 +227,9 @@ class LocalProgram:
 
     def _writable(self, stacks: Sequence[Stacked | None]) -> frozenset[int]:
         """The slots of donated arguments whose memory nobody else holds."""
-        if not self.donated:
-            return frozenset()
-        owned = [n for n in self.donated if (s := stacks[n]) is not None and s.owned]
-        return frozenset([self.inputs[n] for n in owned])
-
-    def arguments(self, stacks: Sequence[Stacked | None]) -> list[Array | None]:
-        """The arguments as arrays in the program's digits, each checked against its type."""
-        if len(stacks) != len(self.inputs):
-            raise WeftError(
-                f"{self.function.name} takes {len(self.inputs)} arguments, {len(stacks)} given",
-                help="give one value for each argument",
-                loc=self.function.loc,
-            )
-        listed = zip(stacks, self.arg_types, self.masks, strict=True)
-        return [self.argument(n, s, t, union(m)) for n, (s, t, m) in enumerate(listed)]
-
-    def argument(self, index: int, given: Stacked | None, type: Type, mask: int) -> Array | None:
-        """One argument, spelled out along what the program takes it to vary along."""
-        if not isinstance(type, TensorType):
-            return None
-        if given is None:
-            raise WeftError(f"argument {index} is missing", help=f"give a stack of {type}")
-        if given.shape != type.sizes or given.data.dtype != type.dtype.numpy:
-            raise WeftError(
-                f"argument {index} holds {given.data.dtype}{list(given.shape)} on each device, "
-                f"but the program takes {type}",
-                help="split it as the program's shardings say",
-            )
-        data = given.to(self.atoms).data
-        head = self.layout.shape(mask)
-        if data.shape[: self.layout.lead] == head:
-            return data
-        varies = [n for n, size in enumerate(head) if size == 1 < data.shape[n]]
-        if varies:
-            raise WeftError(
-                f"argument {index} differs between devices that the program takes to have the same",
-                help="split it as the argument's weft.sharding says",
-            )
-        return np.broadcast_to(data, head + type.sizes)
+        given = Counter([id(s.data) for s in stacks if s is not None])  # one may be given twice
+        owned = [(n, s) for n in self.donated if (s := stacks[n]) is not None and s.owned]
+        return frozenset([self.inputs[n] for n, s in owned if given[id(s.data)] == 1])
 
     def global_shape(self, index: int) -> tuple[int, ...] | None:
         """The shape of a whole result, where the program says it."""
@@ -261,6 +242,7 @@ class LocalProgram:
         return type.sizes
 
 
+NOTHING: frozenset[int] = frozenset()
 DONATED = {"jax.buffer_donor", "tf.aliasing_output"}  # what marks an argument as given away
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from weft.array.place_buffers import Span, place
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, Type
 from weft.run.code import Code, Item, Turn
 from weft.run.in_place import overwritten
 from weft.run.lives import Lives
@@ -146,12 +146,12 @@ class Planner:
     def _over_itself(self, turn: Turn) -> bool:
         """Whether what is carried is read no more when its next value is written."""
         start, stop = self.covers(turn.maker)
-        last = self.lives.end.get(turn.slot, -1)
+        lives, root = self.lives, self.lives.root(turn.slot)
+        last = max([lives.end.get(s, -1) for s in lives.sharing(turn.slot)])
         if last < start:
             return True
-        ins = turn.maker.ins
         over = {given for given, made in pairs_of(turn.maker) if made == turn.number}
-        reads = [n for n, slot in enumerate(ins) if slot == turn.slot]
+        reads = [n for n, slot in enumerate(turn.maker.ins) if lives.root(slot) == root]
         return last == stop and bool(reads) and over.issuperset(reads)
 
     def covers(self, item: Item) -> tuple[int, int]:
@@ -182,8 +182,12 @@ def bytes_of(item: Item, index: int) -> int:
 
 def piece_of(item: Item, index: int) -> int:
     """The bytes that one device has of a result."""
-    type = item.values[index].type
-    return type.nbytes if isinstance(type, TensorType) else 0
+    return piece_bytes(item.values[index].type)
+
+
+def piece_bytes(type: Type) -> int:
+    """The bytes that one device has of a value."""
+    return type.size * type.dtype.numpy.itemsize if isinstance(type, TensorType) else 0
 
 
 def outside_arena(planner: Planner) -> Iterator[tuple[Span, Span]]:

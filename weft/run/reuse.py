@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from weft.run.code import Code, Item, Turn
 from weft.run.plan import Planner, bytes_of, pairs_of, piece_of
 
 
-def reuse_donated(planner: Planner, sizes: Mapping[int, int]) -> int:
-    """Let results be written over donated arguments that nothing reads after them.
+def reuse_donated(planner: Planner, sizes: Mapping[int, int]) -> set[int]:
+    """Let results be written over donated arguments that nothing reads after them; which are so.
 
-    `sizes` has the bytes of each donated argument. The bytes that are used again.
+    `sizes` has the slot and the bytes of each donated argument.
     """
     return _Donation(planner, sizes).run()
 
@@ -25,15 +25,15 @@ class _Donation:
     def _is_free(self, slot: int) -> bool:
         return slot not in self.lives.escaping and not self.lives.is_shared(slot)
 
-    def run(self) -> int:
-        before = sum(self.sizes[slot] for slot in self.left)
-        if self.left:
+    def run(self) -> set[int]:
+        free = set(self.left)
+        if free:
             for item, start, stop in sorted(self.planner.items, key=lambda entry: entry[1]):
                 if item.group is not None:
                     self._give_group(item, start, stop)
                 elif item.kernel is not None and item.kernel.into is not None:
                     self._give(item, stop)
-        return before - sum(self.sizes[slot] for slot in self.left)
+        return free - set(self.left)
 
     def _give(self, item: Item, stop: int) -> None:
         """A kernel of numpy takes an operand's memory for its result."""
@@ -84,31 +84,46 @@ def choose_turns(code: Code) -> None:
 def _turns(loop: Item) -> list[Turn]:
     work = loop.inner[1]
     makers = {s: (i, n) for i in work.items if i.group for n, s in enumerate(i.outs)}
-    kept = _kept_by_others(work)
-    results = Counter(work.results)
+    alike = _sharing(work)
+    kept = Counter([alike.get(slot, slot) for slot in (*work.results, *_handed_on(work))])
     found = []
     for index, (slot, result) in enumerate(zip(loop.carried, work.results, strict=True)):
-        if result not in makers or results[result] > 1 or results[slot]:
+        if result not in makers:
             continue
         maker, number = makers[result]
-        if slot in kept or result in kept or maker.shapes[number] != loop.shapes[index]:
+        # Nobody else keeps the old value or the new one beyond the round.
+        if kept[alike.get(slot, slot)] or kept[alike.get(result, result)] > 1:
+            continue
+        if maker.shapes[number] != loop.shapes[index]:
             continue
         sizes = bytes_of(maker, number), piece_of(maker, number)
         found.append(Turn(index, slot, result, maker, number, *sizes))
     return found
 
 
-def _kept_by_others(code: Code) -> set[int]:
-    """Slots whose memory control flow may hand on, or other slots may share."""
-    found: set[int] = set()
+def _sharing(code: Code) -> dict[int, int]:
+    """For slots that share memory, one that stands for all of them."""
+    found: dict[int, int] = {}
     for item in code.items:
-        shares = item.kernel is not None and item.kernel.shares
-        if item.inner or shares:
-            found.update(item.ins)
         for inner in item.inner:
-            found.update(inner.results)
-            found |= _kept_by_others(inner)
+            found |= _sharing(inner)
+        if item.kernel is not None and item.kernel.shares:
+            slots = (*item.ins, *item.outs)
+            roots = {found.get(slot, slot) for slot in slots}
+            first = min(roots, default=0)
+            found.update({s: first for s, root in found.items() if root in roots})
+            found.update(dict.fromkeys(slots, first))
     return found
+
+
+def _handed_on(code: Code) -> Iterator[int]:
+    """Slots whose memory control flow may hand on."""
+    for item in code.items:
+        if item.inner:
+            yield from item.ins
+        for inner in item.inner:
+            yield from inner.results
+            yield from _handed_on(inner)
 
 
 def reuse_carried(planner: Planner) -> None:
@@ -133,7 +148,7 @@ def _writes_over(planner: Planner, item: Item, slot: int, work: Code, result: in
     if item.shapes[0] is None or work.results.count(result) > 1 or slot in work.results:
         return False
     where = [n for n in kernel.in_place if n < len(item.ins) and item.ins[n] == slot]
-    sharing = [s for s in {*lives.begin, slot} if lives.root(s) == lives.root(slot)]
+    sharing = lives.sharing(slot)
     _, stop = planner.covers(item)
     if not where or any(lives.end.get(s, 0) > stop or s in lives.escaping for s in sharing):
         return False

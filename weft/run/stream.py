@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from weft.array.array import Array
 from weft.errors import WeftError
 
 LINGER = 0.05  # seconds that a thread waits for more work
@@ -25,6 +26,7 @@ class Task(Protocol):
     """Something to be done, which must not raise."""
 
     calls_host: bool
+    is_brief: bool  # it takes less time than to have another thread do it
 
     @property
     def is_ready(self) -> bool:
@@ -66,9 +68,28 @@ class Stream:
             self._do(task)
             return
         with self.changed:
-            self.tasks.append(task)
-            self._staff()
-            self.changed.notify_all()
+            idle = not (self.tasks or self.busy or self.outside)
+            here = idle and task.is_brief and task.is_ready
+            if here:
+                self.busy += 1
+            else:
+                self.tasks.append(task)
+                self._staff()
+                self.changed.notify_all()
+        if here:
+            self._do_here(task)
+
+    def _do_here(self, task: Task) -> None:
+        """Do something in the thread that wants it done; what comes meanwhile waits."""
+        before, _here.stream = _here.stream, self
+        try:
+            self._do(task)
+        finally:
+            _here.stream = before
+            with self.changed:
+                self.busy -= 1
+                self._staff()
+                self.changed.notify_all()
 
     def _next(self) -> Task | None:
         """The task that can be begun now; inside of a callback, one that calls nobody."""
@@ -133,11 +154,11 @@ class Stream:
                 self.outside -= 1
                 self.changed.notify_all()
 
-    def help(self, array: object, ready: threading.Event) -> None:
+    def help(self, array: Array) -> None:
         """Do what must be done before an array is ready, if this thread is the one to do it."""
         if _here.stream is not self:
             return
-        while not ready.is_set():
+        while not array.is_ready:
             if any(array in getattr(task, "results", ()) for task in _here.tasks):
                 raise WeftError(
                     "a callback waits for a result of the program that calls it",

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.array.room import ROOM, address_of
 from weft.ir.module import Region
-from weft.ir.types import Array, TensorType
+from weft.ir.types import TensorType
 from weft.run.code import Item, Slots, Step, Turn
 from weft.run.flow import chooser_of, shape_of, widen
 from weft.run.kernel import Site
@@ -62,17 +62,11 @@ class _Loop:
         test, work, rows, own = self.test, self.work, self.rows, item.own
         results = {*test.results, *work.results}
         leftovers = tuple(results - {*slots, *self.compiler.constants})
-        turns = [_Turning(turn, item, self.compiler) for turn in item.turns or ()]
-        turning = {turn.index for turn in item.turns or ()}
-        changing = [
-            (slot, again, result)
-            for n, (slot, again, result) in enumerate(
-                zip(slots, self.again, work.results, strict=True)
-            )
-            if n not in turning and slot != result
-        ]
+        turns = [Turning(turn, item, self.compiler) for turn in item.turns or ()]
+        every_round = [turn for turn in turns if turn.count > 1]
+        changing = self._changing({turn.index for turn in item.turns or ()})
         at_first = self.compiler.settled(slots)
-        each_round = self.compiler.settled([slot for slot, _, _ in changing])
+        again = self.compiler.settled([slot for slot, _, _ in changing])
 
         def step(s: Slots) -> None:
             active = None if rows is None else s[rows]
@@ -88,18 +82,17 @@ class _Loop:
             count = 0
             while True:
                 test.run(s)
-                if not s[verdict].reshape(-1)[0]:
+                if not s[verdict].item():
                     break
-                for turn in turns:
-                    turn.before(s, count)
                 work.run(s)
-                values = [again(s[n], active) for _, again, n in changing]
-                for (slot, _, _), value in zip(changing, values, strict=True):
-                    s[slot] = value
-                if each_round is not None:
-                    each_round(s)
-                for turn in turns:
-                    turn.after(s, count)
+                if changing:
+                    values = [wide(s[n], active) for _, wide, n in changing]
+                    for (slot, _, _), value in zip(changing, values, strict=True):
+                        s[slot] = value
+                    if again is not None:
+                        again(s)
+                for turn in every_round if count else turns:
+                    turn.go_on(s, count)
                 count += 1
             for turn in turns:
                 turn.end(s, count)
@@ -110,8 +103,17 @@ class _Loop:
 
         return step
 
+    def _changing(self, turning: set[int]) -> list[tuple[int, Any, int]]:
+        """What is carried anew after every round: its slot, how it is spelled out, and the next."""
+        listed = zip(self.slots, self.again, self.work.results, strict=True)
+        return [
+            (slot, again, result)
+            for n, (slot, again, result) in enumerate(listed)
+            if n not in turning and slot != result
+        ]
 
-class _Turning:
+
+class Turning:
     """What a kernel of the body makes anew in every round, in one buffer or in two by turns."""
 
     def __init__(self, turn: Turn, loop: Item, compiler: Compiler) -> None:
@@ -127,31 +129,30 @@ class _Turning:
         self.written = launches.places[turn.result]
 
     def begin(self, s: Slots) -> None:
-        """Have memory for the rounds."""
-        if self.offsets:
-            if s[self.held] is None:
+        """Have memory for the rounds, and say where the first one writes."""
+        held = s[self.held]
+        if held is None:
+            if self.offsets:
                 arrays = [np.ndarray(self.shape, self.dtype, s[0], at) for at in self.offsets]
-                s[self.held] = self._with_addresses(arrays)
-        else:
-            arrays = [ROOM.empty(self.shape, self.dtype, self.nbytes) for _ in range(self.count)]
-            s[self.held] = self._with_addresses(arrays)
+            else:
+                new, size = ROOM.empty, self.nbytes
+                arrays = [new(self.shape, self.dtype, size) for _ in range(self.count)]
+            held = s[self.held] = [(array, address_of(array)) for array in arrays]
+        s[self.result], address = held[0]
+        for table, place in self.written:
+            s[table][place] = address
 
-    def _with_addresses(self, arrays: list[Array]) -> list[tuple[Array, int]]:
-        return [(array, address_of(array)) for array in arrays]
+    def go_on(self, s: Slots, count: int) -> None:
+        """What a round has written is carried now, and the next one writes into the other buffer.
 
-    def before(self, s: Slots, count: int) -> None:
-        """Say where the next value is to be written."""
-        if count < self.count or self.count > 1:
-            _, address = s[self.held][count % self.count]
-            for table, place in self.written:
-                s[table][place] = address
-        s[self.result] = s[self.held][count % self.count][0]
-
-    def after(self, s: Slots, count: int) -> None:
-        """The next value is what is carried now."""
-        array, address = s[self.held][count % self.count]
-        s[self.slot] = array
+        With one buffer nothing changes after the first round.
+        """
+        held, last = s[self.held], count % self.count
+        s[self.slot], address = held[last]
         for table, place in self.read:
+            s[table][place] = address
+        s[self.result], address = held[last - 1]
+        for table, place in self.written:
             s[table][place] = address
 
     def end(self, s: Slots, count: int) -> None:

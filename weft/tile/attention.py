@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from weft.ir.module import Node, Value
 from weft.kernels.attention import Access, Attention, Mask
@@ -82,7 +83,9 @@ def forward_group(program: Program, found: Forward) -> Group | None:
         "attention",
         tuple([size(n) for n in outer]),
         1 if query is None else size(query),
-        *(size(n) for n in (f.key, f.depth, f.column)),
+        size(f.key),
+        size(f.depth),
+        size(f.column),
         tuple(operands),
         q,
         k,
@@ -108,7 +111,5 @@ def _outer(found: Forward) -> tuple[int, ...]:
 
 def named(kernel: Attention) -> Attention:
     """The kernel with a name that tells it from others."""
-    from dataclasses import replace
-
     digest = hashlib.sha256(repr(kernel).encode()).hexdigest()[:8]
     return replace(kernel, name=f"attention_{digest}")

@@ -56,7 +56,8 @@ class Draft:
         self.keys: list[Key | None] = []  # of each instance; None for those without a value
         self.definitions: list[Definition | None] = []
         self.pending: dict[Value, list[int]] = {}  # instances that nobody defines yet
-        self.direct: set[Value] = set()  # read from memory at places known at run time
+        # Factors that are no loops: an index that is known later, the instance that it is, its end.
+        self.later: dict[int, tuple[int, int]] = {}
         self.outputs: list[tuple[Value, int]] = []
         self.nodes: dict[Node, None] = {}
         self.root: tuple[int, ...] = ()  # the factors of the first output, major first
@@ -86,6 +87,12 @@ class Draft:
                 for dim, size in enumerate(shape)
             ]
         )
+
+    def known_later(self, index: int, limit: int) -> Expr:
+        """What an instance will be at run time, kept in 0..limit, as an index."""
+        number = self.new(limit + 1)
+        self.later[number] = (index, limit)
+        return factor(number)
 
     def split(self, wish: Split) -> None:
         """Take a factor apart, everywhere."""
@@ -161,7 +168,7 @@ class Draft:
         if key is not None:
             waiting = self.pending[key[0]]
             waiting.remove(number)
-            if not waiting and key[0] not in self.direct:
+            if not waiting:
                 del self.pending[key[0]]
 
     def at(self, number: int) -> At:
@@ -193,7 +200,7 @@ class Draft:
 
     def points(self, at: Sequence[Expr]) -> int:
         """How many points there are of the factors that indices depend on."""
-        return math.prod(self.sizes[n] for n in factors_of(at))
+        return math.prod(self.sizes[n] for n in factors_of(at) - self.later.keys())
 
     @property
     def volume(self) -> int:

@@ -19,6 +19,7 @@ from weft.kernels.kernel import (
     Pick,
     Reduce,
     Schedule,
+    Shift,
     Step,
     Store,
 )
@@ -62,7 +63,14 @@ def _factors(draft: Draft) -> dict[int, int]:
         if key is not None:
             used.update(dict.fromkeys(sorted(factors_of(key[1]))))
     used.update(dict.fromkeys(draft.rows))
-    return {f: n for n, f in enumerate(used)}
+    return {f: n for n, f in enumerate(f for f in used if f not in draft.later)}
+
+
+def _loops_alone(draft: Draft, expr: Expr) -> tuple[Expr, list[tuple[int, int]]]:
+    """What loops contribute to an expression, and what is known later."""
+    offset, terms = draft.fresh(expr)
+    later = [(f, c) for f, c in terms if f in draft.later]
+    return (offset, tuple([(f, c) for f, c in terms if f not in draft.later])), later
 
 
 def _steps(
@@ -86,8 +94,17 @@ def _steps(
             key = draft.keys[number]
             assert key is not None, "an instance of a value"
             value, at, bounds = key
-            place = terms.place(value, at)
-            made: Step = Load(operands[value], place, tensor(value).dtype, terms.guards(bounds))
+            place, later = _loops_alone(draft, linear(at, shape(value)))
+            shifts = tuple(
+                [Shift(visit(draft.later[f][0]), draft.later[f][1], stride) for f, stride in later]
+            )
+            made: Step = Load(
+                operands[value],
+                terms.affine(place),
+                tensor(value).dtype,
+                terms.guards(bounds),
+                shifts,
+            )
         else:
             numbers = tuple([visit(n) for n in definition.args])
             if definition.make is None:

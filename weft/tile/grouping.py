@@ -16,7 +16,7 @@ from typing import Literal
 from weft.ir.module import Node, Value
 from weft.ir.reading import reads
 from weft.ir.types import TensorType, Type
-from weft.kernels.group import Placed
+from weft.kernels.group import Group, Placed
 from weft.ops.collective import AllReduce, ReduceScatter
 from weft.ops.convert import Convert
 from weft.ops.local import AxisIndex
@@ -25,6 +25,7 @@ from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, Pad
 from weft.tile.draft import Draft, tensor
 from weft.tile.index import At, Bound, Split, covers, factors_of
+from weft.tile.picks import counts, pick_of
 from weft.tile.pulls import (
     MAPS,
     PRODUCTS,
@@ -38,6 +39,7 @@ from weft.tile.rows import rows_fit
 from weft.tile.views import is_alias, read_through, sees_through
 
 Kind = Literal["view", "map", "reduce", "product", "other"]
+PLACED_MAPS = frozenset({Iota, AxisIndex, Pad, Concatenate})  # whose places must be known
 SMALL = 1 << 16  # bytes of a value that may be computed again for every row
 LARGEST = 160  # instances in a kernel
 PARTS = 6  # operands of a concatenation that is computed by choosing
@@ -51,7 +53,7 @@ class Grouping:
     sizes: tuple[int, ...]  # of the leading dims
     results: Sequence[Value]
     refuses: Callable[[Node], bool]  # what the target cannot compute inside of a kernel
-    taken: frozenset[Node] = frozenset()  # nodes that have a kernel already
+    given: Sequence[Group] = ()  # groups that have a kernel already
     fold_sums: bool = True  # whether a product may sum over devices, which a collective does next
     drafts: list[Draft] = field(default_factory=list)
     alone: list[Node] = field(default_factory=list)  # nodes that run by themselves
@@ -60,6 +62,8 @@ class Grouping:
         self.positions = {p.node: n for n, p in enumerate(self.placed)}
         self.makers: dict[Value, Placed] = {v: p for p in self.placed for v in p.node.results}
         self.outside: set[Value] = set(self.results)  # what must be in memory
+        self.outside.update(v for g in self.given for v in g.inputs)
+        self.makes = {v: g for g in self.given for v in g.outputs}
         self.stuck: set[Value] = set()  # views that somebody must make
         self.readers: dict[Value, dict[Draft, None]] = {}
         self.homes: dict[Value, Draft] = {}  # which group stores a value
@@ -68,8 +72,9 @@ class Grouping:
 
     def run(self) -> None:
         """Meet all nodes."""
+        taken = {node for group in self.given for node in group.nodes}
         for placed in reversed(self.placed):
-            if placed.node in self.taken:
+            if placed.node in taken:
                 continue
             kind = self.kinds[placed.node]
             if kind == "other":
@@ -97,7 +102,8 @@ class Grouping:
             case Concatenate():
                 return "map" if len(node.operands) <= PARTS else "other"
             case Reduce():
-                return "reduce" if len(node.operands) == 2 and combine_of(node) else "other"
+                plain = len(node.operands) == 2 and combine_of(node)
+                return "reduce" if plain or self._picks(node) else "other"
             case AllReduce() | ReduceScatter():
                 return "reduce" if self._meets_evenly(placed) else "other"
             case op if type(op) in PRODUCTS:
@@ -109,6 +115,15 @@ class Grouping:
             case op if op.elementwise and not node.regions:
                 return "map"
         return "other"
+
+    def _picks(self, node: Node) -> bool:
+        """Whether a reduction finds an index along the dim that it reduces."""
+        if len(node.operands) != 4 or pick_of(node) is None:
+            return False
+        index = self.makers.get(node.operands[1])
+        assert isinstance(node.op, Reduce)
+        dims = node.op.dimensions
+        return index is not None and len(dims) == 1 and counts(index.node, dims[0])
 
     def _meets_evenly(self, placed: Placed) -> bool:
         """Whether a sum over devices is one along leading dims that its operand varies along."""
@@ -234,9 +249,14 @@ class Grouping:
         """An instance whose places are all elements of the value."""
         shape = self.shape(value)
         for number in draft.pending.get(value, ()):
-            if number in draft.upstream or draft.bounds(number):
+            at = draft.at(number)
+            if (
+                number in draft.upstream
+                or draft.bounds(number)
+                or factors_of(at) & draft.later.keys()
+            ):
                 continue
-            if covers(draft.at(number), shape, draft.size):
+            if covers(at, shape, draft.size):
                 return number
         return None
 
@@ -265,6 +285,11 @@ class Grouping:
                 return True
             if home is not None:
                 todo += home.pending
+            elif wanted in self.makes:
+                inputs = self.makes[wanted].inputs
+                if value in inputs:
+                    return True
+                todo += inputs
             elif value in (found := [*reads(made.node)]):
                 return True
             else:
@@ -291,13 +316,12 @@ class Grouping:
             if op in PRODUCTS and draft.summed is not None:
                 draft.definitions[draft.summed[0]] = same_as(number)
         self.readers.get(value, {}).pop(draft, None)
-        self.outside |= draft.direct
 
     def want(self, draft: Draft, value: Value, at: At, bounds: tuple[Bound, ...]) -> int:
         """An instance of a value, or of what it is a view of."""
         at = tuple([draft.fresh(e) for e in at])
         while (placed := self.makers.get(value)) is not None:
-            if value in self.stuck or self.kinds[placed.node] != "view":
+            if value in self.stuck or value in self.makes or self.kinds[placed.node] != "view":
                 break
             found = self._read(draft, placed, value.index, at)
             if found is None:
@@ -314,6 +338,8 @@ class Grouping:
             found = read_through(placed, result, at, draft, self.sizes)
             if not isinstance(found, Split):
                 return found
+            if found.factor in draft.later:
+                return None
             draft.split(found)
             at = tuple([draft.fresh(e) for e in at])
 
@@ -322,7 +348,10 @@ class Grouping:
     def fits(self, placed: Placed, kind: Kind, value: Value, draft: Draft) -> bool:
         """Whether a node may be computed inside of a group."""
         numbers = draft.pending[value]
-        if not numbers or value in draft.direct or len(draft.keys) > LARGEST:
+        if not numbers or len(draft.keys) > LARGEST:
+            return False
+        by_loops = kind != "map" or type(placed.node.op) in PLACED_MAPS
+        if by_loops and any(factors_of(draft.at(n)) & draft.later.keys() for n in numbers):
             return False
         match kind:
             case "product":

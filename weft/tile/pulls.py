@@ -20,6 +20,7 @@ from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, DynamicSlice, Pad
 from weft.tile.draft import Definition, Draft, Terms, tensor
 from weft.tile.index import ZERO, At, Bound, Expr, factor, factors_of, plus, times
+from weft.tile.picks import pick_of
 from weft.tile.views import index_along, lead_of
 
 Want: TypeAlias = Callable[[Value, At, tuple[Bound, ...]], int]
@@ -157,27 +158,23 @@ def concatenate(pull: Pull) -> Definition:
 
 
 def dynamic_slice(pull: Pull) -> Definition:
-    """An element of memory at a place that starts, known at run time, are part of."""
-    op, dtype, node = pull.node.op, pull.dtype, pull.node
+    """The operand at a place that starts, known at run time, are part of."""
+    op = pull.node.op
     assert isinstance(op, DynamicSlice)
-    value = node.operands[0]
-    shape = tensor(value).sizes
-    starts: list[int] = []
-    dims: list[int] = []
+    shape = tensor(pull.node.operands[0]).sizes
+    own = list(pull.at[pull.lead :])
     for dim, (size, length) in enumerate(zip(shape, op.slice_sizes, strict=True)):
         if size != length:
-            starts.append(pull.operand(1 + dim, ()))
-            dims.append(dim)
-    at = (*lead_of(pull.at, pull.placed.given[0], pull.lead), *pull.at[pull.lead :])
-    limits = {d: shape[d] - op.slice_sizes[d] for d in dims}
-    return loaded(value, at, starts, dims, limits, pull, dtype)
+            start = pull.operand(1 + dim, ())
+            own[dim] = plus(own[dim], pull.draft.known_later(start, size - length))
+    return same_as(pull.operand(0, own))
 
 
 def gather(pull: Pull) -> Definition:
-    """An element of memory at a place that an index vector is part of."""
-    op, node, dtype, lead = pull.node.op, pull.node, pull.dtype, pull.lead
+    """The operand at a place that an index vector is part of."""
+    op, lead = pull.node.op, pull.lead
     assert isinstance(op, Gather)
-    value, indices = node.operands
+    value, indices = pull.node.operands
     shape, windows = tensor(value).sizes, gather_windows(op.dimension_numbers)
     own = pull.at[lead:]
     rows = [own[d] for d in windows.batch(len(own))]
@@ -188,62 +185,43 @@ def gather(pull: Pull) -> Definition:
         at[dim] = own[window]
     for dim, row in zip(windows.operand_batching, windows.indices_batching, strict=True):
         at[dim] = rows[row - (row > windows.vector)]
-    starts = []
-    for n in range(len(windows.start_map)):
-        where[windows.vector] = (n, ())
-        starts.append(pull.operand(1, where[: tensor(indices).rank]))
-    dims = windows.start_map
-    limits = {d: shape[d] - op.slice_sizes[d] for d in dims}
-    head = lead_of(pull.at, pull.placed.given[0], lead)
-    return loaded(value, (*head, *at), starts, dims, limits, pull, dtype)
-
-
-def loaded(
-    value: Value,
-    at: At,
-    starts: Sequence[int],
-    dims: Sequence[int],
-    limits: dict[int, int],
-    pull: Pull,
-    dtype: DType,
-) -> Definition:
-    """An element of a value in memory, with indices of its own dims added at run time."""
-    lead, bounds = pull.lead, pull.bounds
-
-    def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
-        unit = [terms.place(value, _only(len(at), lead + d)).offset for d in dims]
-        shifts = tuple(
-            [
-                k.Shift(number, limits[d], stride)
-                for number, d, stride in zip(numbers, dims, unit, strict=True)
-            ]
-        )
-        place = terms.place(value, at)
-        return k.Load(terms.operand(value), place, dtype, terms.guards(bounds), shifts)
-
-    pull.draft.direct.add(value)
-    pull.draft.pending.setdefault(value, [])
-    return Definition(tuple(starts), make)
-
-
-def _only(rank: int, dim: int) -> At:
-    """The index of the second element along one dim."""
-    return tuple([(1, ()) if d == dim else ZERO for d in range(rank)])
+    for n, dim in enumerate(windows.start_map):
+        if shape[dim] != op.slice_sizes[dim]:
+            where[windows.vector] = (n, ())
+            start = pull.operand(1, where[: tensor(indices).rank])
+            later = pull.draft.known_later(start, shape[dim] - op.slice_sizes[dim])
+            at[dim] = plus(at[dim], later)
+    return same_as(pull.operand(0, at))
 
 
 def reduce(pull: Pull) -> Definition:
     """A combination along dims, which are the draft's rows."""
     op, node, dtype = pull.node.op, pull.node, pull.dtype
     assert isinstance(op, Reduce)
-    how = combine_of(node)
-    assert how is not None, "a reduction that can be fused"
     shape = tensor(node.operands[0]).sizes
     over = row_factors(pull.draft, pull.at, [shape[d] for d in op.dimensions])
     assert over is not None, "rows that fit"
     own, kept, reduced = [], iter(pull.at[pull.lead :]), iter(over)
     for dim in range(len(shape)):
         own.append(next(reduced) if dim in op.dimensions else next(kept))
-    return reduction(pull, how, own, pull.operand(1, ()), factors_of(over), dtype)
+    how = combine_of(node) if len(node.operands) == 2 else pick_of(node)
+    assert how is not None, "a reduction that can be fused"
+    if pull.result == 1:
+        index = pull.draft.anonymous(position(own[op.dimensions[0]], dtype))
+        return picked(how, pull.operand(0, own), index, factors_of(over), dtype)
+    init = pull.operand(len(node.operands) // 2, ())
+    return reduction(pull, how, own, init, factors_of(over), dtype)
+
+
+def picked(how: str, key: int, value: int, over: set[int], dtype: DType) -> Definition:
+    """The value where a key is largest or smallest along factors."""
+    listed, most = tuple(sorted(over)), how == "max"
+
+    def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
+        at = terms.factors(listed)
+        return k.Pick("max" if most else "min", numbers[0], numbers[1], at, dtype)
+
+    return Definition((key, value), make)
 
 
 def reduction(

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from weft.ir.module import Node, Value
-from weft.ir.reading import reads
+from weft.ir.reading import captured
 from weft.kernels.group import Group, Launch, Placed
+from weft.tile.attention import attention_groups
 from weft.tile.draft import tensor
 from weft.tile.finish import finished
 from weft.tile.grouping import Grouping
@@ -21,16 +22,20 @@ def tile(
     *,
     refuses: Callable[[Node], bool] = lambda node: False,
     alone: Callable[[Placed], Launch | None] = lambda placed: None,
+    attends: Callable[[Launch], bool] = lambda kernel: False,
     fold_sums: bool = True,
 ) -> list[Group]:
     """The groups of a region's nodes, given what their values vary along.
 
     `sizes` are those of the leading dims, `results` what must be there at the end; `refuses` says
     what the target cannot compute inside of a kernel, and `alone` gives the kernel of a node that
-    stands by itself, if the target has one. With `fold_sums` a product also sums over the devices
+    stands by itself, if the target has one; `attends` says whether it has an attention kernel. With `fold_sums` a product also sums over the devices
     that an all_reduce would sum over next, which rounds otherwise.
     """
-    grouping = Grouping(placed, sizes, results, refuses, fold_sums=fold_sums)
+    attention = [
+        g for g in attention_groups(placed, sizes, results) if g.kernel and attends(g.kernel)
+    ]
+    grouping = Grouping(placed, sizes, results, refuses, attention, fold_sums)
     grouping.run()
     masks = {v: m for p in placed for v, m in _masks(p)}
 
@@ -39,11 +44,11 @@ def tile(
         head = [n if mask >> d & 1 else 1 for d, n in enumerate(sizes)]
         return (*head, *tensor(value).sizes)
 
-    groups = [finished(draft, shape) for draft in grouping.drafts]
+    groups = [*attention, *(finished(draft, shape) for draft in grouping.drafts)]
     places = {p.node: p for p in placed}
     for node in grouping.alone:
         kernel = alone(places[node])
-        inputs = tuple(reads(node)) if kernel is None else node.operands
+        inputs = node.operands if kernel is not None else (*node.operands, *captured(node))
         groups.append(Group((node,), kernel, inputs, node.results))
     return in_order(groups, grouping.positions)
 

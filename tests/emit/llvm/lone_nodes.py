@@ -10,13 +10,16 @@ from weft.emit.llvm.alone import emit_alone
 from weft.emit.llvm.commands import Commands
 from weft.emit.llvm.engine import load
 from weft.evaluate import evaluate
+from weft.ir.dense import Dense
 from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import Array, DType, TensorType, type_of
 from weft.kernels.alone import Alone, alone
 from weft.kernels.group import Placed
+from weft.ops.shape import Constant
 
 Build = Callable[..., Sequence[Node]]
+Compare = Callable[[Array, Array], None]
 
 
 def scalar_region(build: Build, *dtypes: DType) -> Region:
@@ -31,10 +34,20 @@ def combiner(op: Op, dtype: DType) -> Region:
     return scalar_region(lambda a, b: [apply(op, a, b)], dtype, dtype)
 
 
-def node_of(op: Op, *arrays: Array, regions: tuple[Region, ...] = ()) -> Node:
-    """A node on operands of the types that arrays have."""
-    values = [Value(type_of(a), None, n) for n, a in enumerate(arrays)]
+def node_of(
+    op: Op, *arrays: Array, regions: tuple[Region, ...] = (), known: Sequence[int] = ()
+) -> Node:
+    """A node on operands of the types that arrays have; some of them are known to it."""
+    values = [
+        constant(a).results[0] if n in known else Value(type_of(a), None, n)
+        for n, a in enumerate(arrays)
+    ]
     return apply(op, *values, regions=regions)
+
+
+def constant(array: Array) -> Node:
+    """A constant that is a scalar."""
+    return apply(Constant(Dense(np.asarray(array).reshape(1), type_of(array))))
 
 
 def module_of(node: Node) -> Module:
@@ -79,16 +92,25 @@ def stacked(array: Array, mask: int, sizes: Sequence[int]) -> Array:
     return np.stack(pieces).reshape(*lead, *array.shape) if sizes else array
 
 
+def same_bits(actual: Array, expected: Array) -> None:
+    """Fail unless two arrays are equal bit by bit."""
+    assert actual.dtype == expected.dtype
+    kind = f"u{actual.dtype.itemsize}" if actual.dtype.itemsize <= 8 else "u8"
+    views = [np.ascontiguousarray(a).reshape(-1).view(kind) for a in (actual, expected)]
+    np.testing.assert_array_equal(*views)
+
+
 def check_alone(
     op: Op,
     *arrays: Array,
     regions: tuple[Region, ...] = (),
     sizes: Sequence[int] = (),
     masks: Sequence[int] | None = None,
-    compare: Callable[[Array, Array], None] = np.testing.assert_array_equal,
+    known: Sequence[int] = (),
+    compare: Compare = same_bits,
 ) -> None:
     """Run a node as a kernel and by the reference, device by device, and compare."""
-    node = node_of(op, *arrays, regions=regions)
+    node = node_of(op, *arrays, regions=regions, known=known)
     masks = tuple(masks) if masks is not None else (0,) * len(arrays)
     kernel = lone_kernel(node, sizes, masks)
     stacks = [stacked(a, m, sizes) for a, m in zip(arrays, masks, strict=True)]

@@ -1,7 +1,8 @@
-"""The thread pool: every task runs once, whoever calls, however threads sleep, also after a fork."""
+"""The thread pool: every task runs once, whoever calls, and also after a fork."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -251,7 +252,7 @@ assert codes == [0] * 6, codes
 """
 
 
-@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork on this system")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_forked_children_have_threads_of_their_own(tmp_path):
     _script(FORK, tmp_path, WEFT_THREADS="3")
 
@@ -282,8 +283,6 @@ def test_the_interpreter_ends_while_threads_run(tmp_path):
 
 
 def _script(text, folder, **environment):
-    import os
-
     where = os.environ | {"WEFT_CACHE": str(folder / "cache")} | environment
     line = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(text)]
     done = subprocess.run(line, env=where, capture_output=True, text=True, timeout=120)
@@ -295,7 +294,7 @@ def test_how_many_threads(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_THREADS", "7")
     assert thread_count() == 7
     monkeypatch.delenv("WEFT_THREADS")
-    assert 1 <= thread_count() <= (__import__("os").cpu_count() or 1)
+    assert 1 <= thread_count() <= (os.cpu_count() or 1)
     quota = tmp_path / "cpu.max"
     for text, cores in (("150000 100000\n", 2), ("max 100000\n", 1 << 16), ("", 1 << 16)):
         quota.write_text(text)

@@ -10,7 +10,24 @@ import numpy as np
 
 from weft.ir.types import Array, DType
 
-_REAL = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 7.0, 10.0, 88.0, 100.0, 700.0, 1e-3, 1e10, np.inf, np.nan)
+_REAL = (
+    0.0,
+    0.5,
+    1.0,
+    1.5,
+    2.0,
+    2.5,
+    3.0,
+    7.0,
+    10.0,
+    88.0,
+    100.0,
+    700.0,
+    1e-3,
+    1e10,
+    np.inf,
+    np.nan,
+)
 
 
 def special(dtype: DType) -> Array:
@@ -21,7 +38,21 @@ def special(dtype: DType) -> Array:
         signed = dtype.kind == "int"
         high = (1 << dtype.bits - signed) - 1
         low = -high - 1 if signed else 0
-        near = [0, 1, 2, 3, 5, 7, 31, high // 2, high - 1, high, low, low + 1, *(-1, -2, -3) * signed]
+        near = [
+            0,
+            1,
+            2,
+            3,
+            5,
+            7,
+            31,
+            high // 2,
+            high - 1,
+            high,
+            low,
+            low + 1,
+            *(-1, -2, -3) * signed,
+        ]
         kept = sorted({n for n in near if low <= n <= high})
         return np.array(kept, np.int64 if signed else np.uint64).astype(dtype.numpy)
     info = ml_dtypes.finfo(dtype.real.numpy)

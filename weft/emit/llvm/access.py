@@ -81,6 +81,20 @@ def known(guards: Sequence[Guard], point: Point) -> bool | None:
     return found
 
 
+def turns(guard: Guard, factor: int) -> list[int]:
+    """The indices of a factor from which on a guard holds, or holds no more.
+
+    None if the guard depends on other factors, too.
+    """
+    at = guard.index
+    stride = at.strides[factor]
+    if stride == 0 or any(s for n, s in enumerate(at.strides) if n != factor):
+        return []
+    if stride > 0:
+        return [-((at.offset - bound) // stride) for bound in (guard.low, guard.high)]
+    return [(at.offset - bound) // -stride + 1 for bound in (guard.low, guard.high)]
+
+
 def holds(v: Vectors, guards: Sequence[Guard], point: Point) -> Vector | None:
     """Where all guards hold; None if they do everywhere."""
     found: Vector | None = None

@@ -7,8 +7,13 @@ import math
 from weft.emit.llvm.vector import Vector, Vectors
 
 # 2^f = 1 + f * (...) for |f| <= 1/2, to 1e-7 of itself; the least largest error with a 1 in front.
-_SINGLE = (0.6931469775997529, 0.24022242085357726, 0.05550733742307695, 0.009671512641764373)
-_SINGLE += (0.0013264727490297813,)
+_SINGLE = (
+    0.6931469775997529,
+    0.24022242085357726,
+    0.05550733742307695,
+    0.009671512641764373,
+    0.0013264727490297813,
+)
 _DOUBLE = tuple(math.log(2) ** n / math.factorial(n) for n in range(1, 14))
 _MANTISSA = {"float": 23, "double": 52}
 _BIAS = {"float": 127, "double": 1023}

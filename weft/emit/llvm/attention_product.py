@@ -131,6 +131,17 @@ def read_first(vectors: Vectors, place: str, kind: str, lanes: int | None) -> Ve
     return vectors.load_masked(place, first_lanes(vectors, lanes), kind)
 
 
+def write_first(vectors: Vectors, x: Vector, place: str, lanes: int) -> None:
+    """Write the first lanes of a vector, or all of it."""
+    if lanes >= vectors.width:
+        vectors.store(x, place)
+    elif lanes == 1:  # LLVM 22 stores four bytes where one lane of a narrowed vector is masked
+        one = Vector(vectors.code.let(f"extractelement {x.typed}, i64 0"), x.kind)
+        Vectors(vectors.code, 1).store(one, place)
+    else:
+        vectors.store_masked(x, place, first_lanes(vectors, lanes))
+
+
 def first_lanes(vectors: Vectors, lanes: int) -> Vector:
     """The mask of the first lanes."""
     bits = ", ".join(f"i1 {int(n < lanes)}" for n in range(vectors.width))

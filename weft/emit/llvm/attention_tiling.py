@@ -27,19 +27,15 @@ class Tiling:
 
     @property
     def key_rows(self) -> int:
-        """Keys of a register block of scores."""
-        return self.accumulators // self.vectors
+        """Keys of a register block of scores: a power of two."""
+        return self.rows(self.vectors)
 
     def columns(self, depth: int) -> tuple[int, ...]:
         """Vectors of the register blocks that a row of so many elements is cut into."""
         vectors = -(-depth // self.lanes)
-        blocks = -(-vectors // self.widest)
+        widest = 4 if self.accumulators >= 16 else 2
+        blocks = -(-vectors // widest)
         return tuple(vectors // blocks + (n < vectors % blocks) for n in range(blocks))
-
-    @property
-    def widest(self) -> int:
-        """The most vectors that a row of a register block has."""
-        return 4 if self.accumulators >= 16 else 2
 
     def rows(self, columns: int) -> int:
         """Rows of a register block of so many vectors a row: a power of two."""
@@ -58,8 +54,10 @@ def tiling(kernel: Attention, processor: Processor) -> Tiling:
     many = processor.has("avx512f") or processor.triple.startswith(("aarch64", "arm64"))
     chosen = dict(kernel.options)
     vectors = chosen.get("vectors", 1 if kernel.queries <= lanes else 2)
-    keys = chosen.get("keys", 64 if kernel.depth <= 64 else 32)
-    return Tiling(kind, lanes, 16 if many else 8, vectors, keys)
+    most = 64 if max(kernel.depth, kernel.value_depth) <= 64 else 32
+    if kernel.gradients is None and kernel.keys <= 2 * most:
+        most *= 2
+    return Tiling(kind, lanes, 16 if many else 8, vectors, chosen.get("keys", most))
 
 
 @dataclass

@@ -67,6 +67,12 @@ class Panels:
         """The size of the largest one."""
         return self.size + (1 if self.large else 0)
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes that there are, the smaller one first."""
+        small = (self.size,) if self.large < self.count else ()
+        return small + ((self.size + 1,) if self.large else ())
+
 
 def panels(number: int, most: int) -> Panels:
     """As few panels as can be, of sizes as equal as can be."""
@@ -88,8 +94,6 @@ class Shape:
     left_lines: Lines
     left_direct: bool  # whether it can be read as it lies
     right_direct: bool
-    left_stride: int = 0  # bytes between its lines, where it can
-    right_stride: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,62 +101,86 @@ class Blocking:
     """The blocks of a product."""
 
     width: int
-    vectors: int
     rows: Panels
-    columns: int  # panels, all but the last of `vectors` vectors
-    tail: int  # vectors of the last panel
+    vectors: Panels  # of columns
     lanes: int  # of the last vector
-    depth: int  # that is packed at a time
+    depth: int  # that is multiplied at a time
     left: Packed
     right: Packed
     task_rows: int  # panels of one task
-    task_columns: int
+    task_vectors: int
+    ahead: bool  # whether panels of the right side come from far, and are fetched before
 
-    def block(self, shape: Shape, *, large: bool, last: bool, masked: bool) -> Block:
+    @property
+    def line(self) -> int:
+        """The columns of the widest panel."""
+        return self.vectors.most * self.width
+
+    @property
+    def columns(self) -> int:
+        """The columns of all panels, those that are not there included."""
+        return (self.vectors.size * self.vectors.count + self.vectors.large) * self.width
+
+    def widths(self, *, masked: bool) -> list[tuple[int, bool]]:
+        """Vectors of panels: the first ones', those of the rest, and, masked, the last one's."""
+        first = [(self.vectors.most, False)] if self.vectors.large else []
+        alone = self.vectors.count - self.vectors.large == 1
+        rest = [] if masked and alone else [(self.vectors.size, False)]
+        return first + rest + ([(self.vectors.size, True)] if masked else [])
+
+    def block(self, shape: Shape, rows: int, width: tuple[int, bool]) -> Block:
         """The block of a panel of rows and one of columns."""
-        rows = self.rows.size + (1 if large else 0)
-        vectors = self.tail if last else self.vectors
-        lines = shape.left_lines
-        return Block(rows, vectors, self.width, shape.kind, lines, shape.multiply, masked and last)
+        vectors, masked = width
+        return Block(
+            rows,
+            vectors,
+            self.width,
+            shape.kind,
+            shape.left_lines,
+            shape.multiply,
+            masked,
+            self.ahead,
+        )
 
 
 def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocking:
     """Blocks that fit a chip; options name what is to be otherwise."""
     width = max(1, chip.vector // shape.element)
     in_vectors = max(1, -(-shape.columns // width))
-    vectors = options.get("vectors") or min(in_vectors, 2)
-    most = options.get("rows") or _most_rows(vectors, chip, shape)
-    rows = panels(shape.rows, most)
-    columns = -(-in_vectors // vectors)
-    tail = in_vectors - (columns - 1) * vectors
-    lanes = (shape.columns - 1) % width + 1 if shape.columns else 0
+    vectors = panels(in_vectors, options.get("vectors") or _most_vectors(in_vectors, chip))
+    rows = panels(shape.rows, options.get("rows") or _most_rows(vectors.most, chip))
     depth = min(options.get("depth") or _depth(shape, chip), max(1, shape.depth))
-    left, right = _packing(shape, rows.count, columns, options)
-    task_rows, task_columns = _tasks(shape, chip, rows, columns, vectors * width, depth, right)
+    left, right = _packing(shape, rows.count, vectors.count, options)
+    task_rows, task_vectors = _tasks(shape, chip, rows, vectors, width, depth, right)
     return Blocking(
         width,
-        vectors,
         rows,
-        columns,
-        tail,
-        lanes,
+        vectors,
+        (shape.columns - 1) % width + 1 if shape.columns else 0,
         depth,
         left,
         right,
         options.get("task_rows") or task_rows,
-        options.get("task_columns") or task_columns,
+        options.get("task_vectors") or task_vectors,
+        right == "shared" and shape.columns * shape.depth * shape.element > chip.middle // 2,
     )
 
 
-def _most_rows(vectors: int, chip: Chip, shape: Shape) -> int:
+def _most_vectors(vectors: int, chip: Chip) -> int:
+    """Vectors of a panel: blocks near to squares need the fewest loads for what they multiply."""
+    if chip.registers < 32:
+        return 2
+    return 5 if vectors == 5 else 4
+
+
+def _most_rows(vectors: int, chip: Chip) -> int:
     """Rows so that all sums, one row of the right side and a spread element fit the registers."""
-    most = (chip.registers - vectors - 1) // vectors
-    return max(1, min(most, 14 if shape.left_lines == "rows" else 13))
+    return max(1, min((chip.registers - vectors - 1) // vectors, 12))
 
 
 def _depth(shape: Shape, chip: Chip) -> int:
     """A depth at which a panel of the right side takes a part of the second cache."""
-    most = max(64, chip.middle // 8 // (2 * chip.vector))
+    most = max(64, chip.middle // 8 // (4 * chip.vector))
     count = max(1, -(-shape.depth // most))
     each = -(-shape.depth // count)
     return max(16, -(-each // 16) * 16)
@@ -174,21 +202,27 @@ def _packing(
 
 
 def _tasks(
-    shape: Shape, chip: Chip, rows: Panels, columns: int, panel: int, depth: int, right: Packed
+    shape: Shape,
+    chip: Chip,
+    rows: Panels,
+    vectors: Panels,
+    width: int,
+    depth: int,
+    right: Packed,
 ) -> tuple[int, int]:
     """Panels of rows and columns that make a task."""
     if right == "task":
-        return rows.count, columns
+        return rows.count, vectors.count
     fit = max(1, chip.middle // 2 // (max(1, rows.most) * depth * shape.element))
     wanted = 16  # tasks at least, so that threads of unequal speed end together
-    work = max(1, rows.most) * panel * max(1, shape.depth)
+    work = max(1, rows.most) * vectors.most * width * max(1, shape.depth)
     each = max(1, _LEAST // work)  # panels by panels that are worth a task
     task_rows = max(1, min(fit, -(-rows.count * shape.batch // wanted), rows.count))
-    task_columns = columns
-    while task_rows * task_columns > each and (
-        shape.batch * -(-rows.count // task_rows) * -(-columns // task_columns) < wanted
-        and task_columns > 1
+    task_vectors = vectors.count
+    while task_rows * task_vectors > each and (
+        shape.batch * -(-rows.count // task_rows) * -(-vectors.count // task_vectors) < wanted
+        and task_vectors > 1
     ):
-        task_columns = -(-task_columns // 2)
-    task_rows = min(rows.count, max(task_rows, each // task_columns))
-    return task_rows, task_columns
+        task_vectors = -(-task_vectors // 2)
+    task_rows = min(rows.count, max(task_rows, each // task_vectors))
+    return task_rows, task_vectors

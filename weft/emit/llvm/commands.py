@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from weft.emit.llvm.engine import Loaded
 from weft.emit.llvm.pool import Pool, functions, the_pool
-from weft.emit.llvm.pool_text import COMMAND_WORDS
+from weft.emit.llvm.pool_text import ROW_WORDS
 
 _COPIED_AT_ONCE = 1 << 18  # bytes of a copy that one task moves
 
@@ -19,14 +19,14 @@ class Commands:
 
     def __init__(self, pool: Pool | None = None) -> None:
         self._pool = pool or the_pool()
-        self._rows: list[list[int]] = []  # as the pool's text says, operands as an index
+        self._rows: list[list[int]] = []  # as the pool's text says, with an index of the operands
         self._operands: list[int] = []
         self._shared_slots: list[int] = []
         self._shared = 0
         self._keep: list[Loaded] = []
         self._sealed: npt.NDArray[np.uint64] | None = None
         self._pointers = np.zeros(0, np.uint64)
-        self._at = self._count = 0  # the address of the sealed rows, and how many they are
+        self._at = 0  # where the sealed rows are
         self._shared_at = 0
 
     def kernel(self, loaded: Loaded, operands: Sequence[int]) -> int:
@@ -60,7 +60,10 @@ class Commands:
         """Run all commands, without the GIL."""
         if self._sealed is None:
             self._seal()
-        self._pool.run(self._at, self._count, self._shared, self._place)
+        if self._shared:
+            self._pool.run_shared(self._at, self._shared, self._place)
+        else:
+            self._pool.run(self._at)
 
     def _new(self, operands: Sequence[int]) -> int:
         assert self._sealed is None, "commands that have run are complete"
@@ -71,9 +74,12 @@ class Commands:
     def _seal(self) -> None:
         if self._sealed is None:
             self._pointers = np.array(self._operands, np.uint64)
-            rows = np.array(self._rows, np.uint64).reshape(-1, COMMAND_WORDS)
-            rows[:, 1] = rows[:, 1] * np.uint64(8) + np.uint64(self._pointers.ctypes.data)
-            self._at, self._count, self._sealed = int(rows.ctypes.data), len(rows), rows
+            rows = np.zeros((1 + len(self._rows), ROW_WORDS), np.uint64)
+            rows[0, 0] = len(self._rows)
+            if self._rows:
+                rows[1:] = self._rows
+                rows[1:, 1] = rows[1:, 1] * np.uint64(8) + np.uint64(self._pointers.ctypes.data)
+            self._at, self._sealed = int(rows.ctypes.data), rows
 
     def _place(self, shared_at: int) -> None:
         if shared_at != self._shared_at:

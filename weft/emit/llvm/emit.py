@@ -59,8 +59,7 @@ def _emitted(plans: list[Plan], kernel: Kernel, shared: list[int], nbytes: int) 
         tasks_text(one, name, len(kernel.operands), shared)
         for one, name in zip(plans, names, strict=True)
     ]
-    phases = [
-        Phase(name, one.count, one.chunk) for one, name in zip(plans, names, strict=True)
-    ]
+    phases = [Phase(name, one.count, one.chunk) for one, name in zip(plans, names, strict=True)]
     scratch = max(need for _, need in made)
-    return Emitted(module_text(*(code for code, _ in made)), tuple(phases), scratch, nbytes)
+    functions = [code for codes, _ in made for code in codes]
+    return Emitted(module_text(*functions), tuple(phases), scratch, nbytes)

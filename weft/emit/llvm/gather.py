@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from weft.emit.llvm import storage
 from weft.emit.llvm.code import Code, module_text
-from weft.emit.llvm.move import address, bits_of, bytes_of, copy_run, copy_whole, put, take
+from weft.emit.llvm.move import address, bytes_of, copy_run, copy_whole, put, take
 from weft.emit.llvm.nest import (
     TASK,
     Along,
@@ -20,6 +21,7 @@ from weft.emit.llvm.nest import (
     smaller,
     times,
 )
+from weft.emit.llvm.vector import Vectors
 from weft.kernels.alone import Alone, strides
 from weft.kernels.emitted import Emitted, Phase
 from weft.kernels.kernel import Operand
@@ -44,14 +46,13 @@ class Moving:
 
 def read_index(code: Code, base: str, offset: str | int, operand: Operand) -> str:
     """An element of an integer buffer as an i64; what does not fit is the largest one."""
-    kind = bits_of(operand)
-    value = take(code, base, offset, kind)
-    if kind == "i64":
-        if operand.dtype.kind == "uint":
-            return code.call("i64", "llvm.umin.i64", ("i64", value), ("i64", str(2**63 - 1)))
-        return value
-    widen = "sext" if operand.dtype.kind == "int" else "zext"
-    return code.let(f"{widen} {kind} {value} to i64")
+    (value,) = storage.load(Vectors(code, 1), base, offset, operand.dtype)
+    signed = operand.dtype.kind == "int"
+    if value.kind != "i64":
+        return code.let(f"{'sext' if signed else 'zext'} {value.typed} to i64")
+    if signed:
+        return value.text
+    return code.call("i64", "llvm.umin.i64", ("i64", value.text), ("i64", str(2**63 - 1)))
 
 
 def clamped(code: Code, index: str, limit: int) -> str:

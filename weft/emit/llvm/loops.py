@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from weft.emit.llvm import storage
 from weft.emit.llvm.access import (
@@ -18,6 +19,7 @@ from weft.emit.llvm.access import (
     limits,
     read,
     shifted,
+    turns,
     write,
 )
 from weft.emit.llvm.code import Code
@@ -25,15 +27,18 @@ from weft.emit.llvm.loops_passes import Pass, arrange, reached
 from weft.emit.llvm.loops_plan import Plan
 from weft.emit.llvm.loops_reduce import Sums, begin, combined, finish, update
 from weft.emit.llvm.loops_simplify import value_dtype
-from weft.emit.llvm.nest import divided, function, plus, pointers, smaller, times
+from weft.emit.llvm.nest import PARAMS, divided, function, larger, plus, pointers, smaller, times
 from weft.emit.llvm.pointwise import apply
+from weft.emit.llvm.reciprocal import reciprocal
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import BITS, Vector, Vectors
 from weft.ir.types import I32, I64, tensor
 from weft.kernels.kernel import Affine, Apply, Choose, Fill, Load, Pick, Position, Reduce, Store
 from weft.ops.convert import Convert
+from weft.ops.pointwise import Divide
 
 End = int | str
+SEGMENTS = 9  # a loop is written at most so often for guards that change along it
 
 
 @dataclass(slots=True)
@@ -104,12 +109,37 @@ class Loops:
         """Run sinks at every point of a factor."""
         self.hoist(sinks)
         carried = [n for n in sinks if n in self.sums]
-        low, high = self.bounds.get(factor, (0, self.kernel.factors[factor].size))
-        if factor == self.plan.vector:
-            self.lanes_loop(factor, sinks, carried, low, high)
-        else:
-            with self.carrying(low, high, 1, carried) as index, self.inside(factor, index):
-                self.run(sinks)
+        size = self.kernel.factors[factor].size
+        low, high = self.bounds.get(factor, (0, size))
+        cuts = self.cuts(factor, sinks)
+        for first, end in pairwise([0, *cuts, size]):
+            self.ranges[factor] = (first, end)
+            begin, last = (low, high) if not cuts else self.clipped(low, high, first, end)
+            if factor == self.plan.vector:
+                self.lanes_loop(factor, sinks, carried, begin, last)
+            else:
+                with self.carrying(begin, last, 1, carried) as index, self.inside(factor, index):
+                    self.run(sinks)
+        del self.ranges[factor]
+
+    def cuts(self, factor: int, sinks: Sequence[int]) -> list[int]:
+        """Where along a factor a guard of what the sinks need begins or ceases to hold."""
+        ready = {*self.values, *(n for n, kept in self.kept.items() if kept.ready)}
+        found: set[int] = set()
+        for n in reached(self.kernel.steps, sinks, ready):
+            step = self.kernel.steps[n]
+            if isinstance(step, Load | Store | Choose):
+                found |= {cut for guard in step.guards for cut in turns(guard, factor)}
+        inside = sorted(c for c in found if 0 < c < self.kernel.factors[factor].size)
+        return inside if len(inside) < SEGMENTS else []
+
+    def clipped(self, low: End, high: End, first: int, end: int) -> tuple[End, End]:
+        """The part of a range that lies between two indices; it may be empty."""
+        if isinstance(low, int) and isinstance(high, int):
+            low, high = max(low, first), min(high, end)
+            return low, max(low, high)
+        below = larger(self.code, low, first)
+        return below, larger(self.code, smaller(self.code, high, end), below)
 
     def lanes_loop(
         self, factor: int, sinks: list[int], carried: list[int], low: End, high: End
@@ -123,9 +153,8 @@ class Loops:
             length = self.code.let(f"sub nsw i64 {high}, {low}")
             whole = self.code.let(f"and i64 {length}, {-width}")
             middle, rest = plus(self.code, whole, low), -1
-            size = self.kernel.factors[factor].size
             block = self.plan.cut[1] if self.plan.cut is not None else self.plan.block
-            if size % width == 0 and block % width == 0:
+            if all(n % width == 0 for n in (block, *self.ranges[factor])):
                 rest = 0
         if low != middle:
             with self.carrying(low, middle, width, carried) as index, self.inside(factor, index):
@@ -146,7 +175,7 @@ class Loops:
     @contextmanager
     def carrying(self, low: End, high: End, step: int, carried: list[int]) -> Iterator[str]:
         """A loop that sums go through; gives its index."""
-        if isinstance(low, int) and isinstance(high, int) and high - low <= step:
+        if isinstance(low, int) and isinstance(high, int) and 0 < high - low <= step:
             yield str(low)
             return
         flat = [part for n in carried for held in self.sums[n] for part in held]
@@ -174,12 +203,11 @@ class Loops:
         values, outer = self.values, self.mask
         self.values = dict(values)
         self.index[factor] = index
-        self.ranges[factor] = (0, self.kernel.factors[factor].size)
         if factor == self.plan.vector:
             self.mask = mask
         yield
         self.values, self.mask = values, outer
-        del self.index[factor], self.ranges[factor]
+        del self.index[factor]
 
     def hoist(self, sinks: list[int]) -> None:
         """Compute what the sinks need and what no loop inside changes."""
@@ -249,7 +277,7 @@ class Loops:
         value = self.spread(step.arg, v)
         place = Place(base_of(v, step.at, point), point.stride(step.at))
         base = self.pointers[step.operand]
-        write(v, value, base, place, dtype, mask, streaming=False)
+        write(v, value, base, place, dtype, mask, streaming=n in self.plan.streams)
 
     # Values
 
@@ -292,12 +320,29 @@ class Loops:
             case Position():
                 return self.position(step, n)
             case Apply(op=op, args=args, dtype=dtype):
+                if isinstance(op, Divide) and self.is_same_in_lanes(args[1], v):
+                    return self.scaled(args[0], args[1], v)
                 given = [self.spread(a, v) for a in args]
                 dtypes = [value_dtype(self.kernel.steps[a]) for a in args]
                 return apply(v, op, given, dtypes, dtype)
             case Choose():
                 return self.choose(step, n)
         raise AssertionError(f"step {n}, a {type(step).__name__}, is not ready")
+
+    def is_same_in_lanes(self, n: int, v: Vectors) -> bool:
+        """Whether a float is one for all lanes."""
+        is_float = value_dtype(self.kernel.steps[n]).is_float
+        return is_float and v.width > 1 and self.plan.vector not in self.kernel.spans[n]
+
+    def scaled(self, n: int, divisor: int, v: Vectors) -> Held:
+        """A quotient by a number that all lanes share: two products instead of a division."""
+        one = self.one
+        (by,) = self.spread(divisor, one)
+        factors = [part.text for part in reciprocal(one, by)]
+        (value,) = self.spread(n, v)
+        for text in factors:
+            value = v.mul(value, v.splat(Vector(text, by.kind)))
+        return (value,)
 
     def load(self, step: Load, n: int) -> Held:
         v, point = self.lanes(self.kernel.spans[n]), self.point(n)
@@ -310,6 +355,15 @@ class Loops:
             signed = value_dtype(self.kernel.steps[shift.index]).kind == "int"
             place, inside = shifted(v, place, shift, index, signed)
             mask = both(v, mask, inside)
+        ahead = dict(self.kernel.schedule.options).get("ahead", 0)
+        if ahead and place.stride == 1 and v.width > 1 and mask is None and self.kernel.operands[step.operand].nbytes>(1<<20):
+            item = self.kernel.operands[step.operand].dtype.numpy.itemsize
+            kind=storage.memory_kind(step.dtype)
+            base = self.one.at(self.pointers[step.operand], place.base, kind)
+            self.code.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
+            for line in range(0, v.width*item, 64):
+                p = self.code.let(f"getelementptr i8, ptr {base}, i64 {line+ahead}")
+                self.code.do(f"call void @llvm.prefetch.p0(ptr {p}, i32 0, i32 {dict(self.kernel.schedule.options).get('loc',3)}, i32 1)")
         return read(v, self.pointers[step.operand], place, step.dtype, mask)
 
     def position(self, step: Position, n: int) -> Held:
@@ -340,7 +394,8 @@ class Loops:
         """A place for a value at every point of the factors that are not open."""
         span = self.kernel.spans[n] - self.index.keys()
         strides: dict[int, int] = {}
-        count = 1
+        lanes_open = self.plan.vector in self.kernel.spans[n] - span
+        count = self.plan.width if lanes_open else 1  # a whole vector at every other point
         for factor in sorted(span, key=lambda f: (f == self.plan.vector, f), reverse=True):
             strides[factor] = count
             size = self.kernel.factors[factor].size
@@ -371,12 +426,36 @@ class Loops:
         return (self.lanes(self.kernel.spans[n]).load(address, kind),)
 
 
-def tasks_text(plan: Plan, name: str, operands: int, shared: Sequence[int]) -> tuple[Code, int]:
-    """The function that runs tasks begin..end of a plan, and the scratch bytes it needs.
+def tasks_text(
+    plan: Plan, name: str, operands: int, shared: Sequence[int]
+) -> tuple[list[Code], int]:
+    """The functions that run tasks begin..end of a plan, and the scratch bytes they need.
 
-    Operands beyond the first ones are at offsets in the shared bytes.
+    Operands beyond the first ones are at offsets in the shared bytes. What is written past the
+    caches must be aligned: if it is not when the function is called, another one runs instead.
     """
-    code = function(name)
+    if not plan.streams:
+        code, scratch = _tasks(plan, function(name), operands, shared)
+        return [code], scratch
+    plain, streaming = (Code(f"{name}_{way}", PARAMS, internal=True) for way in ("plain", "past"))
+    _, scratch = _tasks(replace(plan, streams=frozenset()), plain, operands, shared)
+    _tasks(plan, streaming, operands, shared)
+    chosen = function(name)
+    given = pointers(chosen, operands)
+    stored = [step for n, step in enumerate(plan.kernel.steps) if n in plan.streams]
+    bits = "0"
+    for operand in sorted({s.operand for s in stored if isinstance(s, Store)}):
+        address = chosen.let(f"ptrtoint ptr {given[operand]} to i64")
+        bits = address if bits == "0" else chosen.let(f"or i64 {bits}, {address}")
+    loose = chosen.let(f"and i64 {bits}, 63")
+    names = ", ".join(PARAMS)
+    for way, how in ((streaming, "eq"), (plain, "ne")):
+        with chosen.when(chosen.let(f"icmp {how} i64 {loose}, 0")):
+            chosen.do(f"call void @{way.name}({names})")
+    return [plain, streaming, chosen], scratch
+
+
+def _tasks(plan: Plan, code: Code, operands: int, shared: Sequence[int]) -> tuple[Code, int]:
     given = pointers(code, operands + bool(shared))
     if shared:
         base = given.pop()
@@ -395,6 +474,8 @@ def tasks_text(plan: Plan, name: str, operands: int, shared: Sequence[int]) -> t
         with code.loop("%begin", "%end") as task:
             _at_task(loops, task.index)
             loops.run(sinks)
+    if plan.streams:
+        code.do("fence seq_cst")  # what went past the caches is to be seen by others
     return code, loops.most_scratch
 
 

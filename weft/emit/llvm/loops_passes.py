@@ -76,7 +76,9 @@ class _Keeping:
     levels: Mapping[int, int]
 
     def keep(self, passes: list[Pass]) -> list[Pass]:
-        computed = [self.inner(reached(self.kernel.steps, self.roots(p), self.ready)) for p in passes]
+        computed = [
+            self.inner(reached(self.kernel.steps, self.roots(p), self.ready)) for p in passes
+        ]
         keeps: list[list[int]] = [[] for _ in passes]
         room = ROOM
         for k in range(1, len(passes)):
@@ -86,9 +88,7 @@ class _Keeping:
                 if step not in keeps[first] and taken <= room:
                     keeps[first].append(step)
                     room -= taken
-        return [
-            Pass(p.sinks, p.starts, tuple(kept)) for p, kept in zip(passes, keeps, strict=True)
-        ]
+        return [Pass(p.sinks, p.starts, tuple(kept)) for p, kept in zip(passes, keeps, strict=True)]
 
     def roots(self, one: Pass) -> list[int]:
         return [a for n in (*one.sinks, *one.starts) for a in args_of(self.kernel.steps[n])]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from weft.emit.llvm.access import turns
 from weft.emit.llvm.loops_cost import REGISTER_LANES, per_point, steps_cost
+from weft.emit.llvm.loops_simplify import needed
 from weft.emit.llvm.storage import register_kind
 from weft.emit.llvm.vector import BITS
-from weft.kernels.kernel import Kernel, Pick, Reduce, Store
+from weft.kernels.kernel import Choose, Kernel, Load, Pick, Reduce, Store
 
 TASK = 1 << 14  # what a thread should have to do at a time, in vector instructions
 SPREAD = 8  # tasks that are enough for a machine's threads
+LINE = 64  # bytes
+STREAM = 1 << 25  # bytes from which on an operand is written past the caches
 LANES = 64  # of 32 bits: four registers, so that the latency of one hides behind the others
 
 
@@ -29,6 +33,7 @@ class Plan:
     vector: int | None
     width: int
     cut: tuple[int, int] | None = None  # a factor and its block: factor 0 counts its parts
+    streams: frozenset[int] = frozenset()  # stores that go past the caches
 
     @property
     def count(self) -> int:
@@ -72,7 +77,37 @@ def plan(kernel: Kernel, cut: tuple[int, int] | None = None) -> Plan:
         tasks += 1
     if tasks and cost < task:
         chunk = max(1, int(task / cost))
-    return Plan(kernel, tasks, options.get("block", block), chunk, vector, width, cut)
+    made = Plan(kernel, tasks, options.get("block", block), chunk, vector, width, cut)
+    return replace(made, streams=_streams(made, options.get("stream", STREAM)))
+
+
+def _streams(made: Plan, least: int) -> frozenset[int]:
+    """The stores of whole lines to operands that caches would not hold anyway."""
+    kernel, vector = made.kernel, made.vector
+    found: set[int] = set()
+    for n, step in enumerate(kernel.steps):
+        if not isinstance(step, Store) or vector not in kernel.spans[n] or step.guards:
+            continue
+        operand = kernel.operands[step.operand]
+        size = operand.dtype.numpy.itemsize
+        apart = [s for f, s in enumerate(step.at.strides) if f != vector]
+        starts = [step.at.offset, *apart, made.width, *(c for c in _cuts(kernel, n, vector))]
+        starts += [made.block if made.block > 1 else 0, 0 if made.cut is None else made.cut[1]]
+        lines = all(start * size % LINE == 0 for start in starts)
+        if operand.nbytes >= least and step.at.strides[vector] == 1 and lines:
+            found.add(n)
+    return frozenset(found)
+
+
+def _cuts(kernel: Kernel, store: int, vector: int) -> list[int]:
+    """Where the vector's loop is begun anew, for guards."""
+    return [
+        cut
+        for n in needed(kernel.steps, [store])
+        if isinstance(step := kernel.steps[n], Load | Choose)
+        for guard in step.guards
+        for cut in turns(guard, vector)
+    ]
 
 
 def _parallel(kernel: Kernel, vector: int | None, parts: bool) -> int:

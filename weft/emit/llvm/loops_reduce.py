@@ -77,9 +77,7 @@ def _key_dtype(kernel: Kernel, step: Pick) -> DType:
     return dtype
 
 
-def _better(
-    v: Vectors, how: str, dtype: DType, a: Sums, b: Sums, mask: Vector | None
-) -> Sums:
+def _better(v: Vectors, how: str, dtype: DType, a: Sums, b: Sums, mask: Vector | None) -> Sums:
     """The better one of two candidates: by key, NaN before all else, then by position."""
     (x,), (y,) = a[0], b[0]
     if dtype.is_float:

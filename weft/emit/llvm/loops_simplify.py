@@ -182,9 +182,7 @@ def _with_factors(kernel: Kernel, kept: Sequence[int]) -> Kernel:
     places = {n: place for place, n in enumerate(kept)}
     steps = tuple([_mapped(step, affine, places) for step in kernel.steps])
     factors = tuple([kernel.factors[n] for n in kept])
-    schedule = Schedule(
-        kernel.schedule.kind, tuple(range(len(kept))), 0, kernel.schedule.options
-    )
+    schedule = Schedule(kernel.schedule.kind, tuple(range(len(kept))), 0, kernel.schedule.options)
     return replace(kernel, factors=factors, steps=steps, schedule=schedule)
 
 

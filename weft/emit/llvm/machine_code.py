@@ -15,7 +15,7 @@ from weft.emit.llvm.polynomial import QUICK_DIVISION
 from weft.errors import Unsupported, WeftError, missing_extra
 
 # What every object depends on besides its text and processor; part of the key of a cached one.
-PIPELINE = "always inline, simplify functions 1, code 2"
+PIPELINE = "always inline, sroa, code 2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,14 @@ class Compiler:
         # Other processors have no estimates of a quotient, or too coarse ones.
         self._estimates = processor.has("avx512f")
         self._layout = str(self._machine.target_data)
+        # Kernels are written as vectors and blocks already: of LLVM's usual passes none makes them
+        # faster (measured on whole steps), and together they take as long as making the code.
         options = llvm.create_pipeline_tuning_options(speed_level=1)
-        options.loop_interleaving = options.loop_unrolling = False
-        options.loop_vectorization = options.slp_vectorization = False
         self._builder = llvm.create_pass_builder(self._machine, options)
-        self._inline = llvm.create_new_module_pass_manager()
-        self._inline.add_always_inliner_pass()
-        self._simplify = self._builder.getFunctionPassManager()
-        self._run_passes = unlocked("LLVMPY_RunNewFunctionPassManager")
+        self._passes = llvm.create_new_module_pass_manager()
+        self._passes.add_always_inliner_pass()
+        self._passes.add_sroa_pass()
+        self._run_passes = unlocked("LLVMPY_RunNewModulePassManager")
         self._emit = unlocked("LLVMPY_TargetMachineEmitToMemory")
 
     def object(self, text: str) -> bytes:
@@ -148,10 +148,7 @@ class Compiler:
             ) from error
         module.triple = self._machine.triple
         module.data_layout = self._layout
-        self._inline.run(module, self._builder)
-        for function in module.functions:
-            if not function.is_declaration:
-                self._run_passes(self._simplify, function, self._builder)
+        self._run_passes(self._passes, module, self._builder)
         return module
 
     def _emitted(self, module: Any, *, to_object: bool) -> bytes:

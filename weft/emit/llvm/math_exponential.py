@@ -17,6 +17,7 @@ from weft.emit.llvm.polynomial import (
     float_of,
     horner,
     magnitude,
+    odd_series,
     quotient,
     where,
     with_sign,
@@ -30,12 +31,12 @@ class Exponential:
 
     series: tuple[float, ...]  # of (e^r - 1 - r) / r^2
     tanh: tuple[float, ...]  # of (tanh(x) - x) / x^3, in x^2
+    sinh: tuple[float, ...]  # of (sinh(x) - x) / x^3, in x^2
     log2_high: float  # log(2) = high + low
     log2_low: float
-    overflow: float  # the largest x with a finite e^x
+    overflow: float  # above, e^x is infinite
     subnormal: float  # below, e^x may be subnormal
     zero: float  # below, e^x is 0
-    tiny: float  # below, e^x - 1 is x
     one: float  # above, 1 - e^-x is 1
     lift: int  # the exponent that makes subnormal numbers normal
 
@@ -51,8 +52,29 @@ _TABLE = {
             -0.33333298563957214, 0.13331936299800873, -0.05378471687436104, 0.02079862169921398,
             -0.005897951778024435,
         ),
+        (0.1666666716337204, 0.00833331048488617, 0.00019842895562760532, 2.7822136416943977e-06),
         0.693147182464599609375, -1.904654323148236017e-9,
-        88.72283172607422, -86.0, -104.0, 2.0**-25, 20.0, 64,
+        89.0, -86.0, -104.0, 20.0, 64,
+    ),
+    "double": Exponential(
+        (
+            0.5000000000000011, 0.16666666666666413, 0.041666666666530155, 0.008333333333494399,
+            0.0013888888943631085, 0.00019841269506688846, 2.4801493097828538e-05,
+            2.755758629088442e-06, 2.763024879588082e-07, 2.500008442577437e-08,
+        ),
+        (
+            -0.33333333333333326, 0.13333333333331865, -0.05396825396725822, 0.02186948850253146,
+            -0.008863234865999972, 0.003592119686632514, -0.0014557641691184202,
+            0.0005896223711782349, -0.00023751273905223683, 9.248900647843748e-05,
+            -3.117792480203992e-05, 6.503030393003364e-06,
+        ),
+        (
+            0.16666666666666669, 0.008333333333332912, 0.00019841269841593416,
+            2.755731910675081e-06, 2.505213100090181e-08, 1.6056658858370622e-10,
+            7.776614715916316e-13,
+        ),
+        0.6931471805599453, 2.3190468138462996e-17,
+        710.0, -707.0, -746.0, 40.0, 128,
     ),
 }
 # fmt: on
@@ -61,29 +83,40 @@ _NEAR_TANH = 0.6  # below, tanh is the series
 
 def exp(v: Vectors, x: Vector) -> Vector:
     """e^x."""
-    table = _TABLE[x.kind]
-    power = _power(v, x, table)
-    return where(v, "ogt", x, table.overflow, v.constant(math.inf, x.kind), power)
+    return power_of_negative(v, at_most(v, x, _TABLE[x.kind].overflow))
 
 
-def _power(v: Vectors, x: Vector, table: Exponential) -> Vector:
-    """e^x for x that does not overflow."""
-    layout = LAYOUTS[x.kind]
-    shifted, r = _reduced(v, x, table)
-    doubled = [2.0, 2.0, *(2 * c for c in table.series)]
-    mantissa = horner(v, r, doubled)
+def power_of_negative(v: Vectors, x: Vector, rest: Vector | None = None) -> Vector:
+    """e^(x + rest) for x that is negative, or positive and at most a little above overflow."""
+    layout, table = LAYOUTS[x.kind], _TABLE[x.kind]
+    shifted, r = _reduced(v, x)
+    r = r if rest is None else v.add(r, rest)
     tiny = v.compare("olt", x, v.constant(table.subnormal, x.kind))
     plain = v.constant(layout.power(-1), layout.integer)
     lifted = v.constant(layout.power(table.lift - 1), layout.integer)
     scale = float_of(v, v.add(_exponent(v, shifted), v.select(tiny, lifted, plain)))
-    power = v.mul(mantissa, scale)
+    power = v.mul(_mantissa(v, r), scale)
     lowered = v.mul(power, v.constant(2.0**-table.lift, x.kind))
     power = v.select(tiny, lowered, power)
     return where(v, "olt", x, table.zero, v.constant(0.0, x.kind), power)
 
 
-def _reduced(v: Vectors, x: Vector, table: Exponential) -> tuple[Vector, Vector]:
+def _mantissa(v: Vectors, r: Vector) -> Vector:
+    """2 e^r; twice, because 2^n of the largest powers has no exponent."""
+    return horner(v, r, [2.0, 2.0, *(2 * c for c in _TABLE[r.kind].series)])
+
+
+def normal_power(v: Vectors, x: Vector, factor: int = 0) -> Vector:
+    """2^factor e^x for x whose e^x is a normal number."""
+    layout = LAYOUTS[x.kind]
+    shifted, r = _reduced(v, x)
+    moved = v.constant(layout.power(factor - 1), layout.integer)
+    return v.mul(_mantissa(v, r), float_of(v, v.add(_exponent(v, shifted), moved)))
+
+
+def _reduced(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
     """n + a large number, and r: x = n log(2) + r."""
+    table = _TABLE[x.kind]
     large = v.constant(1.5 * 2.0 ** LAYOUTS[x.kind].mantissa, x.kind)
     shifted = v.fma(x, v.constant(1 / math.log(2), x.kind), large)
     n = v.sub(shifted, large)
@@ -97,33 +130,16 @@ def _exponent(v: Vectors, shifted: Vector) -> Vector:
     return v.binary("shl", bits_of(v, shifted), v.constant(layout.mantissa, layout.integer))
 
 
-def _half_minus(v: Vectors, x: Vector, table: Exponential) -> tuple[Vector, Vector]:
-    """e^r - 1 and 2^(n - 1), so that (e^x - 1) / 2 is the first times the second, plus it - 1/2."""
-    layout = LAYOUTS[x.kind]
-    shifted, r = _reduced(v, x, table)
+def expm1(v: Vectors, x: Vector) -> Vector:
+    """e^x - 1 = 2 (2^(n-1) (e^r - 1) + 2^(n-1) - 1/2), exact near 0."""
+    layout, table = LAYOUTS[x.kind], _TABLE[x.kind]
+    shifted, r = _reduced(v, at_most(v, at_least(v, x, -2 * table.one), table.overflow))
     rest = v.mul(r, horner(v, r, table.series))
     minus = v.fma(rest, r, r)
     scale = float_of(v, v.add(_exponent(v, shifted), v.constant(layout.power(-1), layout.integer)))
-    return minus, scale
-
-
-def _double_power(v: Vectors, x: Vector, table: Exponential) -> Vector:
-    """2 e^x for x whose power is a normal number."""
-    layout = LAYOUTS[x.kind]
-    shifted, r = _reduced(v, x, table)
-    mantissa = horner(v, r, [2.0, 2.0, *(2 * c for c in table.series)])
-    one = v.constant(layout.power(0), layout.integer)
-    return v.mul(mantissa, float_of(v, v.add(_exponent(v, shifted), one)))
-
-
-def expm1(v: Vectors, x: Vector) -> Vector:
-    """e^x - 1, exact near 0."""
-    table = _TABLE[x.kind]
-    minus, scale = _half_minus(v, at_least(v, x, -2 * table.one), table)
     half = v.fma(minus, scale, v.sub(scale, v.constant(0.5, x.kind)))
-    found = v.add(half, half)
-    found = where(v, "ogt", x, table.overflow, v.constant(math.inf, x.kind), found)
-    return where(v, "olt", magnitude(v, x), table.tiny, x, found)
+    tiny = 2.0 ** -(layout.mantissa + 2)
+    return where(v, "olt", magnitude(v, x), tiny, x, v.add(half, half))
 
 
 def tanh(v: Vectors, x: Vector) -> Vector:
@@ -131,18 +147,33 @@ def tanh(v: Vectors, x: Vector) -> Vector:
     table = _TABLE[x.kind]
     size = magnitude(v, x)
     twice = v.mul(at_most(v, size, table.one), v.constant(-2.0, x.kind))
-    doubled = _double_power(v, twice, table)
+    doubled = normal_power(v, twice, 1)
     far = quotient(v, doubled, v.fma(doubled, v.constant(0.5, x.kind), v.constant(1.0, x.kind)))
     far = v.sub(v.constant(1.0, x.kind), far)
-    square = v.mul(size, size)
-    near = v.fma(v.mul(size, square), horner(v, square, table.tanh), size)
+    near = odd_series(v, size, table.tanh)
     return with_sign(v, where(v, "olt", size, _NEAR_TANH, near, far), x)
 
 
 def logistic(v: Vectors, x: Vector) -> Vector:
     """1 / (1 + e^-x): with e = e^-|x| and q = e / (1 + e) it is 1 - q, or e - e q where x < 0."""
     one = v.constant(1.0, x.kind)
-    small = _power(v, v.neg(magnitude(v, x)), _TABLE[x.kind])
+    small = power_of_negative(v, v.neg(magnitude(v, x)))
     ratio = quotient(v, small, v.add(one, small))
     whole = where(v, "olt", x, 0.0, small, one)
     return v.fma(v.neg(whole), ratio, whole)
+
+
+def sinh(v: Vectors, x: Vector) -> Vector:
+    """(e^x - e^-x) / 2; a series near 0."""
+    size = magnitude(v, x)
+    half = normal_power(v, at_most(v, size, _TABLE[x.kind].overflow + 1), -1)
+    far = v.sub(half, v.div(v.constant(0.25, x.kind), half))
+    near = odd_series(v, size, _TABLE[x.kind].sinh)
+    return with_sign(v, where(v, "olt", size, 1.0, near, far), x)
+
+
+def cosh(v: Vectors, x: Vector) -> Vector:
+    """(e^x + e^-x) / 2."""
+    size = at_most(v, magnitude(v, x), _TABLE[x.kind].overflow + 1)
+    half = normal_power(v, size, -1)
+    return v.add(half, v.div(v.constant(0.25, x.kind), half))

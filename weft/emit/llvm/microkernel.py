@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from weft.emit.llvm.code import Code
+from weft.emit.llvm.nest import plus, times
 from weft.emit.llvm.vector import BITS, Vector, Vectors
 
 PARAMS = (
@@ -25,11 +26,12 @@ PARAMS = (
     "i64 %depth",
     "i1 %more",
     "i64 %lanes",
+    "ptr readnone %ahead",
 )
-TYPES = "ptr, i64, ptr, i64, ptr, i64, i64, i1, i64"
 Lines = Literal["rows", "depth"]  # along what the left side's elements are neighbours
 Multiply = Literal["fma", "mul", "dot2", "dot4"]
 
+_POINTERS = 9  # rows that have a pointer of their own, if there are no more
 _SHARE = 3  # rows that one pointer reaches, by the stride once and twice
 
 
@@ -44,11 +46,12 @@ class Block:
     lines: Lines
     multiply: Multiply = "fma"
     masked: bool = False  # only `lanes` of the last vector are there
+    ahead: bool = False  # a line of what is needed later is fetched in every step
 
     @property
     def name(self) -> str:
         """The name of the function."""
-        tail = "_masked" if self.masked else ""
+        tail = ("_masked" if self.masked else "") + ("_ahead" if self.ahead else "")
         along = f"{self.lines}_{self.multiply}"
         return f"block_{self.rows}x{self.vectors}x{self.width}_{self.kind}_{along}{tail}"
 
@@ -74,15 +77,41 @@ def microkernel(block: Block) -> Code:
     v = Vectors(code, block.width)
     mask = v.first("%lanes") if block.masked else None
     zero = (v.constant(0, block.kind).type, "zeroinitializer")
-    left = _left_pointers(code, block)
-    pointers = [*left, "%right"]
-    carried = [("ptr", p) for p in pointers] + [zero] * (block.rows * block.vectors)
+    for i in range(block.rows):
+        for j in range(0, block.columns * block.element, 64):
+            row = plus(code, times(code, "%out_stride", i), j)
+            _fetch(code, "%out", row, near=True)
+    fixed = _left_pointers(code, block)
+    moving = [*([] if _indexed(block) else fixed), "%right"]
+    carried = [("ptr", p) for p in moving] + [zero] * (block.rows * block.vectors)
     with code.loop(0, "%depth", 1, carried) as loop:
-        here, sums = loop.carried[: len(pointers)], loop.carried[len(pointers) :]
-        made = _step(v, block, here[:-1], here[-1], sums, mask)
+        here, sums = loop.carried[: len(moving)], loop.carried[len(moving) :]
+        if _indexed(block):
+            left = [
+                code.let(f"getelementptr {block.kind}, ptr {p}, i64 {loop.index}") for p in fixed
+            ]
+        else:
+            left = [_left_at(code, block, here, i) for i in range(block.rows)]
+        if block.ahead:
+            _fetch(code, "%ahead", code.let(f"shl i64 {loop.index}, 6"), near=False)
+        made = _step(v, block, left, here[-1], sums, mask)
         loop.carry(*_next(code, block, here), *made)
-    _finish(v, block, loop.carried[len(pointers) :], mask)
+    _finish(v, block, loop.carried[len(moving) :], mask)
     return code
+
+
+def _fetch(code: Code, base: str, far: str, *, near: bool) -> None:
+    """Ask for a line: `near` to write it soon, else to read it some time from the second cache."""
+    at = code.let(f"getelementptr i8, ptr {base}, i64 {far}")
+    code.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
+    code.do(
+        f"call void @llvm.prefetch.p0(ptr {at}, i32 {int(near)}, i32 {3 if near else 2}, i32 1)"
+    )
+
+
+def _indexed(block: Block) -> bool:
+    """Whether each row of the left side has a pointer, and the depth is the index from there."""
+    return block.lines == "depth" and block.rows <= _POINTERS
 
 
 def _left_pointers(code: Code, block: Block) -> list[str]:
@@ -90,7 +119,7 @@ def _left_pointers(code: Code, block: Block) -> list[str]:
     if block.lines == "rows":
         return ["%left"]
     made = []
-    for first in range(0, block.rows, _SHARE):
+    for first in range(0, block.rows, 1 if _indexed(block) else _SHARE):
         far = code.let(f"mul i64 %left_stride, {first}")
         at = code.let(f"getelementptr i8, ptr %left, i64 {far}")
         made.append(code.let(f'call ptr asm "", "=r,0"(ptr {at})'))
@@ -104,27 +133,6 @@ def _next(code: Code, block: Block, here: tuple[str, ...]) -> list[str]:
     return [*made, code.let(f"getelementptr i8, ptr {right}, i64 %right_stride")]
 
 
-def _step(
-    v: Vectors,
-    block: Block,
-    left: tuple[str, ...],
-    right: str,
-    sums: tuple[str, ...],
-    mask: Vector | None,
-) -> list[str]:
-    """One step of the depth: the sums with one more product each."""
-    code, kind = v.code, block.kind
-    columns = [_read(v, right, j, block, mask) for j in range(block.vectors)]
-    scalar = Vectors(code, 1)
-    made = []
-    for i in range(block.rows):
-        spread = v.splat(scalar.load(_left_at(code, block, left, i), kind))
-        for j, column in enumerate(columns):
-            old = Vector(sums[i * block.vectors + j], kind, v.width)
-            made.append(MULTIPLY[block.multiply](v, spread, column, old).text)
-    return made
-
-
 def _left_at(code: Code, block: Block, left: tuple[str, ...], row: int) -> str:
     if block.lines == "rows":
         return code.let(f"getelementptr {block.kind}, ptr {left[0]}, i64 {row}")
@@ -133,6 +141,26 @@ def _left_at(code: Code, block: Block, left: tuple[str, ...], row: int) -> str:
         return base
     far = "%left_stride" if times == 1 else code.let(f"mul i64 %left_stride, {times}")
     return code.let(f"getelementptr i8, ptr {base}, i64 {far}")
+
+
+def _step(
+    v: Vectors,
+    block: Block,
+    left: list[str],
+    right: str,
+    sums: tuple[str, ...],
+    mask: Vector | None,
+) -> list[str]:
+    """One step of the depth: the sums with one more product each."""
+    columns = [_read(v, right, j, block, mask) for j in range(block.vectors)]
+    scalar = Vectors(v.code, 1)
+    made = []
+    for i, at in enumerate(left):
+        spread = v.splat(scalar.load(at, block.kind))
+        for j, column in enumerate(columns):
+            old = Vector(sums[i * block.vectors + j], block.kind, v.width)
+            made.append(MULTIPLY[block.multiply](v, spread, column, old).text)
+    return made
 
 
 def _read(v: Vectors, base: str, j: int, block: Block, mask: Vector | None) -> Vector:

@@ -195,7 +195,7 @@ def box(kernel: Alone, source: Operand, target: Operand, sizes: Sequence[int]) -
     """The walk over all devices and a box of these sizes, in two operands."""
     sizes = (*kernel.devices, *sizes)
     a, b = strides(source.shape), strides(target.shape)
-    return [Along(n, steps) for n, *steps in zip(sizes, a, b, strict=True)]  # type: ignore[misc]
+    return [Along(n, pair) for n, pair in zip(sizes, zip(a, b, strict=True), strict=True)]
 
 
 def together(name: str, parts: Sequence[tuple[Code, Lines]]) -> Emitted:
@@ -312,11 +312,11 @@ def _put_row(
 ) -> None:
     """Put the elements of a row of the operand to where they stand in the result."""
     low, step, size = spread
-    # The first element at or behind a place is the place less `low`, divided by the step, rounded up.
+    # The first element at or behind a place: the place less `low`, divided by the step, rounded up.
     limits = []
     for place in (begin, end):
         above = larger(code, plus(code, place, step - 1 - low), 0)
         limits.append(smaller(code, divided(code, above, step)[0], size))
-    with code.loop(*limits) as loop:
+    with code.loop(limits[0], limits[1]) as loop:
         place = plus(code, times(code, loop.index, step), low)
         put(code, take(code, source, loop.index, kind), target, place, kind)

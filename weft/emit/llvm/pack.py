@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.emit.llvm.blocking import Blocking, Shape
+from weft.emit.llvm.blocking import Blocking, Panels, Shape
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.nest import plus, pointers, smaller, times
 from weft.emit.llvm.product import Product
@@ -73,7 +73,7 @@ def pack_left_rows(product: Product, shape: Shape, blocking: Blocking) -> Code:
     batch = flat_point(code, factors, product.batch, "%batch")
     wanted = product.contract.lhs
     with code.loop("%first", "%last") as panel:
-        start, count = panel_rows(code, blocking, panel.index)
+        start, count = panel_bounds(code, blocking.rows, panel.index)
         far = code.let(f"sub nsw i64 {panel.index}, %first")
         base = v.at("%to", times(code, far, most * blocking.depth), shape.kind)
         mask = v.first(count)
@@ -88,43 +88,43 @@ def pack_left_rows(product: Product, shape: Shape, blocking: Blocking) -> Code:
 
 
 def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:
-    """to[panel - first][k, n] = rhs[batch, k, n], of panels first..last-1 and near <= k < far."""
+    """to[panel][k, n] = rhs[batch, k, n], of panels first..last-1 and near <= k < far.
+
+    A panel begins at its first column times the depth. Columns beyond the last are 0.
+    """
     code = _function(PACK_RIGHT)
     factors = product.kernel.factors
-    panel_width = blocking.vectors * blocking.width
-    v = Vectors(code, lane_count(factors, product.columns, panel_width))
+    v = Vectors(code, lane_count(factors, product.columns, blocking.width))
     values = Values(product.kernel, v, pointers(code, len(product.kernel.operands)))
     batch = flat_point(code, factors, product.batch, "%batch")
-    wanted = product.contract.rhs
     count = product.size(product.columns)
-    size = shape.depth * panel_width
     # Along the rows of the right side first: its elements are read as they lie in memory.
     with code.loop("%near", "%far") as step:
         here = batch | flat_point(code, factors, product.depth, step.index)
-        along = times(code, step.index, panel_width)
         with code.loop("%first", "%last") as panel:
-            number = code.let(f"sub nsw i64 {panel.index}, %first")
-            line = v.at("%to", plus(code, times(code, number, size), along), shape.kind)
-            start = times(code, panel.index, panel_width)
-            for chunk in range(0, panel_width, v.width):
-                at = plus(code, start, chunk)
+            start, vectors = panel_bounds(code, blocking.vectors, panel.index)
+            columns, start = (times(code, n, blocking.width) for n in (vectors, start))
+            along = code.let(f"mul nsw i64 {step.index}, {columns}")
+            line = v.at("%to", plus(code, times(code, start, shape.depth), along), shape.kind)
+            with code.loop(0, columns, v.width, at_least_once=True) as chunk:
+                at = plus(code, start, chunk.index)
                 point = here | flat_lanes(v, factors, product.columns, at)
                 mask = None
-                if count % panel_width:
+                if count % v.width:
                     mask = v.first(code.let(f"sub nsw i64 {count}, {at}"))
-                v.store(values.side(wanted, point, mask), v.at(line, chunk, shape.kind))
+                value = values.side(product.contract.rhs, point, mask)
+                v.store(value, v.at(line, chunk.index, shape.kind))
     return code
 
 
-def panel_rows(code: Code, blocking: Blocking, panel: str) -> tuple[str, str]:
-    """The first row of a panel, and how many it has."""
-    rows = blocking.rows
-    start = times(code, panel, rows.size)
-    if not rows.large:
-        return start, str(rows.size)
-    start = plus(code, start, smaller(code, panel, rows.large))
-    more = code.let(f"icmp slt i64 {panel}, {rows.large}")
-    return start, code.let(f"select i1 {more}, i64 {rows.size + 1}, i64 {rows.size}")
+def panel_bounds(code: Code, panels: Panels, panel: str) -> tuple[str, str]:
+    """The first number of a panel, and how many it has."""
+    start = times(code, panel, panels.size)
+    if not panels.large:
+        return start, str(panels.size)
+    start = plus(code, start, smaller(code, panel, panels.large))
+    more = code.let(f"icmp slt i64 {panel}, {panels.large}")
+    return start, code.let(f"select i1 {more}, i64 {panels.size + 1}, i64 {panels.size}")
 
 
 def in_chunks(

@@ -155,8 +155,6 @@ EMIT: dict[type[Op], Emit] = {
         real=_multiply, complex=pairs.multiply, integer=integers.multiply, boolean=_both
     ),
     ops.Divide: by_kind(real=Vectors.div, integer=integers.divide),
-    ops.Remainder: by_kind(integer=integers.remainder),
-    ops.Power: by_kind(integer=integers.power),
     ops.Negate: by_kind(real=Vectors.neg, complex=pairs.negate, integer=integers.negate),
     ops.Sign: by_kind(real=_sign, integer=integers.sign),
     ops.Maximum: _maximum,

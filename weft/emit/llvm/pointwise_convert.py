@@ -134,6 +134,8 @@ def _reduce_precision(
 ) -> Held:
     """Rounded to so many mantissa bits; too large is infinite, too small is zero."""
     assert isinstance(op, ops.ReducePrecision)
+    if made.bits < 8 or made.name == "f8E8M0FNU":
+        raise refused(op, f"of {made}")
     x = own_number(v, args[0][0], made)
     found = _round_mantissa(v, x, made, made.mantissa - op.mantissa_bits)
     if op.exponent_bits < made.bits - 1 - made.mantissa:

@@ -16,6 +16,8 @@ OnVectors: TypeAlias = Callable[..., Vector]  # (v, *vectors) -> vector
 OnIntegers: TypeAlias = Callable[..., Vector]  # (v, type of the operands, *vectors) -> vector
 OnPairs: TypeAlias = Callable[..., Held]  # (v, *pairs) -> pair, or one vector
 
+_POWERS = "f8E8M0FNU"  # powers of two, without sign or zero: scales, of which none computes
+
 
 def by_kind(
     *,
@@ -30,7 +32,7 @@ def by_kind(
         dtype = given[0]
         firsts = [arg[0] for arg in args]
         match dtype.kind:
-            case "float" if real is not None:
+            case "float" if real is not None and dtype.name != _POWERS:
                 return (real(v, *firsts),)
             case "int" | "uint" if integer is not None:
                 return (wrap(v, integer(v, dtype, *firsts), dtype),)

@@ -36,6 +36,12 @@ def horner(v: Vectors, x: Vector, coefficients: Sequence[float]) -> Vector:
     return total
 
 
+def odd_series(v: Vectors, x: Vector, coefficients: Sequence[float]) -> Vector:
+    """x + c0 x^3 + c1 x^5 + ..., nearly as exact as x."""
+    square = v.mul(x, x)
+    return v.fma(v.mul(x, square), horner(v, square, coefficients), x)
+
+
 def quotient(v: Vectors, a: Vector, b: Vector) -> Vector:
     """a / b, for b that is neither 0 nor infinite nor subnormal; it may be 1 ulp off."""
     if a.kind == "float" and a.width % 16 == 0:

@@ -37,8 +37,7 @@ class _Functions:
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self.start = ctypes.CFUNCTYPE(number, pointer, pointer, number)(start)
         self.stop = ctypes.CFUNCTYPE(None, pointer, pointer, number)(stop)
-        run_type = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, number, pointer, number)
-        self.run = run_type(run)
+        self.run = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer)(run)
         self.spin = ctypes.CFUNCTYPE(None, number)(spin)
         self.copy = copy
 
@@ -70,20 +69,26 @@ class Pool:
         with self._lock:
             return self._count or self._start()
 
-    def run(self, commands: int, count: int, shared: int, place: Callable[[int], None]) -> None:
-        """Run an array of commands; `place` is told where the shared bytes are."""
+    def run(self, commands: int) -> None:
+        """Run the commands at an address."""
         with self._lock:
-            threads = self._count or self._start()
-            if shared:
-                if shared > self._shared.nbytes:
-                    self._shared = aligned(shared)
-                place(address(self._shared))
-            failed = self._run_all(self._state_at, self._threads_at, threads == 1, commands, count)
+            if not self._count:
+                self._start()
+            failed = self._run(self._state_at, commands)
         if failed:
-            raise WeftError(
-                "there is not enough memory for the scratch of a kernel",
-                help="give the process more memory, or set WEFT_THREADS lower",
-            )
+            raise _no_memory()
+
+    def run_shared(self, commands: int, nbytes: int, place: Callable[[int], None]) -> None:
+        """The same of commands that need shared bytes; `place` is told where these are."""
+        with self._lock:
+            if not self._count:
+                self._start()
+            if nbytes > self._shared.nbytes:
+                self._shared = aligned(nbytes)
+            place(address(self._shared))
+            failed = self._run(self._state_at, commands)
+        if failed:
+            raise _no_memory()
 
     def close(self) -> None:
         """End the threads and give their memory back; what runs later runs in its caller."""
@@ -106,7 +111,7 @@ class Pool:
         if self._threads.nbytes < THREAD_BYTES * wanted:
             self._threads = aligned(THREAD_BYTES * wanted)
         self._state_at, self._threads_at = address(self._state), address(self._threads)
-        self._run_all = native.run
+        self._run = native.run
         # Signals are for Python's threads: those that start here inherit that they are blocked.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -118,6 +123,13 @@ class Pool:
                 f"the system gives weft {self._count} of {wanted} threads", RuntimeWarning, 4
             )
         return self._count
+
+
+def _no_memory() -> WeftError:
+    return WeftError(
+        "there is not enough memory for the scratch of a kernel",
+        help="give the process more memory, or set WEFT_THREADS lower",
+    )
 
 
 @functools.cache

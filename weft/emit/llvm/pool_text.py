@@ -11,6 +11,8 @@ All state is in two pieces of memory that the caller owns. The pool, in lines of
     768  quit        whether workers shall end
     896  spins       rounds to spin before going to sleep
     904  failed      whether a thread had no memory for its scratch
+    912  threads     where the threads are
+    920  alone       whether the caller's thread is the only one
     1024 a mutex, 1280 and 1536 two condition variables, where there are no futexes
 
 and 128 bytes a thread, the caller's first: pool, scratch, its size, the system's handle.
@@ -18,6 +20,9 @@ and 128 bytes a thread, the caller's first: pool, scratch, its size, the system'
 A chunk is claimed by counting `remaining` down, and only then is the launch read: it stays as it
 is until all claimed chunks are done, so a late worker either gets nothing or a chunk of the launch
 that stands there.
+
+Commands are rows of 64 bytes: function, operands, tasks, chunk, bytes of scratch, and three words
+that are free. The first row only tells how many follow.
 """
 
 from __future__ import annotations
@@ -25,8 +30,7 @@ from __future__ import annotations
 POOL_BYTES = 2048
 THREAD_BYTES = 128
 SPINS_AT = 896
-# A command: function, operands, tasks, chunk, scratch bytes, and three that are free.
-COMMAND_WORDS = 8
+ROW_WORDS = 8
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}  # the number of the system call
 _PAUSE = {
@@ -272,6 +276,8 @@ define i64 @start(ptr %pool, ptr %threads, i64 %count) {
 entry:
   call void @prepare(ptr %pool)
   store ptr %pool, ptr %threads
+  %at_threads = getelementptr i8, ptr %pool, i64 912
+  store ptr %threads, ptr %at_threads
   br label %head
 head:
   %n = phi i64 [1, %entry], [%next, %made]
@@ -289,6 +295,10 @@ made:
   %next = add i64 %n, 1
   br label %head
 out:
+  %one = icmp eq i64 %n, 1
+  %alone = zext i1 %one to i64
+  %at_alone = getelementptr i8, ptr %pool, i64 920
+  store i64 %alone, ptr %at_alone
   ret i64 %n
 }
 
@@ -396,14 +406,19 @@ out:
 
 _COMMANDS = """
 ; Run commands one after another; 0, or 1 if there was no memory for scratch.
-define i32 @run(ptr %pool, ptr %threads, i64 %alone, ptr %commands, i64 %count) {
+define i32 @run(ptr %pool, ptr %commands) {
 entry:
+  %at_threads = getelementptr i8, ptr %pool, i64 912
+  %threads = load ptr, ptr %at_threads
+  %at_alone = getelementptr i8, ptr %pool, i64 920
+  %alone = load i64, ptr %at_alone
+  %count = load i64, ptr %commands
   %at_failed = getelementptr i8, ptr %pool, i64 904
   store atomic i32 0, ptr %at_failed seq_cst, align 4
   br label %head
 head:
-  %n = phi i64 [0, %entry], [%next, %after]
-  %more = icmp slt i64 %n, %count
+  %n = phi i64 [1, %entry], [%next, %after]
+  %more = icmp sle i64 %n, %count
   br i1 %more, label %look, label %out
 look:
   %offset = mul i64 %n, 64

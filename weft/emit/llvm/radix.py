@@ -1,4 +1,4 @@
-"""Sorting records by unsigned integer keys: digit by digit from the lowest, or by insertion."""
+"""Sorting records by keys that are unsigned integers: digit by digit, or by counting ranks."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from dataclasses import dataclass
 
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.move import address, put, take
-from weft.emit.llvm.nest import plus
+from weft.emit.llvm.nest import larger, plus, smaller
+from weft.emit.llvm.vector import Vector, Vectors
 
 DIGIT = 8  # bits that one pass looks at
 BUCKETS = 1 << DIGIT
-FEW = 24  # so many records are sorted by insertion
+FEW = 96  # so many records are sorted by counting, for each, those that come before it
+LANES = 8  # records in a vector
+BLOCK = 4 * LANES  # records whose ranks are counted side by side
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
     """Records in two sets of arrays, between which passes move them; `kinds[0]` holds the key.
 
-    `shift` is the place of the key's lowest bit, `bits` how many there are.
+    `shift` is the place of the key's lowest bit, `bits` how many there are; below it, if anywhere,
+    is the place of the record, so that no two records are alike. `count` is how many there may be.
     """
 
     kinds: tuple[str, ...]
@@ -33,7 +37,7 @@ class Records:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of one set, each array padded to 64."""
+        """The bytes of one set, each array padded to whole blocks."""
         return sum(self._padded(kind) for kind in self.kinds)
 
     @property
@@ -50,7 +54,28 @@ class Records:
         return found
 
     def _padded(self, kind: str) -> int:
-        return -(-self.count * int(kind[1:]) // 8 // 64) * 64 + 64
+        return (-(-self.count // BLOCK) + 1) * BLOCK * int(kind[1:]) // 8
+
+
+def records_of(bits: int, count: int) -> Records:
+    """Records of keys with so many bits, and of the places of so many elements."""
+    if bits <= 32:
+        return Records(("i64",), 32, bits, count)
+    return Records(("i64", "i32"), 0, bits, count)
+
+
+def record(v: Vectors, records: Records, key: Vector, place: Vector) -> list[Vector]:
+    """The record of a key and a place, both i64."""
+    if len(records.kinds) > 1:
+        return [key, v.cast("trunc", place, "i32")]
+    return [v.binary("or", v.binary("shl", key, v.constant(records.shift, "i64")), place)]
+
+
+def place_of(code: Code, records: Records, arrays: Sequence[str], index: str) -> str:
+    """The place in the record of that number."""
+    if len(records.kinds) > 1:
+        return code.let(f"zext i32 {take(code, arrays[1], index, 'i32')} to i64")
+    return code.let(f"and i64 {take(code, arrays[0], index, 'i64')}, {(1 << records.shift) - 1}")
 
 
 class Radix:
@@ -79,93 +104,124 @@ class Radix:
         base = self.code.let(f"load ptr, ptr {slot}, align 8")
         return self.records.arrays(self.code, base)
 
-    def sort(self) -> None:
-        """Sort, stably."""
+    def _swap(self) -> None:
+        now, other = (
+            self.code.let(f"load ptr, ptr {slot}, align 8") for slot in (self.now, self.other)
+        )
+        self.code.do(f"store ptr {other}, ptr {self.now}, align 8")
+        self.code.do(f"store ptr {now}, ptr {self.other}, align 8")
+
+    def sort(self, count: str | None = None) -> None:
+        """Sort the first records, stably; all of them if no number (above 0) is given."""
         if self.records.count <= FEW:
-            self._insert()
-            return
-        self._count()
-        for number, shift in enumerate(self.records.passes):
-            self._pass(number, shift)
+            self._by_rank(count or str(self.records.count))
+        else:
+            self._by_digits(count or str(self.records.count))
 
     # By digits
+
+    def _by_digits(self, count: str) -> None:
+        self._count(count)
+        for number, shift in enumerate(self.records.passes):
+            self._pass(number, shift, count)
 
     def _digit(self, key: str, shift: int) -> str:
         code, kind = self.code, self.records.kinds[0]
         moved = code.let(f"lshr {kind} {key}, {shift}") if shift else key
-        masked = code.let(f"and {kind} {moved}, {BUCKETS - 1}")
-        return masked if kind == "i64" else code.let(f"zext {kind} {masked} to i64")
+        return code.let(f"and {kind} {moved}, {BUCKETS - 1}")
 
-    def _count(self) -> None:
+    def _count(self, count: str) -> None:
         """How many keys have each value of each digit."""
         code, records = self.code, self.records
         size = 4 * BUCKETS * len(records.passes)
         code.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         code.do(f"call void @llvm.memset.p0.i64(ptr align 4 {self.counts}, i8 0, i64 {size}, i1 0)")
         keys = self.current()[0]
-        with code.loop(0, records.count) as loop:
+        with code.loop(0, count) as loop:
             key = take(code, keys, loop.index, records.kinds[0])
             for number, shift in enumerate(records.passes):
                 place = plus(code, self._digit(key, shift), number * BUCKETS)
                 before = take(code, self.counts, place, "i32")
                 put(code, code.let(f"add i32 {before}, 1"), self.counts, place, "i32")
 
-    def _pass(self, number: int, shift: int) -> None:
+    def _pass(self, number: int, shift: int, count: str) -> None:
         """Move records to where their digit belongs, unless all have the same."""
         code, records = self.code, self.records
         counts = address(code, self.counts, 4 * BUCKETS * number, "i8")
         sources = self.current()
         digit = self._digit(take(code, sources[0], 0, records.kinds[0]), shift)
-        alike = take(code, counts, digit, "i32")
-        with code.when(code.let(f"icmp ne i32 {alike}, {records.count}")):
+        alike = code.let(f"zext i32 {take(code, counts, digit, 'i32')} to i64")
+        with code.when(code.let(f"icmp ne i64 {alike}, {count}")):
             with code.loop(0, BUCKETS, carried=[("i32", "0")]) as loop:
                 own = take(code, counts, loop.index, "i32")
                 put(code, loop.carried[0], counts, loop.index, "i32")
                 loop.carry(code.let(f"add i32 {loop.carried[0]}, {own}"))
             targets = self._set(self.other)
-            with code.loop(0, records.count) as loop:
-                record = self._read(sources, loop.index)
-                digit = self._digit(record[0], shift)
+            with code.loop(0, count) as loop:
+                found = self._read(sources, loop.index)
+                digit = self._digit(found[0], shift)
                 place = take(code, counts, digit, "i32")
                 put(code, code.let(f"add i32 {place}, 1"), counts, digit, "i32")
-                self._write(record, targets, code.let(f"zext i32 {place} to i64"))
-            now = code.let(f"load ptr, ptr {self.now}, align 8")
-            other = code.let(f"load ptr, ptr {self.other}, align 8")
-            code.do(f"store ptr {other}, ptr {self.now}, align 8")
-            code.do(f"store ptr {now}, ptr {self.other}, align 8")
+                self._write(found, targets, code.let(f"zext i32 {place} to i64"))
+            self._swap()
 
     def _read(self, arrays: Sequence[str], index: str) -> list[str]:
         pairs = zip(arrays, self.records.kinds, strict=True)
         return [take(self.code, array, index, kind) for array, kind in pairs]
 
-    def _write(self, record: Sequence[str], arrays: Sequence[str], index: str) -> None:
-        for value, array, kind in zip(record, arrays, self.records.kinds, strict=True):
+    def _write(self, values: Sequence[str], arrays: Sequence[str], index: str) -> None:
+        for value, array, kind in zip(values, arrays, self.records.kinds, strict=True):
             put(self.code, value, array, index, kind)
 
-    # By insertion
+    # By rank
 
-    def _insert(self) -> None:
-        """Move each record before those with a larger key."""
-        code, records = self.code, self.records
-        arrays = self.current()
-        key_kind = records.kinds[0]
-        with code.loop(1, records.count) as loop:
-            record = self._read(arrays, loop.index)
-            head, body, done = code.fresh("head"), code.fresh("body"), code.fresh("done")
-            before = code.block
-            code.do(f"br label %{head}")
-            code.start(head)
-            place, lower = f"%{code.fresh('j')}", f"%{code.fresh('k')}"
-            check = code.fresh("check")
-            code.do(f"{place} = phi i64 [{loop.index}, %{before}], [{lower}, %{body}]")
-            code.do(f"br i1 {code.let(f'icmp sgt i64 {place}, 0')}, label %{check}, label %{done}")
-            code.start(check)
-            code.do(f"{lower} = add i64 {place}, -1")
-            earlier = self._read(arrays, lower)
-            larger = code.let(f"icmp ugt {key_kind} {earlier[0]}, {record[0]}")
-            code.do(f"br i1 {larger}, label %{body}, label %{done}")
-            code.start(body)
-            self._write(earlier, arrays, place)
-            code.do(f"br label %{head}")
-            code.start(done)
-            self._write(record, arrays, place)
+    def _by_rank(self, count: str) -> None:
+        """Move each record behind those that come before it, of which there are so many."""
+        code = self.code
+        sources, targets = self.current(), self._set(self.other)
+        lanes = min(BLOCK, -(-self.records.count // LANES) * LANES)
+        v = Vectors(code, lanes)
+        with code.loop(0, count, lanes) as block:
+            own = v.load(v.at(sources[0], block.index, "i64"), "i64")
+            first = smaller(code, block.index, count)
+            last = smaller(code, plus(code, block.index, lanes), count)
+            zero = v.constant(0, "i64")
+            # Records of equal keys stay in their order: those before the block are less if equal.
+            ranks = self._ranks(v, own, sources[0], ("0", first), "ule", zero)
+            ranks = self._ranks_inside(v, own, sources[0], (first, last), ranks)
+            ranks = self._ranks(v, own, sources[0], (last, count), "ult", ranks)
+            here = larger(code, code.let(f"sub nsw i64 {last}, {first}"), 0)
+            slot = address(code, self.counts, 0, "i8")
+            v.store(ranks, slot)
+            with code.loop(0, here) as loop:
+                rank = take(code, slot, loop.index, "i64")
+                self._write(self._read(sources, plus(code, first, loop.index)), targets, rank)
+        self._swap()
+
+    def _ranks(
+        self, v: Vectors, own: Vector, keys: str, part: tuple[str, str], how: str, ranks: Vector
+    ) -> Vector:
+        """Add how many records of a part come before each of the own ones."""
+        code = self.code
+        with code.loop(*part, carried=[(ranks.type, ranks.text)]) as loop:
+            other = v.splat(Vector(take(code, keys, loop.index, "i64"), "i64"))
+            before = v.compare(how, other, own)
+            added = v.sub(Vector(loop.carried[0], "i64", v.width), v.cast("sext", before, "i64"))
+            loop.carry(added.text)
+        return Vector(loop.carried[0], "i64", v.width)
+
+    def _ranks_inside(
+        self, v: Vectors, own: Vector, keys: str, part: tuple[str, str], ranks: Vector
+    ) -> Vector:
+        """The same of the own records, each of which has its place among equal ones."""
+        code = self.code
+        with code.loop(*part, carried=[(ranks.type, ranks.text)]) as loop:
+            other = v.splat(Vector(take(code, keys, loop.index, "i64"), "i64"))
+            before = v.compare("ult", other, own)
+            number = code.let(f"sub nsw i64 {loop.index}, {part[0]}")
+            earlier = v.compare("slt", v.splat(Vector(number, "i64")), v.lanes())
+            equal = v.binary("and", v.compare("eq", other, own), earlier)
+            found = v.cast("sext", v.binary("or", before, equal), "i64")
+            added = v.sub(Vector(loop.carried[0], "i64", v.width), found)
+            loop.carry(added.text)
+        return Vector(loop.carried[0], "i64", v.width)

@@ -17,7 +17,6 @@ from weft.emit.llvm.nest import (
     vectors_and_rest,
 )
 from weft.emit.llvm.vector import Vector, Vectors
-from weft.errors import Unsupported
 from weft.kernels.alone import Alone, strides
 from weft.kernels.emitted import Emitted, Phase
 from weft.ops.random import RngBitGenerator
@@ -31,12 +30,8 @@ _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 def rng_bit_generator(kernel: Alone) -> Emitted:
     """Tasks are pieces of the blocks of one device; another phase writes the next state."""
-    op, out = kernel.op, kernel.outputs[1]
+    op = kernel.op
     assert isinstance(op, RngBitGenerator)
-    if out.dtype.bits < 8:
-        raise Unsupported(
-            f"{op.name} of {out.dtype}", help="draw bits of 8 or more, or run the node in numpy"
-        )
     made = _ThreeFry(kernel) if op.rng_algorithm == "THREE_FRY" else _Philox(kernel)
     code, phase = made.bits()
     state, after = made.state()
@@ -109,8 +104,12 @@ class _Generator:
 
     def word(self, v: Vectors, word: Vector) -> Vector:
         """The low bits of a word, as they lie in memory."""
-        kind = self.kind
-        return word if kind == word.kind else v.cast("trunc", word, kind)
+        if self.kind == word.kind:
+            return word
+        low = v.cast("trunc", word, self.kind)
+        if self.bits_each >= 8:
+            return low
+        return v.binary("and", low, v.constant((1 << self.bits_each) - 1, low.kind))
 
 
 def _halves(v: Vectors, longs: Vector) -> tuple[Vector, Vector]:

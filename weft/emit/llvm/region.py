@@ -10,6 +10,7 @@ from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vectors
 from weft.ir.module import Region, Value
 from weft.ir.types import DType, TensorType
+from weft.ops.convert import Convert
 from weft.ops.shape import Constant
 
 
@@ -33,6 +34,13 @@ def evaluated(v: Vectors, value: Value, known: dict[Value, Held]) -> Held:
         made = apply(v, node.op, given, [dtype_of(o) for o in node.operands], dtype)
     known[value] = made
     return made
+
+
+def converted(v: Vectors, held: Held, given: DType, wanted: DType) -> Held:
+    """A value in another type."""
+    if given is wanted:
+        return held
+    return apply(v, Convert(TensorType((), wanted)), [held], [given], wanted)
 
 
 def dtype_of(value: Value) -> DType:

@@ -16,7 +16,7 @@ from weft.emit.llvm.nest import (
     pointers,
     vectors_and_rest,
 )
-from weft.emit.llvm.region import inline
+from weft.emit.llvm.region import converted, inline
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vector, Vectors
 from weft.kernels.alone import Alone, strides
@@ -65,10 +65,7 @@ class _Fold:
         return self._along(self.dim)
 
     def _inits(self, v: Vectors, offsets: list[str]) -> list[Held]:
-        return [
-            storage.load_splat(v, self.buffers[self.count + n], offsets[self.count + n], dtype)
-            for n, dtype in enumerate(self.dtypes)
-        ]
+        return read_inits(v, self.kernel, self.buffers, offsets)
 
     def _fold(self, v: Vectors, before: Sequence[Held], here: Sequence[Held]) -> list[Held]:
         """What came before, combined with what is here, in the order of the elements."""
@@ -76,10 +73,12 @@ class _Fold:
         return inline(v, self.kernel.regions[0], args)
 
     def _read(self, v: Vectors, offsets: list[str]) -> list[Held]:
-        return [
-            storage.load(v, self.buffers[n], offsets[n], dtype)
-            for n, dtype in enumerate(self.dtypes)
-        ]
+        found = []
+        for n, dtype in enumerate(self.dtypes):
+            given = self.kernel.operands[n].dtype
+            held = storage.load(v, self.buffers[n], offsets[n], given)
+            found.append(converted(v, held, given, dtype))
+        return found
 
     def _write(self, v: Vectors, values: Sequence[Held], offsets: list[str]) -> None:
         for n, (held, dtype) in enumerate(zip(values, self.dtypes, strict=True)):
@@ -188,6 +187,18 @@ class _Fold:
     def _last(self, v: Vectors, part: Vector) -> Vector:
         """The lane that all others were folded into, in every lane."""
         return shuffled(v, part, [0 if self.backward else v.width - 1] * v.width)
+
+
+def read_inits(
+    v: Vectors, kernel: Alone, buffers: Sequence[str], offsets: Sequence[str]
+) -> list[Held]:
+    """The initial values, which follow the inputs, in every lane and in the results' types."""
+    count, found = len(kernel.outputs), []
+    for n, out in enumerate(kernel.outputs, count):
+        given = kernel.operands[n].dtype
+        held = storage.load_splat(v, buffers[n], offsets[n], given)
+        found.append(converted(v, held, given, out.dtype))
+    return found
 
 
 def shuffled(v: Vectors, part: Vector, order: list[int]) -> Vector:

@@ -27,6 +27,7 @@ from weft.emit.llvm.nest import (
     vectors_and_rest,
 )
 from weft.emit.llvm.region import inline
+from weft.emit.llvm.vector import Vectors
 from weft.errors import Unsupported
 from weft.kernels.alone import Alone, strides
 from weft.kernels.emitted import Emitted
@@ -224,7 +225,7 @@ class _Scatter:
 
     def _combine(self, code: Code, width: int, buffers: list[str], offsets: list[str]) -> None:
         """Combine neighbouring elements of the results with those of the updates."""
-        v = storage.Vectors(code, width)
+        v = Vectors(code, width)
         dtypes = [o.dtype for o in self.kernel.outputs]
         firsts = (self.first, self.count + 1)
         args = [

@@ -10,7 +10,7 @@ from weft.emit.llvm.comparator import SortKey, key_of, sort_keys
 from weft.emit.llvm.merge import merge_rows
 from weft.emit.llvm.move import address, bits_of, put, take
 from weft.emit.llvm.nest import Along, function, lines, plus, pointers, times, vectors_and_rest
-from weft.emit.llvm.radix import Radix, Records
+from weft.emit.llvm.radix import Radix, Records, place_of, record, records_of
 from weft.emit.llvm.vector import Vector, Vectors
 from weft.kernels.alone import Alone, strides
 from weft.kernels.emitted import Emitted
@@ -49,7 +49,7 @@ class Rows:
     def by_keys(self, keys: Sequence[SortKey]) -> Emitted:
         """Sort records of a key and the place of an element, the last keys first."""
         groups = grouped(keys)
-        formats = [self._records(group) for group in groups]
+        formats = [records_of(sum(k.bits for k in group), self.length) for group in groups]
         code = function(self.kernel.name)
         buffers = pointers(code, len(self.kernel.operands))
         sorters = [Radix(code, records, "%scratch") for records in formats]
@@ -64,12 +64,6 @@ class Rows:
             self._place(code, *order, buffers, offsets)
         scratch = max(records.scratch for records in formats)
         return Emitted(module_text(code), (self.tasks.phase(code.name),), scratch=scratch)
-
-    def _records(self, keys: Sequence[SortKey]) -> Records:
-        bits = sum(key.bits for key in keys)
-        if bits <= 32:
-            return Records(("i64",), 32, bits, self.length)
-        return Records(("i64", "i32"), 0, bits, self.length)
 
     def _fill(
         self,
@@ -87,14 +81,10 @@ class Rows:
             if order is None:
                 places = v.add(v.splat(Vector(index, "i64")), v.lanes())
             else:
-                places = Vector(place_in(code, *order, index), "i64")
+                places = Vector(place_of(code, *order, index), "i64")
             key = self._key(v, keys, rows, places)
-            if len(records.kinds) == 1:
-                key = v.binary("shl", key, v.constant(32, "i64"))
-                record = [v.binary("or", key, places)]
-            else:
-                record = [key, v.cast("trunc", places, "i32")]
-            for value, array in zip(record, arrays, strict=True):
+            made = record(v, records, key, places)
+            for value, array in zip(made, arrays, strict=True):
                 v.store(value, v.at(array, index, value.kind))
 
     def _key(
@@ -129,7 +119,7 @@ class Rows:
     ) -> None:
         """Write the elements in the order that was found."""
         with code.loop(0, self.length) as loop:
-            place = place_in(code, records, arrays, loop.index)
+            place = place_of(code, records, arrays, loop.index)
             for n in range(self.count):
                 self.move(code, n, place, loop.index, buffers, offsets)
 
@@ -141,13 +131,6 @@ class Rows:
         source = plus(code, offsets[n], times(code, place, self.steps[n]))
         target = plus(code, offsets[out], times(code, index, self.steps[out]))
         put(code, take(code, buffers[n], source, kind), buffers[out], target, kind)
-
-
-def place_in(code: Code, records: Records, arrays: list[str], index: str) -> str:
-    """Where the element of a record stood."""
-    if len(records.kinds) > 1:
-        return code.let(f"zext i32 {take(code, arrays[1], index, 'i32')} to i64")
-    return code.let(f"and i64 {take(code, arrays[0], index, 'i64')}, {2**32 - 1}")
 
 
 def grouped(keys: Sequence[SortKey]) -> list[list[SortKey]]:

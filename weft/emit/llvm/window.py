@@ -22,11 +22,10 @@ from weft.emit.llvm.nest import (
     times,
     vectors_and_rest,
 )
-from weft.emit.llvm.region import inline
-from weft.emit.llvm.running import running
+from weft.emit.llvm.region import converted, inline
+from weft.emit.llvm.running import read_inits, running
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vector, Vectors
-from weft.errors import Unsupported
 from weft.ir.types import DType
 from weft.kernels.alone import Alone, Scalar, strides
 from weft.kernels.emitted import Emitted
@@ -45,11 +44,6 @@ def reduce_window(kernel: Alone) -> Emitted:
     """A running fold if the window grows from one end to the other, else what each place sees."""
     op = kernel.op
     assert isinstance(op, ReduceWindow)
-    if any(a.dtype is not b.dtype for a, b in zip(kernel.inputs, kernel.outputs, strict=False)):
-        raise Unsupported(
-            f"{op.name} gives a wider type than its inputs have",
-            help="convert the inputs before; or run the node as the runtime has it",
-        )
     if not kernel.outputs[0].size:
         return Emitted("", ())
     found = _running_dim(op.window, kernel.inputs[0].shape[kernel.lead :])
@@ -163,10 +157,7 @@ class _Windows:
     def _places(self, v: Vectors, offsets: list[str], at: list[str]) -> None:
         """Fold and write what is seen at neighbouring places, of which `at` is the first."""
         count = self.count
-        inits = [
-            storage.load_splat(v, self.buffers[count + n], offsets[count + n], dtype)
-            for n, dtype in enumerate(self.dtypes)
-        ]
+        inits = read_inits(v, self.kernel, self.buffers, offsets)
         folded = [part for held in inits for part in held]
         hits: list[str] = []
         loops: list[Loop] = []
@@ -232,11 +223,11 @@ class _Windows:
         inits: list[Held],
     ) -> list[Held]:
         """What is seen at neighbouring places of the last dim; the initial value at the edges."""
-        seen, place, inside = last
+        seen, start, inside = last
         step = self.steps[0][-1] if self.steps[0] else 0
         own = v.mul(v.lanes(), v.constant(seen.stride, "i64"))
         first = plus(
-            self.code, times(self.code, place, seen.stride), times(self.code, inside, seen.spread)
+            self.code, times(self.code, start, seen.stride), times(self.code, inside, seen.spread)
         )
         first = plus(self.code, first, -seen.low)
         at = v.add(v.splat(Vector(first, "i64")), own)
@@ -246,12 +237,14 @@ class _Windows:
             at = v.binary("udiv", at, v.constant(seen.base, "i64"))
         values = []
         for n, dtype in enumerate(self.dtypes):
+            given = self.kernel.operands[n].dtype
             if together:
-                where = plus(self.code, sources[n], times(self.code, first, step or 1))
-                held = storage.load(v, self.buffers[n], where, dtype, mask)
+                place = plus(self.code, sources[n], times(self.code, first, step or 1))
+                held = storage.load(v, self.buffers[n], place, given, mask)
             else:
                 where = v.add(at, v.splat(Vector(sources[n], "i64")))
-                held = storage.gather(v, self.buffers[n], where, dtype, mask)
+                held = storage.gather(v, self.buffers[n], where, given, mask)
+            held = converted(v, held, given, dtype)
             if mask is not None:
                 pairs = zip(held, inits[n], strict=True)
                 held = tuple([v.select(mask, part, init) for part, init in pairs])

@@ -1,0 +1,317 @@
+"""The backward kernel: tiles of keys against all tiles of queries, probabilities made again.
+
+A task is one point of the outer dims, or several whose gradients of keys and values are one. It
+turns its queries and gradients once, then goes through its keys tile by tile: gradients of keys and
+values are added up in the nearest cache, those of the queries in the scratch. With few tasks the
+keys of one are given to several; each adds up its own gradients of queries, and a second phase adds
+these.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.emit.llvm.attention_gradients import (
+    Products,
+    Weights,
+    write_bias,
+    write_facts,
+    write_rows,
+)
+from weft.emit.llvm.attention_main import Main, least, most
+from weft.emit.llvm.attention_pack import moved, stored
+from weft.emit.llvm.attention_part import Part, write_vector
+from weft.emit.llvm.attention_scores import LOG2_E
+from weft.emit.llvm.attention_tiling import Tiling
+from weft.emit.llvm.code import Code, module_text
+from weft.emit.llvm.storage import memory_kind
+from weft.emit.llvm.vector import BITS, Vectors
+from weft.kernels.attention import Access, Attention, Gradients
+from weft.kernels.emitted import Emitted, Phase
+
+ENOUGH = 16  # tasks that keep many threads busy
+
+
+class Backward(Main):
+    """The functions of one backward kernel."""
+
+    def __init__(self, kernel: Attention, tiling: Tiling) -> None:
+        super().__init__(kernel, tiling)
+        assert kernel.gradients is not None
+        self.gradients: Gradients = kernel.gradients
+        k, t = kernel, tiling
+        strides = zip(self.gradients.k.outer, self.gradients.v.outer, k.outer, strict=True)
+        self.summed = tuple(n for n, (a, b, _) in enumerate(strides) if not a and not b)
+        self.own = tuple(n for n in range(len(k.outer)) if n not in self.summed)
+        self.tiles = -(-k.queries // t.queries)
+        self.key_tiles = -(-k.keys // t.keys)
+        points = math.prod(k.outer[n] for n in self.own)
+        self.parts_of_keys = max(1, min(self.key_tiles, ENOUGH // max(1, points)))
+        self._lay_out()
+        self._add_parts()
+
+    @property
+    def groups(self) -> int:
+        """Points of the outer dims along which gradients of keys and values are added up."""
+        return math.prod(self.kernel.outer[n] for n in self.summed)
+
+    @property
+    def query_bytes(self) -> int:
+        """Bytes of the held gradients of the queries of one point."""
+        k, t = self.kernel, self.tiling
+        return self.tiles * t.queries * t.padded(k.depth) * BITS[t.kind] // 8
+
+    def _lay_out(self) -> None:
+        k, t, rows = self.kernel, self.tiling, self.tiles * self.tiling.queries
+        self.layout.add("turned_q", rows * k.depth)
+        self.layout.add("turned_dout", rows * k.value_depth)
+        self.layout.add("facts", 2 * rows)
+        self.layout.add("weights", t.queries * t.keys)
+        self.layout.add("slopes", t.queries * t.keys)
+        every = self.key_tiles * t.keys if self.groups > 1 else t.keys
+        self.layout.add("dk", every * t.padded(k.depth))
+        self.layout.add("dv", every * t.padded(k.value_depth))
+        if self.parts_of_keys == 1:
+            self.layout.add("dq", rows * t.padded(k.depth))
+
+    def _add_parts(self) -> None:
+        k, t, g = self.kernel, self.tiling, self.gradients
+        self.add_packed("keys", k.k, t.keys, k.depth)
+        self.add_packed("values", k.v, t.keys, k.value_depth)
+        self.add_packed("queries", k.q, t.queries, k.depth)
+        self.add_packed("dout", g.out, t.queries, k.value_depth)
+        self.add_across("q", k.q, k.depth, lambda part: k.scale * LOG2_E)
+        self.add_across("dout", g.out, k.value_depth, lambda part: None)
+        self.add_pairs()
+        key_row, query_row = self.row_of(k.k, k.depth), self.row_of(k.q, k.depth)
+        dout_row = self.row_of(g.out, k.value_depth)
+        self.parts += [
+            write_facts(self),
+            Weights(self).write(),
+            Products(self, "add_dv", "weights", dout_row, k.value_depth).write(keys=True),
+            Products(self, "add_dk", "slopes", query_row, k.depth).write(keys=True),
+            Products(self, "add_dq", "slopes", key_row, k.depth).write(keys=False),
+            write_rows(self, "write_dk", g.k, k.depth, k.scale),
+            write_rows(self, "write_dv", g.v, k.value_depth, 1.0),
+        ]
+        if self.parts_of_keys == 1:
+            self.parts.append(write_rows(self, "write_dq", g.q, k.depth, k.scale))
+        if g.bias is not None:
+            self.parts.append(write_bias(self, g.bias))
+
+    def emitted(self) -> Emitted:
+        """All functions, and the phases that run them."""
+        k = self.kernel
+        points = math.prod(k.outer)
+        if not points or not k.queries or not k.keys:
+            raise AssertionError("a backward kernel of nothing")
+        tasks = math.prod(k.outer[n] for n in self.own) * self.parts_of_keys
+        phases = [Phase(k.name, tasks)]
+        functions = [*self.parts, self._main()]
+        shared = 0
+        if self.parts_of_keys > 1:
+            functions.append(self._sum())
+            phases.append(Phase(self.name("sum"), points * self.tiles, self.tiles))
+            shared = points * self.parts_of_keys * self.query_bytes
+        return Emitted(module_text(*functions), tuple(phases), self.layout.nbytes, shared)
+
+    # The function that runs tasks
+
+    def _main(self) -> Code:
+        k = self.kernel
+        code = Code(k.name, ["ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end"])
+        with code.loop("%begin", "%end") as task:
+            sizes = (*(k.outer[n] for n in self.own), self.parts_of_keys)
+            *own, part = self.split(code, task.index, sizes)
+            with code.loop(0, self.groups) as group:
+                inner = self.split(code, group.index, tuple(k.outer[n] for n in self.summed))
+                outer = [""] * len(k.outer)
+                for where, index in (
+                    *zip(self.own, own, strict=True),
+                    *zip(self.summed, inner, strict=True),
+                ):
+                    outer[where] = index
+                self._point(code, outer, part, group.index)
+        return code
+
+    def _point(self, code: Code, outer: list[str], part: str, group: str) -> None:
+        k, t = self.kernel, self.tiling
+        bases = {name: self.base(code, a, outer) for name, a in self._accesses().items()}
+        bases["to_dq"] = self._queries_sum(code, outer, part)
+        self._turn(code, bases)
+        first = code.let(f"mul i64 {part}, {self.key_tiles}")
+        first = code.let(f"udiv i64 {first}, {self.parts_of_keys}")
+        end = code.let(f"mul i64 {code.let(f'add i64 {part}, 1')}, {self.key_tiles}")
+        end = code.let(f"udiv i64 {end}, {self.parts_of_keys}")
+        with code.loop(first, end) as tile:
+            key = code.let(f"mul i64 {tile.index}, {t.keys}")
+            count = least(code, code.let(f"sub i64 {k.keys}, {key}"), str(t.keys))
+            self._key_tile(code, bases, key, count, group)
+        if self.parts_of_keys == 1:
+            given = (("ptr", bases["to_dq"]), ("ptr", bases["dq"]), ("i64", str(k.queries)))
+            self.call(code, "write_dq", *given)
+
+    def _accesses(self) -> dict[str, Access]:
+        k, g = self.kernel, self.gradients
+        assert k.lse is not None
+        found = {"q": k.q, "k": k.k, "v": k.v, "out": k.out, "lse": k.lse, **k.pairs}
+        found |= {"dout": g.out, "dq": g.q, "dk": g.k, "dv": g.v}
+        return found if g.bias is None else found | {"dbias": g.bias}
+
+    def _queries_sum(self, code: Code, outer: list[str], part: str) -> str:
+        """Where the gradients of the queries are added up: nothing yet."""
+        t, v = self.tiling, Vectors(code, self.tiling.lanes)
+        if self.parts_of_keys == 1:
+            to = self.place(code, "dq")
+        else:
+            to = self._shared(code, outer, part)
+        with code.loop(0, self.query_bytes * 8 // BITS[t.kind], t.lanes) as loop:
+            v.store(v.constant(0.0, t.kind), v.at(to, loop.index, t.kind))
+        return to
+
+    def _shared(self, code: Code, outer: list[str], part: str) -> str:
+        """The gradients of one point's queries that one part of its keys gives."""
+        index = "0"
+        for place, size in zip(outer, self.kernel.outer, strict=True):
+            index = code.let(f"add i64 {code.let(f'mul i64 {index}, {size}')}, {place}")
+        index = code.let(f"mul i64 {index}, {self.parts_of_keys}")
+        index = code.let(f"add i64 {index}, {part}")
+        index = code.let(f"mul i64 {index}, {self.query_bytes}")
+        place = code.let(f"getelementptr ptr, ptr %operands, i64 {len(self.kernel.operands)}")
+        base = code.let(f"load ptr, ptr {place}")
+        return code.let(f"getelementptr i8, ptr {base}, i64 {index}")
+
+    def _turn(self, code: Code, bases: dict[str, str]) -> None:
+        """Queries and gradients of a point, turned; facts about its queries."""
+        k, t, g = self.kernel, self.tiling, self.gradients
+        assert k.lse is not None
+        with code.loop(0, self.tiles) as tile:
+            first = code.let(f"mul i64 {tile.index}, {t.queries}")
+            rows = ("i64", self._rows(code, first))
+            for label, access, depth in (("q", k.q, k.depth), ("dout", g.out, k.value_depth)):
+                at = self.row(code, access, bases[label], first)
+                to = moved(code, self.place(code, f"turned_{label}"), first, depth, t.kind)
+                self.call(code, f"turn_{label}", ("ptr", at), ("ptr", to), rows)
+            places = [
+                ("ptr", self.row(code, access, bases[label], first))
+                for label, access in (("lse", k.lse), ("out", k.out), ("dout", g.out))
+            ]
+            to = moved(code, self.place(code, "facts"), first, 2, t.kind)
+            self.call(code, "facts", *places, ("ptr", to), rows)
+
+    def _rows(self, code: Code, first: str) -> str:
+        """How many queries a tile has."""
+        left = code.let(f"sub i64 {self.kernel.queries}, {first}")
+        return least(code, left, str(self.tiling.queries))
+
+    def _key_tile(
+        self, code: Code, bases: dict[str, str], key: str, count: str, group: str
+    ) -> None:
+        k, t, g = self.kernel, self.tiling, self.gradients
+        keys = self.tile(code, "keys", k.k, self.row(code, k.k, bases["k"], key), count)
+        values = self.tile(code, "values", k.v, self.row(code, k.v, bases["v"], key), count)
+        at = key if self.groups > 1 else "0"
+        sums = {
+            "dk": moved(code, self.place(code, "dk"), at, t.padded(k.depth), t.kind),
+            "dv": moved(code, self.place(code, "dv"), at, t.padded(k.value_depth), t.kind),
+        }
+        with code.when(code.let(f"icmp eq i64 {group}, 0")):
+            self._clear(code, sums)
+        begin, end = self._queries_that_see(code, key, count)
+        with code.loop(begin, end) as tile:
+            self._pair(code, bases, tile.index, key, count, keys, values, sums)
+        with code.when(code.let(f"icmp eq i64 {group}, {self.groups - 1}")):
+            for label, access in (("dk", g.k), ("dv", g.v)):
+                to = self.row(code, access, bases[label], key)
+                given = (("ptr", sums[label]), ("ptr", to), ("i64", count))
+                self.call(code, f"write_{label}", *given)
+
+    def _clear(self, code: Code, sums: dict[str, str]) -> None:
+        t, v = self.tiling, Vectors(code, self.tiling.lanes)
+        depths = {"dk": self.kernel.depth, "dv": self.kernel.value_depth}
+        for label, to in sums.items():
+            with code.loop(0, t.keys * t.padded(depths[label]), t.lanes) as loop:
+                v.store(v.constant(0.0, t.kind), v.at(to, loop.index, t.kind))
+
+    def _queries_that_see(self, code: Code, key: str, count: str) -> tuple[str, str]:
+        """The tiles of queries that see some key of a tile: begin and end."""
+        k, t = self.kernel, self.tiling
+        begin, end = "0", str(self.tiles)
+        if self.gradients.bias is not None:
+            return begin, end  # what is not seen has a gradient of 0
+        if k.window.right is not None:  # query + shift + right >= key
+            first = code.let(f"sub nsw i64 {key}, {k.window.shift + k.window.right}")
+            begin = code.let(f"udiv i64 {most(code, first, '0')}, {t.queries}")
+        if k.window.left is not None:  # query + shift - left <= last key
+            last = code.let(f"add nsw i64 {key}, {count}")
+            last = code.let(f"add nsw i64 {last}, {k.window.left - k.window.shift - 1}")
+            last = code.let(f"add nsw i64 {most(code, last, '-1')}, {t.queries}")
+            end = least(code, code.let(f"udiv i64 {last}, {t.queries}"), end)
+        return begin, end
+
+    def _pair(
+        self,
+        code: Code,
+        bases: dict[str, str],
+        tile: str,
+        key: str,
+        count: str,
+        keys: str,
+        values: str,
+        sums: dict[str, str],
+    ) -> None:
+        """One tile of queries and one of keys."""
+        k, t, g = self.kernel, self.tiling, self.gradients
+        first = code.let(f"mul i64 {tile}, {t.queries}")
+        rows = self._rows(code, first)
+        turned = {
+            label: moved(code, self.place(code, f"turned_{label}"), first, depth, t.kind)
+            for label, depth in (("q", k.depth), ("dout", k.value_depth))
+        }
+        facts = moved(code, self.place(code, "facts"), first, 2, t.kind)
+        aligned = code.let(f"add nsw i64 {first}, {k.window.shift}")
+        here = code.let(f"sub nsw i64 {aligned}, {key}")
+        self.pairs(code, bases, first, key, rows, count)
+        pointers = (keys, values, turned["q"], turned["dout"], facts)
+        numbers = (("i64", count), ("i64", here))
+        self.call(code, "weights", *(("ptr", p) for p in pointers), *numbers)
+        if g.bias is not None:
+            to = self.row(code, g.bias, bases["dbias"], first)
+            to = moved(code, to, key, g.bias.column, memory_kind(k.dtype(g.bias)))
+            self.call(code, "write_bias", ("ptr", to), ("i64", count), ("i64", rows))
+        dout = self.tile(code, "dout", g.out, self.row(code, g.out, bases["dout"], first), rows)
+        queries = self.tile(code, "queries", k.q, self.row(code, k.q, bases["q"], first), rows)
+        dq = moved(code, bases["to_dq"], first, t.padded(k.depth), t.kind)
+        steps = {"dv": (dout, sums["dv"], rows), "dk": (queries, sums["dk"], rows)}
+        for label, (source, to, length) in (steps | {"dq": (keys, dq, count)}).items():
+            given = (("ptr", source), ("ptr", to), ("i64", count), ("i64", length))
+            self.call(code, f"add_{label}", *given)
+
+    # The second phase
+
+    def _sum(self) -> Code:
+        """Add up what the parts of the keys gave to the gradients of the queries."""
+        k, t = self.kernel, self.tiling
+        code = Code(self.name("sum"), ["ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end"])
+        access = self.gradients.q
+        dtype, width = k.dtype(access), t.padded(k.depth)
+        with code.loop("%begin", "%end") as task:
+            *outer, tile = self.split(code, task.index, (*k.outer, self.tiles))
+            first = code.let(f"mul i64 {tile}, {t.queries}")
+            sources = [
+                moved(code, self._shared(code, outer, str(n)), first, width, t.kind)
+                for n in range(self.parts_of_keys)
+            ]
+            target = self.row(code, access, self.base(code, access, outer), first)
+            part = Part("", [], t, self.layout)
+            part.code, part.v, part.one = code, Vectors(code, t.lanes), Vectors(code, 1)
+            with code.loop(0, self._rows(code, first)) as row:
+                to = moved(code, target, row.index, access.row, memory_kind(dtype))
+                for begin in range(0, k.depth, t.lanes):
+                    total = part.constant(0.0)
+                    for source in sources:
+                        at = moved(code, source, row.index, width, t.kind)
+                        total = part.v.add(total, part.v.load(part.v.at(at, begin, t.kind), t.kind))
+                    x = part.v.mul(total, part.constant(k.scale))
+                    write_vector(part, stored(part.v, x, dtype), to, begin, k.depth, access.column)
+        return code

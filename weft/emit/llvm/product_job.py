@@ -1,0 +1,176 @@
+"""A product that is about to be written: its blocks, and where tasks find and keep things."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.emit.llvm import pack
+from weft.emit.llvm.blocking import Blocking, Shape
+from weft.emit.llvm.code import Code
+from weft.emit.llvm.nest import plus, times
+from weft.emit.llvm.product import Product
+from weft.emit.llvm.product_points import flat_point, place
+from weft.emit.llvm.vector import Vectors
+from weft.kernels.kernel import Affine, Load, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A product, the blocks it is cut into, and the store that blocks are written by, if any."""
+
+    product: Product
+    shape: Shape
+    blocking: Blocking
+    store: Store | None
+
+    @property
+    def once(self) -> bool:
+        """Whether a block is multiplied along all of the depth at a time."""
+        return self.blocking.depth >= self.shape.depth
+
+    @property
+    def masked(self) -> bool:
+        """Whether the last panel has to leave lanes alone."""
+        b = self.blocking
+        return (b.right == "direct" or self.store is not None) and b.lanes != b.width
+
+    @property
+    def tasks(self) -> tuple[int, int]:
+        """How many tasks lie along the rows, and along the columns."""
+        b = self.blocking
+        return -(-b.rows.count // b.task_rows), -(-b.vectors.count // b.task_vectors)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where a task keeps what is its own: bytes from the begin of its scratch."""
+
+    left: int
+    right: int
+    sums: int
+    total: int
+
+
+def memory_of(job: Job) -> Memory:
+    """The scratch of a task."""
+    b, shape = job.blocking, job.shape
+    left = right = sums = 0
+    if b.left != "direct":
+        rows = b.task_rows * b.rows.most
+        left = rows * pack.line_length(b, shape.element) + b.width
+    if b.right == "task":
+        right = b.columns * shape.depth
+    if job.store is None:
+        sums = b.rows.most * b.line * (1 if job.once else b.task_rows * b.task_vectors)
+    ends = [0]
+    for elements in (left, right, sums):
+        ends.append(ends[-1] + -(-elements * shape.element // 64) * 64)
+    return Memory(*ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A pointer, and a stride in bytes."""
+
+    pointer: str
+    stride: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The panels of a task, in the function that multiplies them: first, and after the last."""
+
+    batch: str
+    first_row: str
+    last_row: str
+    first_column: str
+    last_column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where blocks of a job are, in the function that multiplies them."""
+
+    job: Job
+    memory: Memory
+    code: Code
+    operands: list[str]
+    shared: str
+
+    def left(self, task: Task, row: str, start: str, count: str, near: str) -> Place:
+        """The left side of a panel of rows, from a step of the depth on."""
+        job, code = self.job, self.code
+        b, shape, product = job.blocking, job.shape, job.product
+        if b.left == "direct":
+            load = product.kernel.steps[product.contract.lhs]
+            assert isinstance(load, Load)
+            strided = product.depth if shape.left_lines == "rows" else product.rows
+            where = (product.rows, start), (product.depth, near)
+            return self._operand(load.operand, load.at, task.batch, strided, *where)
+        base = self.scratch(self.memory.left)
+        if shape.left_lines == "rows":
+            down = code.let(f"sub nsw i64 {row}, {task.first_row}")
+            base = self.moved(base, times(code, down, b.rows.most * b.depth))
+            return Place(base, times(code, count, shape.element))
+        length = pack.line_length(b, shape.element)
+        first, _ = pack.panel_bounds(code, b.rows, task.first_row)
+        down = code.let(f"sub nsw i64 {start}, {first}")
+        return Place(self.moved(base, times(code, down, length)), str(length * shape.element))
+
+    def right(self, task: Task, start: str, columns: str, near: str) -> Place:
+        """The right side of a panel of columns, from a step of the depth on."""
+        job, code = self.job, self.code
+        b, shape, product = job.blocking, job.shape, job.product
+        if b.right == "direct":
+            load = product.kernel.steps[product.contract.rhs]
+            assert isinstance(load, Load)
+            where = (product.columns, start), (product.depth, near)
+            return self._operand(load.operand, load.at, task.batch, product.depth, *where)
+        far = times(code, start, shape.depth)
+        if near != "0":
+            far = plus(code, far, code.let(f"mul nsw i64 {near}, {columns}"))
+        base = self.scratch(self.memory.right)
+        if b.right == "shared":
+            base = self.moved(self.shared, times(code, task.batch, b.columns * shape.depth))
+        return Place(self.moved(base, far), times(code, columns, shape.element))
+
+    def out(self, task: Task, row: str, column: str, row_start: str, column_start: str) -> Place:
+        """Where a block is written: its place in the result, or one to finish it from."""
+        job, code, store = self.job, self.code, self.job.store
+        b, product = job.blocking, job.product
+        if store is not None:
+            where = (product.rows, row_start), (product.columns, column_start)
+            return self._operand(store.operand, store.at, task.batch, product.rows, *where)
+        base = self.scratch(self.memory.sums)
+        if not job.once:
+            down = code.let(f"sub nsw i64 {row}, {task.first_row}")
+            across = code.let(f"sub nsw i64 {column}, {task.first_column}")
+            number = plus(code, times(code, across, b.task_rows), down)
+            base = self.moved(base, times(code, number, b.rows.most * b.line))
+        return Place(base, str(b.line * job.shape.element))
+
+    def scratch(self, at: int) -> str:
+        """A place in the task's own memory."""
+        return self.code.let(f"getelementptr i8, ptr %scratch, i64 {at}") if at else "%scratch"
+
+    def moved(self, base: str, elements: str) -> str:
+        """A pointer that many elements further on."""
+        return self.code.let(f"getelementptr {self.job.shape.kind}, ptr {base}, i64 {elements}")
+
+    def _operand(
+        self,
+        operand: int,
+        at: Affine,
+        batch: str,
+        strided: tuple[int, ...],
+        *where: tuple[tuple[int, ...], str],
+    ) -> Place:
+        """An element of an operand, and the bytes from it to the next along a role."""
+        code, product = self.code, self.job.product
+        factors = product.kernel.factors
+        point = flat_point(code, factors, product.batch, batch)
+        for role, number in where:
+            point = point | flat_point(code, factors, role, number)
+        stride = sum(at.strides[f] for f in strided) * self.job.shape.element
+        found = place(Vectors(code, 1), at, point)
+        return Place(self.moved(self.operands[operand], found.base), str(stride))

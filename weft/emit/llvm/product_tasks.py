@@ -1,0 +1,158 @@
+"""The functions of a product's phases: tasks that pack, and tasks that multiply and finish."""
+
+from __future__ import annotations
+
+from weft.emit.llvm import pack
+from weft.emit.llvm.code import Code
+from weft.emit.llvm.nest import divided, function, plus, pointers, smaller, times
+from weft.emit.llvm.product_finish import FINISH
+from weft.emit.llvm.product_job import Job, Place, Places, Task, memory_of
+
+GROUP, PART = 4, 128  # panels, and steps of the depth, that a task packs
+
+
+def pack_tasks(job: Job) -> tuple[int, int]:
+    """Groups of panels and parts of the depth that tasks pack."""
+    return -(-job.blocking.vectors.count // GROUP), -(-job.shape.depth // PART)
+
+
+def pack_phase(job: Job, name: str) -> Code:
+    """Each task packs some panels of the right side along a part of its depth."""
+    code = function(name)
+    b, shape = job.blocking, job.shape
+    shared = _shared(code, job)
+    groups, parts = pack_tasks(job)
+    with code.loop("%begin", "%end") as task:
+        rest, part = divided(code, task.index, parts)
+        batch, group = divided(code, rest, groups)
+        first = times(code, group, GROUP)
+        last = smaller(code, plus(code, first, GROUP), b.vectors.count)
+        near = times(code, part, PART)
+        far = smaller(code, plus(code, near, PART), shape.depth)
+        begin = times(code, batch, b.columns * shape.depth)
+        to = code.let(f"getelementptr {shape.kind}, ptr {shared}, i64 {begin}")
+        _pack(code, pack.PACK_RIGHT, to, batch, first, last, near, far)
+    return code
+
+
+def multiply_phase(job: Job, name: str) -> Code:
+    """Each task multiplies the blocks of some panels of rows and some of columns."""
+    code = function(name)
+    b, shape = job.blocking, job.shape
+    operands = pointers(code, len(job.product.kernel.operands))
+    shared = _shared(code, job) if b.right == "shared" else ""
+    places = Places(job, memory_of(job), code, operands, shared)
+    along_rows, along_columns = job.tasks
+    with code.loop("%begin", "%end") as number:
+        rest, r = divided(code, number.index, along_rows)
+        batch, c = divided(code, rest, along_columns)
+        first_row, first_column = times(code, r, b.task_rows), times(code, c, b.task_vectors)
+        last_row = smaller(code, plus(code, first_row, b.task_rows), b.rows.count)
+        last_column = smaller(code, plus(code, first_column, b.task_vectors), b.vectors.count)
+        task = Task(batch, first_row, last_row, first_column, last_column)
+        if b.right == "task":
+            to = places.scratch(places.memory.right)
+            all_panels = "0", str(b.vectors.count), "0", str(shape.depth)
+            _pack(code, pack.PACK_RIGHT, to, batch, *all_panels)
+        if job.once:
+            _part(places, task, "0", str(shape.depth))
+        else:
+            with code.loop(0, shape.depth, b.depth) as part:
+                far = smaller(code, plus(code, part.index, b.depth), shape.depth)
+                _part(places, task, part.index, far)
+    return code
+
+
+def _part(places: Places, task: Task, near: str, far: str) -> None:
+    """All blocks of a task, along a part of the depth."""
+    code, job = places.code, places.job
+    b = job.blocking
+    if b.left == "task":
+        first, last = task.first_row, task.last_row
+        if job.shape.left_lines == "depth":
+            first, _ = pack.panel_bounds(code, b.rows, first)
+            last, _ = pack.panel_bounds(code, b.rows, last)
+        to = places.scratch(places.memory.left)
+        _pack(code, pack.PACK_LEFT, to, task.batch, first, last, near, far)
+    with code.loop(task.first_column, task.last_column, at_least_once=True) as column:
+        start, vectors = pack.panel_bounds(code, b.vectors, column.index)
+        start, columns = (times(code, n, b.width) for n in (start, vectors))
+        right = places.right(task, start, columns, near)
+        with code.loop(task.first_row, task.last_row, at_least_once=True) as row:
+            _block(places, task, (row.index, column.index), (start, columns), right, (near, far))
+
+
+def _block(
+    places: Places,
+    task: Task,
+    panel: tuple[str, str],
+    columns: tuple[str, str],
+    right: Place,
+    part: tuple[str, str],
+) -> None:
+    """One block: multiply it, and finish it after the last part of the depth."""
+    code, job = places.code, places.job
+    (row, column), (column_start, column_count), (near, far) = panel, columns, part
+    start, count = pack.panel_bounds(code, job.blocking.rows, row)
+    left = places.left(task, row, start, count, near)
+    out = places.out(task, row, column, start, column_start)
+    depth = far if near == "0" else code.let(f"sub nsw i64 {far}, {near}")
+    more = "false" if job.once else code.let(f"icmp ne i64 {near}, 0")
+    given = ", ".join(f"ptr {p.pointer}, i64 {p.stride}" for p in (left, right, out))
+    chosen = _chosen(code, job, row, column)
+    ahead = _ahead(places, task, row, column_count, right)
+    rest = f"i64 {depth}, i1 {more}, i64 {job.blocking.lanes}, ptr {ahead}"
+    code.do(f"call void {chosen}({given}, {rest})")
+    if job.store is None:
+        rest = code.let(f"sub nsw i64 {job.shape.columns}, {column_start}")
+        numbers = (task.batch, start, count, column_start, smaller(code, rest, column_count))
+        listed = ", ".join(f"i64 {n}" for n in numbers)
+        done = "true" if job.once else code.let(f"icmp sge i64 {far}, {job.shape.depth}")
+        with code.when(done):
+            code.do(f"call void @{FINISH}(ptr %operands, ptr {out.pointer}, {listed})")
+
+
+def _ahead(places: Places, task: Task, row: str, columns: str, right: Place) -> str:
+    """What a block fetches: its share of the next panel, or what is there already."""
+    code, shape = places.code, places.job.shape
+    if not places.job.blocking.ahead:
+        return "null"
+    down = code.let(f"sub nsw i64 {row}, {task.first_row}")
+    far = times(code, down, places.job.blocking.depth * 64)
+    size = times(code, columns, shape.depth * shape.element)
+    inside = code.let(f"icmp slt i64 {far}, {size}")
+    next_panel = plus(code, size, far)
+    chosen = code.let(f"select i1 {inside}, i64 {next_panel}, i64 0")
+    return code.let(f"getelementptr i8, ptr {right.pointer}, i64 {chosen}")
+
+
+def _chosen(code: Code, job: Job, row: str, column: str) -> str:
+    """The function of a block, by which panels it is of."""
+    b = job.blocking
+    by_rows = []
+    for rows in b.rows.sizes:
+        *widths, last = b.widths(masked=job.masked)
+        found = f"@{b.block(job.shape, rows, last).name}"
+        ends = [b.vectors.large, b.vectors.count - 1]  # after the first panels, after the rest
+        for width in reversed(widths):
+            end = ends[0] if width[0] > b.vectors.size else ends[1]
+            before = code.let(f"icmp slt i64 {column}, {end}")
+            name = b.block(job.shape, rows, width).name
+            found = code.let(f"select i1 {before}, ptr @{name}, ptr {found}")
+        by_rows.append(found)
+    if len(by_rows) == 1:
+        return by_rows[0]
+    large = code.let(f"icmp slt i64 {row}, {b.rows.large}")
+    return code.let(f"select i1 {large}, ptr {by_rows[1]}, ptr {by_rows[0]}")
+
+
+def _shared(code: Code, job: Job) -> str:
+    """The bytes that all tasks share."""
+    count = len(job.product.kernel.operands)
+    place = code.let(f"getelementptr ptr, ptr %operands, i64 {count}")
+    return code.let(f"load ptr, ptr {place}, align 8", "shared")
+
+
+def _pack(code: Code, name: str, to: str, *numbers: str) -> None:
+    given = ", ".join(f"i64 {n}" for n in numbers)
+    code.do(f"call void @{name}(ptr %operands, ptr {to}, {given})")

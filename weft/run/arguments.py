@@ -1,0 +1,99 @@
+"""The arguments of a call: checked against their types, and put where the program reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from weft.array.room import address_of, dense
+from weft.array.stacked import Kind, Stacked, kind_of
+from weft.errors import WeftError
+from weft.ir.module import Function
+from weft.ir.types import Array, TensorType
+from weft.run.code import Slots
+from weft.run.launch import Place
+from weft.run.layout import Layout, Mask, union
+
+
+class Arguments:
+    """What a program takes, and into which slots."""
+
+    def __init__(
+        self,
+        function: Function,
+        masks: Sequence[Mask],
+        layout: Layout,
+        slots: Sequence[int],
+        places: Mapping[int, list[Place]],
+    ) -> None:
+        self.function, self.layout, self.atoms = function, layout, layout.atoms
+        self.types, self.slots = function.arg_types, slots
+        self.masks = [union(mask) for mask in masks]
+        # For each argument its kind, its slot, and where kernels want its address.
+        self.listed = [(self._kind(n), slot, places.get(slot, [])) for n, slot in enumerate(slots)]
+
+    def _kind(self, index: int) -> Kind | None:
+        """What an argument is that fits as it is."""
+        type = self.types[index]
+        if not isinstance(type, TensorType):
+            return None
+        shape = self.layout.shape(self.masks[index]) + type.sizes
+        return kind_of(self.atoms, shape, type.dtype.numpy)
+
+    def put(self, stacks: Sequence[Stacked | None], s: Slots) -> None:
+        """Write the arguments of a call into its slots."""
+        if len(stacks) != len(self.listed):
+            raise WeftError(
+                f"{self.function.name} takes {len(self.listed)} arguments, {len(stacks)} given",
+                help="give one value for each argument",
+                loc=self.function.loc,
+            )
+        for given, (kind, slot, places) in zip(stacks, self.listed, strict=True):
+            if given is not None and given.kind is kind:
+                s[slot] = given.data
+                address = given.address
+            else:
+                s[slot], address = self._put(self.slots.index(slot), given, kind, places)
+            for table, place in places:
+                s[table][place] = address
+
+    def _put(
+        self, index: int, given: Stacked | None, kind: Kind | None, places: Sequence[Place]
+    ) -> tuple[Array | None, int]:
+        """An argument that is not known to fit, and its address if a kernel reads it."""
+        array = self.array(index, given)
+        if not places or array is None:
+            return array, 0
+        assert given is not None
+        if array is given.data:  # the next time it fits
+            if given.located() is kind:
+                return given.data, given.address
+            array = given.data
+        array = dense(array)
+        return array, address_of(array)
+
+    def array(self, index: int, given: Stacked | None) -> Array | None:
+        """One argument, spelled out along what the program takes it to vary along."""
+        type, mask = self.types[index], self.masks[index]
+        if not isinstance(type, TensorType):
+            return None
+        if given is None:
+            raise WeftError(f"argument {index} is missing", help=f"give a stack of {type}")
+        if given.shape != type.sizes or given.data.dtype != type.dtype.numpy:
+            raise WeftError(
+                f"argument {index} holds {given.data.dtype}{list(given.shape)} on each device, "
+                f"but the program takes {type}",
+                help="split it as the program's shardings say",
+            )
+        data = given.to(self.atoms).data
+        head = self.layout.shape(mask)
+        if data.shape[: self.layout.lead] == head:
+            return data
+        varies = [n for n, size in enumerate(head) if size == 1 < data.shape[n]]
+        if varies:
+            raise WeftError(
+                f"argument {index} differs between devices that the program takes to have the same",
+                help="split it as the argument's weft.sharding says",
+            )
+        return np.broadcast_to(data, head + type.sizes)

@@ -1,0 +1,86 @@
+"""Reductions that find where a value is largest or smallest, known by what their region does."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Literal
+
+import numpy as np
+
+from weft.ir.module import Node, Region, Value
+from weft.ir.types import Array, DType, TensorType
+from weft.ops.shape import Constant, Iota, iota
+
+How = Literal["max", "min"]
+
+
+def pick_of(node: Node) -> How | None:
+    """How a reduction of values and indices picks: the extreme one, NaN first, then the first.
+
+    The region is run on all pairs of values that could make a difference.
+    """
+    if len(node.operands) != 4 or not _elementwise(node.regions[0]):
+        return None
+    value, index = (v.type for v in node.operands[:2])
+    assert isinstance(value, TensorType) and isinstance(index, TensorType)
+    if value.dtype.kind not in ("int", "uint", "float") or not index.dtype.is_integer:
+        return None
+    a, i, b, j = _trials(value.dtype, index.dtype)
+    with np.errstate(all="ignore"):
+        made = _run(node.regions[0], (a, i, b, j))
+    for how in ("max", "min"):
+        first = _comes_first(how, a, i, b, j)
+        wanted = np.where(first, a, b), np.where(first, i, j)
+        if all(map(_same, made, wanted)):
+            return how
+    return None
+
+
+def counts(node: Node, dim: int) -> bool:
+    """Whether a node's elements are their indices along a dim."""
+    match node.op:
+        case Iota(iota_dimension=along):
+            return along == dim
+        case Constant(value=value) if not value.is_splat:
+            return bool(np.array_equal(value.array, iota(value.type, dim)))
+    return False
+
+
+def _same(one: Array, other: Array) -> bool:
+    return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def _elementwise(region: Region) -> bool:
+    return all(node.op.elementwise and not node.regions for node in region.nodes)
+
+
+def _trials(value: DType, index: DType) -> tuple[Array, ...]:
+    """All pairs of a few values, the first at the lower one of two indices."""
+    numbers = [0, 1, 5]
+    if value.kind != "uint":
+        numbers.append(-3)
+    extremes = [-np.inf, np.inf, np.nan] if value.is_float else []
+    pairs = itertools.product([*numbers, *extremes], (0, 1, 7), repeat=2)
+    rows = [row for row in pairs if row[1] < row[3]]  # what is folded comes in order
+    a, i, b, j = zip(*rows, strict=True)
+    kinds = (value, index, value, index)
+    return tuple(
+        np.asarray(c, np.float64).astype(k.numpy) for c, k in zip((a, i, b, j), kinds, strict=True)
+    )
+
+
+def _run(region: Region, given: tuple[Array, ...]) -> tuple[Array, ...]:
+    """What a region of elementwise nodes gives, element by element."""
+    held: dict[Value, Array] = dict(zip(region.args, given, strict=True))
+    for node in region.nodes:
+        held[node.results[0]] = node.op.reference(*[held[v] for v in node.operands])
+    return tuple([np.broadcast_to(held[v], given[0].shape) for v in region.results])
+
+
+def _comes_first(how: How, a: Array, i: Array, b: Array, j: Array) -> Array:
+    """Whether the first of two candidates wins."""
+    ahead = a > b if how == "max" else a < b
+    same = (a == b) | ((a != a) & (b != b))
+    nan_first = (a != a) & (b == b)
+    behind = (b != b) & (a == a)
+    return np.asarray(((ahead | nan_first) & ~behind) | (same & (i < j)))
