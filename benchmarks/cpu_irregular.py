@@ -33,7 +33,7 @@ from weft.emit.llvm.commands import Commands  # noqa: E402
 from weft.emit.llvm.engine import load  # noqa: E402
 from weft.ir.module import Node, Region, Value, apply  # noqa: E402
 from weft.ir.op import Op  # noqa: E402
-from weft.ir.types import BOOL, F32, I32, Array, DType, TensorType, type_of  # noqa: E402
+from weft.ir.types import F32, I32, Array, DType, TensorType, type_of  # noqa: E402
 from weft.kernels.alone import alone  # noqa: E402
 from weft.kernels.group import Placed  # noqa: E402
 from weft.ops.index import Gather, GatherDims  # noqa: E402
@@ -384,6 +384,5 @@ def main() -> None:
         print(f"{row.name:40}{''.join(shown)}{min(others) / found['weft']:12.2f}", flush=True)
 
 
-assert BOOL
 if __name__ == "__main__":
     main()

@@ -15,15 +15,17 @@ from weft.emit.llvm.commands import Commands
 from weft.emit.llvm.emit import emit
 from weft.emit.llvm.engine import Loaded, load
 from weft.emit.llvm.machine_code import host
+from weft.emit.llvm.product import HELD
 from weft.errors import Unsupported, WeftError
 from weft.ir.module import Node, Value
-from weft.ir.types import TensorType
+from weft.ir.types import DType, TensorType
 from weft.kernels.alone import Alone, alone
 from weft.kernels.attention import Attention
 from weft.kernels.emitted import Emitted
 from weft.kernels.group import Group, Launch, Placed
 from weft.kernels.kernel import Kernel
 from weft.tile import tile
+from weft.tile.pulls import PRODUCTS, held_in
 
 
 class LLVM:
@@ -44,7 +46,7 @@ class LLVM:
             results,
             refuses=refuses,
             alone=lambda p: _alone(p, sizes),
-            attends=_is_emitted,
+            emits=_is_emitted,
             fold_sums=self.fold_sums,
         )
 
@@ -83,7 +85,9 @@ def _say_once(message: str) -> None:
 
 
 def refuses(node: Node) -> bool:
-    """Whether an elementwise node is none that can be a step of a kernel."""
+    """Whether a node is none that can be a step of a kernel, because of its op or its types."""
+    if type(node.op) in PRODUCTS:
+        return not isinstance(made := node.types[0], TensorType) or not added_up(made.dtype)
     if not node.op.elementwise or not node.operands:
         return False
     types = (*node.operand_types, *node.types)
@@ -108,6 +112,11 @@ def _is_emitted(kernel: Launch) -> bool:
     except Unsupported:
         return False
     return True
+
+
+def added_up(dtype: DType) -> bool:
+    """Whether products can be added up to a result of that type."""
+    return held_in(dtype).name in HELD
 
 
 @lru_cache(maxsize=4096)

@@ -64,6 +64,12 @@ ONE_KERNEL = {
     "sum in the middle": (lambda x: x.sum(1) + 1, [(4, 6, 8)]),
     "argmax": (lambda x: jnp.argmax(x * 2, -1), [(20, 8)]),
     "argmin of columns": (lambda x: jnp.argmin(x, 0) + 1, [(6, 8)]),
+    "convolution with bias and activation": (
+        lambda x, w, b: jax.nn.relu(
+            jax.lax.conv_general_dilated(x, w, (2, 1), ((1, 1), (0, 2)), rhs_dilation=(1, 2)) + b
+        ),
+        [(2, 3, 8, 7), (4, 3, 3, 2), (4, 1, 1)],
+    ),
     "embedding": (lambda x, i: x[i.astype(int)] * 2, [(6, 8), (3, 5)]),
     "rows by label": (
         lambda x, i: jnp.take_along_axis(x, i.astype(int), 1) + 1,

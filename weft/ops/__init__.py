@@ -2,6 +2,7 @@
 
 from weft.ir.op import Op
 from weft.ops import (
+    attention,
     batch_norm,
     broadcasting,
     checks,
@@ -41,6 +42,7 @@ FAMILIES = (
     einsum,
     ragged,
     convolution,
+    attention,
     reduce,
     batch_norm,
     window,

@@ -2,45 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import TypeAlias
 
-from weft.kernels.kernel import Contract, Kernel, Load, Pick, Reduce, Store
+from weft.kernels.alone import Alone
+from weft.kernels.group import Launch
+from weft.kernels.kernel import Contract, Kernel, Load, Pick, Reduce, Store, args_of
+
+Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
 
-def overwritten(kernel: Any) -> tuple[tuple[int, int], ...]:
+def overwritten(kernel: Launch) -> Pairs:
     """Pairs of an input and an output of a kernel, by number of operand, that may be one buffer."""
-    if isinstance(kernel, Kernel):
-        return _same_places(kernel)
-    pairs: tuple[tuple[int, int], ...] = getattr(kernel, "in_place", ())
-    return pairs
+    match kernel:
+        case Kernel():
+            return _same_places(kernel)
+        case Alone():
+            return kernel.in_place
+        case _:
+            return ()
 
 
-def _same_places(kernel: Kernel) -> tuple[tuple[int, int], ...]:
-    """Pairs that are read and written at the same places, each element before it is written.
-
-    A pass that reduces reads elements again later on: then only the last pass may write, and
-    there is one output.
-    """
-    reduces = any(isinstance(s, Reduce | Pick | Contract) for s in kernel.steps)
+@lru_cache(maxsize=4096)
+def _same_places(kernel: Kernel) -> Pairs:
+    """Pairs that are read and written at the same places, each element before it is written."""
     outputs = [n for n, operand in enumerate(kernel.operands) if operand.output]
-    if reduces and (kernel.schedule.kind != "rows" or len(outputs) > 1):
+    inputs = _written_last(kernel, len(outputs))
+    if not inputs:
         return ()
     stores: dict[int, list[int]] = {}
-    loads: dict[int, list[int]] = {}
     for number, step in enumerate(kernel.steps):
         if isinstance(step, Store):
             stores.setdefault(step.operand, []).append(number)
-        elif isinstance(step, Load):
-            loads.setdefault(step.operand, []).append(number)
-    return tuple(
-        [
-            (given, made)
-            for made in outputs
-            if len(stores.get(made, ())) == 1
-            for given, read in loads.items()
-            if _fits(kernel, given, made) and _matches(kernel, read, stores[made][0])
-        ]
-    )
+    found = []
+    for made in outputs:
+        if len(stores.get(made, ())) == 1:
+            (store,) = stores[made]
+            before = _reached(kernel, store)
+            found += [
+                (given, made)
+                for given, loads in inputs.items()
+                if _fits(kernel, given, made)
+                and all(n in before and _matches(kernel, n, store) for n in loads)
+            ]
+    return tuple(found)
+
+
+def _written_last(kernel: Kernel, outputs: int) -> dict[int, list[int]]:
+    """The loads of each input that no pass reads again after an output is written.
+
+    Without sums along factors there is one pass. Passes along rows read elements again, and only
+    the last one writes if there is one output. A packed product writes when all sums are done: what
+    is read before the sums are is not among the inputs.
+    """
+    sums = [n for n, s in enumerate(kernel.steps) if isinstance(s, Reduce | Pick | Contract)]
+    packed = kernel.schedule.kind == "packed"
+    if packed and (len(sums) != 1 or not isinstance(kernel.steps[sums[0]], Contract)):
+        return {}
+    if sums and not packed and (kernel.schedule.kind != "rows" or outputs > 1):
+        return {}
+    early = _reached(kernel, sums[0]) if packed else set()
+    found: dict[int, list[int]] = {}
+    for number, step in enumerate(kernel.steps):
+        if isinstance(step, Load):
+            found.setdefault(step.operand, []).append(number)
+    return {operand: loads for operand, loads in found.items() if not early.intersection(loads)}
+
+
+def _reached(kernel: Kernel, step: int) -> set[int]:
+    """The steps that a step is computed from."""
+    found: set[int] = set()
+    todo = [step]
+    while todo:
+        for arg in args_of(kernel.steps[todo.pop()]):
+            if arg not in found:
+                found.add(arg)
+                todo.append(arg)
+    return found
 
 
 def _fits(kernel: Kernel, given: int, made: int) -> bool:
@@ -49,15 +87,8 @@ def _fits(kernel: Kernel, given: int, made: int) -> bool:
     return same_size and one.size == other.size
 
 
-def _matches(kernel: Kernel, loads: list[int], store: int) -> bool:
-    """Whether all loads are at the place of a store, and before it."""
-    written = kernel.steps[store]
-    assert isinstance(written, Store)
-    if written.guards:
-        return False
-    for number in loads:
-        read = kernel.steps[number]
-        assert isinstance(read, Load)
-        if number > store or read.at != written.at or read.guards or read.shifts:
-            return False
-    return True
+def _matches(kernel: Kernel, load: int, store: int) -> bool:
+    """Whether a load is at the place of a store."""
+    read, written = kernel.steps[load], kernel.steps[store]
+    assert isinstance(read, Load) and isinstance(written, Store)
+    return read.at == written.at and not (read.guards or read.shifts or written.guards)

@@ -52,7 +52,7 @@ class Launches:
         self.loaded = {id(item): made for item, made in zip(items, loaded, strict=True)}
         for item in items:
             self._note_arena(item)
-        # What nobody empties: memory that results take later on, what loops carry from round to round.
+        # What nobody empties: memory that results take later, and what loops carry on.
         self.lasting = {slot for item in items for slot in item.donors.values()} | {*_turning(code)}
         self._join(code)
         for launch in self.launches:

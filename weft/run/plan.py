@@ -160,14 +160,13 @@ class Planner:
 
 def pairs_of(item: Item) -> tuple[tuple[int, int], ...]:
     """Pairs of an operand and a result of a kernel, by number, that may be one buffer."""
-    assert item.group is not None
-    count = len(item.ins)
-    operands = item.group.kernel.operands if item.group.kernel is not None else ()
-    order = [n for n, o in enumerate(operands) if not o.output]
-    order += [n for n, o in enumerate(operands) if o.output]
-    number = {operand: n for n, operand in enumerate(order)}
-    found = overwritten(item.group.kernel)
-    return tuple([(number[given], number[made] - count) for given, made in found])
+    assert item.group is not None and item.group.kernel is not None
+    kernel = item.group.kernel
+    number: dict[int, int] = {}
+    for output in (False, True):
+        listed = [n for n, operand in enumerate(kernel.operands) if operand.output is output]
+        number |= {operand: n for n, operand in enumerate(listed)}
+    return tuple([(number[given], number[made]) for given, made in overwritten(kernel)])
 
 
 def bytes_of(item: Item, index: int) -> int:

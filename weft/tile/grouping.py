@@ -19,6 +19,7 @@ from weft.ir.types import TensorType, Type
 from weft.kernels.group import Group, Placed
 from weft.ops.collective import AllReduce, ReduceScatter
 from weft.ops.convert import Convert
+from weft.ops.convolution import Convolution
 from weft.ops.local import AxisIndex
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
@@ -33,6 +34,7 @@ from weft.tile.pulls import (
     Pull,
     combine_of,
     elementwise,
+    is_plain_convolution,
     same_as,
 )
 from weft.tile.rows import rows_fit
@@ -102,10 +104,13 @@ class Grouping:
             case Concatenate():
                 return "map" if len(node.operands) <= PARTS else "other"
             case Reduce():
-                plain = len(node.operands) == 2 and combine_of(node)
-                return "reduce" if plain or self._picks(node) else "other"
+                combines = len(node.operands) == 2 and combine_of(node) is not None
+                return "reduce" if combines or self._picks(node) else "other"
             case AllReduce() | ReduceScatter():
                 return "reduce" if self._meets_evenly(placed) else "other"
+            case Convolution():
+                plain = is_plain_convolution(node) and _plain_product(node)
+                return "product" if plain else "other"
             case op if type(op) in PRODUCTS:
                 return "product" if _plain_product(node) else "other"
             case AxisIndex():

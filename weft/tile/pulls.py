@@ -13,6 +13,7 @@ from weft.kernels import kernel as k
 from weft.kernels.group import Placed
 from weft.ops.collective import AllReduce, ReduceScatter
 from weft.ops.contract import Dot, DotDims, DotGeneral
+from weft.ops.convolution import Convolution
 from weft.ops.index import Gather, gather_windows
 from weft.ops.local import AxisIndex
 from weft.ops.reduce import Reduce
@@ -351,15 +352,58 @@ def contraction(pull: Pull) -> Definition:
     left, right = _sides(own, dims, tensor(lhs).rank, tensor(rhs).rank, batch)
     over: set[int] = set()
     for a, b in zip(dims.lhs_contracting_dimensions, dims.rhs_contracting_dimensions, strict=True):
-        size = tensor(lhs).sizes[a]
-        if size > 1:
-            number = draft.new(size)
-            over.add(number)
-            left[a] = right[b] = factor(number)
+        left[a] = right[b] = _summed(draft, tensor(lhs).sizes[a])
+        over |= factors_of([left[a]])
     if draft.summed is not None:
         over |= set(draft.rows)
     a, b = pull.operand(0, left), pull.operand(1, right)
     return product(pull, a, b, over)
+
+
+def convolution(pull: Pull) -> Definition:
+    """A sum of products over a window; outside of the input there is nothing to add."""
+    op, node, draft, lead = pull.node.op, pull.node, pull.draft, pull.lead
+    assert isinstance(op, Convolution)
+    dims, (lhs, rhs) = op.dimension_numbers, node.operands
+    window, own = op.window(tensor(rhs)), pull.at[lead:]
+    left: list[Expr] = [ZERO] * tensor(lhs).rank
+    right: list[Expr] = [ZERO] * tensor(rhs).rank
+    left[dims.input_batch_dimension] = own[dims.output_batch_dimension]
+    right[dims.kernel_output_feature_dimension] = own[dims.output_feature_dimension]
+    features = tensor(lhs).sizes[dims.input_feature_dimension]
+    depth = _summed(draft, features)
+    left[dims.input_feature_dimension] = right[dims.kernel_input_feature_dimension] = depth
+    over = factors_of([depth])
+    for n, size in enumerate(window.sizes):
+        inside = _summed(draft, size)
+        over |= factors_of([inside])
+        place = times(own[dims.output_spatial_dimensions[n]], window.strides[n])
+        place = plus(place, times(inside, window.window_dilations[n], -window.padding[n][0]))
+        left[dims.input_spatial_dimensions[n]] = place
+        is_reversed = op.window_reversal is not None and op.window_reversal[n]
+        tap = times(inside, -1, size - 1) if is_reversed else inside
+        right[dims.kernel_spatial_dimensions[n]] = tap
+    bounds = draft.inside(left, tensor(lhs).sizes)
+    a, b = pull.operand(0, left, bounds), pull.operand(1, right)
+    if bounds:
+        dtype = tensor(lhs).dtype
+        nothing = draft.anonymous(Definition((), lambda numbers, terms: k.Fill(0, dtype)))
+        draft.upstream.add(a)
+        a = draft.anonymous(chosen(bounds, a, nothing, dtype))
+    return product(pull, a, b, over)
+
+
+def _summed(draft: Draft, size: int) -> Expr:
+    """The index along a dim that is summed over."""
+    return factor(draft.new(size)) if size > 1 else ZERO
+
+
+def is_plain_convolution(node: Node) -> bool:
+    """Whether a convolution has no groups, and its input is not spread out."""
+    op = node.op
+    if not isinstance(op, Convolution) or op.feature_group_count * op.batch_group_count > 1:
+        return False
+    return all(n == 1 for n in op.lhs_dilation or ())
 
 
 def product(pull: Pull, a: int, b: int, over: set[int]) -> Definition:
@@ -422,4 +466,5 @@ REDUCTIONS: dict[type[Op], Callable[[Pull], Definition]] = {
 PRODUCTS: dict[type[Op], Callable[[Pull], Definition]] = {
     DotGeneral: contraction,
     Dot: contraction,
+    Convolution: convolution,
 }

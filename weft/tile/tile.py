@@ -9,7 +9,9 @@ from itertools import pairwise
 from weft.ir.module import Node, Value
 from weft.ir.reading import captured
 from weft.kernels.group import Group, Launch, Placed
+from weft.ops.convolution import Convolution
 from weft.tile.attention import attention_groups
+from weft.tile.convolution import convolution_kernel
 from weft.tile.draft import tensor
 from weft.tile.finish import finished
 from weft.tile.grouping import Grouping
@@ -22,18 +24,19 @@ def tile(
     *,
     refuses: Callable[[Node], bool] = lambda node: False,
     alone: Callable[[Placed], Launch | None] = lambda placed: None,
-    attends: Callable[[Launch], bool] = lambda kernel: False,
+    emits: Callable[[Launch], bool] = lambda kernel: False,
     fold_sums: bool = True,
 ) -> list[Group]:
     """The groups of a region's nodes, given what their values vary along.
 
     `sizes` are those of the leading dims, `results` what must be there at the end; `refuses` says
     what the target cannot compute inside of a kernel, and `alone` gives the kernel of a node that
-    stands by itself, if the target has one; `attends` says whether it has an attention kernel. With `fold_sums` a product also sums over the devices
-    that an all_reduce would sum over next, which rounds otherwise.
+    stands by itself, if the target has one; `emits` says whether it has a kernel for attention or
+    for a convolution in groups. With `fold_sums` a product also sums over the devices that an
+    all_reduce would sum over next, which rounds otherwise.
     """
     attention = [
-        g for g in attention_groups(placed, sizes, results) if g.kernel and attends(g.kernel)
+        g for g in attention_groups(placed, sizes, results) if g.kernel and emits(g.kernel)
     ]
     grouping = Grouping(placed, sizes, results, refuses, attention, fold_sums)
     grouping.run()
@@ -48,6 +51,9 @@ def tile(
     places = {p.node: p for p in placed}
     for node in grouping.alone:
         kernel = alone(places[node])
+        if isinstance(node.op, Convolution):
+            product = convolution_kernel(places[node], sizes)
+            kernel = product if product is not None and emits(product) else None
         inputs = node.operands if kernel is not None else (*node.operands, *captured(node))
         groups.append(Group((node,), kernel, inputs, node.results))
     return in_order(groups, grouping.positions)

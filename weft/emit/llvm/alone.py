@@ -7,6 +7,7 @@ from collections.abc import Callable
 from weft.emit.llvm.gather import dynamic_slice, dynamic_update_slice, gather
 from weft.emit.llvm.move import concatenate, pad, reverse
 from weft.emit.llvm.random import rng_bit_generator
+from weft.emit.llvm.reduce import reduce
 from weft.emit.llvm.scatter import scatter
 from weft.emit.llvm.select_scatter import select_and_scatter
 from weft.emit.llvm.sort import sort
@@ -18,6 +19,7 @@ from weft.kernels.alone import Alone
 from weft.kernels.emitted import Emitted
 from weft.ops.index import Gather, TorchIndexSelect
 from weft.ops.random import RngBitGenerator
+from weft.ops.reduce import Reduce
 from weft.ops.scatter import Scatter
 from weft.ops.shape import Reverse
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad
@@ -35,6 +37,7 @@ EMIT: dict[type[Op], Callable[[Alone], Emitted]] = {
     Reverse: reverse,
     Sort: sort,
     TopK: top_k,
+    Reduce: reduce,
     ReduceWindow: reduce_window,
     SelectAndScatter: select_and_scatter,
     RngBitGenerator: rng_bit_generator,

@@ -14,6 +14,10 @@ Packed = Literal["direct", "task", "shared"]  # read as it lies, or packed by ta
 
 _NEAR, _MIDDLE = 32 << 10, 512 << 10  # bytes of usual caches
 _LEAST = 1 << 17  # multiplications that a task should have
+_TASKS = 8  # that there should be, so that threads of unequal speed end together
+_FEW = 24  # panels of rows that stay in one task
+_MOST_VECTORS, _MOST_ROWS = 6, 12  # of a block
+_MIDDLE_BYTES = 24.0  # that the second cache gives in a cycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +150,13 @@ class Blocking:
 def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocking:
     """Blocks that fit a chip; options name what is to be otherwise."""
     width = max(1, chip.vector // shape.element)
-    in_vectors = max(1, -(-shape.columns // width))
-    vectors = panels(in_vectors, options.get("vectors") or _most_vectors(in_vectors, chip))
-    rows = panels(shape.rows, options.get("rows") or _most_rows(vectors.most, chip))
+    rows, vectors = _panels(shape, chip, width, options)
     depth = min(options.get("depth") or _depth(shape, chip), max(1, shape.depth))
-    left, right = _packing(shape, rows.count, vectors.count, options)
-    task_rows, task_vectors = _tasks(shape, chip, rows, vectors, width, depth, right)
+    task_rows, task_vectors = _tasks(shape, chip, rows, vectors, width, depth)
+    task_rows = min(options.get("task_rows") or task_rows, rows.count)
+    task_vectors = min(options.get("task_vectors") or task_vectors, vectors.count)
+    left, right = _packing(shape, rows.count, vectors.count, task_rows, options)
+    bytes_right = shape.columns * shape.depth * shape.element
     return Blocking(
         width,
         rows,
@@ -160,22 +165,47 @@ def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocki
         depth,
         left,
         right,
-        options.get("task_rows") or task_rows,
-        options.get("task_vectors") or task_vectors,
-        right == "shared" and shape.columns * shape.depth * shape.element > chip.middle // 2,
+        task_rows,
+        task_vectors,
+        right == "shared" and bytes_right > chip.middle // 2,
     )
 
 
-def _most_vectors(vectors: int, chip: Chip) -> int:
-    """Vectors of a panel: blocks near to squares need the fewest loads for what they multiply."""
-    if chip.registers < 32:
-        return 2
-    return 5 if vectors == 5 else 4
+def _panels(shape: Shape, chip: Chip, width: int, options: dict[str, int]) -> tuple[Panels, Panels]:
+    """The panels of rows and of columns that are expected to take the least time."""
+    in_vectors = max(1, -(-shape.columns // width))
+    wanted = options.get("vectors")
+    found: list[tuple[float, Panels, Panels]] = []
+    for most in (wanted,) if wanted else range(1, _MOST_VECTORS + 1):
+        vectors = panels(in_vectors, most)
+        registers = (chip.registers - vectors.most - 1) // vectors.most
+        most_rows = options.get("rows") or max(1, min(registers, _MOST_ROWS))
+        rows = panels(shape.rows, most_rows)
+        found.append((_cycles(rows, vectors, chip), rows, vectors))
+    _, rows, vectors = min(found, key=lambda one: one[0])
+    return rows, vectors
 
 
-def _most_rows(vectors: int, chip: Chip) -> int:
-    """Rows so that all sums, one row of the right side and a spread element fit the registers."""
-    return max(1, min((chip.registers - vectors - 1) // vectors, 12))
+def _cycles(rows: Panels, vectors: Panels, chip: Chip) -> float:
+    """About how many cycles one step of the depth takes, for all blocks.
+
+    A cycle has two multiplications of vectors, and two loads; a sum takes four cycles until the
+    next one can be added to it; and rows of the right side come from the second cache.
+    """
+    total = 0.0
+    for m, row_panels in _counted(rows):
+        for n, column_panels in _counted(vectors):
+            loads = (m + n) / 2
+            far = n * chip.vector / _MIDDLE_BYTES
+            total += max(m * n / 2, loads, far, 4.0) * row_panels * column_panels
+            total += 0.3 * row_panels * column_panels  # what beginning and ending a block takes
+    return total
+
+
+def _counted(all_panels: Panels) -> list[tuple[int, int]]:
+    """Sizes of panels, and how many there are of each."""
+    large = (all_panels.size + 1, all_panels.large)
+    return [(all_panels.size, all_panels.count - all_panels.large), large]
 
 
 def _depth(shape: Shape, chip: Chip) -> int:
@@ -187,42 +217,40 @@ def _depth(shape: Shape, chip: Chip) -> int:
 
 
 def _packing(
-    shape: Shape, row_panels: int, column_panels: int, options: dict[str, int]
+    shape: Shape, row_panels: int, column_panels: int, task_rows: int, options: dict[str, int]
 ) -> tuple[Packed, Packed]:
     names: tuple[Packed, ...] = ("direct", "task", "shared")
-    left: Packed = "direct" if shape.left_direct and column_panels <= 2 else "task"
-    right: Packed = "direct" if shape.right_direct and row_panels <= 2 else "shared"
-    if right == "shared" and shape.batch > 1 and shape.rows <= 512:
-        right = "task"
+    left: Packed = "task"
+    if shape.left_direct and (shape.left_lines == "depth" or column_panels <= 2):
+        left = "direct"
+    right: Packed = "task" if task_rows >= row_panels else "shared"
+    if shape.right_direct and (row_panels <= 2 or column_panels == 1):
+        right = "direct"
     if "left" in options and (options["left"] or shape.left_direct):
-        left = names[options["left"]]
+        left = names[min(options["left"], 1)]
     if "right" in options and (options["right"] or shape.right_direct):
         right = names[options["right"]]
     return left, right
 
 
 def _tasks(
-    shape: Shape,
-    chip: Chip,
-    rows: Panels,
-    vectors: Panels,
-    width: int,
-    depth: int,
-    right: Packed,
+    shape: Shape, chip: Chip, rows: Panels, vectors: Panels, width: int, depth: int
 ) -> tuple[int, int]:
-    """Panels of rows and columns that make a task."""
-    if right == "task":
-        return rows.count, vectors.count
-    fit = max(1, chip.middle // 2 // (max(1, rows.most) * depth * shape.element))
-    wanted = 16  # tasks at least, so that threads of unequal speed end together
+    """Panels of rows and columns that make a task: enough tasks, and each of them worth it."""
     work = max(1, rows.most) * vectors.most * width * max(1, shape.depth)
-    each = max(1, _LEAST // work)  # panels by panels that are worth a task
-    task_rows = max(1, min(fit, -(-rows.count * shape.batch // wanted), rows.count))
-    task_vectors = vectors.count
-    while task_rows * task_vectors > each and (
-        shape.batch * -(-rows.count // task_rows) * -(-vectors.count // task_vectors) < wanted
-        and task_vectors > 1
-    ):
-        task_vectors = -(-task_vectors // 2)
-    task_rows = min(rows.count, max(task_rows, each // task_vectors))
+    each = max(1, _LEAST // work)  # blocks that are worth a task
+    fit = max(1, chip.middle // 2 // (max(1, rows.most) * depth * shape.element))
+    task_rows, task_vectors = min(rows.count, fit), vectors.count
+
+    def count() -> int:
+        return shape.batch * -(-rows.count // task_rows) * -(-vectors.count // task_vectors)
+
+    # All rows in one task means that each panel of the right side is read by one task only.
+    while count() < _TASKS and task_rows * task_vectors > each:
+        if task_vectors > 1 and (task_rows <= _FEW or task_rows < task_vectors):
+            task_vectors = -(-task_vectors // 2)
+        elif task_rows > 1:
+            task_rows = -(-task_rows // 2)
+        else:
+            break
     return task_rows, task_vectors

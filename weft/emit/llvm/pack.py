@@ -61,7 +61,7 @@ def pack_left_depth(product: Product, shape: Shape, blocking: Blocking) -> Code:
 
 
 def pack_left_rows(product: Product, shape: Shape, blocking: Blocking) -> Code:
-    """to[panel][k - near, m] = lhs[batch, m, k], of panels first..last-1."""
+    """to[panel - first][k - near, m] = lhs[batch, m, k], of panels first..last-1."""
     code = _function(PACK_LEFT)
     factors = product.kernel.factors
     most = blocking.rows.most
@@ -71,17 +71,17 @@ def pack_left_rows(product: Product, shape: Shape, blocking: Blocking) -> Code:
     v = Vectors(code, width)
     values = Values(product.kernel, v, pointers(code, len(product.kernel.operands)))
     batch = flat_point(code, factors, product.batch, "%batch")
-    wanted = product.contract.lhs
-    with code.loop("%first", "%last") as panel:
-        start, count = panel_bounds(code, blocking.rows, panel.index)
-        far = code.let(f"sub nsw i64 {panel.index}, %first")
-        base = v.at("%to", times(code, far, most * blocking.depth), shape.kind)
-        mask = v.first(count)
-        rows = flat_lanes(v, factors, product.rows, start, aligned=False)
-        with code.loop("%near", "%far") as step:
-            point = batch | rows | flat_point(code, factors, product.depth, step.index)
-            value = values.side(wanted, point, mask)
-            along = code.let(f"sub nsw i64 {step.index}, %near")
+    # Along the rows first: the left side is read as it lies in memory.
+    with code.loop("%near", "%far") as step:
+        here = batch | flat_point(code, factors, product.depth, step.index)
+        along = code.let(f"sub nsw i64 {step.index}, %near")
+        with code.loop("%first", "%last") as panel:
+            start, count = panel_bounds(code, blocking.rows, panel.index)
+            down = code.let(f"sub nsw i64 {panel.index}, %first")
+            base = v.at("%to", times(code, down, most * blocking.depth), shape.kind)
+            mask = v.first(count)
+            point = here | flat_lanes(v, factors, product.rows, start, aligned=False)
+            value = values.side(product.contract.lhs, point, mask)
             at = v.at(base, code.let(f"mul nsw i64 {along}, {count}"), shape.kind)
             v.store_masked(value, at, mask)
     return code
@@ -90,7 +90,8 @@ def pack_left_rows(product: Product, shape: Shape, blocking: Blocking) -> Code:
 def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:
     """to[panel][k, n] = rhs[batch, k, n], of panels first..last-1 and near <= k < far.
 
-    A panel begins at its first column times the depth. Columns beyond the last are 0.
+    A panel begins at its first column times the depth; in a task, columns are counted from those
+    of its first panel, and the depth is a part of it. Columns beyond the last are 0.
     """
     code = _function(PACK_RIGHT)
     factors = product.kernel.factors
@@ -98,14 +99,22 @@ def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:
     values = Values(product.kernel, v, pointers(code, len(product.kernel.operands)))
     batch = flat_point(code, factors, product.batch, "%batch")
     count = product.size(product.columns)
+    depth, origin = shape.depth, "0"
+    if blocking.right == "task":
+        depth = blocking.depth
+        origin = times(code, panel_bounds(code, blocking.vectors, "%first")[0], blocking.width)
     # Along the rows of the right side first: its elements are read as they lie in memory.
     with code.loop("%near", "%far") as step:
         here = batch | flat_point(code, factors, product.depth, step.index)
+        down = step.index
+        if blocking.right == "task":
+            down = code.let(f"sub nsw i64 {step.index}, %near")
         with code.loop("%first", "%last") as panel:
             start, vectors = panel_bounds(code, blocking.vectors, panel.index)
             columns, start = (times(code, n, blocking.width) for n in (vectors, start))
-            along = code.let(f"mul nsw i64 {step.index}, {columns}")
-            line = v.at("%to", plus(code, times(code, start, shape.depth), along), shape.kind)
+            along = code.let(f"mul nsw i64 {down}, {columns}")
+            begin = code.let(f"sub nsw i64 {start}, {origin}")
+            line = v.at("%to", plus(code, times(code, begin, depth), along), shape.kind)
             with code.loop(0, columns, v.width, at_least_once=True) as chunk:
                 at = plus(code, start, chunk.index)
                 point = here | flat_lanes(v, factors, product.columns, at)

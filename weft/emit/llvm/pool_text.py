@@ -2,24 +2,27 @@
 
 All state is in two pieces of memory that the caller owns. The pool, in lines of 128 bytes:
 
-    0    epoch       counts the launches; workers wait for it to change
-    128  remaining   chunks that nobody has claimed yet (below 0 when late workers ask)
-    256  done        chunks that are finished
-    384  a launch    function, operands, tasks, chunk, chunks, scratch
-    512  sleepers    workers that wait in the kernel of the system
-    640  waiting     whether the caller waits there
-    768  quit        whether workers shall end
-    896  spins       rounds to spin before going to sleep
-    904  failed      whether a thread had no memory for its scratch
-    912  threads     where the threads are
-    920  alone       whether the caller's thread is the only one
-    1024 a mutex, 1280 and 1536 two condition variables, where there are no futexes
+    0     epoch       counts the launches; workers wait for it to change
+    256   done        chunks that are finished
+    384   a launch    function, operands, tasks, chunk, chunks, scratch
+    512   sleepers    workers that wait in the kernel of the system
+    640   waiting     whether the caller waits there
+    768   quit        whether workers shall end
+    896   spins       rounds to spin before going to sleep
+    904   failed      whether a thread had no memory for its scratch
+    912   threads     where the threads are
+    920   alone       whether the caller's thread is the only one
+    928   ranges      how many there are
+    1024  a mutex, 1280 and 1536 two condition variables, where there are no futexes
+    2048  ranges      128 bytes each: chunks that nobody has claimed yet (below 0 when late workers
+                      ask), and the number after its last chunk
 
-and 128 bytes a thread, the caller's first: pool, scratch, its size, the system's handle.
+and 128 bytes a thread, the caller's first: pool, scratch, its size, the system's handle, its range.
 
-A chunk is claimed by counting `remaining` down, and only then is the launch read: it stays as it
-is until all claimed chunks are done, so a late worker either gets nothing or a chunk of the launch
-that stands there.
+The chunks of a launch are cut into ranges. A thread begins with a range of its own, so that it finds
+in its caches what it wrote in the launch before, and helps with the others then. A chunk is claimed
+by counting its range down, and only then is the launch read: it stays as it is until all claimed
+chunks are done, so a late worker either gets nothing or a chunk of the launch that stands there.
 
 Commands are rows of 64 bytes: function, operands, tasks, chunk, bytes of scratch, and three words
 that are free. The first row only tells how many follow.
@@ -27,7 +30,8 @@ that are free. The first row only tells how many follow.
 
 from __future__ import annotations
 
-POOL_BYTES = 2048
+MOST_RANGES = 16
+POOL_BYTES = 2048 + 128 * MOST_RANGES
 THREAD_BYTES = 128
 SPINS_AT = 896
 ROW_WORDS = 8
@@ -46,8 +50,9 @@ def pool_text(triple: str, *, futex: bool | None = None) -> str:
     if futex is None:
         futex = "linux" in triple and architecture in _FUTEX
     declared, pause = _PAUSE.get(architecture, ("", ""))
+    threads = _THREADS.replace("PAUSE", pause).replace("MOST_RANGES", str(MOST_RANGES))
     sleeping = _futexes(_FUTEX[architecture]) if futex else _CONDITIONS
-    return "\n".join([declared, sleeping, _THREADS.replace("PAUSE", pause), _COMMANDS])
+    return "\n".join([declared, sleeping, threads, _COMMANDS])
 
 
 def _futexes(number: int) -> str:
@@ -170,10 +175,9 @@ define internal void @drop(ptr %thread) {
   ret void
 }
 
-; Run chunks of the launch until none is left.
+; Run chunks of the launch until none is left: of the thread's own range, then of the others.
 define internal void @work(ptr %pool, ptr %thread) {
 entry:
-  %at_remaining = getelementptr i8, ptr %pool, i64 128
   %at_done = getelementptr i8, ptr %pool, i64 256
   %at_function = getelementptr i8, ptr %pool, i64 384
   %at_operands = getelementptr i8, ptr %pool, i64 392
@@ -181,40 +185,73 @@ entry:
   %at_chunk = getelementptr i8, ptr %pool, i64 408
   %at_chunks = getelementptr i8, ptr %pool, i64 416
   %at_scratch = getelementptr i8, ptr %pool, i64 424
-  %first = atomicrmw sub ptr %at_remaining, i64 1 seq_cst
-  %any = icmp sgt i64 %first, 0
-  br i1 %any, label %begin, label %out
-begin:
+  %at_ranges = getelementptr i8, ptr %pool, i64 928
+  %ranges = load i64, ptr %at_ranges
+  %first_range = getelementptr i8, ptr %pool, i64 2048
+  %at_own = getelementptr i8, ptr %thread, i64 32
+  %own = load i64, ptr %at_own
+  br label %range
+range:
+  %number = phi i64 [%own, %entry], [%following, %next_range]
+  %tried = phi i64 [0, %entry], [%tries, %next_range]
+  %count = phi i32 [0, %entry], [%counted, %next_range]
+  %scratch = phi ptr [null, %entry], [%kept, %next_range]
+  %offset = mul i64 %number, 128
+  %at_left = getelementptr i8, ptr %first_range, i64 %offset
+  %at_end = getelementptr i8, ptr %at_left, i64 8
+  br label %look
+look:
+  %counted = phi i32 [%count, %range], [%one_more, %after]
+  %kept = phi ptr [%scratch, %range], [%memory, %after]
+  %left = load atomic i64, ptr %at_left monotonic, align 8
+  %some = icmp sgt i64 %left, 0
+  br i1 %some, label %try, label %next_range
+try:
+  %claim = atomicrmw sub ptr %at_left, i64 1 seq_cst
+  %got = icmp sgt i64 %claim, 0
+  br i1 %got, label %claimed, label %next_range
+claimed:
+  %need = load i64, ptr %at_scratch
+  %is_first = icmp eq i32 %counted, 0
+  br i1 %is_first, label %prepare, label %run
+prepare:
+  %grown = call ptr @scratch(ptr %thread, i64 %need)
+  br label %run
+run:
+  %memory = phi ptr [%kept, %claimed], [%grown, %prepare]
+  %missing = icmp eq ptr %memory, null
+  %needed = icmp ne i64 %need, 0
+  %skip = and i1 %missing, %needed
+  br i1 %skip, label %after, label %do
+do:
   %function = load ptr, ptr %at_function
   %operands = load ptr, ptr %at_operands
   %tasks = load i64, ptr %at_tasks
   %chunk = load i64, ptr %at_chunk
-  %chunks = load i64, ptr %at_chunks
-  %need = load i64, ptr %at_scratch
-  %scratch = call ptr @scratch(ptr %thread, i64 %need)
-  %missing = icmp eq ptr %scratch, null
-  %needed = icmp ne i64 %need, 0
-  %skip = and i1 %missing, %needed
-  br label %round
-round:
-  %claim = phi i64 [%first, %begin], [%next, %after]
-  %count = phi i32 [1, %begin], [%counted, %after]
-  br i1 %skip, label %after, label %do
-do:
-  %index = sub i64 %chunks, %claim
+  %end = load i64, ptr %at_end
+  %index = sub i64 %end, %claim
   %low = mul i64 %index, %chunk
-  %end = add i64 %low, %chunk
-  %high = call i64 @llvm.smin.i64(i64 %end, i64 %tasks)
-  call void %function(ptr %operands, ptr %scratch, i64 %low, i64 %high)
+  %up = add i64 %low, %chunk
+  %high = call i64 @llvm.smin.i64(i64 %up, i64 %tasks)
+  call void %function(ptr %operands, ptr %memory, i64 %low, i64 %high)
   br label %after
 after:
-  %next = atomicrmw sub ptr %at_remaining, i64 1 seq_cst
-  %more = icmp sgt i64 %next, 0
-  %counted = add i32 %count, 1
-  br i1 %more, label %round, label %finish
+  %one_more = add i32 %counted, 1
+  br label %look
+next_range:
+  %tries = add i64 %tried, 1
+  %up_one = add i64 %number, 1
+  %wraps = icmp eq i64 %up_one, %ranges
+  %following = select i1 %wraps, i64 0, i64 %up_one
+  %on = icmp slt i64 %tries, %ranges
+  br i1 %on, label %range, label %finish
 finish:
-  %before = atomicrmw add ptr %at_done, i32 %count seq_cst
-  %now = add i32 %before, %count
+  %none = icmp eq i32 %counted, 0
+  br i1 %none, label %out, label %report
+report:
+  %chunks = load i64, ptr %at_chunks
+  %before = atomicrmw add ptr %at_done, i32 %counted seq_cst
+  %now = add i32 %before, %counted
   %all = trunc i64 %chunks to i32
   %last = icmp eq i32 %now, %all
   br i1 %last, label %tell, label %out
@@ -278,6 +315,9 @@ entry:
   store ptr %pool, ptr %threads
   %at_threads = getelementptr i8, ptr %pool, i64 912
   store ptr %threads, ptr %at_threads
+  %at_ranges = getelementptr i8, ptr %pool, i64 928
+  %ranges = call i64 @llvm.smin.i64(i64 %count, i64 MOST_RANGES)
+  store i64 %ranges, ptr %at_ranges
   br label %head
 head:
   %n = phi i64 [1, %entry], [%next, %made]
@@ -287,6 +327,9 @@ make:
   %offset = mul i64 %n, 128
   %thread = getelementptr i8, ptr %threads, i64 %offset
   store ptr %pool, ptr %thread
+  %at_range = getelementptr i8, ptr %thread, i64 32
+  %range = urem i64 %n, MOST_RANGES
+  store i64 %range, ptr %at_range
   %handle = getelementptr i8, ptr %thread, i64 24
   %error = call i32 @pthread_create(ptr %handle, ptr null, ptr @worker, ptr %thread)
   %bad = icmp ne i32 %error, 0
@@ -331,7 +374,6 @@ out:
 ; One launch on all threads, the caller's among them.
 define internal void @launch(ptr %pool, ptr %thread, ptr %command, i64 %chunks) noinline {
 entry:
-  %at_remaining = getelementptr i8, ptr %pool, i64 128
   %at_done = getelementptr i8, ptr %pool, i64 256
   %at_launch = getelementptr i8, ptr %pool, i64 384
   %at_chunks = getelementptr i8, ptr %pool, i64 416
@@ -345,7 +387,25 @@ entry:
   store i64 %need, ptr %at_scratch
   store i64 %chunks, ptr %at_chunks
   store atomic i32 0, ptr %at_done release, align 4
-  store atomic i64 %chunks, ptr %at_remaining release, align 8
+  %at_ranges = getelementptr i8, ptr %pool, i64 928
+  %ranges = load i64, ptr %at_ranges
+  %first_range = getelementptr i8, ptr %pool, i64 2048
+  br label %cut
+cut:
+  %number = phi i64 [0, %entry], [%following, %cut]
+  %begin = phi i64 [0, %entry], [%stop, %cut]
+  %following = add i64 %number, 1
+  %product = mul i64 %chunks, %following
+  %stop = udiv i64 %product, %ranges
+  %size = sub i64 %stop, %begin
+  %offset = mul i64 %number, 128
+  %at_left = getelementptr i8, ptr %first_range, i64 %offset
+  %at_stop = getelementptr i8, ptr %at_left, i64 8
+  store i64 %stop, ptr %at_stop
+  store atomic i64 %size, ptr %at_left release, align 8
+  %uncut = icmp slt i64 %following, %ranges
+  br i1 %uncut, label %cut, label %begin_all
+begin_all:
   %e = atomicrmw add ptr %pool, i32 1 seq_cst
   %sleepers = load atomic i32, ptr %at_sleepers seq_cst, align 4
   %some = icmp sgt i32 %sleepers, 0

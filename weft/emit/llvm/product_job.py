@@ -59,7 +59,7 @@ def memory_of(job: Job) -> Memory:
         rows = b.task_rows * b.rows.most
         left = rows * pack.line_length(b, shape.element) + b.width
     if b.right == "task":
-        right = b.columns * shape.depth
+        right = b.task_vectors * b.line * b.depth
     if job.store is None:
         sums = b.rows.most * b.line * (1 if job.once else b.task_rows * b.task_vectors)
     ends = [0]
@@ -126,13 +126,17 @@ class Places:
             assert isinstance(load, Load)
             where = (product.columns, start), (product.depth, near)
             return self._operand(load.operand, load.at, task.batch, product.depth, *where)
+        stride = times(code, columns, shape.element)
+        if b.right == "task":
+            first, _ = pack.panel_bounds(code, b.vectors, task.first_column)
+            across = code.let(f"sub nsw i64 {start}, {times(code, first, b.width)}")
+            base = self.scratch(self.memory.right)
+            return Place(self.moved(base, times(code, across, b.depth)), stride)
         far = times(code, start, shape.depth)
         if near != "0":
             far = plus(code, far, code.let(f"mul nsw i64 {near}, {columns}"))
-        base = self.scratch(self.memory.right)
-        if b.right == "shared":
-            base = self.moved(self.shared, times(code, task.batch, b.columns * shape.depth))
-        return Place(self.moved(base, far), times(code, columns, shape.element))
+        base = self.moved(self.shared, times(code, task.batch, b.columns * shape.depth))
+        return Place(self.moved(base, far), stride)
 
     def out(self, task: Task, row: str, column: str, row_start: str, column_start: str) -> Place:
         """Where a block is written: its place in the result, or one to finish it from."""

@@ -50,10 +50,6 @@ def multiply_phase(job: Job, name: str) -> Code:
         last_row = smaller(code, plus(code, first_row, b.task_rows), b.rows.count)
         last_column = smaller(code, plus(code, first_column, b.task_vectors), b.vectors.count)
         task = Task(batch, first_row, last_row, first_column, last_column)
-        if b.right == "task":
-            to = places.scratch(places.memory.right)
-            all_panels = "0", str(b.vectors.count), "0", str(shape.depth)
-            _pack(code, pack.PACK_RIGHT, to, batch, *all_panels)
         if job.once:
             _part(places, task, "0", str(shape.depth))
         else:
@@ -74,6 +70,10 @@ def _part(places: Places, task: Task, near: str, far: str) -> None:
             last, _ = pack.panel_bounds(code, b.rows, last)
         to = places.scratch(places.memory.left)
         _pack(code, pack.PACK_LEFT, to, task.batch, first, last, near, far)
+    if b.right == "task":
+        to = places.scratch(places.memory.right)
+        bounds = task.first_column, task.last_column, near, far
+        _pack(code, pack.PACK_RIGHT, to, task.batch, *bounds)
     with code.loop(task.first_column, task.last_column, at_least_once=True) as column:
         start, vectors = pack.panel_bounds(code, b.vectors, column.index)
         start, columns = (times(code, n, b.width) for n in (start, vectors))

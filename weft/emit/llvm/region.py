@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from weft.emit.llvm import storage
 from weft.emit.llvm.pointwise import apply
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vectors
 from weft.ir.module import Region, Value
-from weft.ir.types import DType, TensorType
+from weft.ir.types import Array, DType, TensorType
+from weft.kernels.alone import Alone
 from weft.ops.convert import Convert
 from weft.ops.shape import Constant
 
@@ -34,6 +37,44 @@ def evaluated(v: Vectors, value: Value, known: dict[Value, Held]) -> Held:
         made = apply(v, node.op, given, [dtype_of(o) for o in node.operands], dtype)
     known[value] = made
     return made
+
+
+def is_neutral(kernel: Alone) -> bool:
+    """Whether folding the initial values of a fold with themselves changes nothing.
+
+    They follow the inputs, one for each result. Where they are not known, the fold must be one of
+    those that give a value back when it is folded with itself.
+    """
+    count, region = len(kernel.outputs), kernel.regions[0]
+    known = kernel.known[count:]
+    if all(how in _IDEMPOTENT for how in region.body.combiners):
+        return True
+    if any(value is None for value in known):
+        return False
+    pairs = zip(known, kernel.outputs, strict=True)
+    inits = [np.array(value).astype(out.dtype.numpy) for value, out in pairs]
+    made = _on_scalars(region, [*inits, *inits])
+    return all(np.array_equal(a, b) for a, b in zip(made, inits, strict=True))
+
+
+# Folding a value with itself changes nothing, whatever it is.
+_IDEMPOTENT = ("stablehlo.maximum", "stablehlo.minimum", "stablehlo.and", "stablehlo.or")
+
+
+def _on_scalars(region: Region, args: Sequence[Array]) -> list[Array]:
+    """The results of a region, by the references of its ops."""
+    known = dict(zip(region.args, args, strict=True))
+
+    def found(value: Value) -> Array:
+        if value not in known:
+            node = value.node
+            assert node is not None, "a region reads its arguments, its nodes, and constants"
+            with np.errstate(all="ignore"):
+                made = node.op.reference(*[found(operand) for operand in node.operands])
+            known[value] = np.asarray(made).reshape(())
+        return known[value]
+
+    return [found(value) for value in region.results]
 
 
 def converted(v: Vectors, held: Held, given: DType, wanted: DType) -> Held:

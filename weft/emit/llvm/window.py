@@ -22,22 +22,14 @@ from weft.emit.llvm.nest import (
     times,
     vectors_and_rest,
 )
-from weft.emit.llvm.region import converted, inline
+from weft.emit.llvm.region import converted, inline, is_neutral
 from weft.emit.llvm.running import read_inits, running
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vector, Vectors
 from weft.ir.types import DType
-from weft.kernels.alone import Alone, Scalar, strides
+from weft.kernels.alone import Alone, strides
 from weft.kernels.emitted import Emitted
 from weft.ops.window import ReduceWindow, Window
-
-# Folding a value with itself changes nothing.
-_IDEMPOTENT = ("stablehlo.maximum", "stablehlo.minimum", "stablehlo.and", "stablehlo.or")
-_NEUTRAL: dict[str | None, tuple[Scalar, ...]] = {
-    "stablehlo.add": (0,),
-    "stablehlo.multiply": (1, 0),
-    "stablehlo.xor": (0,),
-}
 
 
 def reduce_window(kernel: Alone) -> Emitted:
@@ -47,7 +39,7 @@ def reduce_window(kernel: Alone) -> Emitted:
     if not kernel.outputs[0].size:
         return Emitted("", ())
     found = _running_dim(op.window, kernel.inputs[0].shape[kernel.lead :])
-    if found is not None and _is_neutral(kernel):
+    if found is not None and is_neutral(kernel):
         return running(kernel, *found)
     return _Windows(kernel, op.window).emit()
 
@@ -65,15 +57,6 @@ def _running_dim(window: Window, shape: tuple[int, ...]) -> tuple[int, bool] | N
     if window.sizes[dim] != size or window.padding[dim] not in ((size - 1, 0), (0, size - 1)):
         return None
     return dim, window.padding[dim] == (0, size - 1)
-
-
-def _is_neutral(kernel: Alone) -> bool:
-    """Whether folding the initial values, with which a window is padded, changes nothing."""
-    count = len(kernel.outputs)
-    for how, known in zip(kernel.regions[0].body.combiners, kernel.known[count:], strict=True):
-        if how not in _IDEMPOTENT and (known is None or known not in _NEUTRAL.get(how, ())):
-            return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +100,7 @@ class _Windows:
         ] or [_Seen(1, 1, 1, 1, 0, 1, 1)]
         self.steps = [strides(o.shape) for o in kernel.operands]
         self.dtypes = [o.dtype for o in kernel.outputs]
-        self.clip = _is_neutral(kernel)
+        self.clip = is_neutral(kernel)
         widest = max(d.numpy.itemsize for d in self.dtypes)
         shape = (*kernel.devices, *[d.places for d in self.dims])
         cost = widest * (math.prod(d.window for d in self.dims) + 1)

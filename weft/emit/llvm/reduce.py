@@ -1,0 +1,168 @@
+"""Reductions with any region and any number of inputs: argmax, sums of several things at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.emit.llvm import storage
+from weft.emit.llvm.code import module_text
+from weft.emit.llvm.nest import (
+    Along,
+    function,
+    lines,
+    merged,
+    moved,
+    pointers,
+    vectors_and_rest,
+)
+from weft.emit.llvm.region import converted, inline, is_neutral
+from weft.emit.llvm.running import grouped, read_inits, shuffled
+from weft.emit.llvm.storage import Held
+from weft.emit.llvm.vector import Vector, Vectors
+from weft.kernels.alone import Alone, strides
+from weft.kernels.emitted import Emitted
+from weft.ops.reduce import Reduce
+
+
+def reduce(kernel: Alone) -> Emitted:
+    """Vectors run along what is kept, if elements lie next to each other there, else along rows."""
+    op = kernel.op
+    assert isinstance(op, Reduce)
+    return _Reduction(kernel, op).emit() if kernel.outputs[0].size else Emitted("", ())
+
+
+class _Reduction:
+    """The function: an order of dims, the kept ones outside."""
+
+    def __init__(self, kernel: Alone, op: Reduce) -> None:
+        self.kernel = kernel
+        self.count = len(kernel.outputs)
+        self.dtypes = [o.dtype for o in kernel.outputs]
+        self.code = function(kernel.name)
+        self.buffers = pointers(self.code, len(kernel.operands))
+        shape = kernel.inputs[0].shape[kernel.lead :]
+        kept = [d for d in range(len(shape)) if d not in op.dimensions]
+        devices = [self._along(None, d, n) for d, n in enumerate(kernel.devices)]
+        self.kept = merged([*devices, *[self._along(d, None, shape[d], kept) for d in kept]])
+        self.summed = merged([self._along(d, None, shape[d], kept) for d in op.dimensions])
+        if any(shape[d] == 0 for d in op.dimensions):
+            self.summed = [Along(0, (0,) * len(kernel.operands))]
+        widest = max(o.dtype.numpy.itemsize for o in kernel.outputs)
+        self.width = max(1, 64 // widest)
+        inputs = sum(o.dtype.numpy.itemsize for o in kernel.inputs[: self.count])
+        self.cost = inputs
+        for dim in self.summed:
+            self.cost *= max(1, dim.size)
+
+    def _along(
+        self, own: int | None, device: int | None, size: int, kept: Sequence[int] = ()
+    ) -> Along:
+        """A dim of the inputs, or a device dim, with a step in every operand."""
+        lead, steps = self.kernel.lead, []
+        for n, operand in enumerate(self.kernel.operands):
+            of = strides(operand.shape)
+            if device is not None:
+                steps.append(of[device])
+            elif n < self.count:
+                steps.append(of[lead + own] if own is not None else 0)
+            elif n >= 2 * self.count and own in kept:
+                steps.append(of[lead + list(kept).index(own)])
+            else:
+                steps.append(0)
+        return Along(size, tuple(steps))
+
+    def emit(self) -> Emitted:
+        """The function and its tasks."""
+        code = self.code
+        none = Along(1, (0,) * len(self.kernel.operands))
+        across = bool(self.kept) and self._is_dense(self.kept[-1], outputs=True)
+        made = lines(self.kept or [none], self.cost)
+        with made.each(code) as (offsets, begin, end):
+            width = self.width if across else 1
+            for lanes, index in vectors_and_rest(code, begin, end, width):
+                here = moved(code, offsets, index, made.line.steps)
+                if across:
+                    self._across(Vectors(code, lanes), here)
+                else:
+                    self._row(here)
+        return Emitted(module_text(code), (made.phase(code.name),))
+
+    def _is_dense(self, dim: Along, *, outputs: bool = False) -> bool:
+        """Whether elements along a dim lie next to each other in all inputs (and outputs)."""
+        steps = dim.steps[: self.count]
+        if outputs:
+            steps += dim.steps[2 * self.count :]
+        return dim.size > 1 and all(step == 1 for step in steps)
+
+    # Vectors of results
+
+    def _across(self, v: Vectors, offsets: list[str]) -> None:
+        inits = read_inits(v, self.kernel, self.buffers, offsets)
+        self._write(v, self._folded(v, self.summed, offsets, inits), offsets)
+
+    def _folded(
+        self, v: Vectors, dims: Sequence[Along], offsets: list[str], before: list[Held]
+    ) -> list[Held]:
+        """What came before, combined with all elements along dims, in order."""
+        if not dims:
+            return self._fold(v, before, self._read(v, offsets))
+        first, *rest = dims
+        with self.code.loop(0, first.size, carried=_carried(before)) as loop:
+            here = moved(self.code, offsets, loop.index, first.steps)
+            made = self._folded(v, rest, here, grouped(loop.carried, before))
+            loop.carry(*[part.text for held in made for part in held])
+        return grouped(loop.carried, before)
+
+    def _fold(self, v: Vectors, before: Sequence[Held], here: Sequence[Held]) -> list[Held]:
+        return inline(v, self.kernel.regions[0], [*before, *here])
+
+    def _read(self, v: Vectors, offsets: list[str]) -> list[Held]:
+        found = []
+        for n, dtype in enumerate(self.dtypes):
+            given = self.kernel.operands[n].dtype
+            held = storage.load(v, self.buffers[n], offsets[n], given)
+            found.append(converted(v, held, given, dtype))
+        return found
+
+    def _write(self, v: Vectors, values: Sequence[Held], offsets: list[str]) -> None:
+        for n, (held, dtype) in enumerate(zip(values, self.dtypes, strict=True), 2 * self.count):
+            storage.store(v, held, self.buffers[n], offsets[n], dtype)
+
+    # One result: lanes fold by themselves, and then with each other
+
+    def _row(self, offsets: list[str]) -> None:
+        one = Vectors(self.code, 1)
+        inits = read_inits(one, self.kernel, self.buffers, offsets)
+        line = self.summed[-1] if self.summed else None
+        if line is None or not self._is_dense(line) or not is_neutral(self.kernel):
+            self._write(one, self._folded(one, self.summed, offsets, inits), offsets)
+            return
+        v = Vectors(self.code, self.width)
+        whole = line.size // v.width
+        steps = tuple([step * v.width for step in line.steps])
+        wide = [tuple([v.splat(part) for part in held]) for held in inits]
+        outer = self.summed[:-1]
+        folded = self._folded(v, [*outer, Along(whole, steps)], offsets, wide)
+        left = self._joined(v, folded)
+        rest = Along(line.size - whole * v.width, line.steps)
+        tail = moved(self.code, offsets, str(whole * v.width), line.steps)
+        self._write(one, self._folded(one, [*outer, rest], tail, left), offsets)
+
+    def _joined(self, v: Vectors, values: list[Held]) -> list[Held]:
+        """All lanes folded into one."""
+        distance = v.width // 2
+        while distance:
+            order = [n ^ distance for n in range(v.width)]
+            other = [tuple([shuffled(v, part, order) for part in held]) for held in values]
+            values = self._fold(v, values, other)
+            distance //= 2
+        return [tuple([self._first(part) for part in held]) for held in values]
+
+    def _first(self, part: Vector) -> Vector:
+        if part.width == 1:
+            return part
+        return Vector(self.code.let(f"extractelement {part.typed}, i64 0"), part.kind)
+
+
+def _carried(values: Sequence[Held]) -> list[tuple[str, str]]:
+    return [(part.type, part.text) for held in values for part in held]
