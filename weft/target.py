@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Sequence
 from functools import cache, lru_cache
 
+from weft.cache.entry import Key
+from weft.cache.store import the_store
 from weft.emit.llvm.alone import EMIT as STANDING_ALONE
 from weft.emit.llvm.alone import emit_alone
 from weft.emit.llvm.attention import emit_attention
@@ -26,6 +28,7 @@ from weft.kernels.group import Group, Launch, Placed
 from weft.kernels.kernel import Kernel
 from weft.tile import tile
 from weft.tile.pulls import PRODUCTS, held_in
+from weft.tile.recall import fingerprint, packed, restored
 
 
 class LLVM:
@@ -39,7 +42,27 @@ class LLVM:
     def group(
         self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
     ) -> Sequence[Group]:
-        """The nodes of a region as kernels, in an order in which they can run."""
+        """The nodes of a region as kernels, in an order in which they can run.
+
+        What was decided for a large region is remembered on disk.
+        """
+        if len(placed) < LARGE:
+            return self._grouped(placed, sizes, results)
+        store, parts = the_store(), [("region", fingerprint(placed, sizes, results))]
+        parts += [("processor", repr(host())), ("fold_sums", str(self.fold_sums))]
+        key = Key("groups", f"{len(placed)} nodes", tuple(parts))
+        data = store.get(key)
+        if data is not None:
+            return restored(data, placed, lambda p: _alone(p, sizes))
+        groups = self._grouped(placed, sizes, results)
+        data = packed(groups, placed)
+        if data is not None:
+            store.put(key, data)
+        return groups
+
+    def _grouped(
+        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
+    ) -> list[Group]:
         return tile(
             placed,
             sizes,
@@ -60,6 +83,7 @@ class LLVM:
 
 
 TARGETS = ("llvm", "numpy")
+LARGE = 300  # nodes of a region that takes long enough to group
 
 
 def target_named(name: str | None) -> LLVM | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import multiprocessing
 import os
-import signal
-import subprocess
-import sys
-import textwrap
+import random
 import threading
 import time
 import warnings
@@ -185,89 +184,82 @@ def test_choices(tmp_path, monkeypatch):
 # Many at once
 
 
-def run_all(script, count, folder):
-    """Run a script in several processes, that know their number; their exit codes."""
-    line = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
-    environment = os.environ | {"WEFT_CACHE": str(folder)}
-    made = [subprocess.Popen([*line, str(n)], env=environment) for n in range(count)]
-    return [process.wait(timeout=120) for process in made]
+def run_all(work, count, folder):
+    """Run a function in several processes at once, with a number and the folder."""
+    context = multiprocessing.get_context("fork")
+    made = [context.Process(target=work, args=(n, folder)) for n in range(count)]
+    for process in made:
+        process.start()
+    for process in made:
+        process.join(timeout=120)
+    assert [process.exitcode for process in made] == [0] * count
 
 
-def test_eight_processes_write_choices_and_none_is_lost(tmp_path):
-    script = """
-    import sys
-    from weft.cache.choices import remember, remembered
-    me = int(sys.argv[1])
+def write_choices(me, folder):
+    os.environ["WEFT_CACHE"] = str(folder)
     for n in range(40):
         remember("gemm", "machine", f"shape {me} {n}", [me, n])
         remember("gemm", "machine", "one for all", me)
         assert remembered("gemm", "machine", f"shape {me} {n}") == [me, n]
         assert remembered("gemm", "machine", "one for all") in range(8)
-    """
-    assert run_all(script, 8, tmp_path) == [0] * 8
+    the_store().ledger.write()
+
+
+def test_eight_processes_write_choices_and_none_is_lost(tmp_path):
+    run_all(write_choices, 8, tmp_path)
     store = Store(tmp_path)
     assert len(list(store.entries("choice"))) == 8 * 40 + 1
     page = store.ledger.page()
     assert page.hits["choice"] == 8 * 80 and page.misses["choice"] == 0
 
 
-def test_eight_processes_read_write_evict_and_clear(tmp_path):
-    """Whatever happens, data is whole or absent."""
-    script = """
-    import random, sys
-    from pathlib import Path
-    from weft.cache.entry import Key
-    from weft.cache.store import Store
-    import os
-    me = int(sys.argv[1])
-    store = Store(Path(os.environ["WEFT_CACHE"]), limit=60_000)
+def read_write_evict_and_clear(me, folder):
+    warnings.simplefilter("error")
+    store = Store(folder, limit=60_000)
     rng = random.Random(me)
     for n in range(150):
         number = rng.randrange(40)
-        key = Key("kernel", f"k{number}", (("text", str(number)),))
         data = bytes([number]) * (500 + 50 * number)
-        found = store.get(key)
+        found = store.get(key(f"k{number}"))
         assert found in (None, data), number
         if found is None:
-            store.put(key, data)
+            store.put(key(f"k{number}"), data)
         if me == 0 and n % 30 == 29:
             store.clear()
         if n % 25 == 0:
             list(store.entries())
-    """
-    assert run_all(script, 8, tmp_path) == [0] * 8
+
+
+def test_eight_processes_read_write_evict_and_clear(tmp_path):
+    """Whatever happens, data is whole or absent."""
+    run_all(read_write_evict_and_clear, 8, tmp_path)
     # Each looks at the size only now and then, so eight may be above the limit by so much.
     assert sum(e.nbytes for e in Store(tmp_path).entries()) <= 60_000 * 1.5
     assert not [f for f in tmp_path.rglob(".*") if f.is_file()]
 
 
+def write_for_ever(folder, ready):
+    store = Store(folder)
+    ready.set()
+    for n in itertools.cycle(range(5)):
+        store.put(key(f"k{n}"), bytes([n]) * 300_000)
+
+
 def test_a_writer_that_is_killed_leaves_nothing_wrong(tmp_path):
-    script = """
-    import os, sys
-    from pathlib import Path
-    from weft.cache.entry import Key
-    from weft.cache.store import Store
-    store = Store(Path(os.environ["WEFT_CACHE"]))
-    print("ready", flush=True)
-    n = 0
-    while True:
-        store.put(Key("kernel", "k", (("text", str(n % 5)),)), bytes([n % 5]) * 300_000)
-        n += 1
-    """
-    environment = os.environ | {"WEFT_CACHE": str(tmp_path)}
-    for n in range(5):
-        line = [sys.executable, "-c", textwrap.dedent(script)]
-        writer = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE)
-        assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
-        time.sleep(0.02 + 0.007 * n)
-        writer.send_signal(signal.SIGKILL)
-        writer.wait()
-        writer.stdout.close()
+    context = multiprocessing.get_context("fork")
+    for n in range(12):
+        ready = context.Event()
+        writer = context.Process(target=write_for_ever, args=(tmp_path, ready))
+        writer.start()
+        assert ready.wait(60)
+        time.sleep(0.01 + 0.003 * n)
+        writer.kill()
+        writer.join()
     store = Store(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing is damaged
         for n in range(5):
-            assert store.get(key("k", text=str(n))) in (None, bytes([n]) * 300_000)
+            assert store.get(key(f"k{n}")) in (None, bytes([n]) * 300_000)
 
 
 def test_threads_share_a_store(store):

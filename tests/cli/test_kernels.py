@@ -157,7 +157,7 @@ def node() -> Node:
     return apply(Exponential(), Value(tensor(2)))
 
 
-def part(made: Group, runs: float = 1.0, seconds: float | None = None) -> Part:
+def part(made: Group, runs: int = 1, seconds: float | None = None) -> Part:
     return Part(made.nodes[0], made, runs, seconds)
 
 

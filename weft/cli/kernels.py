@@ -112,7 +112,7 @@ class Row:
     nodes: tuple[Node, ...]
     work: Work
     predicted: float
-    launches: float = 0.0
+    launches: int = 0
     total: float | None = None  # the measured seconds of all launches in a run
 
     @property
@@ -252,7 +252,7 @@ def show(screen: Console, listing: Listing, chosen: Machine) -> None:
         table.add_row(
             str(row.number),
             what,
-            f"{row.launches:g}",
+            str(row.launches),
             quantity(row.work.bytes, "B"),
             quantity(row.work.flops + row.work.transcendentals),
             *map(time_text, times),
@@ -268,8 +268,8 @@ def show(screen: Console, listing: Listing, chosen: Machine) -> None:
 def summary(listing: Listing, chosen: Machine) -> list[str]:
     """The sums of all kernels, and the nodes that are in none."""
     rows = listing.rows
-    count = round(sum(row.launches for row in rows))
-    work = [row.work for row in rows for _ in range(round(row.launches))]
+    count = sum(row.launches for row in rows)
+    work = [row.work for row in rows for _ in range(row.launches)]
     moved, done = (
         quantity(sum(w.bytes for w in work), "B"),
         quantity(sum(w.flops + w.transcendentals for w in work)),

@@ -25,6 +25,9 @@ class DType:
     bits: int
     numpy: np.dtype[Any]
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return dtype, (self.name,)
+
     @property
     def is_integer(self) -> bool:
         """Signed or unsigned integer, booleans not counted."""

@@ -69,13 +69,19 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """What the backward kernel reads (the gradient of out) and writes (those of the inputs)."""
+    """What the backward kernel reads (the gradient of out) and writes (those of the inputs).
+
+    The gradients of q and k are multiplied by `q_scale` and `k_scale`, which are those of the
+    scores unless said otherwise. That of the bias has a place for every pair at every point.
+    """
 
     out: Access
     q: Access
     k: Access
     v: Access
     bias: Access | None = None
+    q_scale: float | None = None
+    k_scale: float | None = None
 
     def __iter__(self) -> Iterator[Access]:
         yield from (self.out, self.q, self.k, self.v)
@@ -123,6 +129,11 @@ class Attention:
     def dtype(self, access: Access) -> DType:
         """The dtype of an operand."""
         return self.operands[access.operand].dtype
+
+    @property
+    def may_be_alike(self) -> bool:
+        """Whether a query whose keys are all hidden sees them alike: the fill is a number."""
+        return self.mask is not None and math.isfinite(self.mask.fill)
 
     @property
     def points(self) -> int:

@@ -16,7 +16,7 @@ from weft.ir.check import one_of, require, tensor_type
 from weft.ir.dense import Dense, scalar_text
 from weft.ir.module import Function, Node, Region, Value, apply
 from weft.ir.op import Op, op
-from weft.ir.rule import Rule, RuleBuilder
+from weft.ir.rule import Role, Rule, RuleBuilder
 from weft.ir.types import BOOL, F32, F64, I32, Array, DType, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
 from weft.mesh import Mesh
@@ -147,7 +147,7 @@ class Attention(Op):
             builder.factor([heads, None, None, *where(heads)], made(heads), groups)
         rows, last = rank - 2, rank - 1
         positional = self.left >= 0 or self.right >= 0
-        role = "whole" if positional else "pass"
+        role: Role = "whole" if positional else "pass"
         builder.factor([rows, None, None, *where(rows)], made(rows), q.bounds[rows], role)
         along = [last if p.bounds[last] > 1 or k.bounds[rows] == 1 else None for p in pairs]
         builder.factor([None, rows, rows, *along], [None] * len(results), k.bounds[rows], "whole")

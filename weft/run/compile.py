@@ -103,21 +103,20 @@ class Compiler:
 
     def grouped(self, region: Region, scope: Scope, target: Target, frees: bool) -> Code:
         """The code of a region whose nodes a target takes together."""
-        code, sites = Code(), {}
+        code, layout, placed = Code(), scope.layout, []
         for node in region.nodes:
             given = scope.of(node.operands)
             made = outcome(node, given, scope)
             scope.let(node.results, made)
-            sites[node] = Site(node, scope, given, made)
-        layout = scope.layout
-        placed = [placed_at(site) for site in sites.values()]
+            placed.append(placed_at(node, given, made, scope))
         groups = target.group(placed, layout.shape(layout.everything), region.results)
         dying = deaths_of(groups, region, frees=frees)
         for group, dead in zip(groups, dying, strict=True):
             node = group.nodes[-1]
             try:
                 if group.kernel is None:
-                    self.node(sites[node], code)
+                    given, made = scope.of(node.operands), scope.of(node.results)
+                    self.node(Site(node, scope, given, made), code)
                 else:
                     self.launch(group, scope, code)
             except WeftError as error:
@@ -131,6 +130,7 @@ class Compiler:
         ins = tuple([scope.slots[v] for v in group.inputs])
         outs = tuple([self.new() for _ in group.outputs])
         scope.slots.update(zip(group.outputs, outs, strict=True))
+        scope.masks.update(_unnamed(group, scope))
         shapes = tuple([shape_of(v, scope.masks[v], scope.layout) for v in group.outputs])
         item = Item(group.nodes[-1], _unbound, None, ins, outs, group.outputs, shapes)
         item.group = group
@@ -287,6 +287,17 @@ class Compiler:
 
 def _unbound(item: Item) -> Step:
     raise AssertionError(f"{item.node!r} is launched with others")
+
+
+def _unnamed(group: Group, scope: Scope) -> dict[Value, int]:
+    """What the outputs of a kernel that no node makes vary along, as their stacks say."""
+    assert group.kernel is not None
+    operands = [o for o in group.kernel.operands if o.output]
+    return {
+        value: scope.layout.mask(d for d in range(scope.layout.lead) if operand.shape[d] > 1)
+        for value, operand in zip(group.outputs, operands, strict=True)
+        if value not in scope.masks
+    }
 
 
 def _unpack(count: int) -> Any:

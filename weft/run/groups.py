@@ -4,33 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.ir.module import Region, Value
+from weft.ir.module import Node, Region, Value
 from weft.ir.reading import reads
 from weft.kernels.group import Group, Placed
 from weft.ops.collective import CollectivePermute
 from weft.ops.local import AllSlice, AxisIndex
-from weft.run.kernel import Site
 from weft.run.layout import union
-from weft.run.vary import group_dims
+from weft.run.vary import Masks, Scope, group_dims
 
 
-def placed_at(site: Site) -> Placed:
+def placed_at(node: Node, given: Masks, made: Masks, scope: Scope) -> Placed:
     """A node with what its values vary along, and along what devices meet in it."""
-    given, made = map(union, site.given), map(union, site.made)
-    return Placed(site.node, tuple(given), tuple(made), _along(site))
+    return Placed(node, _whole(given), _whole(made), _along(node, scope))
 
 
-def _along(site: Site) -> tuple[int, ...] | None:
+def _whole(masks: Masks) -> tuple[int, ...]:
+    return tuple([mask if isinstance(mask, int) else union(mask) for mask in masks])
+
+
+def _along(node: Node, scope: Scope) -> tuple[int, ...] | None:
     """The leading dims that a collective, or who a device is, depends on."""
-    scope, op = site.scope, site.op
-    if isinstance(op, AxisIndex):
-        return scope.layout.dims(scope.world.axis_dims(op.over.mesh, op.over.axes))
-    if isinstance(op, AllSlice):
-        axes = tuple([axis for dim in op.pieces.dims for axis in dim.axes])
-        return scope.layout.dims(scope.world.axis_dims(op.pieces.mesh, axes))
-    if not op.collective or isinstance(op, CollectivePermute):
-        return None
-    return group_dims(site.node, scope)
+    op = node.op
+    match op:
+        case AxisIndex():
+            return scope.layout.dims(scope.world.axis_dims(op.over.mesh, op.over.axes))
+        case AllSlice():
+            axes = tuple([axis for dim in op.pieces.dims for axis in dim.axes])
+            return scope.layout.dims(scope.world.axis_dims(op.pieces.mesh, axes))
+        case CollectivePermute():
+            return None
+    return group_dims(node, scope) if op.collective else None
 
 
 def deaths_of(groups: Sequence[Group], region: Region, *, frees: bool) -> list[list[Value]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TypeAlias
 
 from weft.kernels.alone import Alone
 from weft.kernels.group import Launch
-from weft.kernels.kernel import Contract, Kernel, Load, Pick, Reduce, Store, args_of
+from weft.kernels.kernel import Contract, Kernel, Load, Operand, Pick, Reduce, Store, args_of
 
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -23,13 +22,13 @@ def overwritten(kernel: Launch) -> Pairs:
             return ()
 
 
-@lru_cache(maxsize=4096)
 def _same_places(kernel: Kernel) -> Pairs:
     """Pairs that are read and written at the same places, each element before it is written."""
     outputs = [n for n, operand in enumerate(kernel.operands) if operand.output]
-    inputs = _written_last(kernel, len(outputs))
-    if not inputs:
+    rooms = {_room(kernel.operands[n]) for n in outputs}
+    if not any(_room(o) in rooms for o in kernel.operands if not o.output):
         return ()
+    inputs = _written_last(kernel, len(outputs))
     stores: dict[int, list[int]] = {}
     for number, step in enumerate(kernel.steps):
         if isinstance(step, Store):
@@ -42,7 +41,7 @@ def _same_places(kernel: Kernel) -> Pairs:
             found += [
                 (given, made)
                 for given, loads in inputs.items()
-                if _fits(kernel, given, made)
+                if _room(kernel.operands[given]) == _room(kernel.operands[made])
                 and all(n in before and _matches(kernel, n, store) for n in loads)
             ]
     return tuple(found)
@@ -81,10 +80,9 @@ def _reached(kernel: Kernel, step: int) -> set[int]:
     return found
 
 
-def _fits(kernel: Kernel, given: int, made: int) -> bool:
-    one, other = kernel.operands[given], kernel.operands[made]
-    same_size = one.dtype.numpy.itemsize == other.dtype.numpy.itemsize
-    return same_size and one.size == other.size
+def _room(operand: Operand) -> tuple[int, int]:
+    """How many elements there are, and how large they are."""
+    return operand.size, operand.dtype.numpy.itemsize
 
 
 def _matches(kernel: Kernel, load: int, store: int) -> bool:

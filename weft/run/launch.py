@@ -137,8 +137,8 @@ class Launches:
         def settle(s: Slots) -> None:
             for slot, places in listed:
                 array = s[slot]
-                if not is_dense(array):
-                    s[slot] = array = dense(array)
+                if array.__class__ is not np.ndarray or not is_dense(array):
+                    s[slot] = array = dense(np.asarray(array))
                 address = address_of(array)
                 for table, place in places:
                     s[table][place] = address

@@ -39,10 +39,11 @@ class Layout:
         """The number of leading dims."""
         return self.has_rows + len(self.kept)
 
-    @property
+    @cached_property
     def everything(self) -> int:
-        """The mask of a value that differs on all devices."""
-        return (1 << self.lead) - 1
+        """The mask of a value that differs on all devices; nothing differs where there is one."""
+        sizes = (2, *self._sizes) if self.has_rows else self._sizes
+        return self.mask(dim for dim, size in enumerate(sizes) if size > 1)
 
     def dims(self, atoms: Iterable[int] | None) -> tuple[int, ...] | None:
         """The leading dims of digits; None if one of them is in the rows."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +28,7 @@ class Part:
 
     node: Node
     group: Group | None
-    runs: float = 1.0  # more where it stands in a loop
+    runs: int = 1  # more where it stands in a loop
     seconds: float | None = None
 
 
@@ -39,7 +38,7 @@ def parts_of(program: LocalProgram) -> list[Part]:
 
 
 def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[list[Part], float]:
-    """The parts with the medians of their times in some runs, and the median of whole runs.
+    """The parts with their times in one run of some, and the whole of it: the median of them.
 
     Every kernel is a native call of its own here, which costs it some microseconds.
     """
@@ -52,21 +51,16 @@ def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[lis
             clock.around(step, id(item)) if item.kernel is not None else step
             for step, item in zip(code.steps, code.items, strict=True)
         ]
-    rounds: list[dict[int, list[float]]] = []
-    whole: list[float] = []
+    rounds: list[tuple[float, dict[int, list[float]]]] = []
     for _ in range(1 + ROUNDS):
         clock.times = defaultdict(list)
         for result in execute(timed, *arguments):
             result.wait()
-        rounds.append(clock.times)
-        whole.append(timed.seconds)
-    del rounds[0], whole[0]  # these only warmed up
-    made = []
-    for item, key in items:
-        runs = statistics.fmean(len(times[key]) for times in rounds)
-        seconds = statistics.median(sum(times[key]) for times in rounds)
-        made.append(Part(item.node, item.group, runs, seconds))
-    return made, statistics.median(whole)
+        rounds.append((timed.seconds, clock.times))
+    # The first round only warms up; of the others, the one in the middle tells a whole story.
+    whole, times = sorted(rounds[1:], key=lambda one: one[0])[ROUNDS // 2]
+    made = [Part(item.node, item.group, len(times[key]), sum(times[key])) for item, key in items]
+    return made, whole
 
 
 class _TimedProgram(LocalProgram):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from weft.array.place_buffers import Span, place
 from weft.ir.types import TensorType, Type
 from weft.run.code import Code, Item, Turn
-from weft.run.in_place import overwritten
+from weft.run.in_place import Pairs, overwritten
 from weft.run.lives import Lives
 
 SMALL = 1 << 14  # bytes below which numpy's own allocation costs nothing
@@ -52,6 +52,7 @@ class Planner:
         self.items = self.lives.items
         self.buffers: list[Buffer] = []
         self.held: dict[int, Buffer] = {}  # by root
+        self._pairs: dict[int, Pairs] = {}  # by kernel
 
     def plan(self, new_slot: int) -> tuple[int, int]:
         """Give results places in the arena; its size, and the number of slots in use after it."""
@@ -120,8 +121,22 @@ class Planner:
 
     # Kernels of a target
 
+    def pairs(self, item: Item) -> Pairs:
+        """Pairs of an operand and a result of a kernel, by number, that may be one buffer."""
+        assert item.group is not None and item.group.kernel is not None
+        kernel = item.group.kernel
+        found = self._pairs.get(id(kernel))
+        if found is None:
+            number: dict[int, int] = {}
+            for output in (False, True):
+                order = [n for n, operand in enumerate(kernel.operands) if operand.output is output]
+                number |= {operand: n for n, operand in enumerate(order)}
+            pairs = [(number[given], number[made]) for given, made in overwritten(kernel)]
+            found = self._pairs[id(kernel)] = tuple(pairs)
+        return found
+
     def _plan_group(self, item: Item, start: int, stop: int) -> None:
-        pairs = pairs_of(item)
+        pairs = self.pairs(item)
         for number, slot in enumerate(item.outs):
             root = self.lives.root(slot)
             if self.lives.by_root[root].escapes or number in item.turning:
@@ -150,23 +165,12 @@ class Planner:
         last = max([lives.end.get(s, -1) for s in lives.sharing(turn.slot)])
         if last < start:
             return True
-        over = {given for given, made in pairs_of(turn.maker) if made == turn.number}
+        over = {given for given, made in self.pairs(turn.maker) if made == turn.number}
         reads = [n for n, slot in enumerate(turn.maker.ins) if lives.root(slot) == root]
         return last == stop and bool(reads) and over.issuperset(reads)
 
     def covers(self, item: Item) -> tuple[int, int]:
         return next((start, stop) for other, start, stop in self.items if other is item)
-
-
-def pairs_of(item: Item) -> tuple[tuple[int, int], ...]:
-    """Pairs of an operand and a result of a kernel, by number, that may be one buffer."""
-    assert item.group is not None and item.group.kernel is not None
-    kernel = item.group.kernel
-    number: dict[int, int] = {}
-    for output in (False, True):
-        listed = [n for n, operand in enumerate(kernel.operands) if operand.output is output]
-        number |= {operand: n for n, operand in enumerate(listed)}
-    return tuple([(number[given], number[made]) for given, made in overwritten(kernel)])
 
 
 def bytes_of(item: Item, index: int) -> int:

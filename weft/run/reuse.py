@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from weft.run.code import Code, Item, Turn
-from weft.run.plan import Planner, bytes_of, pairs_of, piece_of
+from weft.run.plan import Planner, bytes_of, piece_of
 
 
 def reuse_donated(planner: Planner, sizes: Mapping[int, int]) -> set[int]:
@@ -51,7 +51,7 @@ class _Donation:
 
     def _give_group(self, item: Item, start: int, stop: int) -> None:
         """A kernel takes what it may write over, or what nobody reads any more."""
-        pairs = pairs_of(item)
+        pairs = self.planner.pairs(item)
         for number, slot in enumerate(item.outs):
             if number in item.places or number in item.turning or self.lives.depth[slot]:
                 continue

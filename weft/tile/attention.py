@@ -1,15 +1,17 @@
-"""Find attention in a region, and make it one kernel."""
+"""Find attention in a region, and make it one kernel: forward, and backward if it is there."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from weft.ir.module import Node, Value
-from weft.kernels.attention import Access, Attention, Mask
+from weft.ir.types import F32, F64, TensorType
+from weft.kernels.attention import Access, Attention, Gradients, Mask
 from weft.kernels.group import Group, Placed
 from weft.kernels.kernel import Operand
+from weft.tile.attention_backward import Backward, Rows, Written, find_backward
 from weft.tile.attention_forward import Forward, find_forward
 from weft.tile.attention_reading import Place, Program
 from weft.tile.draft import tensor
@@ -24,92 +26,206 @@ def attention_groups(
     found: list[Group] = []
     taken: set[Node] = set()
     for p in placed:
-        forward = find_forward(program, p.node)
-        if forward is None or taken & {*forward.nodes} or not private(program, forward):
+        forward = None if p.node in taken else find_forward(program, p.node)
+        if forward is None or taken & {*forward.nodes}:
             continue
-        group = forward_group(program, forward)
-        if group is not None:
-            taken |= {*forward.nodes}
-            found.append(group)
+        groups = _groups(program, forward)
+        taken |= {n for group in groups for n in group.nodes}
+        found += groups
     return found
 
 
-def private(program: Program, forward: Forward) -> bool:
-    """Whether what lies between is read by nobody else."""
-    inside = {*forward.nodes}
-    made = [v for n in forward.nodes if n.operands for v in n.results if v is not forward.out.value]
+def _groups(program: Program, forward: Forward) -> list[Group]:
+    """The kernels of one attention: none if somebody else reads its probabilities."""
+    drawn = _Drawing(program, forward)
+    if drawn.access(forward.out, forward.query, forward.column) is None:
+        return []
+    if _is_private(program, forward.nodes, [forward.out.value]):
+        group = _forward_group(drawn, lse=False)
+        return [] if group is None else [group]
+    backward = find_backward(program, forward)
+    if backward is None:
+        return []
+    made = [w.value for w in (backward.dq, backward.dk, backward.dv)]
+    nodes = {*forward.nodes} | backward.nodes
+    if not _is_private(program, nodes, [forward.out.value, *made]):
+        return []
+    first = _forward_group(drawn, lse=True)
+    second = None if first is None else _backward_group(_Drawing(program, forward), first, backward)
+    return [] if first is None or second is None else [first, second]
+
+
+def _is_private(program: Program, nodes: Iterable[Node], outputs: Sequence[Value]) -> bool:
+    """Whether what nodes make is read by nobody else, but for what they give."""
+    inside = {*nodes}
+    made = [v for n in inside if n.operands for v in n.results if v not in outputs]
     return not any(
         v in program.results or any(r not in inside for r in program.readers.get(v, ()))
         for v in made
     )
 
 
-def forward_group(program: Program, found: Forward) -> Group | None:
-    """The kernel of attention that was found; None if its strides do not fit."""
-    outer = _outer(found)
-    inputs: dict[Value, int] = {}
+@dataclass
+class _Drawing:
+    """The operands of a kernel as they are asked for, and where their elements lie."""
 
-    def access(place: Place, row: int | None, column: int | None) -> Access | None:
-        offset, strides = found.reader.strides(place)
-        rest = {f for f in strides if f not in outer and f not in (row, column)}
-        if rest:
+    program: Program
+    forward: Forward
+    inputs: dict[Value, int] = field(default_factory=dict)
+    outer: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        f = self.forward
+        used = factors_of(f.out.at) - {f.query, f.column}
+        shared = used - factors_of(f.k.at) - factors_of(f.v.at)
+        devices = f.reader.draft.devices
+        order = sorted(used, key=lambda n: (n in shared, n not in devices, n))
+        self.outer = tuple(order)
+
+    def number(self, value: Value) -> int:
+        """The number of an input."""
+        return self.inputs.setdefault(value, len(self.inputs))
+
+    def placed(
+        self, number: int, strides: Mapping[int, int], row: int | None, column: int, offset: int = 0
+    ) -> Access | None:
+        """An access from the strides of factors and the stride of columns."""
+        if any(f not in self.outer and f != row for f in strides):
             return None
-        number = inputs.setdefault(place.value, len(inputs))
-        return Access(
-            number,
-            tuple([strides.get(f, 0) for f in outer]),
-            0 if row is None else strides.get(row, 0),
-            0 if column is None else strides.get(column, 0),
-            offset,
-        )
+        outer = tuple([strides.get(f, 0) for f in self.outer])
+        return Access(number, outer, 0 if row is None else strides.get(row, 0), column, offset)
 
-    f, query = found, found.query
-    q, k, v = access(f.q, query, f.depth), access(f.k, f.key, f.depth), access(f.v, f.key, f.column)
-    bias = mask = None
-    if f.scores.bias is not None:
-        bias = access(f.reader.through(f.scores.bias), query, f.key)
-    if f.mask is not None:
-        mask = access(f.reader.through(f.mask.where), query, f.key)
-    operands = [Operand(tensor(x).dtype, program.shape(x)) for x in inputs]
-    out = access(f.out, query, f.column)
-    if q is None or k is None or v is None or out is None:
-        return None
-    if (f.scores.bias is not None and bias is None) or (f.mask is not None and mask is None):
+    def access(self, place: Place, row: int | None, column: int | None) -> Access | None:
+        """An input where the forward reads it."""
+        offset, strides = self.forward.reader.strides(place)
+        along = 0 if column is None else strides.pop(column, 0)
+        return self.placed(self.number(place.value), strides, row, along, offset)
+
+    def rows(self, rows: Rows, row: int | None) -> Access | None:
+        """An input where the backward reads it."""
+        return self.placed(self.number(rows.value), rows.strides, row, rows.column, rows.offset)
+
+    def operands(self, outputs: Sequence[Operand]) -> tuple[Operand, ...]:
+        """The operands: what is read, then what is written."""
+        return (*[self.input(v) for v in self.inputs], *outputs)
+
+    def input(self, value: Value) -> Operand:
+        """An input."""
+        return Operand(tensor(value).dtype, self.program.shape(value))
+
+    def output(self, value: Value) -> Operand:
+        """An output."""
+        return Operand(tensor(value).dtype, self.program.shape(value), output=True)
+
+    def lse(self) -> tuple[Value, Operand, tuple[int, ...]]:
+        """The logsumexp: a value that no node makes, its stack, and its strides by outer dim."""
+        f, size = self.forward, self.forward.reader.draft.size
+        lead = len(self.program.sizes)
+        heads = [[n for n, _ in e[1]] for e in f.out.at[:lead]]
+        own = [n for n in self.outer if not any(n in h for h in heads)]
+        order = [h[0] if h else None for h in heads] + [*own, f.query]
+        shape = tuple([1 if n is None else size(n) for n in order])
+        strides: dict[int | None, int] = {}
+        step = 1
+        for n in reversed(order):
+            strides[n] = step
+            step *= 1 if n is None else size(n)
+        held = F64 if tensor(f.q.value).dtype is F64 else F32
+        value = Value(TensorType(shape[lead:], held))
+        return value, Operand(held, shape, output=True), tuple([strides[n] for n in self.outer])
+
+
+def _forward_group(drawn: _Drawing, *, lse: bool) -> Group | None:
+    """The kernel of attention that was found; None if its strides do not fit."""
+    f = drawn.forward
+    kernel = _plain(drawn)
+    if kernel is None:
         return None
     value = f.out.value
-    operands.append(Operand(tensor(value).dtype, program.shape(value), output=True))
+    outputs, values = [drawn.output(value)], [value]
+    out = drawn.access(f.out, f.query, f.column)
+    del drawn.inputs[value]
+    assert out is not None, "it was asked for before"
+    count = len(drawn.inputs)
+    if lse:
+        made, operand, strides = drawn.lse()
+        outputs.append(operand)
+        values.append(made)
+        kernel = replace(kernel, lse=Access(count + 1, strides, 1))
+    kernel = replace(kernel, operands=drawn.operands(outputs), out=replace(out, operand=count))
+    return Group(f.nodes, _named(kernel), tuple(drawn.inputs), tuple(values))
+
+
+def _plain(drawn: _Drawing) -> Attention | None:
+    """What forward and backward have in common, with the inputs as operands."""
+    f = drawn.forward
+    drawn.inputs.clear()
+    q = drawn.access(f.q, f.query, f.depth)
+    k, v = drawn.access(f.k, f.key, f.depth), drawn.access(f.v, f.key, f.column)
+    if q is None or k is None or v is None:
+        return None
+    bias = mask = None
+    if f.bias is not None:
+        bias = drawn.access(f.reader.through(f.bias), f.query, f.key)
+    if f.mask is not None:
+        access = drawn.access(f.reader.through(f.mask.where), f.query, f.key)
+        mask = None if access is None else Mask(access, f.mask.fill, f.mask.when)
+    if (f.bias is not None and bias is None) or (f.mask is not None and mask is None):
+        return None
     size = f.reader.draft.size
-    kernel = Attention(
+    return Attention(
         "attention",
-        tuple([size(n) for n in outer]),
-        1 if query is None else size(query),
+        tuple([size(n) for n in drawn.outer]),
+        1 if f.query is None else size(f.query),
         size(f.key),
         size(f.depth),
         size(f.column),
-        tuple(operands),
+        (),
         q,
         k,
         v,
-        out,
+        out=q,
         scale=f.scale,
         window=f.window,
-        mask=None if mask is None or f.mask is None else Mask(mask, f.mask.fill, f.mask.when),
+        mask=mask,
         bias=bias,
         empty=f.empty,
     )
-    listed = tuple([x for x in inputs if x is not value])
-    return Group(f.nodes, named(kernel), listed, (value,))
 
 
-def _outer(found: Forward) -> tuple[int, ...]:
-    """The outer dims: devices first, those that share keys and values last."""
-    used = factors_of(found.out.at) - {found.query, found.column}
-    shared = used - factors_of(found.k.at) - factors_of(found.v.at)
-    devices = found.reader.draft.devices
-    return tuple(sorted(used, key=lambda f: (f in shared, f not in devices, f)))
+def _backward_group(drawn: _Drawing, first: Group, found: Backward) -> Group | None:
+    """The kernel of the gradients; it reads what the forward kernel gives."""
+    f, kernel = drawn.forward, _plain(drawn)
+    assert isinstance(first.kernel, Attention) and first.kernel.lse is not None
+    out, dout = drawn.access(f.out, f.query, f.column), drawn.rows(found.dout, f.query)
+    if kernel is None or out is None or dout is None:
+        return None
+    lse_value = first.outputs[1]
+    lse = replace(first.kernel.lse, operand=drawn.number(lse_value))
+    written: list[tuple[Written, int | None]] = [
+        (found.dq, f.query),
+        (found.dk, f.key),
+        (found.dv, f.key),
+    ]
+    count = len(drawn.inputs)
+    places = [
+        drawn.placed(count + n, w.strides, row, w.column) for n, (w, row) in enumerate(written)
+    ]
+    if any(p is None for p in places):
+        return None
+    dq, dk, dv = (p for p in places if p is not None)
+    gradients = Gradients(dout, dq, dk, dv, None, found.dq.scale, found.dk.scale)
+    outputs = [drawn.output(w.value) for w, _ in written]
+    stack = replace(first.kernel.operands[first.kernel.lse.operand], output=False)
+    read = [stack if v is lse_value else drawn.input(v) for v in drawn.inputs]
+    kernel = replace(kernel, operands=(*read, *outputs), out=out, lse=lse, gradients=gradients)
+    nodes = sorted(found.nodes - {*f.nodes}, key=drawn.program.order.__getitem__)
+    values = tuple([w.value for w, _ in written])
+    return Group(tuple(nodes), _named(kernel), tuple(drawn.inputs), values)
 
 
-def named(kernel: Attention) -> Attention:
+def _named(kernel: Attention) -> Attention:
     """The kernel with a name that tells it from others."""
     digest = hashlib.sha256(repr(kernel).encode()).hexdigest()[:8]
-    return replace(kernel, name=f"attention_{digest}")
+    way = "attention" if kernel.gradients is None else "attention_backward"
+    return replace(kernel, name=f"{way}_{digest}")

@@ -48,6 +48,11 @@ class Forward:
     column: int
     nodes: tuple[Node, ...]  # from the product of queries and keys to the last one
 
+    @property
+    def bias(self) -> Place | None:
+        """What is added to the scores."""
+        return self.scores.bias
+
 
 def find_forward(program: Program, node: Node) -> Forward | None:
     """The attention that ends with a product, if there is one."""
@@ -61,12 +66,14 @@ def find_forward(program: Program, node: Node) -> Forward | None:
 
 
 def ends(program: Program, node: Node) -> Value:
-    """The value after a node and the transposes, reshapes and casts that alone read it."""
-    value = node.results[0]
+    """The value after a node and the transposes, reshapes and one cast that alone read it."""
+    value, casts = node.results[0], 0
     while (reader := program.only_reader(value)) is not None:
-        if not isinstance(reader.op, Transpose | Reshape | Convert):
-            break
-        if isinstance(reader.op, Convert) and tensor(reader.results[0]).dtype.name not in FLOATS:
+        if isinstance(reader.op, Convert):
+            casts += 1  # a second one would read what the first has rounded
+            if casts > 1 or tensor(reader.results[0]).dtype.name not in FLOATS:
+                break
+        elif not isinstance(reader.op, Transpose | Reshape):
             break
         value = reader.results[0]
     return value
@@ -127,7 +134,7 @@ class _Search:
         tries = [rows(0), rows(1, 300.0), rows(2)]
         tries[2][0, 1:4] = -math.inf
         for numbers in tries:
-            if not _close(self._weights(weights, summed, given, numbers), softmax(numbers)):
+            if not same_numbers(self._weights(weights, summed, given, numbers), softmax(numbers)):
                 return None, None
         nothing = self._weights(weights, summed, given, np.full((1, 5), -math.inf))
         if nothing is None:
@@ -188,14 +195,14 @@ class _Search:
         seen = self._seen(scores, free, key)
         if seen is None:
             return None
-        window, mask, bias, query = seen
+        window, mask, scores, query = seen
         return Forward(
             reader,
             reader.fresh(self.out),
             q,
             k,
             v,
-            replace(scores, bias=bias),
+            scores,
             scores.product,
             scores.scale * by * more,
             window,
@@ -217,8 +224,8 @@ class _Search:
 
     def _seen(
         self, scores: Scores, free: set[int], key: int
-    ) -> tuple[Window, Hidden | None, Place | None, int | None] | None:
-        """The window, a mask and a bias, and the factor that counts the queries."""
+    ) -> tuple[Window, Hidden | None, Scores, int | None] | None:
+        """The window, a mask, what else there is, and the factor that counts the queries."""
         reader = self.reader
         sizes = {f: reader.draft.size(f) for f in free}
         keys = reader.draft.size(key)
@@ -241,7 +248,8 @@ class _Search:
             return None
         high = band.high
         window = Window(None if band.low is None else -band.low, high)
-        return window, left[0] if left else None, bias, query
+        scores = replace(scores, bias=bias, hidden=tuple(hidden))
+        return window, left[0] if left else None, scores, query
 
     def _all_see(
         self, band: Band, fill: float, sizes: dict[int, int], bands: Bands, keys: int
@@ -276,5 +284,6 @@ def _single(listed: list[Expr]) -> int | None:
     return number if step == 1 else None
 
 
-def _close(found: Array | None, expected: Array) -> bool:
+def same_numbers(found: Array | None, expected: Array) -> bool:
+    """Whether numbers are what they should be, up to rounding."""
     return found is not None and np.allclose(found, expected, rtol=1e-5, atol=1e-7, equal_nan=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from weft.ir.module import Value
 from weft.ir.types import Array
 from weft.kernels.kernel import Combine
 from weft.ops.convert import Convert
@@ -26,14 +27,26 @@ _FOLDS = {"add": np.add, "max": np.maximum, "min": np.minimum, "mul": np.multipl
 class Probe:
     """Tries chains on arrays of rows and keys; a part that does not vary along one has size 1."""
 
-    def __init__(self, reader: Reader, row: Sequence[Expr], given: Mapping[Place, Array]) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        row: Sequence[Expr],
+        given: Mapping[Place, Array],
+        fixed: Mapping[Value, float | bool] | None = None,
+    ) -> None:
         self.reader = reader
         self.row = row  # the indices along a row: what reductions run over
         self.known: dict[Place, Array | None] = dict(given)
+        self.fixed = fixed or {}  # values that are one number everywhere
+        self.splits = len(reader.draft.parts)
 
     def __call__(self, place: Place) -> Array | None:
         """The numbers of a place; None if it depends on more than what is given."""
         place = self.reader.through(place)
+        if len(self.reader.draft.parts) > self.splits:
+            return None  # factors were taken apart: what is known is no longer spelled as it was
+        if place.value in self.fixed:
+            return np.array([[self.fixed[place.value]]])
         if place not in self.known:
             self.known[place] = None  # not known while it is looked for
             with np.errstate(all="ignore"):

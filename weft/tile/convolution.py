@@ -16,17 +16,20 @@ from weft.ir.types import TensorType
 from weft.kernels.group import Placed
 from weft.kernels.kernel import (
     Affine,
+    Apply,
     Contract,
     Factor,
     Guard,
     Kernel,
     Load,
     Operand,
+    Reduce,
     Schedule,
     Step,
     Store,
 )
 from weft.ops.convolution import Convolution
+from weft.ops.pointwise import Multiply
 from weft.ops.window import Window
 from weft.tile.pulls import held_in
 
@@ -204,15 +207,29 @@ class _Maker:
         ]
         places = [affine(self._place(n)) for n in range(3)]
         lhs, rhs, out = self.types
-        summed = [n for n, f in enumerate(self.loops.factors) if f.role == "reduction"]
+        summed = tuple([n for n, f in enumerate(self.loops.factors) if f.role == "reduction"])
         others = [n for n, f in enumerate(self.loops.factors) if f.role == "parallel"]
-        steps: tuple[Step, ...] = (
-            Load(0, places[0], lhs.dtype, guards[0]),
-            Load(1, places[1], rhs.dtype, guards[1]),
-            Contract(0, 1, tuple(summed), out.dtype, held_in(out.dtype)),
-            Store(2, places[2], 2, guards[2]),
-        )
-        schedule = Schedule("packed", (*others, *summed), len(others))
+        loads = Load(0, places[0], lhs.dtype, guards[0]), Load(1, places[1], rhs.dtype, guards[1])
+        steps: tuple[Step, ...]
+        if self._is_thin():
+            dtype = out.dtype
+            last = min(others, key=lambda n: abs(places[2].strides[n]) or math.inf)
+            product = Apply(Multiply(), (0, 1), dtype)
+            steps = (*loads, product, Reduce("add", 2, None, summed, dtype))
+            around = [n for n in others if n != last]
+            schedule = Schedule("columns", (*around, *summed, last), len(around))
+        else:
+            steps = (*loads, Contract(0, 1, summed, out.dtype, held_in(out.dtype)))
+            schedule = Schedule("packed", (*others, *summed), len(others))
+        steps = (*steps, Store(2, places[2], len(steps) - 1, guards[2]))
         shape = "x".join(str(n) for n in (*rhs.sizes, math.prod(out.sizes)))
         name = f"convolution_{shape}"
         return Kernel(name, tuple(self.loops.factors), self.operands, steps, schedule)
+
+    def _is_thin(self) -> bool:
+        """Whether groups are so small that a product has nothing to use twice."""
+        rhs, dims = self.types[1], self.op.dimension_numbers
+        groups = self.op.feature_group_count * self.op.batch_group_count
+        depth = rhs.sizes[dims.kernel_input_feature_dimension]
+        made = rhs.sizes[dims.kernel_output_feature_dimension] // groups
+        return groups > 1 and (depth == 1 or made == 1) and rhs.dtype is self.types[2].dtype

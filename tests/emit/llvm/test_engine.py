@@ -16,6 +16,7 @@ from weft.cache.store import the_store
 from weft.emit.llvm import engine
 from weft.emit.llvm.commands import Commands
 from weft.emit.llvm.engine import load
+from weft.emit.llvm.linking import undefined_symbols
 from weft.emit.llvm.machine_code import (
     Processor,
     assembly,
@@ -147,6 +148,26 @@ def test_a_text_that_llvm_refuses(monkeypatch, threads):
     with pytest.raises(WeftError, match="LLVM does not accept the text of a kernel"):
         load([affine(5, plus=1000), wrong, affine(5, plus=1001)])
     assert ran(load([affine(5, plus=1000)])[0], [1]).tolist() == [1001] * 5
+
+
+def test_a_function_that_is_nowhere():
+    """It is refused where the object's format is known; elsewhere the call would crash."""
+    declared = "declare void @nowhere_at_all()\n"
+    text = declared + affine(1).text.replace("ret void", "call void @nowhere_at_all()\n  ret void")
+    if "linux" not in host().triple:
+        pytest.skip("objects are of another format")
+    with pytest.raises(WeftError, match="a kernel calls nowhere_at_all, which is not in this"):
+        load([Emitted(text, (Phase("affine", 1),))])
+
+
+def test_undefined_symbols_of_objects():
+    text = "declare double @fmod(double, double)\ndeclare double @sin(double)\n"
+    text += (
+        "define double @f(double %x) {\n  %y = call double @sin(double %x)\n  ret double %y\n}\n"
+    )
+    linux = Processor("x86_64-unknown-linux-gnu", "x86-64")
+    assert list(undefined_symbols(compile_text(text, linux))) == ["sin"]
+    assert list(undefined_symbols(b"\xcf\xfa\xed\xfe")) == []
 
 
 def test_threads_load_at_the_same_time():

@@ -157,6 +157,25 @@ def test_callers_take_turns(pool):
     assert not wrong
 
 
+@pytest.mark.long
+def test_a_hundred_thousand_launches():
+    """More threads than cores, so that they sleep, wake and come late at every place."""
+    for threads, futex in ((2, True), (9, True), (4, False)):
+        pool = Pool(threads, futex=futex if sys.platform.startswith("linux") else False)
+        rng = np.random.default_rng(threads)
+        commands, counted = Commands(pool), []
+        for _ in range(500):
+            tasks, chunk = int(rng.integers(1, 60)), int(rng.integers(1, 6))
+            counted.append(np.zeros(tasks, np.int64))
+            commands.kernel(load([count(tasks, chunk)])[0], [0, at(counted[-1])])
+        for n in range(80):
+            if n % 10 == 9:
+                time.sleep(0.001)
+            commands.run()
+        assert all((done == 80).all() for done in counted)
+        pool.close()
+
+
 def test_no_memory_for_scratch(pool):
     for chunk in (1, 50):
         (loaded,) = load([doubled_through_scratch(50, chunk, 1 << 60)])

@@ -62,7 +62,7 @@ def special(dtype: DType) -> Array:
         reals = np.concatenate([sizes, -sizes]).astype(dtype.real.numpy)
     if not dtype.is_complex:
         return reals
-    few = reals[::3]
+    few = reals[np.abs(reals) != float(info.smallest_subnormal)][::3]
     return np.array([complex(a, b) for a, b in itertools.product(few, few)], dtype.numpy)
 
 

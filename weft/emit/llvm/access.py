@@ -12,6 +12,9 @@ from weft.emit.llvm.vector import Vector, Vectors
 from weft.ir.types import DType
 from weft.kernels.kernel import Affine, Guard, Shift
 
+LINE = 64  # bytes
+AHEAD = 1536  # bytes between what is read and what is fetched for later
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -171,6 +174,18 @@ def shifted(
         return Place(plus(v.code, moved.text, place.base), place.stride, place.lanes), inside
     lanes = moved if place.lanes is None else v.add(place.lanes, moved)
     return Place(place.base, place.stride, lanes), inside
+
+
+def announce(v: Vectors, base: str, place: Place, dtype: DType) -> None:
+    """Say early what will be read soon, so that memory works while other lanes are computed."""
+    if place.stride != 1 or place.lanes is not None:
+        return
+    kind = storage.memory_kind(dtype)
+    first = Vectors(v.code, 1).at(base, place.base, kind)
+    v.code.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
+    for line in range(0, v.width * dtype.numpy.itemsize, LINE):
+        soon = v.code.let(f"getelementptr i8, ptr {first}, i64 {AHEAD + line}")
+        v.code.do(f"call void @llvm.prefetch.p0(ptr {soon}, i32 0, i32 3, i32 1)")
 
 
 def read(v: Vectors, base: str, place: Place, dtype: DType, mask: Vector | None) -> Held:

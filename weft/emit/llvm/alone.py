@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.emit.llvm.cholesky import cholesky
 from weft.emit.llvm.gather import dynamic_slice, dynamic_update_slice, gather
-from weft.emit.llvm.move import concatenate, pad, reverse
 from weft.emit.llvm.random import rng_bit_generator
+from weft.emit.llvm.rearrange import concatenate, pad, reverse
 from weft.emit.llvm.reduce import reduce
 from weft.emit.llvm.scatter import scatter
 from weft.emit.llvm.select_scatter import select_and_scatter
 from weft.emit.llvm.sort import sort
 from weft.emit.llvm.top_k import top_k
+from weft.emit.llvm.triangular import triangular_solve
 from weft.emit.llvm.window import reduce_window
 from weft.errors import Unsupported
 from weft.ir.op import Op
 from weft.kernels.alone import Alone
 from weft.kernels.emitted import Emitted
 from weft.ops.index import Gather, TorchIndexSelect
+from weft.ops.linalg import Cholesky, TriangularSolve
 from weft.ops.random import RngBitGenerator
 from weft.ops.reduce import Reduce
 from weft.ops.scatter import Scatter
@@ -41,6 +44,8 @@ EMIT: dict[type[Op], Callable[[Alone], Emitted]] = {
     ReduceWindow: reduce_window,
     SelectAndScatter: select_and_scatter,
     RngBitGenerator: rng_bit_generator,
+    Cholesky: cholesky,
+    TriangularSolve: triangular_solve,
 }
 
 

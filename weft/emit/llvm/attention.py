@@ -43,7 +43,7 @@ class _Forward(Main):
         self.online = kernel.keys > tiling.keys
         self.width = tiling.padded(kernel.value_depth)
         self.tiles = -(-kernel.queries // tiling.queries)
-        self.layout.add("queries", tiling.queries * kernel.depth)
+        self.layout.add("queries", tiling.queries * tiling.padded(kernel.depth))
         self.layout.add("scores", tiling.queries * tiling.keys)
         if self.online:
             self.layout.add("out", tiling.queries * self.width)
@@ -65,7 +65,7 @@ class _Forward(Main):
         k, t = self.kernel, self.tiling
         self.add_packed("keys", k.k, t.keys, k.depth)
         self.add_packed("values", k.v, t.keys, k.value_depth)
-        self.add_across("queries", k.q, k.depth, lambda part: k.scale * LOG2_E)
+        self.add_turn(k.q)
         self.add_pairs()
         key_row, value_row = self.row_of(k.k, k.depth), self.row_of(k.v, k.value_depth)
         self.parts += [
@@ -89,7 +89,7 @@ class _Forward(Main):
             bases = {name: self.base(code, a, outer) for name, a in accesses.items()}
             q = self.row(code, k.q, bases["q"], first)
             to = self.place(code, "queries")
-            self.call(code, "turn_queries", ("ptr", q), ("ptr", to), ("i64", rows))
+            self.turn(code, k.q, q, to, rows, k.depth, k.scale * LOG2_E)
             self._clear(code)
             out = self.row(code, k.out, bases["out"], first)
             self._key_tiles(code, first, rows, bases, out)

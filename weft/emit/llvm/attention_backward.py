@@ -30,6 +30,7 @@ from weft.kernels.attention import Access, Attention, Gradients
 from weft.kernels.emitted import Emitted, Phase
 
 ENOUGH = 16  # tasks that keep many threads busy
+FACTS = 3  # numbers that are kept of each query
 
 
 class Backward(Main):
@@ -63,9 +64,9 @@ class Backward(Main):
 
     def _lay_out(self) -> None:
         k, t, rows = self.kernel, self.tiling, self.tiles * self.tiling.queries
-        self.layout.add("turned_q", rows * k.depth)
-        self.layout.add("turned_dout", rows * k.value_depth)
-        self.layout.add("facts", 2 * rows)
+        self.layout.add("turned_q", rows * t.padded(k.depth))
+        self.layout.add("turned_dout", rows * t.padded(k.value_depth))
+        self.layout.add("facts", FACTS * rows)
         self.layout.add("weights", t.queries * t.keys)
         self.layout.add("slopes", t.queries * t.keys)
         every = self.key_tiles * t.keys if self.groups > 1 else t.keys
@@ -80,24 +81,42 @@ class Backward(Main):
         self.add_packed("values", k.v, t.keys, k.value_depth)
         self.add_packed("queries", k.q, t.queries, k.depth)
         self.add_packed("dout", g.out, t.queries, k.value_depth)
-        self.add_across("q", k.q, k.depth, lambda part: k.scale * LOG2_E)
-        self.add_across("dout", g.out, k.value_depth, lambda part: None)
+        self.add_turn(k.q)
+        self.add_turn(g.out)
         self.add_pairs()
         key_row, query_row = self.row_of(k.k, k.depth), self.row_of(k.q, k.depth)
         dout_row = self.row_of(g.out, k.value_depth)
         self.parts += [
             write_facts(self),
             Weights(self).write(),
-            Products(self, "add_dv", "weights", dout_row, k.value_depth).write(keys=True),
-            Products(self, "add_dk", "slopes", query_row, k.depth).write(keys=True),
-            Products(self, "add_dq", "slopes", key_row, k.depth).write(keys=False),
-            write_rows(self, "write_dk", g.k, k.depth, k.scale),
+            write_rows(self, "write_dk", g.k, k.depth, self._scale(g.k_scale)),
             write_rows(self, "write_dv", g.v, k.value_depth, 1.0),
         ]
+        self._add_products(
+            {
+                "dv": (dout_row, k.value_depth, True),
+                "dk": (query_row, k.depth, True),
+                "dq": (key_row, k.depth, False),
+            }
+        )
         if self.parts_of_keys == 1:
-            self.parts.append(write_rows(self, "write_dq", g.q, k.depth, k.scale))
+            self.parts.append(write_rows(self, "write_dq", g.q, k.depth, self._scale(g.q_scale)))
         if g.bias is not None:
             self.parts.append(write_bias(self, g.bias))
+
+    def _add_products(self, wanted: dict[str, tuple[int, int, bool]]) -> None:
+        """A part for each product; those of one form are one."""
+        self.products: dict[str, str] = {}
+        made: dict[tuple[int, int, bool], str] = {}
+        for label, form in wanted.items():
+            if form not in made:
+                made[form] = f"add_{label}"
+                row, depth, keys = form
+                self.parts.append(Products(self, made[form], row, depth).write(keys=keys))
+            self.products[label] = made[form]
+
+    def _scale(self, given: float | None) -> float:
+        return self.kernel.scale if given is None else given
 
     def emitted(self) -> Emitted:
         """All functions, and the phases that run them."""
@@ -187,17 +206,23 @@ class Backward(Main):
         assert k.lse is not None
         with code.loop(0, self.tiles) as tile:
             first = code.let(f"mul i64 {tile.index}, {t.queries}")
-            rows = ("i64", self._rows(code, first))
-            for label, access, depth in (("q", k.q, k.depth), ("dout", g.out, k.value_depth)):
+            rows = self._rows(code, first)
+            scale = k.scale * LOG2_E
+            for label, access, depth, by in (
+                ("q", k.q, k.depth, scale),
+                ("dout", g.out, k.value_depth, 1.0),
+            ):
                 at = self.row(code, access, bases[label], first)
-                to = moved(code, self.place(code, f"turned_{label}"), first, depth, t.kind)
-                self.call(code, f"turn_{label}", ("ptr", at), ("ptr", to), rows)
+                to = moved(
+                    code, self.place(code, f"turned_{label}"), first, t.padded(depth), t.kind
+                )
+                self.turn(code, access, at, to, rows, depth, by)
             places = [
                 ("ptr", self.row(code, access, bases[label], first))
                 for label, access in (("lse", k.lse), ("out", k.out), ("dout", g.out))
             ]
-            to = moved(code, self.place(code, "facts"), first, 2, t.kind)
-            self.call(code, "facts", *places, ("ptr", to), rows)
+            to = moved(code, self.place(code, "facts"), first, FACTS, t.kind)
+            self.call(code, "facts", *places, ("ptr", to), ("i64", rows), ("i64", first))
 
     def _rows(self, code: Code, first: str) -> str:
         """How many queries a tile has."""
@@ -265,10 +290,10 @@ class Backward(Main):
         first = code.let(f"mul i64 {tile}, {t.queries}")
         rows = self._rows(code, first)
         turned = {
-            label: moved(code, self.place(code, f"turned_{label}"), first, depth, t.kind)
+            label: moved(code, self.place(code, f"turned_{label}"), first, t.padded(depth), t.kind)
             for label, depth in (("q", k.depth), ("dout", k.value_depth))
         }
-        facts = moved(code, self.place(code, "facts"), first, 2, t.kind)
+        facts = moved(code, self.place(code, "facts"), first, FACTS, t.kind)
         aligned = code.let(f"add nsw i64 {first}, {k.window.shift}")
         here = code.let(f"sub nsw i64 {aligned}, {key}")
         self.pairs(code, bases, first, key, rows, count)
@@ -282,10 +307,14 @@ class Backward(Main):
         dout = self.tile(code, "dout", g.out, self.row(code, g.out, bases["dout"], first), rows)
         queries = self.tile(code, "queries", k.q, self.row(code, k.q, bases["q"], first), rows)
         dq = moved(code, bases["to_dq"], first, t.padded(k.depth), t.kind)
-        steps = {"dv": (dout, sums["dv"], rows), "dk": (queries, sums["dk"], rows)}
-        for label, (source, to, length) in (steps | {"dq": (keys, dq, count)}).items():
-            given = (("ptr", source), ("ptr", to), ("i64", count), ("i64", length))
-            self.call(code, f"add_{label}", *given)
+        for label, pairs, source, to, steps in (
+            ("dv", "weights", dout, sums["dv"], rows),
+            ("dk", "slopes", queries, sums["dk"], rows),
+            ("dq", "slopes", keys, dq, count),
+        ):
+            given = [("ptr", p) for p in (self.place(code, pairs), source, to)]
+            given += [("i64", count), ("i64", steps)]
+            self.call(code, self.products[label], *given)
 
     # The second phase
 
@@ -312,6 +341,6 @@ class Backward(Main):
                     for source in sources:
                         at = moved(code, source, row.index, width, t.kind)
                         total = part.v.add(total, part.v.load(part.v.at(at, begin, t.kind), t.kind))
-                    x = part.v.mul(total, part.constant(k.scale))
+                    x = part.v.mul(total, part.constant(self._scale(self.gradients.q_scale)))
                     write_vector(part, stored(part.v, x, dtype), to, begin, k.depth, access.column)
         return code

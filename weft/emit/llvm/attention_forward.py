@@ -11,7 +11,7 @@ import math
 from weft.emit.llvm.attention_exp import exp2_below
 from weft.emit.llvm.attention_pack import moved, stored
 from weft.emit.llvm.attention_part import Part, carried, write_vector
-from weft.emit.llvm.attention_product import Block, Left, Right, product, zeros
+from weft.emit.llvm.attention_product import UNROLL, Block, Left, Right, product, zeros
 from weft.emit.llvm.attention_scores import ScoreBlocks
 from weft.emit.llvm.attention_tiling import Layout, Tiling
 from weft.emit.llvm.code import Code
@@ -114,7 +114,8 @@ class Values(Part):
         left = Left(self.place("scores", index), 1, t.queries)
         base = self.v.at("%values", begin, t.kind)
         right = Right(base, self.row, last if last < t.lanes else None)
-        return product(self.v, start, left, right, "%count")
+        fours = self.kernel.keys % UNROLL == 0
+        return product(self.v, start, left, right, "%count", whole=fours)
 
     def _add(self, index: str, rows: int, begin: int, columns: int) -> None:
         t, v = self.tiling, self.v

@@ -13,15 +13,15 @@ from __future__ import annotations
 import math
 
 from weft.emit.llvm.attention_exp import exp2_below
-from weft.emit.llvm.attention_main import Main
+from weft.emit.llvm.attention_main import Main, least, most
 from weft.emit.llvm.attention_pack import moved, stored
 from weft.emit.llvm.attention_part import Part, write_vector
-from weft.emit.llvm.attention_product import Block, Left, Right, first_lanes, product, zeros
+from weft.emit.llvm.attention_product import UNROLL, Block, Left, Right, first_lanes, product, zeros
 from weft.emit.llvm.attention_scores import LOG2_E, ScoreBlocks
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.storage import load, memory_kind
 from weft.emit.llvm.vector import Vector
-from weft.kernels.attention import Access
+from weft.kernels.attention import Access, Attention
 
 
 class Weights:
@@ -47,7 +47,7 @@ class Weights:
         return code
 
     def _facts(self, which: int) -> list[Vector]:
-        """The logsumexp (0) or the dot of out and dout (1) of each query."""
+        """The logsumexp (0), the dot of out and dout (1), 1 / keys seen (2) of each query."""
         t, v = self.tiling, self.part.v
         begin = which * t.queries
         return [
@@ -61,7 +61,7 @@ class Weights:
         weights = [
             [exp2_below(v, v.sub(x, top)) for x, top in zip(row, lse, strict=True)] for row in block
         ]
-        self._store("weights", index, self._uniform(weights, index, lse))
+        self._store("weights", index, self._uniform(weights, block, lse))
         value_row = self.main.row_of(k.v, k.value_depth)
         left = Left(moved(part.code, "%values", index, value_row, t.kind), value_row, 1)
         start = zeros(v, rows, t.vectors, t.kind)
@@ -73,18 +73,20 @@ class Weights:
         ]
         self._store("slopes", index, self._visible(made, index))
 
-    def _uniform(self, weights: Block, index: str, lse: list[Vector]) -> Block:
+    def _uniform(self, weights: Block, scores: Block, lse: list[Vector]) -> Block:
         """Queries whose keys are all hidden behind a finite number see each of them alike."""
-        mask = self.kernel.mask
-        if mask is None or math.isinf(mask.fill):
+        if not self.kernel.may_be_alike:
             return weights
         v, part = self.part.v, self.part
-        limit, alike = part.constant(self.blocks.fill / 2), part.constant(1 / self.kernel.keys)
-        rows = [v.compare("olt", x, limit) for x in lse]
-        return [
-            [v.select(all_hidden, alike, x) for x, all_hidden in zip(row, rows, strict=True)]
-            for row in weights
-        ]
+        limit, nothing = part.constant(self.blocks.fill / 2), part.constant(-math.inf)
+        found: Block = []
+        for row, xs in zip(weights, scores, strict=True):
+            found.append([])
+            for x, score, top, share in zip(row, xs, lse, self._facts(2), strict=True):
+                hidden = v.compare("olt", top, limit)
+                seen = v.compare("une", score, nothing)
+                found[-1].append(v.select(v.binary("and", hidden, seen), share, x))
+        return found
 
     def _visible(self, slopes: Block, index: str) -> Block:
         """No gradient flows through hidden scores."""
@@ -119,10 +121,11 @@ class Weights:
 class Products:
     """to[key] += pairs[key][query] * from[query], or (without `keys`) the other way around."""
 
-    def __init__(self, main: Main, label: str, pairs: str, row: int, depth: int) -> None:
-        params = ["ptr %from", "ptr %to", "i64 %count", "i64 %steps"]
+    def __init__(self, main: Main, label: str, row: int, depth: int) -> None:
+        params = ["ptr %pairs", "ptr %from", "ptr %to", "i64 %count", "i64 %steps"]
         self.part = main.part(label, params)
-        self.pairs, self.row, self.depth = pairs, row, depth  # row: the stride of rows of %from
+        self.row, self.depth = row, depth  # row: the stride of rows of %from
+        self.kernel = main.kernel
         self.tiling, self.code, self.v = main.tiling, self.part.code, self.part.v
 
     def write(self, *, keys: bool) -> Code:
@@ -133,7 +136,7 @@ class Products:
             whole = code.let(f"and i64 %count, {-height}") if keys else str(t.queries)
             with code.loop(0, whole, height) as loop:
                 self._block(loop.index, height, begin, columns, keys)
-            if keys:
+            if keys and self.kernel.keys % height:
                 with code.loop(whole, "%count") as loop:
                     self._block(loop.index, 1, begin, columns, keys)
             begin += columns * t.lanes
@@ -148,11 +151,12 @@ class Products:
         ]
         start = [[v.load(place, t.kind) for place in listed] for listed in places]
         across, along = (t.queries, 1) if keys else (1, t.queries)
-        left = Left(self.part.place(self.pairs, index, across), across, along)
+        left = Left(moved(self.code, "%pairs", index, across, t.kind), across, along)
         last = self.depth - begin - (columns - 1) * t.lanes
         base = v.at("%from", begin, t.kind)
         right = Right(base, self.row, last if last < t.lanes else None)
-        made = product(v, start, left, right, "%steps")
+        fours = (self.kernel.queries if keys else self.kernel.keys) % UNROLL == 0
+        made = product(v, start, left, right, "%steps", whole=fours)
         for listed, row in zip(places, made, strict=True):
             for place, x in zip(listed, row, strict=True):
                 v.store(x, place)
@@ -165,7 +169,8 @@ def write_facts(main: Main) -> Code:
     """
     k, t = main.kernel, main.tiling
     assert k.gradients is not None and k.lse is not None
-    part = main.part("facts", ["ptr %lse", "ptr %out", "ptr %dout", "ptr %to", "i64 %rows"])
+    params = ["ptr %lse", "ptr %out", "ptr %dout", "ptr %to", "i64 %rows", "i64 %query"]
+    part = main.part("facts", params)
     code, v, one = part.code, part.v, part.one
     nothing = v.constant(math.inf, t.kind)
     for n in range(0, t.queries, t.lanes):
@@ -181,7 +186,23 @@ def write_facts(main: Main) -> Code:
         empty = one.compare("oeq", lse, one.constant(-math.inf, t.kind))
         unseen = one.constant(math.inf if k.empty == "zero" else math.nan, t.kind)
         one.store(one.select(empty, unseen, lse), v.at("%to", loop.index, t.kind))
+        if k.may_be_alike:
+            at = code.let(f"add i64 {loop.index}, {2 * t.queries}")
+            one.store(_share(part, k, loop.index), v.at("%to", at, t.kind))
     return code
+
+
+def _share(part: Part, kernel: Attention, row: str) -> Vector:
+    """1 / how many keys a query's window holds."""
+    code, window, one = part.code, kernel.window, part.one
+    at = code.let(f"add nsw i64 {code.let(f'add i64 {row}, %query')}, {window.shift}")
+    begin, end = "0", str(kernel.keys)
+    if window.left is not None:
+        begin = most(code, code.let(f"sub nsw i64 {at}, {window.left}"), begin)
+    if window.right is not None:
+        end = least(code, code.let(f"add nsw i64 {at}, {window.right + 1}"), end)
+    count = Vector(most(code, code.let(f"sub nsw i64 {end}, {begin}"), "1"), "i64")
+    return one.div(one.constant(1.0, part.kind), one.cast("sitofp", count, part.kind))
 
 
 def _dot(main: Main, part: Part, row: str) -> Vector:

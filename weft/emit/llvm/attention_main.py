@@ -10,7 +10,7 @@ from weft.emit.llvm.attention_scores import LOG2_E
 from weft.emit.llvm.attention_tiling import Layout, Tiling, in_place
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.storage import memory_kind
-from weft.emit.llvm.vector import Vector
+from weft.emit.llvm.vector import Vector, float_text
 from weft.kernels.attention import Access, Attention
 
 
@@ -58,49 +58,62 @@ class Main:
         pack_rows(part.code, self.rows(access), part.place(label), "%count", lanes, depth)
         self.parts.append(part.code)
 
-    def add_across(
-        self, label: str, access: Access, depth: int, change: Callable[[Part], float | None]
-    ) -> None:
-        """A part that turns a tile of rows: to[column][row], each number times a factor."""
-        part = self.part(f"turn_{label}", ["ptr %from", "ptr %to", "i64 %rows"])
-        self._across(part, access, "%to", lambda x: self._times(part, x, change(part))).columns(
-            depth
+    def add_turn(self, access: Access) -> None:
+        """A part that turns a tile of rows: to[column][row] = scale * from[row][column]."""
+        label, kind = self._turning(access), self.tiling.kind
+        params = ["ptr %from", "ptr %to", "i64 %rows", "i64 %stride", "i64 %depth"]
+        part = self.part(label, [*params, f"{kind} %scale"])
+        if part.code.name in [made.name for made in self.parts]:
+            return
+        scale = part.v.splat(Vector("%scale", kind))
+        self._across(part, access, "%to", "%stride", lambda x: part.v.mul(x, scale)).columns(
+            "%depth"
         )
         self.parts.append(part.code)
 
-    def _times(self, part: Part, x: Vector, by: float | None) -> Vector:
-        return x if by in (None, 1.0) else part.v.mul(x, part.constant(by or 0.0))
+    def _turning(self, access: Access) -> str:
+        """Operands that lie alike are turned by one function."""
+        columns = access.column if access.row else 0
+        return f"turn_{self.kernel.dtype(access)}_{columns}"
+
+    def turn(
+        self, code: Code, access: Access, at: str, to: str, rows: str, depth: int, scale: float
+    ) -> None:
+        """Turn a tile of rows."""
+        number = float_text(scale, self.tiling.kind)
+        given = (("ptr", at), ("ptr", to), ("i64", rows), ("i64", str(access.row)))
+        self.call(
+            code, self._turning(access), *given, ("i64", str(depth)), (self.tiling.kind, number)
+        )
 
     def _across(
-        self, part: Part, access: Access, to: str, change: Callable[[Vector], Vector]
+        self, part: Part, access: Access, to: str, stride: str, change: Callable[[Vector], Vector]
     ) -> Across:
-        t = self.tiling
         last = part.code.let("sub i64 %rows, 1")
-        return Across(part.code, self.rows(access), to, last, t.lanes, t.vectors, change)
+        vectors = self.tiling.vectors
+        return Across(part.v, self.rows(access), to, last, stride, vectors, change)
 
     def add_pairs(self) -> None:
         """Room and parts for tiles of the bias and the mask, laid out as scores are."""
         t, k = self.tiling, self.kernel
-        room = t.queries * t.padded(t.keys)
-        if k.bias is not None:
-            self.layout.add("bias", room)
-            part = self.part("pack_bias", ["ptr %from", "i64 %rows", "i64 %count"])
-            unit = part.constant(LOG2_E)
-            across = self._across(part, k.bias, part.place("bias"), lambda x: part.v.mul(x, unit))
-            across.columns_up_to("%count")
+        for label, access in k.pairs.items():
+            self.layout.add(label, t.queries * t.padded(t.keys))
+            part = self.part(f"pack_{label}", ["ptr %from", "i64 %rows", "i64 %count"])
+            change = self._hides(part) if label == "mask" else self._in_units(part)
+            across = self._across(part, access, part.place(label), str(access.row), change)
+            across.columns("%count")
             self.parts.append(part.code)
-        if k.mask is not None:
-            self.layout.add("mask", room)
-            part = self.part("pack_mask", ["ptr %from", "i64 %rows", "i64 %count"])
-            turned, one = k.mask.hides, part.constant(1.0)
-            across = self._across(
-                part,
-                k.mask.access,
-                part.place("mask"),
-                lambda x: x if turned else part.v.sub(one, x),
-            )
-            across.columns_up_to("%count")
-            self.parts.append(part.code)
+
+    def _in_units(self, part: Part) -> Callable[[Vector], Vector]:
+        """A bias in the units of scores."""
+        unit = part.constant(LOG2_E)
+        return lambda x: part.v.mul(x, unit)
+
+    def _hides(self, part: Part) -> Callable[[Vector], Vector]:
+        """1 where a mask hides a key."""
+        assert self.kernel.mask is not None
+        one = part.constant(1.0)
+        return (lambda x: x) if self.kernel.mask.hides else (lambda x: part.v.sub(one, x))
 
     # Inside of the function that runs tasks
 

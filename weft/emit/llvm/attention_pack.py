@@ -62,90 +62,65 @@ def pack_rows(code: Code, rows: Rows, to: str, count: str, lanes: int, depth: in
             v.store(rows.read(v, source, begin, mask), v.at(target, begin, rows.kind))
 
 
-Change = Callable[[Vector], Vector]
-
-
 @dataclass(frozen=True, slots=True)
 class Across:
-    """Writes to[column][row] from rows at %from; rows after the last one repeat it."""
+    """Writes to[column][row] from rows at %from; rows after the last one repeat it.
 
-    code: Code
+    There is room for whole vectors of columns, and for as many rows as `vectors` have lanes.
+    """
+
+    v: Vectors
     rows: Rows
     to: str
-    last: str
-    lanes: int
+    last: str  # the number of the last row
+    stride: str  # of rows
     vectors: int
-    change: Change
+    change: Callable[[Vector], Vector]
 
-    def columns(self, depth: int) -> None:
-        """So many columns, as is known when the kernel is made."""
-        v, whole = Vectors(self.code, self.lanes), depth - depth % self.lanes
-        for group in range(self.vectors):
-            sources = self._sources(group)
-            with self.code.loop(0, whole, self.lanes) as loop:
-                self._square(v, sources, group, loop.index, None, self.lanes)
-            if whole < depth:
-                left = depth - whole
-                self._square(v, sources, group, str(whole), first_lanes(v, left), left)
+    def columns(self, count: str) -> None:
+        """Write so many columns."""
+        code, v = self.v.code, self.v
+        with code.loop(0, self.vectors) as loop:
+            first = code.let(f"mul i64 {loop.index}, {v.width}")
+            if self.rows.column == 1 and self.rows.row:
+                sources = [self._source(first, n) for n in range(v.width)]
+                with code.loop(0, count, v.width) as columns:
+                    self._square(sources, first, columns.index, count)
+            else:
+                with code.loop(0, count) as columns:
+                    self._store(self._column(first, columns.index), first, columns.index, 0)
 
-    def columns_up_to(self, count: str) -> None:
-        """As many columns as a number of the function says; room for whole vectors of them."""
-        v = Vectors(self.code, self.lanes)
-        if self.rows.column == 1 and self.rows.row:
-            for group in range(self.vectors):
-                sources = self._sources(group)
-                with self.code.loop(0, count, self.lanes) as loop:
-                    mask = v.first(self.code.let(f"sub i64 {count}, {loop.index}"))
-                    self._square(v, sources, group, loop.index, mask, self.lanes)
-            return
-        with self.code.loop(0, count) as loop:
-            source = self.rows.along(self.code, "%from", loop.index)
-            target = moved(self.code, self.to, loop.index, self._width, self.rows.kind)
-            for group in range(self.vectors):
-                x = self.change(self._column(v, source, group))
-                v.store(x, v.at(target, group * self.lanes, x.kind))
+    def _store(self, x: Vector, first: str, column: str, more: int) -> None:
+        width = self.vectors * self.v.width
+        place = moved(self.v.code, self.to, column, width, self.rows.kind)
+        place = self.v.at(place, first, self.rows.kind)
+        self.v.store(self.change(x), self.v.at(place, more * width, self.rows.kind))
 
-    @property
-    def _width(self) -> int:
-        return self.lanes * self.vectors
+    def _source(self, first: str, n: int) -> str:
+        code = self.v.code
+        row = code.let(f"add i64 {first}, {n}")
+        row = code.call("i64", "llvm.smin.i64", ("i64", row), ("i64", self.last))
+        at = code.let(f"mul nsw i64 {row}, {self.stride}")
+        return self.v.at("%from", at, memory_kind(self.rows.dtype))
 
-    def _row(self, n: int) -> str:
-        inside = self.code.let(f"icmp slt i64 {n}, {self.last}")
-        return self.code.let(f"select i1 {inside}, i64 {n}, i64 {self.last}")
+    def _square(self, sources: list[str], first: str, begin: str, count: str) -> None:
+        v, code = self.v, self.v.code
+        mask = v.first(code.let(f"sub i64 {count}, {begin}"))
+        here = [v.at(source, begin, memory_kind(self.rows.dtype)) for source in sources]
+        for n, column in enumerate(transposed(v, [self.rows.read(v, at, 0, mask) for at in here])):
+            self._store(column, first, begin, n)
 
-    def _sources(self, group: int) -> list[str]:
-        first = group * self.lanes
-        return [
-            self.rows.place(self.code, "%from", self._row(first + n)) for n in range(self.lanes)
-        ]
-
-    def _column(self, v: Vectors, source: str, group: int) -> Vector:
+    def _column(self, first: str, column: str) -> Vector:
         """One column of a vector of rows."""
+        v, one = self.v, Vectors(self.v.code, 1)
+        source = self.rows.along(v.code, "%from", column)
         if not self.rows.row:
-            found = load(Vectors(self.code, 1), source, 0, self.rows.dtype)[0]
-            return v.splat(self.rows.held(Vectors(self.code, 1), found))
-        first = group * self.lanes
-        rows = v.add(v.lanes(), v.constant(first, "i64"))
+            return v.splat(self.rows.held(one, load(one, source, 0, self.rows.dtype)[0]))
+        rows = v.add(v.lanes(), v.splat(Vector(first, "i64")))
         last = v.splat(Vector(self.last, "i64"))
         rows = v.select(v.compare("slt", rows, last), rows, last)
-        at = v.mul(rows, v.constant(self.rows.row, "i64"))
+        at = v.mul(rows, v.splat(Vector(self.stride, "i64")))
         return self.rows.held(v, gather(v, source, at, self.rows.dtype)[0])
-
-    def _square(
-        self,
-        v: Vectors,
-        sources: list[str],
-        group: int,
-        begin: str,
-        mask: Vector | None,
-        columns: int,
-    ) -> None:
-        here = [self.rows.along(self.code, source, begin) for source in sources]
-        turned = transposed(v, [self.rows.read(v, at, 0, mask) for at in here])
-        place = v.at(self.to, group * self.lanes, self.rows.kind)
-        place = moved(self.code, place, begin, self._width, self.rows.kind)
-        for n, column in enumerate(turned[:columns]):
-            v.store(self.change(column), v.at(place, n * self._width, self.rows.kind))
 
 
 def transposed(v: Vectors, rows: list[Vector]) -> list[Vector]:

@@ -34,6 +34,7 @@ class Right:
 
 
 Block = list[list[Vector]]
+UNROLL = 4  # steps that are written one after another
 
 
 def zeros(vectors: Vectors, rows: int, columns: int, kind: str) -> Block:
@@ -43,22 +44,26 @@ def zeros(vectors: Vectors, rows: int, columns: int, kind: str) -> Block:
 
 
 def product(
-    vectors: Vectors, block: Block, left: Left, right: Right, steps: int | str, unroll: int = 4
+    vectors: Vectors,
+    block: Block,
+    left: Left,
+    right: Right,
+    steps: int | str,
+    *,
+    whole: bool = False,
 ) -> Block:
-    """The block with the products of all steps added."""
+    """The block with the products of all steps added; `whole`: they are a multiple of UNROLL."""
     code = vectors.code
     if isinstance(steps, int):
-        whole: int | str = steps - steps % unroll
-    else:
-        whole = code.let(f"and i64 {steps}, {-unroll}")
-    if whole != 0:
-        block = _loop(vectors, block, left, right, 0, whole, unroll, sure=isinstance(steps, int))
-    if isinstance(steps, str) and unroll > 1:
-        block = _loop(vectors, block, left, right, whole, steps, 1)
-    elif isinstance(steps, int):
-        for step in range(int(whole), steps):
+        rest = steps % UNROLL
+        if steps > rest:
+            block = _loop(vectors, block, left, right, 0, steps - rest, UNROLL, sure=True)
+        for step in range(steps - rest, steps):
             block = _step(vectors, block, _moved(code, left, right, str(step), block), 0, left)
-    return block
+        return block
+    end = steps if whole else code.let(f"and i64 {steps}, {-UNROLL}")
+    block = _loop(vectors, block, left, right, 0, end, UNROLL)
+    return block if whole else _loop(vectors, block, left, right, end, steps, 1)
 
 
 def _loop(

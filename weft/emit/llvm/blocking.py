@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from weft.emit.llvm.machine_code import Processor
-from weft.emit.llvm.microkernel import Block, Lines, Multiply
+from weft.emit.llvm.microkernel import Ahead, Block, Lines, Multiply
+from weft.ir.types import DType
 
 Packed = Literal["direct", "task", "shared"]  # read as it lies, or packed by tasks, or before them
 
@@ -16,7 +17,9 @@ _NEAR, _MIDDLE = 32 << 10, 512 << 10  # bytes of usual caches
 _LEAST = 1 << 17  # multiplications that a task should have
 _TASKS = 8  # that there should be, so that threads of unequal speed end together
 _FEW = 24  # panels of rows that stay in one task
+_FEW_LINES = 4  # rows or columns that are multiplied along the depth, where that is possible
 _MOST_VECTORS, _MOST_ROWS = 6, 12  # of a block
+_BEGUN = 3.2  # instructions a cycle, where cores are shared by threads
 _MIDDLE_BYTES = 24.0  # that the second cache gives in a cycle
 
 
@@ -96,8 +99,12 @@ class Shape:
     element: int  # its bytes
     multiply: Multiply
     left_lines: Lines
+    right_lines: Lines
     left_direct: bool  # whether it can be read as it lies
     right_direct: bool
+    inner: bool = False  # whether both sides can be read in vectors along the depth
+    left_stored: DType | None = None  # the type it lies in memory as, if that is another one
+    right_stored: DType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,8 @@ class Blocking:
     right: Packed
     task_rows: int  # panels of one task
     task_vectors: int
-    ahead: bool  # whether panels of the right side come from far, and are fetched before
+    inner: int  # lanes along the depth, if it is read in vectors; 0 else
+    ahead: Ahead  # what of the right side is fetched early, where it comes from far
 
     @property
     def line(self) -> int:
@@ -138,20 +146,29 @@ class Blocking:
         return Block(
             rows,
             vectors,
-            self.width,
+            self.inner or self.width,
             shape.kind,
             shape.left_lines,
             shape.multiply,
             masked,
             self.ahead,
+            shape.right_stored if self.right == "direct" else None,
+            shape.left_stored if self.inner else None,
+            self.inner > 0,
         )
 
 
 def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocking:
     """Blocks that fit a chip; options name what is to be otherwise."""
     width = max(1, chip.vector // shape.element)
-    rows, vectors = _panels(shape, chip, width, options)
-    depth = min(options.get("depth") or _depth(shape, chip), max(1, shape.depth))
+    inner = 0
+    if shape.inner and options.get("inner", min(shape.rows, shape.columns) <= _FEW_LINES):
+        inner, width = width, 1
+        rows, vectors = _inner_panels(shape)
+    else:
+        rows, vectors = _panels(shape, chip, width, options)
+    depth = shape.depth if inner else options.get("depth") or _depth(shape, chip)
+    depth = _whole(max(1, min(depth, shape.depth)))
     task_rows, task_vectors = _tasks(shape, chip, rows, vectors, width, depth)
     task_rows = min(options.get("task_rows") or task_rows, rows.count)
     task_vectors = min(options.get("task_vectors") or task_vectors, vectors.count)
@@ -163,12 +180,29 @@ def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocki
         vectors,
         (shape.columns - 1) % width + 1 if shape.columns else 0,
         depth,
-        left,
-        right,
+        "direct" if inner else left,
+        "direct" if inner else right,
         task_rows,
         task_vectors,
-        right == "shared" and bytes_right > chip.middle // 2,
+        inner,
+        "nothing" if inner else _ahead(right, rows.count, bytes_right > chip.middle // 2),
     )
+
+
+def _inner_panels(shape: Shape) -> tuple[Panels, Panels]:
+    """Panels of few rows or columns: about as many sums as cover the time that one takes."""
+    rows = panels(shape.rows, shape.rows if shape.rows <= _FEW_LINES else 8)
+    columns = 8 if rows.most <= 2 else 4
+    if shape.columns <= _FEW_LINES:
+        columns = shape.columns
+        rows = panels(shape.rows, 8 if columns <= 2 else 4)
+    return rows, panels(max(1, shape.columns), max(1, columns))
+
+
+def _ahead(right: Packed, row_panels: int, is_far: bool) -> Ahead:
+    if right == "direct" and row_panels <= 2 and is_far:
+        return "rows"
+    return "panel" if right == "shared" and is_far else "nothing"
 
 
 def _panels(shape: Shape, chip: Chip, width: int, options: dict[str, int]) -> tuple[Panels, Panels]:
@@ -181,25 +215,28 @@ def _panels(shape: Shape, chip: Chip, width: int, options: dict[str, int]) -> tu
         registers = (chip.registers - vectors.most - 1) // vectors.most
         most_rows = options.get("rows") or max(1, min(registers, _MOST_ROWS))
         rows = panels(shape.rows, most_rows)
-        found.append((_cycles(rows, vectors, chip), rows, vectors))
+        found.append((_cycles(rows, vectors, chip, shape.depth), rows, vectors))
     _, rows, vectors = min(found, key=lambda one: one[0])
     return rows, vectors
 
 
-def _cycles(rows: Panels, vectors: Panels, chip: Chip) -> float:
+def _cycles(rows: Panels, vectors: Panels, chip: Chip, depth: int) -> float:
     """About how many cycles one step of the depth takes, for all blocks.
 
-    A cycle has two multiplications of vectors, and two loads; a sum takes four cycles until the
-    next one can be added to it; and rows of the right side come from the second cache.
+    In a cycle, two vectors are multiplied, two are loaded, and instructions begin that are not
+    many more; a sum takes four cycles until the next product can be added to it; and rows of the
+    right side come from the second cache.
     """
     total = 0.0
     for m, row_panels in _counted(rows):
         for n, column_panels in _counted(vectors):
-            loads = (m + n) / 2
+            begun = (m * n + m + n + 3) / _BEGUN
             far = n * chip.vector / _MIDDLE_BYTES
-            total += max(m * n / 2, loads, far, 4.0) * row_panels * column_panels
-            total += 0.3 * row_panels * column_panels  # what beginning and ending a block takes
-    return total
+            step = max(m * n / 2, (m + n) / 2, begun, far, 4.0)
+            ends = (m * n + 20) / max(1, depth)  # writing a block, and all around it
+            total += (step + ends) * row_panels * column_panels
+    variants = len(rows.sizes) * len(vectors.sizes)
+    return total * (1 + 0.01 * variants)
 
 
 def _counted(all_panels: Panels) -> list[tuple[int, int]]:
@@ -212,8 +249,12 @@ def _depth(shape: Shape, chip: Chip) -> int:
     """A depth at which a panel of the right side takes a part of the second cache."""
     most = max(64, chip.middle // 8 // (4 * chip.vector))
     count = max(1, -(-shape.depth // most))
-    each = -(-shape.depth // count)
-    return max(16, -(-each // 16) * 16)
+    return -(-shape.depth // count)
+
+
+def _whole(depth: int) -> int:
+    """A depth of whole vectors, of any width that there is."""
+    return -(-depth // 16) * 16
 
 
 def _packing(

@@ -37,6 +37,7 @@ class Commands:
             self._shared = max(self._shared, loaded.shared)
         for phase in loaded.phases:
             if phase.tasks:
+                assert phase.chunk > 0, "a chunk has tasks"
                 row = [phase.address, at, phase.tasks, phase.chunk, loaded.scratch, 0, 0, 0]
                 self._rows.append(row)
         self._keep.append(loaded)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from weft.emit.llvm import storage
-from weft.emit.llvm.region import dtype_of, evaluated
+from weft.emit.llvm.region import dtype_of, evaluated, on_arrays
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vector, Vectors
 from weft.ir.module import Node, Region, Value
@@ -148,3 +150,30 @@ def order_bits(v: Vectors, bits: Vector) -> Vector:
     sign = v.constant(1 << (bits.bits - 1), bits.kind)
     flip = v.binary("ashr", bits, v.constant(bits.bits - 1, bits.kind))
     return v.binary("xor", bits, v.binary("or", flip, sign))
+
+
+def is_element(key: SortKey) -> bool:
+    """Whether a key is the element itself, but for zeros and NaNs that may be made alike."""
+    dtype = dtype_of(key.arg)
+    if key.dtype is not dtype or dtype.is_complex or (dtype.is_float and dtype.bits < 16):
+        return False
+    few = [0, 1] if dtype.kind == "bool" else [0, 1, 2, 7, 31]
+    samples = np.array(few + ([-1.5, -np.inf, np.inf] if dtype.is_float else [])).astype(
+        dtype.numpy
+    )
+    return bool(np.array_equal(on_arrays(key.value, {key.arg: samples}), samples))
+
+
+def element_bits(v: Vectors, key: SortKey, made: Vector) -> Vector:
+    """What `key_of` made of an element, turned back into the element's bits in memory."""
+    if key.descending:
+        made = v.binary("xor", made, v.constant(-1, made.kind))
+    dtype = key.dtype
+    if dtype.is_float:
+        sign = v.constant(1 << (made.bits - 1), made.kind)
+        negative = v.binary("ashr", made, v.constant(made.bits - 1, made.kind))
+        flip = v.binary("or", v.binary("xor", negative, v.constant(-1, made.kind)), sign)
+        return v.binary("xor", made, flip)
+    if dtype.kind == "int":
+        return v.binary("xor", made, v.constant(1 << (made.bits - 1), made.kind))
+    return made

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft.emit.llvm.code import module_text
-from weft.emit.llvm.loops import tasks_text
-from weft.emit.llvm.loops_order import ordered
+from weft.emit.llvm.loops_tasks import tasks_text
+from weft.emit.llvm.loops_order import loop_order
 from weft.emit.llvm.loops_plan import Plan, plan
 from weft.emit.llvm.loops_simplify import simplify
 from weft.emit.llvm.loops_split import Stage, split
@@ -25,7 +25,7 @@ def emit(kernel: Kernel, processor: Processor | None = None) -> Emitted:
 
 def emit_loops(kernel: Kernel) -> Emitted:
     """A kernel without a product: one function, or one for each stage of reductions."""
-    order = ordered(kernel)
+    order = loop_order(kernel)
     simple = simplify(kernel, kernel.schedule.order if order is None else order)
     if not any(isinstance(step, Store) for step in simple.steps):
         return Emitted("", ())
@@ -43,7 +43,7 @@ def emit_loops(kernel: Kernel) -> Emitted:
 
 
 def _planned(stage: Stage) -> Plan:
-    cut, order = stage.cut, ordered(stage.kernel)
+    cut, order = stage.cut, loop_order(stage.kernel)
     assert order is not None, "a stage has an order of loops"
     apart = () if cut is None else (cut.part, cut.factor)
     simple = simplify(stage.kernel, order, apart)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from weft.emit.llvm import storage
 from weft.emit.llvm.code import Code, module_text
-from weft.emit.llvm.move import address, bytes_of, copy_run, copy_whole, put, take
+from weft.emit.llvm.copies import copy_whole
+from weft.emit.llvm.elements import address, bytes_of, copy_run, put, take
 from weft.emit.llvm.nest import (
     TASK,
     Along,

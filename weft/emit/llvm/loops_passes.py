@@ -32,12 +32,8 @@ def arrange(
 ) -> list[Pass]:
     """Passes for some sinks at a place where loops are open and some values are ready."""
     cone = reached(kernel.steps, sinks, ready)
-    spans, steps = kernel.spans, kernel.steps
-    here = {
-        n
-        for n in cone
-        if isinstance(steps[n], Reduce | Pick) and n not in sinks and spans[n] <= set(opened)
-    }
+    steps = kernel.steps
+    here = {n for n in cone if n not in sinks and begins(kernel, n, opened)}
     levels: dict[int, int] = {}
     for n in sorted(cone):
         base = max((levels.get(a, 0) for a in args_of(steps[n])), default=0)
@@ -52,6 +48,18 @@ def arrange(
     if len(passes) == 1:
         return passes
     return _Keeping(kernel, set(opened), set(ready), levels).keep(passes)
+
+
+def begins(kernel: Kernel, n: int, opened: Collection[int]) -> bool:
+    """Whether a step is a reduction that begins where these factors are open.
+
+    What is kept may lie inside of what is combined: then it begins outside of both.
+    """
+    step = kernel.steps[n]
+    if not isinstance(step, Reduce | Pick):
+        return False
+    outside = {f for f in kernel.spans[n] if f < min(step.over)}
+    return outside <= set(opened) and not any(f in opened for f in step.over)
 
 
 def reached(steps: Sequence[Step], roots: Iterable[int], ready: Collection[int]) -> set[int]:

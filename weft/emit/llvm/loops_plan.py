@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from weft.emit.llvm.access import turns
 from weft.emit.llvm.loops_cost import REGISTER_LANES, per_point, steps_cost
 from weft.emit.llvm.loops_simplify import needed
+from weft.emit.llvm.loops_turned import TILE, Turned, turned_loads
 from weft.emit.llvm.storage import register_kind
 from weft.emit.llvm.vector import BITS
 from weft.kernels.kernel import Choose, Kernel, Load, Pick, Reduce, Store
@@ -19,29 +21,37 @@ STREAM = 1 << 25  # bytes from which on an operand is written past the caches
 LANES = 64  # of 32 bits: four registers, so that the latency of one hides behind the others
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
-    """The loops of a simplified kernel: its factors in order, the leading ones made tasks.
+    """The loops of a simplified kernel, whose factors are in order.
 
-    The last task factor is cut into blocks if `block` is more than 1: a task is a block of it.
+    Tasks are the points of some factors, or blocks of points where a block is more than 1.
     """
 
     kernel: Kernel
-    tasks: int
-    block: int
+    tasks: tuple[tuple[int, int], ...]  # factors and their blocks
     chunk: int
     vector: int | None
     width: int
     cut: tuple[int, int] | None = None  # a factor and its block: factor 0 counts its parts
     streams: frozenset[int] = frozenset()  # stores that go past the caches
+    turned: Turned | None = None
 
     @property
     def count(self) -> int:
         """How many tasks there are."""
-        sizes = [f.size for f in self.kernel.factors[: self.tasks]]
-        if sizes:
-            sizes[-1] = -(-sizes[-1] // self.block)
-        return math.prod(sizes)
+        return math.prod([-(-self.kernel.factors[n].size // block) for n, block in self.tasks])
+
+    def starts(self, factor: int) -> int:
+        """A number that every index is a multiple of from which a task begins with a factor."""
+        if self.cut is not None and self.cut[0] == factor:
+            return self.cut[1]
+        return dict(self.tasks).get(factor, 0)
+
+    @cached_property
+    def spilled(self) -> frozenset[int]:
+        """The reductions whose sums are in scratch memory: they keep what lies inside of them."""
+        return spilled(self.kernel)
 
     @property
     def is_spread(self) -> bool:
@@ -56,29 +66,50 @@ class Plan:
 def plan(kernel: Kernel, cut: tuple[int, int] | None = None) -> Plan:
     """Lanes and tasks for a kernel whose factors are listed in loop order."""
     options = dict(kernel.schedule.options)
-    task = options.get("task", TASK)
-    vector = options.get("vector", _vector(kernel, cut))
+    vector = options.get("vector", lanes_factor(kernel, cut is not None))
     width = options.get("width", _width(kernel, vector)) if vector is not None else 1
-    lead = _parallel(kernel, vector, cut is not None)
+    task = options.get("task", TASK)
+    turned = None if vector is None or cut is not None else turned_loads(kernel, vector)
+    if turned is None:
+        tasks, cost = _tasks(kernel, vector, width, task, cut)
+    else:
+        tasks, cost = _tiles(kernel, turned, task)
+    chunk = max(1, int(task / cost)) if tasks and cost < task else 1
+    made = Plan(kernel, tasks, chunk, vector, width, cut, turned=turned)
+    return replace(made, streams=_streams(made, options.get("stream", STREAM)))
+
+
+def _tasks(
+    kernel: Kernel, vector: int | None, width: int, task: float, cut: tuple[int, int] | None
+) -> tuple[tuple[tuple[int, int], ...], float]:
+    """Task factors, as few as give tasks of the right size, and the cost of a task."""
     sizes = [f.size for f in kernel.factors]
     cost = steps_cost(kernel, range(len(kernel.steps)), min(max(width, 1), REGISTER_LANES))
-    block, chunk, tasks = 1, 1, 0
+    tasks: list[tuple[int, int]] = []
     if cut is not None:
         cost /= sizes[0]
-        tasks = 1
-    while tasks < lead and cost > task:
-        if tasks == vector:
-            points = max(1, int(sizes[tasks] * task / cost))
-            block = min(sizes[tasks], -(-points // width) * width)
-            cost = cost * block / sizes[tasks]
-            tasks += 1
+        tasks.append((0, 1))
+    for n in range(len(tasks), _parallel(kernel, vector, cut is not None)):
+        if cost <= task:
             break
-        cost /= sizes[tasks]
-        tasks += 1
-    if tasks and cost < task:
-        chunk = max(1, int(task / cost))
-    made = Plan(kernel, tasks, options.get("block", block), chunk, vector, width, cut)
-    return replace(made, streams=_streams(made, options.get("stream", STREAM)))
+        block = 1
+        if n == vector:
+            points = max(1, int(sizes[n] * task / cost))
+            block = min(sizes[n], -(-points // width) * width)
+        tasks.append((n, block))
+        cost = cost * block / sizes[n]
+    return tuple(tasks), cost
+
+
+def _tiles(
+    kernel: Kernel, turned: Turned, task: float
+) -> tuple[tuple[tuple[int, int], ...], float]:
+    """Tiles as tasks, at every point of the other factors."""
+    blocks = {turned.lines: TILE, turned.vector: TILE}
+    tasks = tuple([(n, blocks.get(n, 1)) for n in range(len(kernel.factors))])
+    return tasks, steps_cost(kernel, range(len(kernel.steps))) / math.prod(
+        [-(-kernel.factors[n].size // block) for n, block in tasks]
+    )
 
 
 def _streams(made: Plan, least: int) -> frozenset[int]:
@@ -86,13 +117,13 @@ def _streams(made: Plan, least: int) -> frozenset[int]:
     kernel, vector = made.kernel, made.vector
     found: set[int] = set()
     for n, step in enumerate(kernel.steps):
-        if not isinstance(step, Store) or vector not in kernel.spans[n] or step.guards:
+        if not isinstance(step, Store) or vector is None or step.guards:
             continue
         operand = kernel.operands[step.operand]
         size = operand.dtype.numpy.itemsize
         apart = [s for f, s in enumerate(step.at.strides) if f != vector]
-        starts = [step.at.offset, *apart, made.width, *(c for c in _cuts(kernel, n, vector))]
-        starts += [made.block if made.block > 1 else 0, 0 if made.cut is None else made.cut[1]]
+        starts = [step.at.offset, *apart, made.width, made.starts(vector)]
+        starts += _cuts(kernel, n, vector)
         lines = all(start * size % LINE == 0 for start in starts)
         if operand.nbytes >= least and step.at.strides[vector] == 1 and lines:
             found.add(n)
@@ -127,12 +158,26 @@ def _parallel(kernel: Kernel, vector: int | None, parts: bool) -> int:
     return count
 
 
-def _vector(kernel: Kernel, cut: tuple[int, int] | None) -> int | None:
-    """The factor that is best run in lanes."""
-    first = 0 if cut is None else 1
-    return min(
-        range(first, len(kernel.factors)), key=lambda n: (per_point(kernel, n), -n), default=None
+def lanes_factor(kernel: Kernel, cut: bool = False) -> int | None:
+    """The factor that is best run in lanes; of a kernel that is cut, the first counts parts."""
+    first = 1 if cut else 0
+    summed = {f for n in spilled(kernel) for f in _over(kernel, n)}
+    able = [n for n in range(first, len(kernel.factors)) if n not in summed]
+    return min(able, key=lambda n: (per_point(kernel, n), -n), default=None)
+
+
+def spilled(kernel: Kernel) -> frozenset[int]:
+    """The reductions of which a factor that is kept lies inside of one that is combined along."""
+    return frozenset(
+        n
+        for n, span in enumerate(kernel.spans)
+        if (over := _over(kernel, n)) and span and max(span) > min(over)
     )
+
+
+def _over(kernel: Kernel, n: int) -> tuple[int, ...]:
+    step = kernel.steps[n]
+    return step.over if isinstance(step, Reduce | Pick) else ()
 
 
 def _width(kernel: Kernel, vector: int | None) -> int:

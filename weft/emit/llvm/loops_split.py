@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from weft.emit.llvm.loops_cost import steps_cost
-from weft.emit.llvm.loops_order import ordered
-from weft.emit.llvm.loops_plan import TASK
+from weft.emit.llvm.loops_order import loop_order
+from weft.emit.llvm.loops_plan import LANES, TASK, lanes_factor
 from weft.emit.llvm.loops_simplify import map_affines, renumbered, value_dtype
 from weft.kernels.interpret import held
 from weft.kernels.kernel import (
@@ -69,6 +69,7 @@ class _Splitter:
         self.factors = list(kernel.factors)
         self.operands = list(kernel.operands)
         self.meetings: dict[int, Meeting] = {}
+        self.lanes = lanes_factor(kernel)
         self.task = dict(kernel.schedule.options).get("task", TASK)
         self.shared = {n for n in range(len(kernel.steps)) if self.is_long(n)}
 
@@ -93,7 +94,10 @@ class _Splitter:
         step = self.kernel.steps[n]
         if not isinstance(step, Reduce | Pick):
             return False
-        points = math.prod([self.kernel.factors[f].size for f in self.kernel.spans[n]])
+        span = self.kernel.spans[n]
+        points = math.prod([self.kernel.factors[f].size for f in span])
+        if self.lanes in span:  # many results come at once
+            points = -(-points // LANES)
         return steps_cost(self.kernel, self.cone([n])) / points > self.task / LONG
 
     def cone(self, roots: Sequence[int]) -> set[int]:
@@ -127,7 +131,7 @@ class _Splitter:
             trial = [*found, n]
             computed = self.cone(trial) - self.meetings.keys()
             sharing = self.common_factors(trial) or not self.common_factors(found)
-            if sharing and ordered(self.kernel, computed) is not None:
+            if sharing and loop_order(self.kernel, computed) is not None:
                 found = trial
         return found
 

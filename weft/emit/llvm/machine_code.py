@@ -67,7 +67,7 @@ def llvm_lock() -> AbstractContextManager[None]:
         return nullcontext()
     from llvmlite.binding import ffi
 
-    lock: AbstractContextManager[None] = ffi.lib._lock
+    lock: AbstractContextManager[None] = getattr(ffi.lib, "_lock", nullcontext())
     return lock
 
 
@@ -174,13 +174,17 @@ def unlocked(name: str) -> Callable[..., Any]:
     """A function of llvmlite's library without the lock that llvmlite holds around every call.
 
     LLVM allows threads to work at the same time if each has a context, a target machine and passes
-    of its own, as every Compiler has.
+    of its own, as every Compiler has. If llvmlite does not tell where its library is, the function
+    is the one with the lock: compilers then wait for each other.
     """
     from llvmlite.binding import ffi
 
-    locked = getattr(ffi.lib, name)
-    function = getattr(_library(ffi.lib._name), name)
-    function.argtypes, function.restype = locked.argtypes, locked.restype
+    locked: Callable[..., Any] = getattr(ffi.lib, name)
+    path = getattr(ffi.lib, "_name", None)
+    if path is None:
+        return locked
+    function = getattr(_library(path), name)
+    function.argtypes, function.restype = locked.argtypes, locked.restype  # type: ignore[attr-defined]
     found: Callable[..., Any] = function
     return found
 

@@ -165,10 +165,14 @@ def atan2(v: Vectors, y: Vector, x: Vector) -> Vector:
     ratio = v.div(low, high)
     ratio = v.select(v.compare("oeq", low, high), v.constant(1.0, x.kind), ratio)  # of infinities
     ratio = where(v, "oeq", high, 0.0, high, ratio)
+    left = v.compare("slt", bits_of(v, x), v.constant(0, LAYOUTS[x.kind].integer))
+    # Angles from the positive axis: r, pi / 2 - r, pi / 2 + r, pi - r.
     angle = _arc_tangent(v, ratio)
-    angle = v.select(steep, _from(v, math.pi / 2, angle), angle)
-    sign = v.compare("slt", bits_of(v, x), v.constant(0, LAYOUTS[x.kind].integer))
-    angle = v.select(sign, _from(v, math.pi, angle), angle)
+    angle = v.select(v.binary("xor", steep, left), v.neg(angle), angle)
+    for part in reversed(_TABLE[x.kind].half_pi[:2]):
+        half, whole, none = (v.constant(n * part, x.kind) for n in (1, 2, 0))
+        base = v.select(steep, half, v.select(left, whole, none))
+        angle = v.add(base, angle)
     angle = v.select(v.compare("uno", x, y), v.add(x, y), angle)
     return with_sign(v, angle, y)
 

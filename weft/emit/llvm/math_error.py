@@ -8,7 +8,15 @@ from typing import TypeAlias
 
 from weft.emit.llvm.math_exponential import normal_power, power_of_negative
 from weft.emit.llvm.math_logarithm import log1p
-from weft.emit.llvm.polynomial import at_most, horner, magnitude, quotient, where, with_sign
+from weft.emit.llvm.polynomial import (
+    at_least,
+    at_most,
+    horner,
+    magnitude,
+    quotient,
+    where,
+    with_sign,
+)
 from weft.emit.llvm.vector import Vector, Vectors
 from weft.ops import special_functions
 
@@ -98,6 +106,8 @@ def _erf_near(v: Vectors, x: Vector) -> Vector:
 
 def erfc(v: Vectors, x: Vector) -> Vector:
     """1 - erf(x)."""
+    # Below -6.5 it is 2, and the powers that would not change that may be subnormal, thus slow.
+    x = at_least(v, x, -6.5)
     size = magnitude(v, x)
     far = _erfc(v, size)
     far = where(v, "olt", x, 0.0, v.sub(v.constant(2.0, x.kind), far), far)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from weft.emit.llvm import storage
 from weft.emit.llvm.code import Code, module_text
-from weft.emit.llvm.move import address, bits_of, put, take
+from weft.emit.llvm.elements import address, bits_of, put, take
 from weft.emit.llvm.nest import Lines, function, plus, pointers, smaller
 from weft.emit.llvm.region import inline
 from weft.emit.llvm.vector import Vectors

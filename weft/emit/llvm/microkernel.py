@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from weft.emit.llvm import storage
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.nest import plus, times
 from weft.emit.llvm.vector import BITS, Vector, Vectors
+from weft.ir.types import DType
 
 PARAMS = (
     "ptr noalias readonly %left",
@@ -28,8 +30,11 @@ PARAMS = (
     "i64 %lanes",
     "ptr readnone %ahead",
 )
-Lines = Literal["rows", "depth"]  # along what the left side's elements are neighbours
+Lines = Literal["rows", "columns", "depth"]  # along what the elements of a side are neighbours
 Multiply = Literal["fma", "mul", "dot2", "dot4"]
+Ahead = Literal["nothing", "panel", "rows"]  # the next panel's share at %ahead, or later rows
+
+_ROWS_AHEAD = 16
 
 _POINTERS = 9  # rows that have a pointer of their own, if there are no more
 _SHARE = 3  # rows that one pointer reaches, by the stride once and twice
@@ -46,14 +51,21 @@ class Block:
     lines: Lines
     multiply: Multiply = "fma"
     masked: bool = False  # only `lanes` of the last vector are there
-    ahead: bool = False  # a line of what is needed later is fetched in every step
+    ahead: Ahead = "nothing"  # what is fetched in every step, to be there when it is needed
+    stored: DType | None = None  # what the right side lies in memory as, if that is another type
+    left_stored: DType | None = None  # and the left side
+    inner: bool = False  # lanes lie along the depth, and `vectors` counts columns
 
     @property
     def name(self) -> str:
         """The name of the function."""
-        tail = ("_masked" if self.masked else "") + ("_ahead" if self.ahead else "")
-        along = f"{self.lines}_{self.multiply}"
-        return f"block_{self.rows}x{self.vectors}x{self.width}_{self.kind}_{along}{tail}"
+        said = [self.kind, self.lines, self.multiply]
+        said += ["masked"] if self.masked else []
+        said += [f"{self.ahead}_ahead"] if self.ahead != "nothing" else []
+        said += [f"right_{self.stored}"] if self.stored else []
+        said += [f"left_{self.left_stored}"] if self.left_stored else []
+        said += ["inner"] if self.inner else []
+        return "_".join([f"block_{self.rows}x{self.vectors}x{self.width}", *said])
 
     @property
     def columns(self) -> int:
@@ -84,6 +96,7 @@ def microkernel(block: Block) -> Code:
     fixed = _left_pointers(code, block)
     moving = [*([] if _indexed(block) else fixed), "%right"]
     carried = [("ptr", p) for p in moving] + [zero] * (block.rows * block.vectors)
+    far = times(code, "%right_stride", _ROWS_AHEAD)
     with code.loop(0, "%depth", 1, carried) as loop:
         here, sums = loop.carried[: len(moving)], loop.carried[len(moving) :]
         if _indexed(block):
@@ -92,8 +105,12 @@ def microkernel(block: Block) -> Code:
             ]
         else:
             left = [_left_at(code, block, here, i) for i in range(block.rows)]
-        if block.ahead:
+        if block.ahead == "panel":
             _fetch(code, "%ahead", code.let(f"shl i64 {loop.index}, 6"), near=False)
+        if block.ahead == "rows":
+            element = block.stored.numpy.itemsize if block.stored else block.element
+            for j in range(0, block.columns * element, 64):
+                _fetch(code, here[-1], plus(code, far, j), near=False)
         made = _step(v, block, left, here[-1], sums, mask)
         loop.carry(*_next(code, block, here), *made)
     _finish(v, block, loop.carried[len(moving) :], mask)
@@ -152,7 +169,7 @@ def _step(
     mask: Vector | None,
 ) -> list[str]:
     """One step of the depth: the sums with one more product each."""
-    columns = [_read(v, right, j, block, mask) for j in range(block.vectors)]
+    columns = [_right(v, right, j, block, mask) for j in range(block.vectors)]
     scalar = Vectors(v.code, 1)
     made = []
     for i, at in enumerate(left):
@@ -161,6 +178,14 @@ def _step(
             old = Vector(sums[i * block.vectors + j], block.kind, v.width)
             made.append(MULTIPLY[block.multiply](v, spread, column, old).text)
     return made
+
+
+def _right(v: Vectors, base: str, j: int, block: Block, mask: Vector | None) -> Vector:
+    if block.stored is None:
+        return _read(v, base, j, block, mask)
+    last = mask if j == block.vectors - 1 else None
+    (found,) = storage.load(v, base, j * block.width, block.stored, last)
+    return found
 
 
 def _read(v: Vectors, base: str, j: int, block: Block, mask: Vector | None) -> Vector:

@@ -56,7 +56,7 @@ def pack_left_depth(product: Product, shape: Shape, blocking: Blocking) -> Code:
             value = values.side(wanted, point, mask)
             v.store(value, v.at(line, code.let(f"sub nsw i64 {at}, %near"), shape.kind))
 
-        in_chunks(v, "%near", "%far", product.size(product.depth), body)
+        in_chunks(v, "%near", "%far", body, whole=shape.depth % v.width == 0)
     return code
 
 
@@ -91,39 +91,91 @@ def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:
     """to[panel][k, n] = rhs[batch, k, n], of panels first..last-1 and near <= k < far.
 
     A panel begins at its first column times the depth; in a task, columns are counted from those
-    of its first panel, and the depth is a part of it. Columns beyond the last are 0.
+    of its first panel, and the depth is a part of it. Columns beyond the last may be anything.
     """
     code = _function(PACK_RIGHT)
-    factors = product.kernel.factors
-    v = Vectors(code, lane_count(factors, product.columns, blocking.width))
-    values = Values(product.kernel, v, pointers(code, len(product.kernel.operands)))
-    batch = flat_point(code, factors, product.batch, "%batch")
-    count = product.size(product.columns)
-    depth, origin = shape.depth, "0"
-    if blocking.right == "task":
-        depth = blocking.depth
-        origin = times(code, panel_bounds(code, blocking.vectors, "%first")[0], blocking.width)
-    # Along the rows of the right side first: its elements are read as they lie in memory.
-    with code.loop("%near", "%far") as step:
-        here = batch | flat_point(code, factors, product.depth, step.index)
-        down = step.index
-        if blocking.right == "task":
-            down = code.let(f"sub nsw i64 {step.index}, %near")
+    operands = pointers(code, len(product.kernel.operands))
+    right = _Right(product, shape, blocking, code, operands)
+    if shape.right_lines == "columns":
+        # Along the rows of the right side first: its elements are read as they lie in memory.
+        with code.loop("%near", "%far") as step, code.loop("%first", "%last") as panel:
+            right.row(panel.index, step.index)
+    else:
+        count = code.let("sub nsw i64 %far, %near")
+        rest = code.let(f"urem i64 {count}, {blocking.width}")
+        edge = code.let(f"sub nsw i64 %far, {rest}")
         with code.loop("%first", "%last") as panel:
-            start, vectors = panel_bounds(code, blocking.vectors, panel.index)
-            columns, start = (times(code, n, blocking.width) for n in (vectors, start))
-            along = code.let(f"mul nsw i64 {down}, {columns}")
-            begin = code.let(f"sub nsw i64 {start}, {origin}")
-            line = v.at("%to", plus(code, times(code, begin, depth), along), shape.kind)
-            with code.loop(0, columns, v.width, at_least_once=True) as chunk:
-                at = plus(code, start, chunk.index)
-                point = here | flat_lanes(v, factors, product.columns, at)
-                mask = None
-                if count % v.width:
-                    mask = v.first(code.let(f"sub nsw i64 {count}, {at}"))
-                value = values.side(product.contract.rhs, point, mask)
-                v.store(value, v.at(line, chunk.index, shape.kind))
+            with code.loop("%near", edge, blocking.width) as square:
+                right.squares(panel.index, square.index)
+            with code.loop(edge, "%far") as step:
+                right.row(panel.index, step.index)
     return code
+
+
+class _Right:
+    """Pieces of panels of the right side, in the function that packs them."""
+
+    def __init__(
+        self, product: Product, shape: Shape, blocking: Blocking, code: Code, operands: list[str]
+    ) -> None:
+        self.product, self.shape, self.blocking, self.code = product, shape, blocking, code
+        self.operands = operands
+        self.factors = product.kernel.factors
+        self.batch = flat_point(code, self.factors, product.batch, "%batch")
+        self.in_task = blocking.right == "task"
+        self.origin = "0"
+        if self.in_task:
+            first, _ = panel_bounds(code, blocking.vectors, "%first")
+            self.origin = times(code, first, blocking.width)
+
+    def row(self, panel: str, step: str) -> None:
+        """One step of the depth, in vectors along the columns."""
+        code, product = self.code, self.product
+        v = Vectors(code, lane_count(self.factors, product.columns, self.blocking.width))
+        values = Values(product.kernel, v, self.operands)
+        here = self.batch | flat_point(code, self.factors, product.depth, step)
+        start, columns, line = self._line(panel, step)
+        with code.loop(0, columns, v.width, at_least_once=True) as chunk:
+            at = plus(code, start, chunk.index)
+            point = here | flat_lanes(v, self.factors, product.columns, at)
+            mask = None
+            if self.shape.columns % v.width:
+                mask = v.first(code.let(f"sub nsw i64 {self.shape.columns}, {at}"))
+            value = values.side(product.contract.rhs, point, mask)
+            v.store(value, v.at(line, chunk.index, self.shape.kind))
+
+    def squares(self, panel: str, step: str) -> None:
+        """As many steps as a vector has lanes, in vectors along the depth that are transposed."""
+        code, product, shape = self.code, self.product, self.shape
+        v = Vectors(code, self.blocking.width)
+        values = Values(product.kernel, v, self.operands)
+        here = self.batch | flat_lanes(v, self.factors, product.depth, step)
+        start, columns, line = self._line(panel, step)
+        with code.loop(0, columns, v.width, at_least_once=True) as chunk:
+            read = []
+            for lane in range(v.width):
+                at = plus(code, plus(code, start, chunk.index), lane)
+                at = smaller(code, at, shape.columns - 1)
+                point = here | flat_point(code, self.factors, product.columns, at)
+                read.append(values.side(product.contract.rhs, point))
+            base = v.at(line, chunk.index, shape.kind)
+            for n, vector in enumerate(v.transpose(read)):
+                far = code.let(f"mul nsw i64 {columns}, {n}")
+                v.store(vector, v.at(base, far, shape.kind))
+
+    def _line(self, panel: str, step: str) -> tuple[str, str, str]:
+        """The first column of a panel, how many it has, and where a step of it is packed."""
+        code, blocking = self.code, self.blocking
+        start, columns = (
+            times(code, n, blocking.width) for n in panel_bounds(code, blocking.vectors, panel)
+        )
+        down, depth = step, self.shape.depth
+        if self.in_task:
+            down, depth = code.let(f"sub nsw i64 {step}, %near"), blocking.depth
+        begin = code.let(f"sub nsw i64 {start}, {self.origin}")
+        far = plus(code, times(code, begin, depth), code.let(f"mul nsw i64 {down}, {columns}"))
+        line = code.let(f"getelementptr {self.shape.kind}, ptr %to, i64 {far}")
+        return start, columns, line
 
 
 def panel_bounds(code: Code, panels: Panels, panel: str) -> tuple[str, str]:
@@ -137,21 +189,26 @@ def panel_bounds(code: Code, panels: Panels, panel: str) -> tuple[str, str]:
 
 
 def in_chunks(
-    v: Vectors, begin: str, end: str, size: int, body: Callable[[str, Vector | None], None]
+    v: Vectors,
+    begin: str,
+    end: str,
+    body: Callable[[str, Vector | None], None],
+    *,
+    whole: bool,
 ) -> None:
-    """Run a body on vectors of numbers begin..end-1, the last one masked if size says so."""
+    """Run a body on vectors of numbers begin..end-1, the last one masked if they are not whole."""
     code = v.code
-    if size % v.width == 0:
+    if whole:
         with code.loop(begin, end, v.width) as chunk:
             body(chunk.index, None)
         return
     count = code.let(f"sub nsw i64 {end}, {begin}")
-    whole = code.let(f"urem i64 {count}, {v.width}")
-    edge = code.let(f"sub nsw i64 {end}, {whole}")
+    rest = code.let(f"urem i64 {count}, {v.width}")
+    edge = code.let(f"sub nsw i64 {end}, {rest}")
     with code.loop(begin, edge, v.width) as chunk:
         body(chunk.index, None)
-    with code.when(code.let(f"icmp ne i64 {whole}, 0")):
-        body(edge, v.first(whole))
+    with code.when(code.let(f"icmp ne i64 {rest}, 0")):
+        body(edge, v.first(rest))
 
 
 def _function(name: str) -> Code:

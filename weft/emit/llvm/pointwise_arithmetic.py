@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from weft.emit.llvm import math_complex
 from weft.emit.llvm import pointwise_complex as pairs
 from weft.emit.llvm import pointwise_integer as integers
 from weft.emit.llvm.narrow import decode, own_bits, own_number
@@ -148,15 +149,15 @@ def _next_after(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], ma
 
 
 EMIT: dict[type[Op], Emit] = {
-    ops.Abs: by_kind(real=magnitude, integer=integers.absolute),
+    ops.Abs: by_kind(real=magnitude, complex=math_complex.absolute, integer=integers.absolute),
     ops.Add: by_kind(real=_add, complex=pairs.add, integer=integers.add, boolean=_either),
     ops.Subtract: by_kind(real=_subtract, complex=pairs.subtract, integer=integers.subtract),
     ops.Multiply: by_kind(
         real=_multiply, complex=pairs.multiply, integer=integers.multiply, boolean=_both
     ),
-    ops.Divide: by_kind(real=Vectors.div, integer=integers.divide),
+    ops.Divide: by_kind(real=Vectors.div, complex=math_complex.divide, integer=integers.divide),
     ops.Negate: by_kind(real=Vectors.neg, complex=pairs.negate, integer=integers.negate),
-    ops.Sign: by_kind(real=_sign, integer=integers.sign),
+    ops.Sign: by_kind(real=_sign, complex=math_complex.sign, integer=integers.sign),
     ops.Maximum: _maximum,
     ops.Minimum: _minimum,
     ops.Clamp: _clamp,

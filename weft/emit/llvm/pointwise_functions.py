@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.emit.llvm import math_circular as circular
+from weft.emit.llvm import math_complex
 from weft.emit.llvm import math_error as error
 from weft.emit.llvm import math_exponential as exponential
 from weft.emit.llvm import math_gamma as gamma
@@ -20,14 +21,14 @@ EMIT: dict[type[Op], Emit] = {
     pointwise.Remainder: by_kind(real=powers.remainder, integer=integers.remainder),
     ops.Cbrt: by_kind(real=logarithm.cbrt),
     ops.Cosine: by_kind(real=circular.cos),
-    ops.Exponential: by_kind(real=exponential.exp),
+    ops.Exponential: by_kind(real=exponential.exp, complex=math_complex.exponential),
     ops.ExponentialMinusOne: by_kind(real=exponential.expm1),
-    ops.Log: by_kind(real=logarithm.log),
+    ops.Log: by_kind(real=logarithm.log, complex=math_complex.logarithm),
     ops.LogPlusOne: by_kind(real=logarithm.log1p),
     ops.Logistic: by_kind(real=exponential.logistic),
     ops.Rsqrt: by_kind(real=logarithm.rsqrt),
     ops.Sine: by_kind(real=circular.sin),
-    ops.Sqrt: by_kind(real=logarithm.sqrt),
+    ops.Sqrt: by_kind(real=logarithm.sqrt, complex=math_complex.square_root),
     ops.Tan: by_kind(real=circular.tan),
     ops.Tanh: by_kind(real=exponential.tanh),
     ops.Atan2: by_kind(real=circular.atan2),

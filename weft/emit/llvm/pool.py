@@ -16,12 +16,12 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from weft.emit.llvm.linking import Linked
-from weft.emit.llvm.machine_code import host, symbol
-from weft.emit.llvm.objects import objects
+from weft.emit.llvm.engine import load
+from weft.emit.llvm.machine_code import host
 from weft.emit.llvm.pool_text import POOL_BYTES, SPINS_AT, THREAD_BYTES, pool_text
 from weft.emit.llvm.thread_count import thread_count
 from weft.errors import WeftError
+from weft.kernels.emitted import Emitted, Phase
 
 _SPIN_SECONDS = 50e-6  # how long a thread spins before it sleeps
 
@@ -30,10 +30,10 @@ class _Functions:
     """The functions of the pool's text."""
 
     def __init__(self, futex: bool | None) -> None:
-        text = pool_text(host().triple, futex=futex)
-        self._code = Linked(objects([("pool", text)]))
         names = ("start", "stop", "run", "spin", "copy")
-        start, stop, run, spin, copy = self._code.addresses([symbol(n, text) for n in names])
+        text = pool_text(host().triple, futex=futex)
+        (self._loaded,) = load([Emitted(text, tuple([Phase(name, 1) for name in names]))])
+        start, stop, run, spin, copy = (phase.address for phase in self._loaded.phases)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self.start = ctypes.CFUNCTYPE(number, pointer, pointer, number)(start)
         self.stop = ctypes.CFUNCTYPE(None, pointer, pointer, number)(stop)
@@ -58,7 +58,7 @@ class Pool:
     def __init__(self, threads: int | None = None, *, futex: bool | None = None) -> None:
         self._wanted, self._futex = threads, futex
         self._state = self._threads = self._shared = aligned(0)
-        self._state_at = self._threads_at = 0
+        self._state_at = self._threads_at = self._shared_at = 0
         self._lock = threading.Lock()
         self._count = 0  # threads that are there, the caller's among them; 0 before they start
         _POOLS.add(self)
@@ -85,7 +85,8 @@ class Pool:
                 self._start()
             if nbytes > self._shared.nbytes:
                 self._shared = aligned(nbytes)
-            place(address(self._shared))
+                self._shared_at = address(self._shared)
+            place(self._shared_at)
             failed = self._run(self._state_at, commands)
         if failed:
             raise _no_memory()
@@ -97,6 +98,9 @@ class Pool:
                 functions(self._futex).stop(self._state_at, self._threads_at, self._count)
             self._wanted = 1
             self._count = 0
+
+    def __del__(self) -> None:
+        self.close()  # threads read what would be gone
 
     def forked(self) -> None:
         """In a forked child: begin anew at the next run, with what memory the threads had."""

@@ -19,10 +19,10 @@ All state is in two pieces of memory that the caller owns. The pool, in lines of
 
 and 128 bytes a thread, the caller's first: pool, scratch, its size, the system's handle, its range.
 
-The chunks of a launch are cut into ranges. A thread begins with a range of its own, so that it finds
-in its caches what it wrote in the launch before, and helps with the others then. A chunk is claimed
-by counting its range down, and only then is the launch read: it stays as it is until all claimed
-chunks are done, so a late worker either gets nothing or a chunk of the launch that stands there.
+The chunks of a launch are cut into ranges. A thread begins with a range of its own, so that it
+finds in its caches what it wrote in the launch before, and helps with the others then. A chunk is
+claimed by counting its range down, and only then is the launch read: it stays as it is until all
+claimed chunks are done, so a late worker gets nothing or a chunk of the launch that stands there.
 
 Commands are rows of 64 bytes: function, operands, tasks, chunk, bytes of scratch, and three words
 that are free. The first row only tells how many follow.
@@ -30,13 +30,14 @@ that are free. The first row only tells how many follow.
 
 from __future__ import annotations
 
+from weft.emit.llvm.pool_sleep import sleep_text
+
 MOST_RANGES = 16
 POOL_BYTES = 2048 + 128 * MOST_RANGES
 THREAD_BYTES = 128
 SPINS_AT = 896
 ROW_WORDS = 8
 
-_FUTEX = {"x86_64": 202, "aarch64": 98}  # the number of the system call
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
     "aarch64": ("declare void @llvm.aarch64.isb(i32)", "call void @llvm.aarch64.isb(i32 15)"),
@@ -47,83 +48,10 @@ _PAUSE = {
 def pool_text(triple: str, *, futex: bool | None = None) -> str:
     """The module: `start`, `run`, `stop` and `copy`; `futex` says how to sleep."""
     architecture = triple.partition("-")[0]
-    if futex is None:
-        futex = "linux" in triple and architecture in _FUTEX
     declared, pause = _PAUSE.get(architecture, ("", ""))
     threads = _THREADS.replace("PAUSE", pause).replace("MOST_RANGES", str(MOST_RANGES))
-    sleeping = _futexes(_FUTEX[architecture]) if futex else _CONDITIONS
-    return "\n".join([declared, sleeping, threads, _COMMANDS])
+    return "\n".join([declared, sleep_text(triple, futex), threads, _COMMANDS])
 
-
-def _futexes(number: int) -> str:
-    call = f"call i64 (i64, ...) @syscall(i64 {number}, ptr"
-    return f"""
-declare i64 @syscall(i64, ...)
-
-; Sleep while the i32 at %word is %value.
-define internal void @sleep(ptr %pool, ptr %word, i32 %value, i64 %which) {{
-  %r = {call} %word, i32 128, i32 %value, ptr null, ptr null, i32 0)
-  ret void
-}}
-
-; Wake so many sleepers at %word.
-define internal void @wake(ptr %pool, ptr %word, i32 %count, i64 %which) {{
-  %r = {call} %word, i32 129, i32 %count, ptr null, ptr null, i32 0)
-  ret void
-}}
-
-define internal void @prepare(ptr %pool) {{
-  ret void
-}}
-"""
-
-
-_CONDITIONS = """
-declare i32 @pthread_mutex_init(ptr, ptr)
-declare i32 @pthread_mutex_lock(ptr)
-declare i32 @pthread_mutex_unlock(ptr)
-declare i32 @pthread_cond_init(ptr, ptr)
-declare i32 @pthread_cond_wait(ptr, ptr)
-declare i32 @pthread_cond_broadcast(ptr)
-
-; Sleep while the i32 at %word is %value; %which is where the condition variable is.
-define internal void @sleep(ptr %pool, ptr %word, i32 %value, i64 %which) {
-  %mutex = getelementptr i8, ptr %pool, i64 1024
-  %condition = getelementptr i8, ptr %pool, i64 %which
-  %l = call i32 @pthread_mutex_lock(ptr %mutex)
-  br label %look
-look:
-  %now = load atomic i32, ptr %word seq_cst, align 4
-  %same = icmp eq i32 %now, %value
-  br i1 %same, label %wait, label %out
-wait:
-  %w = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
-  br label %look
-out:
-  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
-  ret void
-}
-
-; Wake all sleepers: the lock orders this after the look of one that is about to sleep.
-define internal void @wake(ptr %pool, ptr %word, i32 %count, i64 %which) {
-  %mutex = getelementptr i8, ptr %pool, i64 1024
-  %condition = getelementptr i8, ptr %pool, i64 %which
-  %l = call i32 @pthread_mutex_lock(ptr %mutex)
-  %b = call i32 @pthread_cond_broadcast(ptr %condition)
-  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
-  ret void
-}
-
-define internal void @prepare(ptr %pool) {
-  %mutex = getelementptr i8, ptr %pool, i64 1024
-  %first = getelementptr i8, ptr %pool, i64 1280
-  %second = getelementptr i8, ptr %pool, i64 1536
-  %m = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
-  %f = call i32 @pthread_cond_init(ptr %first, ptr null)
-  %s = call i32 @pthread_cond_init(ptr %second, ptr null)
-  ret void
-}
-"""
 
 _THREADS = """
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)

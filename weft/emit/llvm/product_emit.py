@@ -7,6 +7,7 @@ from weft.emit.llvm.blocking import Chip, chip_of, choose_blocking
 from weft.emit.llvm.code import Code, module_text
 from weft.emit.llvm.machine_code import Processor
 from weft.emit.llvm.microkernel import microkernel
+from weft.emit.llvm.microkernel_inner import inner_microkernel
 from weft.emit.llvm.product import find_product, supports
 from weft.emit.llvm.product_finish import finish
 from weft.emit.llvm.product_job import Job, memory_of
@@ -47,8 +48,9 @@ def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None)
 def _functions(job: Job) -> list[Code]:
     """What the phases call."""
     product, shape, blocking = job.product, job.shape, job.blocking
+    make_block = inner_microkernel if blocking.inner else microkernel
     found = [
-        microkernel(blocking.block(shape, rows, width))
+        make_block(blocking.block(shape, rows, width))
         for rows in blocking.rows.sizes
         for width in blocking.widths(masked=job.masked)
     ]

@@ -29,7 +29,9 @@ def finish(product: Product, shape: Shape, blocking: Blocking) -> Code:
     code = Code(FINISH, PARAMS, internal=True)
     code.header += " noinline nounwind"
     kernel, factors = product.kernel, product.kernel.factors
-    v = Vectors(code, lane_count(factors, product.columns, _width(product, blocking)))
+    v = Vectors(code, lane_count(factors, product.columns, _width(blocking)))
+    panels = {n * blocking.width for n in blocking.vectors.sizes} | {shape.columns}
+    whole = all(columns % v.width == 0 for columns in panels)
     values = Values(kernel, v, pointers(code, len(kernel.operands)))
     batch = flat_point(code, factors, product.batch, "%batch")
     with code.loop(0, "%rows") as row:
@@ -38,16 +40,22 @@ def finish(product: Product, shape: Shape, blocking: Blocking) -> Code:
         line = v.at("%sums", times(code, row.index, blocking.line), shape.kind)
 
         def body(at: str, mask: Vector | None, here: Point = here, line: str = line) -> None:
-            total = v.load(v.at(line, at, shape.kind), shape.kind)
+            place = v.at(line, at, shape.kind)
+            if mask is None:
+                total = v.load(place, shape.kind)
+            else:
+                total = v.load_masked(place, mask, shape.kind)
             column = plus(code, "%column", at)
             point = here | flat_lanes(v, factors, product.columns, column)
             values.end(product.at, product.after, point, total, mask)
 
-        in_chunks(v, "0", "%columns", product.size(product.columns), body)
+        in_chunks(v, "0", "%columns", body, whole=whole)
     return code
 
 
-def _width(product: Product, blocking: Blocking) -> int:
+def _width(blocking: Blocking) -> int:
     """Lanes to finish in: two registers' worth, if every panel has an even number of them."""
+    if blocking.inner:
+        return 1 << (blocking.line.bit_length() - 1)
     even = all(n % 2 == 0 for n in blocking.vectors.sizes)
     return blocking.width * (2 if even else 1)

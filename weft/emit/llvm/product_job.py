@@ -10,6 +10,7 @@ from weft.emit.llvm.code import Code
 from weft.emit.llvm.nest import plus, times
 from weft.emit.llvm.product import Product
 from weft.emit.llvm.product_points import flat_point, place
+from weft.emit.llvm.storage import memory_kind
 from weft.emit.llvm.vector import Vectors
 from weft.kernels.kernel import Affine, Load, Store
 
@@ -124,8 +125,9 @@ class Places:
         if b.right == "direct":
             load = product.kernel.steps[product.contract.rhs]
             assert isinstance(load, Load)
+            strided = product.columns if b.inner else product.depth
             where = (product.columns, start), (product.depth, near)
-            return self._operand(load.operand, load.at, task.batch, product.depth, *where)
+            return self._operand(load.operand, load.at, task.batch, strided, *where)
         stride = times(code, columns, shape.element)
         if b.right == "task":
             first, _ = pack.panel_bounds(code, b.vectors, task.first_column)
@@ -175,6 +177,8 @@ class Places:
         point = flat_point(code, factors, product.batch, batch)
         for role, number in where:
             point = point | flat_point(code, factors, role, number)
-        stride = sum(at.strides[f] for f in strided) * self.job.shape.element
+        dtype = product.kernel.operands[operand].dtype
+        stride = sum(at.strides[f] for f in strided) * dtype.numpy.itemsize
         found = place(Vectors(code, 1), at, point)
-        return Place(self.moved(self.operands[operand], found.base), str(stride))
+        base = Vectors(code, 1).at(self.operands[operand], found.base, memory_kind(dtype))
+        return Place(base, str(stride))

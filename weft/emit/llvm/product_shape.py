@@ -7,13 +7,15 @@ from weft.emit.llvm.microkernel import Lines, Multiply
 from weft.emit.llvm.product import Product, needed
 from weft.emit.llvm.storage import memory_kind, register_kind
 from weft.emit.llvm.vector import BITS
+from weft.ir.types import DType
 from weft.kernels.kernel import Load, Store
 
 
 def shape_of(product: Product) -> Shape:
     """The shape of a product."""
     kind = register_kind(product.contract.held)
-    lines = _left_lines(product)
+    lines = _lines(product, product.contract.lhs, product.rows, "rows")
+    right_lines = _lines(product, product.contract.rhs, product.columns, "columns")
     multiply: Multiply = "fma" if product.contract.held.is_float else "mul"
     return Shape(
         *product.sizes,
@@ -21,8 +23,12 @@ def shape_of(product: Product) -> Shape:
         BITS[kind] // 8,
         multiply,
         lines,
+        right_lines,
         _left_direct(product, kind, lines),
         _right_direct(product, kind),
+        _inner(product, kind),
+        _stored(product, product.contract.lhs, kind),
+        _stored(product, product.contract.rhs, kind),
     )
 
 
@@ -46,18 +52,17 @@ def plain_store(product: Product) -> Store | None:
     return step if same and side_by_side and not step.guards else None
 
 
-def _left_lines(product: Product) -> Lines:
-    """Along what the elements of the left side are neighbours; the depth, if along nothing."""
+def _lines(product: Product, side: int, role: tuple[int, ...], name: Lines) -> Lines:
+    """Along what the elements of a side are neighbours, if along anything; the depth else."""
     steps = product.kernel.steps
-    loads = [
-        step
-        for n in needed(steps, [product.contract.lhs], ())
-        if isinstance(step := steps[n], Load)
-    ]
-    if any(load.at.strides[f] == 1 for load in loads for f in product.depth[-1:]):
-        return "depth"
-    rows = any(load.at.strides[f] == 1 for load in loads for f in product.rows[-1:])
-    return "rows" if rows else "depth"
+    loads = [s for n in needed(steps, [side], ()) if isinstance(s := steps[n], Load)]
+    near = {
+        name: [load.at.strides[f] == 1 for load in loads for f in along[-1:]]
+        for name, along in (("depth", product.depth), (name, role))
+    }
+    if name == "rows":  # the left side needs no lanes: along the depth it is read as it is
+        return name if any(near[name]) and not any(near["depth"]) else "depth"
+    return "depth" if any(near["depth"]) and not any(near[name]) else name
 
 
 def _left_direct(product: Product, kind: str, lines: Lines) -> bool:
@@ -77,8 +82,26 @@ def _right_direct(product: Product, kind: str) -> bool:
     load = bare_load(product, product.contract.rhs)
     return (
         load is not None
-        and memory_kind(load.dtype) == kind
+        and register_kind(load.dtype) == kind
         and len(product.depth) <= 1
         and len(product.columns) <= 1
         and all(load.at.strides[f] == 1 for f in product.columns)
     )
+
+
+def _inner(product: Product, kind: str) -> bool:
+    """Whether both sides lie along the depth."""
+    sides = [bare_load(product, n) for n in (product.contract.lhs, product.contract.rhs)]
+    return len(product.depth) == 1 and all(
+        len(role) <= 1
+        and load is not None
+        and register_kind(load.dtype) == kind
+        and load.at.strides[product.depth[0]] == 1
+        for load, role in zip(sides, (product.rows, product.columns), strict=True)
+    )
+
+
+def _stored(product: Product, side: int, kind: str) -> DType | None:
+    """The type of a side in memory, where registers hold it as another one."""
+    load = bare_load(product, side)
+    return load.dtype if load is not None and memory_kind(load.dtype) != kind else None

@@ -115,7 +115,7 @@ def _block(
 def _ahead(places: Places, task: Task, row: str, columns: str, right: Place) -> str:
     """What a block fetches: its share of the next panel, or what is there already."""
     code, shape = places.code, places.job.shape
-    if not places.job.blocking.ahead:
+    if places.job.blocking.ahead != "panel":
         return "null"
     down = code.let(f"sub nsw i64 {row}, {task.first_row}")
     far = times(code, down, places.job.blocking.depth * 64)

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.emit.llvm.code import Code
-from weft.emit.llvm.move import address, put, take
+from weft.emit.llvm.elements import address, put, take
 from weft.emit.llvm.nest import larger, plus, smaller
 from weft.emit.llvm.vector import Vector, Vectors
 
-DIGIT = 8  # bits that one pass looks at
-BUCKETS = 1 << DIGIT
 FEW = 96  # so many records are sorted by counting, for each, those that come before it
-LANES = 8  # records in a vector
-BLOCK = 4 * LANES  # records whose ranks are counted side by side
+_MANY = 1 << 16  # so many are sorted in fewer passes, by longer digits
+_BLOCK = 32  # records whose ranks are counted side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +29,19 @@ class Records:
     count: int
 
     @property
+    def digit(self) -> int:
+        """The bits that one pass looks at."""
+        return 8 if self.count < _MANY else -(-self.bits // -(-self.bits // 11))
+
+    @property
+    def buckets(self) -> int:
+        """The values of a digit."""
+        return 1 << self.digit
+
+    @property
     def passes(self) -> list[int]:
         """The lowest bit of every digit."""
-        return list(range(self.shift, self.shift + self.bits, DIGIT))
+        return list(range(self.shift, self.shift + self.bits, self.digit))
 
     @property
     def nbytes(self) -> int:
@@ -43,7 +51,7 @@ class Records:
     @property
     def scratch(self) -> int:
         """The bytes of two sets and of the counts."""
-        return 2 * self.nbytes + 4 * BUCKETS * len(self.passes)
+        return 2 * self.nbytes + 4 * self.buckets * len(self.passes)
 
     def arrays(self, code: Code, base: str) -> list[str]:
         """The arrays of a set that begins at a place."""
@@ -54,7 +62,7 @@ class Records:
         return found
 
     def _padded(self, kind: str) -> int:
-        return (-(-self.count // BLOCK) + 1) * BLOCK * int(kind[1:]) // 8
+        return (-(-self.count // _BLOCK) + 1) * _BLOCK * int(kind[1:]) // 8
 
 
 def records_of(bits: int, count: int) -> Records:
@@ -128,31 +136,32 @@ class Radix:
     def _digit(self, key: str, shift: int) -> str:
         code, kind = self.code, self.records.kinds[0]
         moved = code.let(f"lshr {kind} {key}, {shift}") if shift else key
-        return code.let(f"and {kind} {moved}, {BUCKETS - 1}")
+        low = code.let(f"and {kind} {moved}, {self.records.buckets - 1}")
+        return low if kind == "i64" else code.let(f"zext {kind} {low} to i64")
 
     def _count(self, count: str) -> None:
         """How many keys have each value of each digit."""
         code, records = self.code, self.records
-        size = 4 * BUCKETS * len(records.passes)
+        size = 4 * records.buckets * len(records.passes)
         code.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         code.do(f"call void @llvm.memset.p0.i64(ptr align 4 {self.counts}, i8 0, i64 {size}, i1 0)")
         keys = self.current()[0]
         with code.loop(0, count) as loop:
             key = take(code, keys, loop.index, records.kinds[0])
             for number, shift in enumerate(records.passes):
-                place = plus(code, self._digit(key, shift), number * BUCKETS)
+                place = plus(code, self._digit(key, shift), number * records.buckets)
                 before = take(code, self.counts, place, "i32")
                 put(code, code.let(f"add i32 {before}, 1"), self.counts, place, "i32")
 
     def _pass(self, number: int, shift: int, count: str) -> None:
         """Move records to where their digit belongs, unless all have the same."""
         code, records = self.code, self.records
-        counts = address(code, self.counts, 4 * BUCKETS * number, "i8")
+        counts = address(code, self.counts, 4 * records.buckets * number, "i8")
         sources = self.current()
         digit = self._digit(take(code, sources[0], 0, records.kinds[0]), shift)
         alike = code.let(f"zext i32 {take(code, counts, digit, 'i32')} to i64")
         with code.when(code.let(f"icmp ne i64 {alike}, {count}")):
-            with code.loop(0, BUCKETS, carried=[("i32", "0")]) as loop:
+            with code.loop(0, records.buckets, carried=[("i32", "0")]) as loop:
                 own = take(code, counts, loop.index, "i32")
                 put(code, loop.carried[0], counts, loop.index, "i32")
                 loop.carry(code.let(f"add i32 {loop.carried[0]}, {own}"))
@@ -177,24 +186,25 @@ class Radix:
 
     def _by_rank(self, count: str) -> None:
         """Move each record behind those that come before it, of which there are so many."""
-        code = self.code
+        code, kind = self.code, self.records.kinds[0]
         sources, targets = self.current(), self._set(self.other)
-        lanes = min(BLOCK, -(-self.records.count // LANES) * LANES)
-        v = Vectors(code, lanes)
-        with code.loop(0, count, lanes) as block:
-            own = v.load(v.at(sources[0], block.index, "i64"), "i64")
+        lanes = min(_BLOCK, 1 << (self.records.count - 1).bit_length())
+        v = Vectors(code, max(2, lanes))
+        with code.loop(0, count, v.width) as block:
+            own = v.load(v.at(sources[0], block.index, kind), kind)
             first = smaller(code, block.index, count)
-            last = smaller(code, plus(code, block.index, lanes), count)
-            zero = v.constant(0, "i64")
+            last = smaller(code, plus(code, block.index, v.width), count)
+            zero = v.constant(0, kind)
             # Records of equal keys stay in their order: those before the block are less if equal.
             ranks = self._ranks(v, own, sources[0], ("0", first), "ule", zero)
             ranks = self._ranks_inside(v, own, sources[0], (first, last), ranks)
             ranks = self._ranks(v, own, sources[0], (last, count), "ult", ranks)
             here = larger(code, code.let(f"sub nsw i64 {last}, {first}"), 0)
-            slot = address(code, self.counts, 0, "i8")
-            v.store(ranks, slot)
+            v.store(ranks, self.counts)
             with code.loop(0, here) as loop:
-                rank = take(code, slot, loop.index, "i64")
+                rank = take(code, self.counts, loop.index, kind)
+                if kind != "i64":
+                    rank = code.let(f"zext {kind} {rank} to i64")
                 self._write(self._read(sources, plus(code, first, loop.index)), targets, rank)
         self._swap()
 
@@ -204,11 +214,10 @@ class Radix:
         """Add how many records of a part come before each of the own ones."""
         code = self.code
         with code.loop(*part, carried=[(ranks.type, ranks.text)]) as loop:
-            other = v.splat(Vector(take(code, keys, loop.index, "i64"), "i64"))
-            before = v.compare(how, other, own)
-            added = v.sub(Vector(loop.carried[0], "i64", v.width), v.cast("sext", before, "i64"))
-            loop.carry(added.text)
-        return Vector(loop.carried[0], "i64", v.width)
+            other = v.splat(Vector(take(code, keys, loop.index, own.kind), own.kind))
+            before = v.cast("sext", v.compare(how, other, own), own.kind)
+            loop.carry(v.sub(Vector(loop.carried[0], own.kind, v.width), before).text)
+        return Vector(loop.carried[0], own.kind, v.width)
 
     def _ranks_inside(
         self, v: Vectors, own: Vector, keys: str, part: tuple[str, str], ranks: Vector
@@ -216,12 +225,11 @@ class Radix:
         """The same of the own records, each of which has its place among equal ones."""
         code = self.code
         with code.loop(*part, carried=[(ranks.type, ranks.text)]) as loop:
-            other = v.splat(Vector(take(code, keys, loop.index, "i64"), "i64"))
-            before = v.compare("ult", other, own)
+            other = v.splat(Vector(take(code, keys, loop.index, own.kind), own.kind))
             number = code.let(f"sub nsw i64 {loop.index}, {part[0]}")
             earlier = v.compare("slt", v.splat(Vector(number, "i64")), v.lanes())
             equal = v.binary("and", v.compare("eq", other, own), earlier)
-            found = v.cast("sext", v.binary("or", before, equal), "i64")
-            added = v.sub(Vector(loop.carried[0], "i64", v.width), found)
-            loop.carry(added.text)
-        return Vector(loop.carried[0], "i64", v.width)
+            before = v.binary("or", v.compare("ult", other, own), equal)
+            added = v.cast("sext", before, own.kind)
+            loop.carry(v.sub(Vector(loop.carried[0], own.kind, v.width), added).text)
+        return Vector(loop.carried[0], own.kind, v.width)

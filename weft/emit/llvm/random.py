@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.emit.llvm.code import Code, module_text
-from weft.emit.llvm.move import address, put, take
+from weft.emit.llvm.elements import address, put, take
 from weft.emit.llvm.nest import (
     Along,
     divided,

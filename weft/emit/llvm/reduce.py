@@ -12,16 +12,22 @@ from weft.emit.llvm.nest import (
     lines,
     merged,
     moved,
+    plus,
     pointers,
+    times,
     vectors_and_rest,
 )
-from weft.emit.llvm.region import converted, inline, is_neutral
+from weft.emit.llvm.region import converted, inline
 from weft.emit.llvm.running import grouped, read_inits, shuffled
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vector, Vectors
 from weft.kernels.alone import Alone, strides
 from weft.kernels.emitted import Emitted
 from weft.ops.reduce import Reduce
+
+_COMMUTATIVE = tuple(
+    f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+)
 
 
 def reduce(kernel: Alone) -> Emitted:
@@ -65,7 +71,7 @@ class _Reduction:
                 steps.append(of[device])
             elif n < self.count:
                 steps.append(of[lead + own] if own is not None else 0)
-            elif n >= 2 * self.count and own in kept:
+            elif n >= 2 * self.count and own is not None and own in kept:
                 steps.append(of[lead + list(kept).index(own)])
             else:
                 steps.append(0)
@@ -128,34 +134,75 @@ class _Reduction:
         for n, (held, dtype) in enumerate(zip(values, self.dtypes, strict=True), 2 * self.count):
             storage.store(v, held, self.buffers[n], offsets[n], dtype)
 
-    # One result: lanes fold by themselves, and then with each other
+    # One result: lanes fold parts of a row, in order, and then each other
 
     def _row(self, offsets: list[str]) -> None:
         one = Vectors(self.code, 1)
         inits = read_inits(one, self.kernel, self.buffers, offsets)
         line = self.summed[-1] if self.summed else None
-        if line is None or not self._is_dense(line) or not is_neutral(self.kernel):
+        if line is None or line.size < 2 * self.width or not self._is_dense(line):
             self._write(one, self._folded(one, self.summed, offsets, inits), offsets)
             return
+        *outer, line = self.summed
+        self._write(one, self._rows(outer, line, offsets, inits), offsets)
+
+    def _rows(
+        self, dims: Sequence[Along], line: Along, offsets: list[str], before: list[Held]
+    ) -> list[Held]:
+        """What came before, combined with all rows at the points of dims."""
+        if not dims:
+            return self._line(line, offsets, before)
+        first, *rest = dims
+        with self.code.loop(0, first.size, carried=_carried(before)) as loop:
+            here = moved(self.code, offsets, loop.index, first.steps)
+            made = self._rows(rest, line, here, grouped(loop.carried, before))
+            loop.carry(*[part.text for held in made for part in held])
+        return grouped(loop.carried, before)
+
+    def _line(self, line: Along, offsets: list[str], before: list[Held]) -> list[Held]:
+        """What came before, combined with a row: each lane has a part of it, as long as others.
+
+        Where the order of elements does not matter, lanes take turns, which reads in one piece.
+        """
         v = Vectors(self.code, self.width)
-        whole = line.size // v.width
-        steps = tuple([step * v.width for step in line.steps])
-        wide = [tuple([v.splat(part) for part in held]) for held in inits]
-        outer = self.summed[:-1]
-        folded = self._folded(v, [*outer, Along(whole, steps)], offsets, wide)
-        left = self._joined(v, folded)
-        rest = Along(line.size - whole * v.width, line.steps)
-        tail = moved(self.code, offsets, str(whole * v.width), line.steps)
-        self._write(one, self._folded(one, [*outer, rest], tail, left), offsets)
+        length = line.size // v.width
+        names = self.kernel.regions[0].body.combiners
+        apart = 1 if all(name in _COMMUTATIVE for name in names) else length
+        step = v.width if apart == 1 else 1
+        folded = self._lanes(v, offsets, "0", apart)
+        with self.code.loop(1, length, carried=_carried(folded)) as loop:
+            index = times(self.code, loop.index, step)
+            here = self._lanes(v, offsets, index, apart)
+            made = self._fold(v, grouped(loop.carried, folded), here)
+            loop.carry(*[part.text for held in made for part in held])
+        whole = self._joined(v, grouped(loop.carried, folded))
+        one = Vectors(self.code, 1)
+        before = self._fold(one, before, whole)
+        rest = Along(line.size - length * v.width, line.steps)
+        tail = moved(self.code, offsets, str(length * v.width), line.steps)
+        return self._folded(one, [rest], tail, before)
+
+    def _lanes(self, v: Vectors, offsets: list[str], index: str, apart: int) -> list[Held]:
+        """The element of that number of each lane's part, which begin so far apart."""
+        here = [plus(self.code, o, index) for o in offsets[: self.count]]
+        if apart == 1:
+            return self._read(v, here)
+        found, lanes = [], v.mul(v.lanes(), v.constant(apart, "i64"))
+        for n, dtype in enumerate(self.dtypes):
+            given = self.kernel.operands[n].dtype
+            at = v.add(v.splat(Vector(here[n], "i64")), lanes)
+            held = storage.gather(v, self.buffers[n], at, given)
+            found.append(converted(v, held, given, dtype))
+        return found
 
     def _joined(self, v: Vectors, values: list[Held]) -> list[Held]:
-        """All lanes folded into one."""
-        distance = v.width // 2
-        while distance:
-            order = [n ^ distance for n in range(v.width)]
+        """All lanes folded into one, in their order."""
+        distance = 1
+        while distance < v.width:
+            order = [min(n + distance, v.width - 1) for n in range(v.width)]
             other = [tuple([shuffled(v, part, order) for part in held]) for held in values]
             values = self._fold(v, values, other)
-            distance //= 2
+            distance *= 2
         return [tuple([self._first(part) for part in held]) for held in values]
 
     def _first(self, part: Vector) -> Vector:

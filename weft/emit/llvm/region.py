@@ -53,7 +53,8 @@ def is_neutral(kernel: Alone) -> bool:
         return False
     pairs = zip(known, kernel.outputs, strict=True)
     inits = [np.array(value).astype(out.dtype.numpy) for value, out in pairs]
-    made = _on_scalars(region, [*inits, *inits])
+    args = dict(zip(region.args, [*inits, *inits], strict=True))
+    made = [on_arrays(value, args) for value in region.results]
     return all(np.array_equal(a, b) for a, b in zip(made, inits, strict=True))
 
 
@@ -61,20 +62,15 @@ def is_neutral(kernel: Alone) -> bool:
 _IDEMPOTENT = ("stablehlo.maximum", "stablehlo.minimum", "stablehlo.and", "stablehlo.or")
 
 
-def _on_scalars(region: Region, args: Sequence[Array]) -> list[Array]:
-    """The results of a region, by the references of its ops."""
-    known = dict(zip(region.args, args, strict=True))
-
-    def found(value: Value) -> Array:
-        if value not in known:
-            node = value.node
-            assert node is not None, "a region reads its arguments, its nodes, and constants"
-            with np.errstate(all="ignore"):
-                made = node.op.reference(*[found(operand) for operand in node.operands])
-            known[value] = np.asarray(made).reshape(())
-        return known[value]
-
-    return [found(value) for value in region.results]
+def on_arrays(value: Value, known: dict[Value, Array]) -> Array:
+    """A value of a region, element by element, by the references of its ops."""
+    if value not in known:
+        node = value.node
+        assert node is not None, "a region reads its arguments, its nodes, and constants"
+        with np.errstate(all="ignore"):
+            made = node.op.reference(*[on_arrays(operand, known) for operand in node.operands])
+        known[value] = np.asarray(made)
+    return known[value]
 
 
 def converted(v: Vectors, held: Held, given: DType, wanted: DType) -> Held:

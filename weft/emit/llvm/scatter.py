@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from weft.emit.llvm import storage
 from weft.emit.llvm.code import Code, module_text
+from weft.emit.llvm.copies import copy_whole
+from weft.emit.llvm.elements import bytes_of
 from weft.emit.llvm.gather import read_index
-from weft.emit.llvm.move import bytes_of, copy_whole
 from weft.emit.llvm.nest import (
     Along,
     Lines,

@@ -16,6 +16,7 @@ from weft.emit.llvm.nest import (
     plus,
     pointers,
     times,
+    vectors_and_rest,
     walk,
 )
 from weft.emit.llvm.region import inline
@@ -28,7 +29,8 @@ from weft.ops.window import SelectAndScatter
 
 _LARGEST = 64  # elements of a window, all of which are looked at in straight code
 
-Candidate = tuple[Held, str, str]  # an element, its offset in the operand, whether there is one
+# Elements, how far they are from where the slice begins, and whether the window sees them.
+Candidate = tuple[Held, Vector, str]
 
 
 def select_and_scatter(kernel: Alone) -> Emitted:
@@ -45,7 +47,7 @@ def select_and_scatter(kernel: Alone) -> Emitted:
 
 
 class _Selected:
-    """The function."""
+    """The function: neighbours along a plain dim are vectors, for none of them shares a window."""
 
     def __init__(self, kernel: Alone, op: SelectAndScatter) -> None:
         self.kernel = kernel
@@ -58,13 +60,17 @@ class _Selected:
         self.moving = [d for d in range(len(self.sizes)) if d not in plain]
         devices = [self._along(d, n) for d, n in enumerate(kernel.devices)]
         rest = [self._along(lead + d, self.sizes[d]) for d in plain]
-        none = Along(1, (0, 0, 0, 0))
-        work = math.prod(self.sizes[d] for d in self.moving) * operand_cost(op)
-        self.tasks = lines([*merged([*devices, *rest]), none], work, whole=True)
+        self.dtype = kernel.operands[0].dtype
+        self.width = 1
+        outer = merged([*devices, *rest])
+        if outer and outer[-1].steps == (1, 1, 0, 1):
+            self.width = max(1, 64 // self.dtype.numpy.itemsize)
+        work = math.prod(self.sizes[d] for d in self.moving) * 8 * math.prod(self.window.sizes)
+        made = lines(outer or [Along(1, (0, 0, 0, 0))], work)
+        piece = min(made.line.size, max(made.piece, self.width))
+        self.tasks = type(made)(made.outer, made.line, piece, made.chunk)
         self.code = function(kernel.name)
         self.buffers = pointers(self.code, 4)
-        self.dtype = kernel.operands[0].dtype
-        self.v = Vectors(self.code, 1)
 
     def _along(self, d: int, size: int) -> Along:
         """A walk along a dim; the initial value has device dims only."""
@@ -72,44 +78,48 @@ class _Selected:
 
     def emit(self) -> Emitted:
         """The function: the initial value everywhere, then the places, in order."""
-        with self.tasks.each(self.code) as (offsets, _, _):
-            init = storage.load(self.v, self.buffers[2], offsets[2], self.dtype)
-            lead = self.kernel.lead
-            whole = [Along(self.sizes[d], (self.steps[3][lead + d],)) for d in self.moving]
-            with walk(self.code, whole, [offsets[3]]) as (place,):
-                storage.store(self.v, init, self.buffers[3], place, self.dtype)
-            if math.prod(self.places):
-                self._places(offsets)
-        return Emitted(module_text(self.code), (self.tasks.phase(self.kernel.name),))
+        code, line = self.code, self.tasks.line
+        with self.tasks.each(code) as (offsets, begin, end):
+            for width, index in vectors_and_rest(code, begin, end, self.width):
+                self._slice(Vectors(code, width), moved(code, offsets, index, line.steps))
+        return Emitted(module_text(code), (self.tasks.phase(self.kernel.name),))
 
-    def _places(self, offsets: list[str], at: tuple[str, ...] = ()) -> None:
+    def _slice(self, v: Vectors, offsets: list[str]) -> None:
+        init = storage.load_splat(v, self.buffers[2], offsets[2], self.dtype)
+        lead = self.kernel.lead
+        whole = [Along(self.sizes[d], (self.steps[3][lead + d],)) for d in self.moving]
+        with walk(self.code, whole, [offsets[3]]) as (place,):
+            storage.store(v, init, self.buffers[3], place, self.dtype)
+        if math.prod(self.places):
+            self._places(v, offsets, ())
+
+    def _places(self, v: Vectors, offsets: list[str], at: tuple[str, ...]) -> None:
         """Loops over the places, the first dim outermost."""
         if len(at) == len(self.moving):
-            self._place(offsets, at)
+            self._place(v, offsets, at)
             return
         dim = self.moving[len(at)]
         with self.code.loop(0, self.places[dim]) as loop:
             step = self.steps[1][self.kernel.lead + dim]
             here = moved(self.code, offsets, loop.index, (0, step, 0, 0))
-            self._places(here, (*at, loop.index))
+            self._places(v, here, (*at, loop.index))
 
-    def _place(self, offsets: list[str], at: tuple[str, ...]) -> None:
+    def _place(self, v: Vectors, offsets: list[str], at: tuple[str, ...]) -> None:
         """Select what one place sees, and add the source's element to it."""
-        seen = [self._candidate(offsets, at, inside) for inside in self._window()]
-        _, chosen, found = self._select(seen)
-        code, v, dtype = self.code, self.v, self.dtype
-        with code.when(found):
-            target = plus(code, offsets[3], chosen)
-            before = storage.load(v, self.buffers[3], target, dtype)
+        inside = product(*[range(self.window.sizes[d]) for d in self.moving])
+        seen = [self._candidate(v, offsets, at, part) for part in inside]
+        _, chosen, found = self._select(v, seen)
+        dtype = self.dtype
+        with self.code.when(found):
+            first = v.add(v.splat(Vector(offsets[3], "i64")), v.lanes())
+            target = v.add(first, chosen)
+            before = storage.gather(v, self.buffers[3], target, dtype)
             given = storage.load(v, self.buffers[1], offsets[1], dtype)
             (after,) = inline(v, self.kernel.regions[1], [before, given])
-            storage.store(v, after, self.buffers[3], target, dtype)
-
-    def _window(self) -> list[tuple[int, ...]]:
-        return list(product(*[range(self.window.sizes[d]) for d in self.moving]))
+            storage.scatter(v, after, self.buffers[3], target, dtype)
 
     def _candidate(
-        self, offsets: list[str], at: tuple[str, ...], inside: tuple[int, ...]
+        self, v: Vectors, offsets: list[str], at: tuple[str, ...], inside: tuple[int, ...]
     ) -> Candidate:
         """The element of the window that is so far inside of it."""
         code, lead = self.code, self.kernel.lead
@@ -119,31 +129,26 @@ class _Selected:
             index = plus(code, times(code, place, self.window.strides[d]), n - low)
             within = code.let(f"icmp ult i64 {index}, {self.sizes[d]}")
             hit = within if hit == "true" else code.let(f"and i1 {hit}, {within}")
-            offset = plus(code, offset, times(code, index, self.steps[0][lead + d]))
+            offset = plus(code, offset, times(code, index, self.steps[3][lead + d]))
         where = plus(code, offsets[0], offset)
-        # Outside there is nothing to read; the first element stands for what is not used.
+        # Outside there is nothing to read; the first elements stand for what is not used.
         safe = code.let(f"select i1 {hit}, i64 {where}, i64 0")
-        return storage.load(self.v, self.buffers[0], safe, self.dtype), offset, hit
+        held = storage.load(v, self.buffers[0], safe, self.dtype)
+        return held, v.splat(Vector(offset, "i64")), hit
 
-    def _select(self, seen: list[Candidate]) -> Candidate:
+    def _select(self, v: Vectors, seen: list[Candidate]) -> Candidate:
         """The winner of neighbouring pairs, of the winners' pairs, and so on."""
         while len(seen) > 1:
             pairs = zip(seen[0::2], seen[1::2], strict=False)
-            seen = [self._winner(a, b) for a, b in pairs] + seen[len(seen) // 2 * 2 :]
+            seen = [self._winner(v, a, b) for a, b in pairs] + seen[len(seen) // 2 * 2 :]
         return seen[0]
 
-    def _winner(self, a: Candidate, b: Candidate) -> Candidate:
+    def _winner(self, v: Vectors, a: Candidate, b: Candidate) -> Candidate:
         """The first one if the region says so, or if there is no other."""
-        code, v = self.code, self.v
+        code = self.code
         ((keep,),) = inline(v, self.kernel.regions[0], [a[0], b[0]])
-        both = code.let(f"and i1 {a[2]}, {keep.text}")
-        alone = code.let(f"xor i1 {b[2]}, true")
-        first = Vector(code.let(f"or i1 {both}, {alone}"), "i1")
+        alone = v.splat(Vector(code.let(f"xor i1 {b[2]}, true"), "i1"))
+        both = v.binary("and", v.splat(Vector(a[2], "i1")), keep)
+        first = v.binary("or", both, alone)
         held = tuple([v.select(first, x, y) for x, y in zip(a[0], b[0], strict=True)])
-        offset = code.let(f"select i1 {first.text}, i64 {a[1]}, i64 {b[1]}")
-        return held, offset, code.let(f"or i1 {a[2]}, {b[2]}")
-
-
-def operand_cost(op: SelectAndScatter) -> int:
-    """The bytes that stand for the work at one place."""
-    return 8 * math.prod(op.window_dimensions)
+        return held, v.select(first, a[1], b[1]), code.let(f"or i1 {a[2]}, {b[2]}")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from weft.emit.llvm import storage
 from weft.emit.llvm.code import Code, module_text
-from weft.emit.llvm.comparator import SortKey, key_of, sort_keys
+from weft.emit.llvm.comparator import SortKey, element_bits, is_element, key_of, sort_keys
+from weft.emit.llvm.elements import address, bits_of, put, take
 from weft.emit.llvm.merge import merge_rows
-from weft.emit.llvm.move import address, bits_of, put, take
 from weft.emit.llvm.nest import Along, function, lines, plus, pointers, times, vectors_and_rest
 from weft.emit.llvm.radix import Radix, Records, place_of, record, records_of
 from weft.emit.llvm.vector import Vector, Vectors
+from weft.ir.types import DTYPES
 from weft.kernels.alone import Alone, strides
 from weft.kernels.emitted import Emitted
 from weft.ops.sort import Sort
@@ -47,13 +49,19 @@ class Rows:
         self.tasks = lines([*dims, none], cost, whole=True)
 
     def by_keys(self, keys: Sequence[SortKey]) -> Emitted:
-        """Sort records of a key and the place of an element, the last keys first."""
-        groups = grouped(keys)
-        formats = [records_of(sum(k.bits for k in group), self.length) for group in groups]
+        """Sort records of keys and places; or keys alone, where elements can be made of them."""
         code = function(self.kernel.name)
         buffers = pointers(code, len(self.kernel.operands))
-        sorters = [Radix(code, records, "%scratch") for records in formats]
-        with self.tasks.each(code) as (offsets, _, _):
+        groups = grouped(keys)
+        sorters = [
+            Radix(code, records_of(sum(k.bits for k in group), self.length), "%scratch")
+            for group in groups
+        ]
+        is_bare = self.count == 1 and len(keys) == 1 and is_element(keys[0])
+        bare = _Bare(self, code, keys[0], buffers) if is_bare else None
+        with self.tasks.each(code) as (offsets, _, _), ExitStack() as stack:
+            if bare is not None:
+                stack.enter_context(code.when(bare.sort(offsets)))
             order: tuple[Records, list[str]] | None = None
             for group, sorter in zip(reversed(groups), reversed(sorters), strict=True):
                 arrays = sorter.begin()
@@ -62,7 +70,7 @@ class Rows:
                 order = sorter.records, sorter.current()
             assert order is not None
             self._place(code, *order, buffers, offsets)
-        scratch = max(records.scratch for records in formats)
+        scratch = max(sorter.records.scratch for sorter in sorters)
         return Emitted(module_text(code), (self.tasks.phase(code.name),), scratch=scratch)
 
     def _fill(
@@ -131,6 +139,74 @@ class Rows:
         source = plus(code, offsets[n], times(code, place, self.steps[n]))
         target = plus(code, offsets[out], times(code, index, self.steps[out]))
         put(code, take(code, buffers[n], source, kind), buffers[out], target, kind)
+
+
+class _Bare:
+    """Rows of which the keys alone are sorted, which is much less to move.
+
+    Keys do not tell some elements apart (zeros with another sign, NaNs with other bits); rows that
+    have such elements are left to others.
+    """
+
+    def __init__(self, rows: Rows, code: Code, key: SortKey, buffers: list[str]) -> None:
+        self.rows = rows
+        self.code = code
+        self.key = key
+        self.buffers = buffers
+        kind = "i32" if key.bits <= 32 else "i64"
+        self.radix = Radix(code, Records((kind,), 0, key.bits, rows.length), "%scratch")
+        self.lost = code.let("alloca i1, align 1")
+
+    def sort(self, offsets: list[str]) -> str:
+        """Sort a row, unless it has elements that keys do not tell apart: whether it has."""
+        code, length = self.code, str(self.rows.length)
+        keys = self.radix.begin()[0]
+        code.do(f"store i1 false, ptr {self.lost}, align 1")
+        for width, index in vectors_and_rest(code, "0", length, _LANES):
+            self._fill(Vectors(code, width), keys, index, offsets)
+        lost = code.let(f"load i1, ptr {self.lost}, align 1")
+        with code.when(code.let(f"xor i1 {lost}, true")):
+            self.radix.sort()
+            keys = self.radix.current()[0]
+            for width, index in vectors_and_rest(code, "0", length, _LANES):
+                self._write(Vectors(code, width), keys, index, offsets)
+        return lost
+
+    def _fill(self, v: Vectors, keys: str, index: str, offsets: list[str]) -> None:
+        """Write the keys of neighbours, and take note if one cannot be turned back."""
+        operand, step = self.rows.kernel.operands[0], self.rows.steps[0]
+        base = address(self.code, self.buffers[0], offsets[0], bits_of(operand))
+        places = v.add(v.splat(Vector(index, "i64")), v.lanes())
+        at = v.mul(places, v.constant(step, "i64"))
+        bits = DTYPES[f"ui{8 * operand.dtype.numpy.itemsize}"]
+        if step == 1:
+            held = storage.load(v, base, index, operand.dtype)
+            (stored,) = storage.load(v, base, index, bits)
+        else:
+            held = storage.gather(v, base, at, operand.dtype)
+            (stored,) = storage.gather(v, base, at, bits)
+        key = key_of(v, self.key, held)
+        differ = v.compare("ne", element_bits(v, self.key, key), stored)
+        any_differ = v.total("or", differ)
+        before = self.code.let(f"load i1, ptr {self.lost}, align 1")
+        now = self.code.let(f"or i1 {before}, {any_differ.text}")
+        self.code.do(f"store i1 {now}, ptr {self.lost}, align 1")
+        kind = self.radix.records.kinds[0]
+        v.store(v.cast("zext", key, kind), v.at(keys, index, kind))
+
+    def _write(self, v: Vectors, keys: str, index: str, offsets: list[str]) -> None:
+        """Write neighbours as the elements that keys were made of."""
+        out, step = self.rows.kernel.operands[1], self.rows.steps[1]
+        kind = self.radix.records.kinds[0]
+        key = v.load(v.at(keys, index, kind), kind)
+        bits = element_bits(v, self.key, v.cast("trunc", key, f"i{self.key.bits}"))
+        base = address(self.code, self.buffers[1], offsets[1], bits_of(out))
+        if step == 1:
+            v.store(bits, v.at(base, index, bits.kind))
+            return
+        places = v.add(v.splat(Vector(index, "i64")), v.lanes())
+        at = v.mul(places, v.constant(step, "i64"))
+        storage.scatter(v, (bits,), base, at, DTYPES[f"u{bits.kind}"])
 
 
 def grouped(keys: Sequence[SortKey]) -> list[list[SortKey]]:

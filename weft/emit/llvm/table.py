@@ -10,6 +10,7 @@ from typing import Literal
 from weft.emit.llvm import alone, pointwise
 from weft.ir.op import Op
 from weft.ops import (
+    attention,
     batch_norm,
     broadcasting,
     checks,
@@ -104,9 +105,8 @@ TABLE: dict[type[Op], Cell] = {
     shape.GetDimensionSize: runtime("it is known, or counted, without looking at elements"),
     shape.SetDimensionSize: runtime("it changes no element"),
     linalg.Fft: numpy("numpy's transforms are good"),
-    linalg.Cholesky: numpy("not written yet"),
-    linalg.TriangularSolve: numpy("not written yet"),
     random.Rng: numpy("its numbers are those of numpy's generator"),
+    attention.Attention: PRODUCT,
     contract.DotGeneral: PRODUCT,
     contract.Dot: PRODUCT,
     convolution.Convolution: PRODUCT,

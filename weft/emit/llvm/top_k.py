@@ -9,7 +9,7 @@ from __future__ import annotations
 from weft.emit.llvm import storage
 from weft.emit.llvm.code import Code, module_text
 from weft.emit.llvm.comparator import in_order, key_bits
-from weft.emit.llvm.move import address, bits_of, put, take
+from weft.emit.llvm.elements import address, bits_of, put, take
 from weft.emit.llvm.nest import (
     Along,
     function,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.emit.llvm.code import Code
@@ -168,6 +169,22 @@ class Vectors:
         full = f"llvm.vector.reduce.fadd.{suffix(a.kind, a.width)}"
         args = ((a.kind, "-0.0"), (a.type, a.text))
         return Vector(self.code.call(a.kind, full, *args, flags="reassoc"), a.kind)
+
+    def transpose(self, rows: Sequence[Vector]) -> list[Vector]:
+        """A square of vectors, its rows made columns: halves interleaved, as often as needed."""
+        assert len(rows) == self.width, "a square is transposed"
+        half = self.width // 2
+        made = list(rows)
+        for _ in range(self.width.bit_length() - 1):
+            pairs = [(made[n], made[n + half]) for n in range(half)]
+            made = [self._interleaved(a, b, low) for a, b in pairs for low in (0, half)]
+        return made
+
+    def _interleaved(self, a: Vector, b: Vector, first: int) -> Vector:
+        lanes = [n for k in range(first, first + self.width // 2) for n in (k, self.width + k)]
+        listed = ", ".join(f"i32 {n}" for n in lanes)
+        text = f"shufflevector {a.typed}, {b.typed}, <{self.width} x i32> <{listed}>"
+        return self._made(text, a.kind, self.width)
 
     # Memory
 

@@ -1,0 +1,122 @@
+"""Memory for values: given back when nothing refers to it, and no more kept than was used."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+from weft.array.room import PAGE, SMALL, Room, address_of, aligned_bytes, dense, is_dense
+
+F32 = np.dtype(np.float32)
+SIZE = 1 << 20
+
+
+def taken(room: Room, nbytes: int = SIZE) -> np.ndarray:
+    return room.empty((nbytes // 4,), F32, nbytes)
+
+
+def test_memory_is_used_again():
+    room = Room()
+    first = taken(room)
+    where = address_of(first)
+    del first
+    assert room.kept == SIZE and room.used == 0
+    assert address_of(taken(room)) == where
+
+
+def test_a_view_keeps_the_memory():
+    room = Room()
+    view = taken(room).reshape(512, -1)[3:, ::2]
+    view[...] = 7
+    other = taken(room)
+    other[...] = 1
+    assert room.used == 2 * SIZE
+    assert (view == 7).all()
+    del view
+    assert room.used == SIZE
+
+
+def test_no_more_is_kept_than_was_used():
+    room = Room()
+    small = [taken(room, 64 * PAGE) for _ in range(4)]
+    del small
+    large = taken(room, 1 << 28)
+    del large
+    assert room.kept <= room.most == 1 << 28
+    rest = [taken(room, PAGE * n) for n in range(64, 600)]
+    del rest
+    assert room.kept <= max(room.most, 1 << 26)
+
+
+def test_sizes_that_nobody_asks_for_go_first():
+    room = Room()
+    old = taken(room, 1 << 26)
+    del old
+    for _ in range(3):
+        new = taken(room, (1 << 26) - PAGE)
+        del new
+    assert list(room.free) == [(1 << 26) - PAGE]
+    room.clear()
+    assert room.kept == 0 and not room.free
+
+
+def test_small_values_are_left_to_the_system():
+    room = Room()
+    made = room.empty((3, 4), F32, 48)
+    assert made.shape == (3, 4) and room.used == 0
+    assert taken(room, SMALL).ctypes.data % PAGE == 0
+
+
+def test_threads_and_the_collector_may_give_back_at_any_time():
+    room = Room()
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for n in range(200):
+            one, other = taken(room), taken(room, SIZE + PAGE * (n % 3))
+            one[0], other[0] = number, -number
+            cycle: list[object] = [one]
+            cycle.append(cycle)
+            if one[0] != number or other[0] != -number:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gc.collect()
+    assert not wrong
+    assert room.used == 0
+    assert room.kept == sum(size * len(waiting) for size, waiting in room.free.items())
+
+
+@pytest.mark.parametrize(
+    "array, is_so",
+    [
+        (np.ones((3, 4)), True),
+        (np.ones((3, 4)).T, False),
+        (np.ones((3, 4))[:, ::2], False),
+        (np.ones((3, 4))[1:], True),
+        (np.broadcast_to(np.ones(4), (3, 4)), False),
+        (np.ones((0, 4)), True),
+        (np.ones((3, 1)).T, True),
+        (np.ndarray((5,), np.float32, bytearray(24), 1), False),  # between two elements
+        (np.ones(()), True),
+    ],
+)
+def test_dense(array, is_so):
+    assert is_dense(array) is is_so
+    made = dense(array)
+    assert is_dense(made) and np.array_equal(made, array)
+    assert (made is array) is is_so
+    assert address_of(array) == array.ctypes.data
+
+
+def test_aligned_bytes():
+    for size in (1, 9, 64, 1000):
+        made = aligned_bytes(size)
+        assert made.ctypes.data % 64 == 0 and made.size == size

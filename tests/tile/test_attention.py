@@ -1,0 +1,100 @@
+"""Attention is found where programs write it, forward and backward, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import weft
+from tests.tile.attention_programs import FORWARD, OTHERS, WITH_GRADIENTS, squares
+from tests.tolerance import assert_close
+from weft.ir.module import Module
+from weft.kernels.attention import Attention, Window
+from weft.kernels.group import Group, Placed
+from weft.tile.attention import attention_groups
+
+
+def groups_of(module: Module) -> list[Group]:
+    """The groups of attention of a program for one device."""
+    body = module.function("main").body
+    placed = [
+        Placed(node, (0,) * len(node.operands), (0,) * len(node.results)) for node in body.nodes
+    ]
+    return attention_groups(placed, (), body.results)
+
+
+def found_in(fn: Callable[..., Any], arrays: Sequence[np.ndarray]) -> list[Attention]:
+    """The kernels that are found; the program runs, and gives what JAX gives."""
+    made = weft.compile(fn, *arrays)
+    wanted = jax.tree.leaves(jax.jit(fn)(*arrays))
+    for got, want in zip(jax.tree.leaves(made(*arrays)), wanted, strict=True):
+        want = np.asarray(want)
+        length = 4096 if want.dtype == jnp.bfloat16 else 64
+        assert_close(np.asarray(got), want, length, least=1.0)
+    kernels = [g.kernel for g in groups_of(made.program.module)]
+    return [k for k in kernels if isinstance(k, Attention)]
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_forward_is_found(name: str):
+    kernels = found_in(*FORWARD[name])
+    assert len(kernels) == (2 if name == "two_layers" else 1)
+    assert all(k.gradients is None and k.lse is None for k in kernels)
+
+
+@pytest.mark.parametrize("name", WITH_GRADIENTS)
+def test_backward_is_found(name: str):
+    fn, arrays = FORWARD[name]
+    forward, backward = found_in(squares(fn), arrays)
+    assert forward.lse is not None and forward.gradients is None
+    assert backward.gradients is not None
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_are_not(name: str):
+    assert found_in(*OTHERS[name]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "window"),
+    [
+        ("plain", Window()),
+        ("causal_by_hand", Window(None, 0)),
+        ("scaled_first", Window(None, 0)),
+        ("merged_heads", Window(None, 0)),
+        ("windowed", Window(5, 2)),
+        ("library_causal", Window(None, 0)),
+        ("library_window", Window(3, 1)),
+    ],
+)
+def test_windows_are_recognized(name: str, window: Window):
+    (kernel,) = found_in(*FORWARD[name])
+    assert kernel.window == window and kernel.mask is None and kernel.bias is None
+
+
+def test_shared_heads_are_read_once():
+    for name in ("library_shared", "repeated_heads"):
+        (kernel,) = found_in(*FORWARD[name])
+        assert kernel.k.outer[-1] == kernel.v.outer[-1] == 0, name
+        assert sorted(kernel.outer) == [2, 2, 2]
+
+
+def test_masks_that_are_arguments_stay_operands():
+    (kernel,) = found_in(*FORWARD["library_mask"])
+    assert kernel.mask is not None and 0 in kernel.mask.access.outer
+    (kernel,) = found_in(*FORWARD["key_padding"])
+    assert kernel.mask is not None and kernel.mask.access.row == 0
+
+
+def test_a_mesh_is_no_obstacle():
+    """Heads and batch split over devices: device dims are outer dims."""
+    fn, arrays = FORWARD["causal_by_hand"]
+    mesh = weft.Mesh(data=2, model=2)
+    spec = jax.sharding.PartitionSpec("data", None, "model")
+    made = weft.compile(fn, *arrays, mesh=mesh, in_shardings=(spec, spec, spec))
+    assert_close(np.asarray(made(*arrays)), np.asarray(fn(*arrays)), 64, least=1.0)

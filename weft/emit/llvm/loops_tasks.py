@@ -1,0 +1,90 @@
+"""Functions that run tasks of a plan: from the number of a task to the loops inside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from weft.emit.llvm.code import Code
+from weft.emit.llvm.loops import Loops
+from weft.emit.llvm.loops_plan import Plan
+from weft.emit.llvm.loops_turn import turn, turning
+from weft.emit.llvm.nest import PARAMS, divided, function, plus, pointers, smaller, times
+from weft.kernels.kernel import Store
+
+
+def tasks_text(
+    plan: Plan, name: str, operands: int, shared: Sequence[int]
+) -> tuple[list[Code], int]:
+    """The functions that run tasks begin..end of a plan, and the scratch bytes they need.
+
+    Operands beyond the first ones are at offsets in the shared bytes. What is written past the
+    caches must be aligned: if it is not when the function is called, another one runs instead.
+    """
+    extra = [] if plan.turned is None else turning(plan.turned)
+    if not plan.streams:
+        code, scratch = _tasks(plan, function(name), operands, shared)
+        return [*extra, code], scratch
+    plain, streaming = (Code(f"{name}_{way}", PARAMS, internal=True) for way in ("plain", "past"))
+    _, scratch = _tasks(replace(plan, streams=frozenset()), plain, operands, shared)
+    _tasks(plan, streaming, operands, shared)
+    chosen = function(name)
+    given = pointers(chosen, operands)
+    stored = [step for n, step in enumerate(plan.kernel.steps) if n in plan.streams]
+    bits = "0"
+    for operand in sorted({s.operand for s in stored if isinstance(s, Store)}):
+        address = chosen.let(f"ptrtoint ptr {given[operand]} to i64")
+        bits = address if bits == "0" else chosen.let(f"or i64 {bits}, {address}")
+    loose = chosen.let(f"and i64 {bits}, 63")
+    names = ", ".join(PARAMS)
+    for way, how in ((streaming, "eq"), (plain, "ne")):
+        with chosen.when(chosen.let(f"icmp {how} i64 {loose}, 0")):
+            chosen.do(f"call void @{way.name}({names})")
+    return [*extra, plain, streaming, chosen], scratch
+
+
+def _tasks(plan: Plan, code: Code, operands: int, shared: Sequence[int]) -> tuple[Code, int]:
+    given = pointers(code, operands + bool(shared))
+    if shared:
+        base = given.pop()
+        given += [code.let(f"getelementptr i8, ptr {base}, i64 {at}") for at in shared]
+    loops = Loops(plan, code, given)
+    sinks = [n for n, step in enumerate(plan.kernel.steps) if isinstance(step, Store)]
+    if not plan.tasks:
+        loops.run(sinks)
+    elif plan.turned is None and len(plan.tasks) == 1 and plan.tasks[0][1] > 1:
+        # Tasks that follow each other are one long loop.
+        ((factor, block),) = plan.tasks
+        last = smaller(code, times(code, "%end", block), plan.kernel.factors[factor].size)
+        loops.bounds[factor] = (times(code, "%begin", block), last)
+        loops.run(sinks)
+    else:
+        with code.loop("%begin", "%end") as task:
+            _at_task(loops, task.index)
+            if plan.turned is not None:
+                turn(loops, plan.turned)
+            loops.run(sinks)
+    if plan.streams:
+        code.do("fence seq_cst")  # what went past the caches is to be seen by others
+    return code, loops.at.most_scratch
+
+
+def _at_task(loops: Loops, number: str) -> None:
+    """Open the task factors at the task of a number."""
+    plan, code = loops.plan, loops.code
+    for n, (factor, block) in reversed(list(enumerate(plan.tasks))):
+        size = plan.kernel.factors[factor].size
+        number, index = divided(code, number, -(-size // block)) if n else ("0", number)
+        if block > 1:
+            loops.bounds[factor] = _block(code, index, block, size)
+        else:
+            loops.at.index[factor], loops.at.ranges[factor] = index, (0, size)
+        if plan.cut is not None and factor == 0:
+            cut, block = plan.cut
+            loops.bounds[cut] = _block(code, index, block, plan.kernel.factors[cut].size)
+
+
+def _block(code: Code, number: str, block: int, size: int) -> tuple[str, str]:
+    """The first index of a block, and the one after its last."""
+    low = times(code, number, block)
+    return low, smaller(code, plus(code, low, block), size)

@@ -1,0 +1,133 @@
+"""Groups as bytes: what tile decided for a region, to be had again for one that is the same."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+from weft.ir.module import Node, Region, Value
+from weft.ir.reading import captured
+from weft.kernels.alone import Alone
+from weft.kernels.group import Group, Launch, Placed
+from weft.ops.shape import Constant
+
+ROOM = Path(__file__).parent.parent
+
+
+def fingerprint(placed: Sequence[Placed], sizes: Sequence[int], results: Sequence[Value]) -> str:
+    """A number for all that tile looks at: the nodes, what varies, what is wanted, its own code."""
+    numbers = numbered(placed)
+    texts: dict[object, str] = {}
+    lines = [_source(), repr(tuple(sizes)), repr([numbers.get(v, -1) for v in results])]
+    for p in placed:
+        lines.append(f"{_node(p.node, numbers, texts)} {p.given} {p.made} {p.along}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def numbered(placed: Sequence[Placed]) -> dict[Value, int]:
+    """Every value that the nodes read or make, in the order of their appearance."""
+    found: dict[Value, int] = {}
+    for p in placed:
+        for value in (*p.node.operands, *p.node.results):
+            found.setdefault(value, len(found))
+    return found
+
+
+def _node(node: Node, numbers: dict[Value, int], texts: dict[object, str]) -> str:
+    operands = [numbers.get(v, -1) for v in node.operands]
+    types = [_once(t, texts) for t in node.types]
+    text = f"{_once(node.op, texts)} {operands} {types}"
+    for region in node.regions:
+        text += _region(region, numbers, texts)
+    return text
+
+
+def _region(region: Region, outer: dict[Value, int], texts: dict[object, str]) -> str:
+    numbers = dict(outer)
+    for value in region.args:
+        numbers[value] = len(numbers)
+    lines = []
+    for node in region.nodes:
+        for value in node.results:
+            numbers[value] = len(numbers)
+        lines.append(_node(node, numbers, texts))
+    return f"{{{'; '.join(lines)} -> {[numbers.get(v, -1) for v in region.results]}}}"
+
+
+def _once(thing: object, texts: dict[object, str]) -> str:
+    """A short name for an op or a type; its text is part of the first line that has it."""
+    found = texts.get(thing)
+    if found is None:
+        texts[thing] = f"#{len(texts)}"
+        return f"#{len(texts)}={_text(thing)}"
+    return found
+
+
+def _text(thing: object) -> str:
+    if isinstance(thing, Constant) and not thing.value.is_splat:
+        array = thing.value.array
+        return f"constant {thing.value.type} {hashlib.sha256(array.tobytes()).hexdigest()}"
+    return repr(thing)
+
+
+@cache
+def _source() -> str:
+    """A number for the code whose decisions are remembered."""
+    found = hashlib.sha256()
+    for folder in ("ir", "ops", "kernels", "tile", "emit"):
+        for path in sorted((ROOM / folder).rglob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def packed(groups: Sequence[Group], placed: Sequence[Placed]) -> bytes | None:
+    """Groups as bytes; None if something in them has no number."""
+    numbers = numbered(placed)
+    positions = {p.node: n for n, p in enumerate(placed)}
+    kernels: dict[object, int] = {}
+    rows = []
+    for group in groups:
+        values = (*group.inputs, *group.outputs)
+        if group.kernel is not None and any(v not in numbers for v in values):
+            return None
+        if any(node not in positions for node in group.nodes):
+            return None
+        kernel = group.kernel
+        alone = kernel is None or isinstance(kernel, Alone)
+        index = None if alone else kernels.setdefault(kernel, len(kernels))
+        rows.append(
+            (
+                [positions[n] for n in group.nodes],
+                index if not isinstance(kernel, Alone) else "alone",
+                [numbers.get(v, -1) for v in group.inputs],
+                [numbers.get(v, -1) for v in group.outputs],
+            )
+        )
+    return pickle.dumps((list(kernels), rows))
+
+
+def restored(
+    data: bytes, placed: Sequence[Placed], alone: Callable[[Placed], Launch | None]
+) -> list[Group]:
+    """The groups that `packed` wrote, for nodes with the same fingerprint."""
+    kernels, rows = pickle.loads(data)
+    values = list(numbered(placed))
+    found: list[Group] = []
+    for positions, index, inputs, outputs in rows:
+        nodes = tuple([placed[n].node for n in positions])
+        kernel: Launch | None
+        if index == "alone":
+            kernel = alone(placed[positions[0]])
+            assert kernel is not None, "the node had a kernel before"
+        else:
+            kernel = None if index is None else kernels[index]
+        if kernel is None:
+            (node,) = nodes
+            found.append(Group(nodes, None, (*node.operands, *captured(node)), node.results))
+        else:
+            given = tuple([values[n] for n in inputs])
+            found.append(Group(nodes, kernel, given, tuple([values[n] for n in outputs])))
+    return found
