@@ -22,8 +22,8 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(SOURCES) | $(BIN)/python
-	@echo "installing weft[jax,cli] into $(VENV) ..."
-	@$(PIP) -e '.[jax,cli]'
+	@echo "installing weft[jax,cpu,cli] into $(VENV) ..."
+	@$(PIP) -e '.[jax,cpu,cli]'
 	@touch $@
 
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python

@@ -36,6 +36,7 @@ class Options:
     level: Level
     machine: Machine | None
     target: str | None
+    fold_sums: bool
     sync_every_op: bool
 
 
@@ -213,6 +214,7 @@ class Compiled:
                     level=chosen.level,
                     machine=chosen.machine,
                     target=chosen.target,
+                    fold_sums=chosen.fold_sums,
                 )
                 ready = self._programs[key] = Ready(captured, program, chosen.sync_every_op)
             self._last = ready
@@ -230,6 +232,7 @@ def compile(
     level: Level = 1,
     machine: Machine | str | None = None,
     target: str | None = None,
+    fold_sums: bool = True,
     sync_every_op: bool = False,
     **kwargs: Any,
 ) -> Compiled:
@@ -238,12 +241,13 @@ def compile(
     The options mean what they mean to jax.jit; the arguments, or their types, say what to compile
     for. Without arguments a function is compiled when it is first called. A machine says how much
     memory a device has, and what is worth doing to the program. The target, llvm or numpy, says
-    what computes it. With `sync_every_op` a call waits for every op, so that an error names the
-    one that failed.
+    what computes it. Without `fold_sums` every device's own sums are rounded before an all_reduce
+    adds them up, as on devices of their own. With `sync_every_op` a call waits for every op, so
+    that an error names the one that failed.
     """
     ours = None if mesh is None else as_mesh(mesh)
     described = machine_named(machine) if isinstance(machine, str) else machine
-    options = Options(ours, level, described, target, sync_every_op)
+    options = Options(ours, level, described, target, fold_sums, sync_every_op)
     if callable(fn):
         shardings = (in_shardings, out_shardings)
         source = JaxFunction(fn, mesh, *shardings, donate_argnums, static_argnums)

@@ -14,7 +14,6 @@ from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
 from weft.partition import partition
 from weft.run import LocalProgram
-from weft.run.target import Target
 from weft.shard import Rules, shard
 from weft.target import target_named
 from weft.trace import Trace
@@ -48,16 +47,25 @@ def compile_module(
     level: Level = 1,
     machine: Machine | None = None,
     target: str | None = None,
+    fold_sums: bool = True,
 ) -> Program:
-    """Take a module through every stage."""
-    chosen = target_named(target)
+    """Take a module through every stage.
+
+    With `fold_sums` a product also sums over devices where an all_reduce comes next, which rounds
+    otherwise than devices that sum up by themselves first.
+    """
+    chosen = target_named(target, fold_sums=fold_sums)
     with without_gc():
-        return _compiled(module, mesh, level, machine, chosen)
+        stages = _stages(module, mesh, level, machine)
+        best = stages[STAGES[-1]]
+        return Program(
+            stages, LocalProgram(best, target=chosen, fold=fold_sums or chosen is not None)
+        )
 
 
-def _compiled(
-    module: Module, mesh: object, level: Level, machine: Machine | None, target: Target | None
-) -> Program:
+def _stages(
+    module: Module, mesh: object, level: Level, machine: Machine | None
+) -> dict[str, Module]:
     trace = Trace(TRACE.value(), module.name)
     trace.write("captured", module)
     rules = Rules()
@@ -73,5 +81,4 @@ def _compiled(
     best = optimize(local, level, machine=machine, watch=see)
     if machine is not None:
         plan_memory(best).fits(machine)
-    stages = dict(zip(STAGES, (module, sharded, local, best), strict=True))
-    return Program(stages, LocalProgram(best, target=target))
+    return dict(zip(STAGES, (module, sharded, local, best), strict=True))

@@ -29,6 +29,7 @@ from weft.kernels.kernel import Kernel
 from weft.tile import tile
 from weft.tile.pulls import PRODUCTS, held_in
 from weft.tile.recall import fingerprint, packed, restored
+from weft.tile.sums import sums_apart
 
 
 class LLVM:
@@ -46,6 +47,8 @@ class LLVM:
 
         What was decided for a large region is remembered on disk.
         """
+        if self.fold_sums:
+            placed = sums_apart(placed, results)
         if len(placed) < LARGE:
             return self._grouped(placed, sizes, results)
         store, parts = the_store(), [("region", fingerprint(placed, sizes, results))]
@@ -86,7 +89,7 @@ TARGETS = ("llvm", "numpy")
 LARGE = 300  # nodes of a region that takes long enough to group
 
 
-def target_named(name: str | None) -> LLVM | None:
+def target_named(name: str | None, *, fold_sums: bool = True) -> LLVM | None:
     """The target of a name; None, which is numpy node by node, has no kernels.
 
     Without a name it is llvm, where that is installed.
@@ -96,7 +99,7 @@ def target_named(name: str | None) -> LLVM | None:
     if name == "numpy":
         return None
     if importlib.util.find_spec("llvmlite") is not None:
-        return LLVM()
+        return LLVM(fold_sums=fold_sums)
     if name == "llvm":
         raise WeftError("the llvm target needs llvmlite", help="pip install 'weft[cpu]'")
     _say_once("llvmlite is not installed: nodes run one by one in numpy; pip install 'weft[cpu]'")

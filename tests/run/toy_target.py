@@ -49,6 +49,24 @@ class ToyCommands:
                 out[...] = result
 
 
+    def repeat(self, work: ToyCommands, verdict: int, moves: int, limit: int) -> int:
+        for count in range(limit):
+            self.run()
+            if not ctypes.c_uint8.from_address(verdict).value:
+                return count
+            work.run()
+            place = moves + 8
+            for _ in range(ctypes.c_int64.from_address(moves).value):
+                now, following, reads, writes = (ctypes.c_int64 * 4).from_address(place)
+                (ctypes.c_int64 * 2).from_address(place)[:] = (following, now)
+                operands = (ctypes.c_int64 * (reads + writes)).from_address(place + 32)
+                for number, operand in enumerate(operands):
+                    chosen = now if number < reads else following
+                    ctypes.c_int64.from_address(operand).value = chosen
+                place += 8 * (4 + reads + writes)
+        return limit
+
+
 def _at(address: int, operand: Operand) -> Any:
     if not operand.nbytes:
         return np.empty(operand.shape, operand.dtype.numpy)

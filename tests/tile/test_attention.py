@@ -33,9 +33,10 @@ def found_in(fn: Callable[..., Any], arrays: Sequence[np.ndarray]) -> list[Atten
     made = weft.compile(fn, *arrays)
     wanted = jax.tree.leaves(jax.jit(fn)(*arrays))
     for got, want in zip(jax.tree.leaves(made(*arrays)), wanted, strict=True):
-        want = np.asarray(want)
-        length = 4096 if want.dtype == jnp.bfloat16 else 64
-        assert_close(np.asarray(got), want, length, least=1.0)
+        low = any(a.dtype == jnp.bfloat16 for a in arrays)
+        kind = jnp.bfloat16 if low else np.asarray(want).dtype
+        got, want = np.asarray(got).astype(kind), np.asarray(want).astype(kind)
+        assert_close(got, want, 4096 if low else 64, least=1.0)
     kernels = [g.kernel for g in groups_of(made.program.module)]
     return [k for k in kernels if isinstance(k, Attention)]
 

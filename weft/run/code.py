@@ -83,6 +83,7 @@ class Item:
     group: Group | None = None
     donors: dict[int, int] = field(default_factory=dict)
     turning: frozenset[int] = frozenset()
+    launch: Any = None  # of kernels that run in one call: these
     # Of a loop: where each carried value is when its body begins, and whether it is the loop's own;
     # what a target's kernels make in turns, if a target runs it.
     carried: tuple[int, ...] = ()

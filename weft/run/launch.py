@@ -90,7 +90,16 @@ class Launches:
         launch = Launch(items, loaded, self.new(), self.new())
         self.launches.append(launch)
         dead = tuple([slot for item in items for slot in item.dead])
-        return Item(items[0].node, lambda item: self._bound(launch, item.dead), dead=dead)
+        item = Item(items[0].node, lambda item: self._bound(launch, item.dead), dead=dead)
+        item.launch = launch
+        return item
+
+    def alone_in(self, code: Code) -> Launch | None:
+        """The call that is all there is of a code, if it takes no memory when it runs."""
+        launch = code.items[0].launch if len(code.items) == 1 else None
+        if not isinstance(launch, Launch):
+            return None
+        return None if any(any(self._fresh(item)) for item in launch.items) else launch
 
     def _find_places(self, launch: Launch) -> None:
         """Where in the table of a call the addresses are that are not known before it runs."""

@@ -25,6 +25,16 @@ class Commands(Protocol):
         """Run all kernels, without the GIL."""
         ...
 
+    def repeat(self, work: Any, verdict: int, moves: int, limit: int) -> int:
+        """Run this, a test, and then other commands, as long as the byte at `verdict` is not 0.
+
+        At `moves` are 64-bit integers that say what changes places after every round: how many
+        values do, and for each of them where the round has written it, where the next one shall,
+        how many addresses are to be set to the former, how many to the latter, and where these are.
+        How many rounds there were; after `limit` of them it has not been tested again.
+        """
+        ...
+
 
 class Target(Protocol):
     """What turns nodes into kernels and runs them."""

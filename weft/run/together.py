@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from weft.array.room import ROOM, address_of
 from weft.ir.module import Region
-from weft.ir.types import TensorType
-from weft.run.code import Item, Slots, Step, Turn
+from weft.run.code import Item, Slots, Step
 from weft.run.flow import chooser_of, shape_of, widen
 from weft.run.kernel import Site
+from weft.run.turns import Turning, native_rounds
 from weft.run.vary import Masks, Scope
 
 if TYPE_CHECKING:
@@ -68,6 +65,25 @@ class _Loop:
         at_first = self.compiler.settled(slots)
         again = self.compiler.settled([slot for slot, _, _ in changing])
 
+        rounds = None if changing else native_rounds(self.compiler, test, work, turns)
+
+        def in_python(s: Slots, active: Any) -> int:
+            count = 0
+            while True:
+                test.run(s)
+                if not s[verdict].item():
+                    return count
+                work.run(s)
+                if changing:
+                    values = [wide(s[n], active) for _, wide, n in changing]
+                    for (slot, _, _), value in zip(changing, values, strict=True):
+                        s[slot] = value
+                    if again is not None:
+                        again(s)
+                for turn in every_round if count else turns:
+                    turn.go_on(s, count)
+                count += 1
+
         def step(s: Slots) -> None:
             active = None if rows is None else s[rows]
             values = [w(s[n], active) for w, n in zip(self.enter, self.ins, strict=True)]
@@ -79,21 +95,7 @@ class _Loop:
                 at_first(s)
             for turn in turns:
                 turn.begin(s)
-            count = 0
-            while True:
-                test.run(s)
-                if not s[verdict].item():
-                    break
-                work.run(s)
-                if changing:
-                    values = [wide(s[n], active) for _, wide, n in changing]
-                    for (slot, _, _), value in zip(changing, values, strict=True):
-                        s[slot] = value
-                    if again is not None:
-                        again(s)
-                for turn in every_round if count else turns:
-                    turn.go_on(s, count)
-                count += 1
+            count = in_python(s, active) if rounds is None else rounds(s)
             for turn in turns:
                 turn.end(s, count)
             for slot, out in zip(slots, outs, strict=True):
@@ -111,58 +113,6 @@ class _Loop:
             for n, (slot, again, result) in enumerate(listed)
             if n not in turning and slot != result
         ]
-
-
-class Turning:
-    """What a kernel of the body makes anew in every round, in one buffer or in two by turns."""
-
-    def __init__(self, turn: Turn, loop: Item, compiler: Compiler) -> None:
-        launches = compiler.launches
-        assert launches is not None, "kernels of a target are launched"
-        shape, type = loop.shapes[turn.index], loop.values[turn.index].type
-        assert shape is not None and isinstance(type, TensorType), "kernels make tensors"
-        self.shape, self.dtype, self.nbytes = shape, type.dtype.numpy, turn.nbytes
-        self.slot, self.result, self.count = turn.slot, turn.result, turn.buffers
-        self.offsets = turn.places
-        self.held = compiler.new()  # the arrays, and their addresses
-        self.read = launches.places.get(turn.slot, [])
-        self.written = launches.places[turn.result]
-
-    def begin(self, s: Slots) -> None:
-        """Have memory for the rounds, and say where the first one writes."""
-        held = s[self.held]
-        if held is None:
-            if self.offsets:
-                arrays = [np.ndarray(self.shape, self.dtype, s[0], at) for at in self.offsets]
-            else:
-                new, size = ROOM.empty, self.nbytes
-                arrays = [new(self.shape, self.dtype, size) for _ in range(self.count)]
-            held = s[self.held] = [(array, address_of(array)) for array in arrays]
-        s[self.result], address = held[0]
-        for table, place in self.written:
-            s[table][place] = address
-
-    def go_on(self, s: Slots, count: int) -> None:
-        """What a round has written is carried now, and the next one writes into the other buffer.
-
-        With one buffer nothing changes after the first round.
-        """
-        held, last = s[self.held], count % self.count
-        s[self.slot], address = held[last]
-        for table, place in self.read:
-            s[table][place] = address
-        s[self.result], address = held[last - 1]
-        for table, place in self.written:
-            s[table][place] = address
-
-    def end(self, s: Slots, count: int) -> None:
-        """What is carried lies in the loop's memory, also where there was no round."""
-        if not count:
-            array, _ = s[self.held][0]
-            array[...] = s[self.slot]
-            s[self.slot] = array
-        if not self.offsets:
-            s[self.held] = None
 
 
 # Branches

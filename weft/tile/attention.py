@@ -22,17 +22,32 @@ def attention_groups(
     placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
 ) -> list[Group]:
     """The groups of nodes that are attention; nothing else reads what they make in between."""
-    program = Program(placed, sizes, results)
+    found = _search(Program(placed, sizes, results))
+    if _reads_inside(found):
+        # What one gives is to be read as it is there, not where it is made.
+        kept = [v for group in found for v in group.outputs]
+        found = _search(Program(placed, sizes, results, kept))
+    return [] if _reads_inside(found) else found
+
+
+def _search(program: Program) -> list[Group]:
     found: list[Group] = []
     taken: set[Node] = set()
-    for p in placed:
-        forward = None if p.node in taken else find_forward(program, p.node)
+    for node in program.order:
+        forward = None if node in taken else find_forward(program, node)
         if forward is None or taken & {*forward.nodes}:
             continue
         groups = _groups(program, forward)
         taken |= {n for group in groups for n in group.nodes}
         found += groups
     return found
+
+
+def _reads_inside(groups: Sequence[Group]) -> bool:
+    """Whether a group reads what only lies inside of another."""
+    given = {v for group in groups for v in group.outputs}
+    inside = {v for group in groups for n in group.nodes for v in n.results} - given
+    return any(v in inside for group in groups for v in group.inputs)
 
 
 def _groups(program: Program, forward: Forward) -> list[Group]:

@@ -20,7 +20,7 @@ from weft.tile.attention_forward import Forward, ends, same_numbers
 from weft.tile.attention_probe import Probe, rows, softmax
 from weft.tile.attention_reading import Place, Program, Reader
 from weft.tile.attention_scores import unscaled
-from weft.tile.index import Expr, factors_of
+from weft.tile.index import Expr, Split, factors_of
 
 Strides = Mapping[int, int]  # by the factors of the forward's reader
 
@@ -206,10 +206,10 @@ class _Pairs:
         others = [p for p in leaves if p.value is not self.search.scores]
         if len(scores) != 1 or len(others) > 1:
             return None
-        place, dp = self.reader.fresh(scores[0]), self.reader.fresh(others[0]) if others else None
-        names = self._names(place)
+        names = self._names(scores[0])
         if names is None:
             return None
+        place, dp = self.reader.fresh(scores[0]), self.reader.fresh(others[0]) if others else None
         key = next((f for f, name in names.items() if name == self.search.forward.key), None)
         if key is None:
             return None
@@ -231,15 +231,20 @@ class _Pairs:
 
     def _names(self, scores: Place) -> dict[int, int] | None:
         """Factors by those of the forward that step through the scores alike."""
-        _, strides = self.reader.strides(scores)
+        draft = self.reader.draft
         known = {(s, self.search.sizes[f]): f for f, s in self.search.strides.items()}
-        names: dict[int, int] = {}
-        for f, stride in strides.items():
-            name = known.get((stride, self.reader.draft.size(f)))
-            if name is None:
+        while True:
+            _, strides = self.reader.strides(scores)
+            names = {f: known.get((s, draft.size(f))) for f, s in strides.items()}
+            missing = [f for f, name in names.items() if name is None]
+            if not missing:
+                break
+            finer = [n for s, n in known if s == strides[missing[0]]]
+            if not finer or draft.size(missing[0]) % finer[0] or finer[0] >= draft.size(missing[0]):
                 return None
-            names[f] = name
-        return names if len(names) == len(known) else None
+            draft.split(Split(missing[0], finer[0]))
+        found = {f: name for f, name in names.items() if name is not None}
+        return found if len(found) == len(known) else None
 
     def _try(self, scores: Place, dp: Place | None, key: int) -> float | None:
         """The number in front, if made-up rows give what they should."""

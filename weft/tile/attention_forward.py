@@ -234,7 +234,9 @@ class _Search:
         band, left, bias = Band(), list[Hidden](), scores.bias
         hidden = list(scores.hidden)
         if bias is not None and (as_mask := _bias_as_mask(reader, bias)) is not None:
-            hidden, bias = [*hidden, as_mask], None
+            boolean = tensor(as_mask.where.value).dtype.kind == "bool"
+            if boolean or bands.find(as_mask.where, not as_mask.when) is not None:
+                hidden, bias = [*hidden, as_mask], None
         for one in hidden:
             found = bands.find(one.where, not one.when) if hides(one.fill, bits) else None
             if found is None or not self._all_see(band & found, one.fill, sizes, bands, keys):
@@ -265,7 +267,13 @@ class _Search:
 def _bias_as_mask(reader: Reader, bias: Place) -> Hidden | None:
     """A bias of 0 where a key is seen and of much less where it is not."""
     place = reader.through(bias)
-    if place.node is None or not isinstance(place.node.op, Select):
+    if place.node is None:
+        return None
+    if isinstance(place.node.op, Constant):
+        numbers = set(np.unique(place.node.op.value.elements).tolist())
+        fill = min(numbers)
+        return Hidden(place, True, fill) if numbers == {0.0, fill} and hides(fill, 32) else None
+    if not isinstance(place.node.op, Select):
         return None
     where, yes, no = reader.operands(place)
     a, b = number(reader, yes), number(reader, no)

@@ -64,11 +64,12 @@ class Probe:
         if not node.op.elementwise:
             return None
         args = [self(arg) for arg in self.reader.operands(place)]
-        if isinstance(node.op, Convert):
-            floats = tensor(node.operands[0]).dtype.is_float and tensor(place.value).dtype.is_float
-            return args[0] if floats else None
         if any(a is None for a in args):
             return None
+        if isinstance(node.op, Convert):
+            kinds = tensor(node.operands[0]).dtype.kind, tensor(place.value).dtype.kind
+            wanted = kinds in (("float", "float"), ("bool", "float"))
+            return np.asarray(args[0], np.float64) if wanted else None
         given = np.broadcast_arrays(*[a for a in args if a is not None])
         return np.asarray(node.op.reference(*given))
 

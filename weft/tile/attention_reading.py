@@ -33,12 +33,17 @@ class Program:
     """The nodes of a region where they stand, who reads what, and what must be there at the end."""
 
     def __init__(
-        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Iterable[Value]
+        self,
+        placed: Sequence[Placed],
+        sizes: tuple[int, ...],
+        results: Iterable[Value],
+        kept: Iterable[Value] = (),
     ) -> None:
         self.placed = {p.node: p for p in placed}
         self.order = {p.node: n for n, p in enumerate(placed)}
         self.sizes = sizes
         self.results = set(results)
+        self.kept = set(kept)  # values that are there, and not to be looked through
         self.masks: dict[Value, int] = {}
         self.readers: dict[Value, list[Node]] = {}
         for p in placed:
@@ -56,6 +61,8 @@ class Program:
     def only_reader(self, value: Value) -> Node | None:
         """The one node that reads a value, if the value is needed nowhere else."""
         readers = self.readers.get(value, [])
+        if value in self.kept:
+            return None
         return readers[0] if len(readers) == 1 and value not in self.results else None
 
 
@@ -66,9 +73,11 @@ class Reader:
         self.program = program
         self.draft = Draft(0)
         self.seen: dict[Node, None] = {}
+        self.root: Value | None = None
 
     def all_of(self, value: Value) -> Place:
-        """Every element of a value: a factor for each of its dims."""
+        """Every element of a value, where reading begins: a factor for each of its dims."""
+        self.root = value
         return Place(value, self.draft.along(self.program.shape(value), len(self.program.sizes)))
 
     def fresh(self, place: Place) -> Place:
@@ -78,7 +87,8 @@ class Reader:
     def through(self, place: Place) -> Place:
         """What a place reads once transposes, broadcasts and the like are looked through."""
         while (placed := self._placed(place)) is not None and sees_through(placed):
-            if placed.node.op.collective:
+            kept = place.value in self.program.kept and place.value is not self.root
+            if kept or placed.node.op.collective:
                 break
             place = self.fresh(place)
             found = read_through(

@@ -148,7 +148,7 @@ class Bands:
             return None
         lead = len(self.reader.program.sizes)
         values = _pairs(dense.array, place.at[lead:], self.key, length, self.keys)
-        return band_of(values == when)
+        return band_of(values.astype(bool) == when)
 
     _FINDERS: dict[type, Callable[[Bands, Place, bool], Band | None]] = {
         Compare: _compare,

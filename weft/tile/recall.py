@@ -84,15 +84,19 @@ def _source() -> str:
 
 
 def packed(groups: Sequence[Group], placed: Sequence[Placed]) -> bytes | None:
-    """Groups as bytes; None if something in them has no number."""
+    """Groups as bytes; None if they have nodes that the region has not.
+
+    Values that only kernels hand to each other get numbers after all others.
+    """
     numbers = numbered(placed)
+    named = len(numbers)
     positions = {p.node: n for n, p in enumerate(placed)}
     kernels: dict[object, int] = {}
     rows = []
     for group in groups:
-        values = (*group.inputs, *group.outputs)
-        if group.kernel is not None and any(v not in numbers for v in values):
-            return None
+        if group.kernel is not None:
+            for value in (*group.inputs, *group.outputs):
+                numbers.setdefault(value, len(numbers))
         if any(node not in positions for node in group.nodes):
             return None
         kernel = group.kernel
@@ -106,15 +110,16 @@ def packed(groups: Sequence[Group], placed: Sequence[Placed]) -> bytes | None:
                 [numbers.get(v, -1) for v in group.outputs],
             )
         )
-    return pickle.dumps((list(kernels), rows))
+    extra = [value.type for value in list(numbers)[named:]]
+    return pickle.dumps((list(kernels), extra, rows))
 
 
 def restored(
     data: bytes, placed: Sequence[Placed], alone: Callable[[Placed], Launch | None]
 ) -> list[Group]:
     """The groups that `packed` wrote, for nodes with the same fingerprint."""
-    kernels, rows = pickle.loads(data)
-    values = list(numbered(placed))
+    kernels, extra, rows = pickle.loads(data)
+    values = [*numbered(placed), *(Value(type) for type in extra)]
     found: list[Group] = []
     for positions, index, inputs, outputs in rows:
         nodes = tuple([placed[n].node for n in positions])

@@ -66,6 +66,22 @@ class Commands:
         else:
             self._pool.run(self._at)
 
+    def repeat(self, work: Commands, verdict: int, moves: int, limit: int) -> int:
+        """Run this, a test, and then `work`, as long as the byte at `verdict` is not 0.
+
+        `moves` is where it is said which operands change places after every round (see the text of
+        a loop). How many rounds there were; with `limit` of them, whether that is all is not known.
+        """
+        self._seal()
+        work._seal()
+
+        def place(shared_at: int) -> None:
+            self._place(shared_at)
+            work._place(shared_at)
+
+        loop = (self._at, work._at, verdict, moves, limit)
+        return self._pool.repeat(loop, max(self._shared, work._shared), place)
+
     def _new(self, operands: Sequence[int]) -> int:
         assert self._sealed is None, "commands that have run are complete"
         at = len(self._operands)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from functools import cache
 
+from weft.emit.llvm.loops_turned import lines_of
 from weft.ir.op import Op
 from weft.ir.types import DType, TensorType
 from weft.kernels.kernel import Apply, Choose, Kernel, Load, Pick, Position, Reduce, Step, Store
@@ -16,14 +17,15 @@ REGISTER_LANES = 16
 _SLOW: dict[type[Op], float] = {Divide: 10.0, Sqrt: 14.0, Rsqrt: 8.0, Remainder: 20.0, Power: 60.0}
 TRANSCENDENTAL = 20.0
 GATHER = 14.0  # a register whose lanes lie apart in memory
+TURN = 4.0  # the same, by tiles that are turned
 ACROSS = 12.0  # combining the lanes of a register
 
 
-def step_cost(step: Step, apart: bool = False) -> float:
-    """What one register of a step costs; `apart` if its lanes do not lie side by side."""
+def step_cost(step: Step) -> float:
+    """What one register of a step costs, if its lanes lie side by side."""
     match step:
         case Load() | Store():
-            return GATHER if apart else 1.0 + 2.0 * len(step.guards)
+            return 1.0 + 2.0 * len(step.guards)
         case Apply(op=op, dtype=dtype):
             return _apply_cost(op, dtype)
         case Choose(guards=guards):
@@ -56,18 +58,24 @@ def per_point(kernel: Kernel, vector: int) -> float:
     used = size / (-(-size // REGISTER_LANES) * REGISTER_LANES)
     cost = 0.0
     for step, span in zip(kernel.steps, kernel.spans, strict=True):
-        apart = isinstance(step, Load | Store) and step.at.strides[vector] not in (0, 1, -1)
-        if isinstance(step, Load) and any(vector in kernel.spans[s.index] for s in step.shifts):
-            apart = True
         wide = span
         if isinstance(step, Reduce | Pick):
             wide = span | set(step.over)
         points = math.prod([kernel.factors[n].size for n in wide])
         lanes = REGISTER_LANES * used if vector in wide else 1.0
-        cost += step_cost(step, apart) * points / lanes
+        cost += _access_cost(kernel, step, vector) * points / lanes
         if isinstance(step, Reduce | Pick) and vector in step.over:
             cost += ACROSS * math.prod([kernel.factors[n].size for n in span])
     return cost
+
+
+def _access_cost(kernel: Kernel, step: Step, vector: int) -> float:
+    """What one register of a step costs, with lanes along a factor."""
+    if isinstance(step, Load) and any(vector in kernel.spans[s.index] for s in step.shifts):
+        return GATHER
+    if isinstance(step, Load | Store) and step.at.strides[vector] not in (0, 1, -1):
+        return GATHER if lines_of(kernel, step, vector) is None else TURN
+    return step_cost(step)
 
 
 def steps_cost(kernel: Kernel, steps: Iterable[int], lanes: int = REGISTER_LANES) -> float:

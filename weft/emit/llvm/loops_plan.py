@@ -9,7 +9,7 @@ from functools import cached_property
 from weft.emit.llvm.access import turns
 from weft.emit.llvm.loops_cost import REGISTER_LANES, per_point, steps_cost
 from weft.emit.llvm.loops_simplify import needed
-from weft.emit.llvm.loops_turned import TILE, Turned, turned_loads
+from weft.emit.llvm.loops_turned import TILE, Turned, find_turned
 from weft.emit.llvm.storage import register_kind
 from weft.emit.llvm.vector import BITS
 from weft.kernels.kernel import Choose, Kernel, Load, Pick, Reduce, Store
@@ -69,11 +69,14 @@ def plan(kernel: Kernel, cut: tuple[int, int] | None = None) -> Plan:
     vector = options.get("vector", lanes_factor(kernel, cut is not None))
     width = options.get("width", _width(kernel, vector)) if vector is not None else 1
     task = options.get("task", TASK)
-    turned = None if vector is None or cut is not None else turned_loads(kernel, vector)
-    if turned is None:
-        tasks, cost = _tasks(kernel, vector, width, task, cut)
-    else:
-        tasks, cost = _tiles(kernel, turned, task)
+    tasks, cost = _tasks(kernel, vector, width, task, cut)
+    turned = None if vector is None or cut is not None else find_turned(kernel, vector)
+    if turned is not None:
+        tiles = _tiles(kernel, turned)
+        if tiles is None:
+            turned = None
+        else:
+            tasks, cost = tiles
     chunk = max(1, int(task / cost)) if tasks and cost < task else 1
     made = Plan(kernel, tasks, chunk, vector, width, cut, turned=turned)
     return replace(made, streams=_streams(made, options.get("stream", STREAM)))
@@ -102,14 +105,18 @@ def _tasks(
 
 
 def _tiles(
-    kernel: Kernel, turned: Turned, task: float
-) -> tuple[tuple[tuple[int, int], ...], float]:
-    """Tiles as tasks, at every point of the other factors."""
+    kernel: Kernel, turned: Turned
+) -> tuple[tuple[tuple[int, int], ...], float] | None:
+    """Tiles as tasks, at every point of the factors around them; None if those are no tasks."""
     blocks = {turned.lines: TILE, turned.vector: TILE}
-    tasks = tuple([(n, blocks.get(n, 1)) for n in range(len(kernel.factors))])
-    return tasks, steps_cost(kernel, range(len(kernel.steps))) / math.prod(
-        [-(-kernel.factors[n].size // block) for n, block in tasks]
-    )
+    factors = list(range(len(kernel.factors)))
+    if turned.whole:
+        factors = factors[: turned.vector + 1]
+        if _parallel(kernel, turned.vector, False) <= turned.vector or turned.lines in factors:
+            return None
+    tasks = tuple([(n, blocks.get(n, 1)) for n in factors])
+    count = math.prod([-(-kernel.factors[n].size // block) for n, block in tasks])
+    return tasks, steps_cost(kernel, range(len(kernel.steps))) / count
 
 
 def _streams(made: Plan, least: int) -> frozenset[int]:
@@ -118,6 +125,8 @@ def _streams(made: Plan, least: int) -> frozenset[int]:
     found: set[int] = set()
     for n, step in enumerate(kernel.steps):
         if not isinstance(step, Store) or vector is None or step.guards:
+            continue
+        if made.turned is not None and n in made.turned.stores:
             continue
         operand = kernel.operands[step.operand]
         size = operand.dtype.numpy.itemsize

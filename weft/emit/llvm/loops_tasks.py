@@ -8,7 +8,7 @@ from dataclasses import replace
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.loops import Loops
 from weft.emit.llvm.loops_plan import Plan
-from weft.emit.llvm.loops_turn import turn, turning
+from weft.emit.llvm.loops_turn import turn, turn_back, turning
 from weft.emit.llvm.nest import PARAMS, divided, function, plus, pointers, smaller, times
 from weft.kernels.kernel import Store
 
@@ -21,7 +21,7 @@ def tasks_text(
     Operands beyond the first ones are at offsets in the shared bytes. What is written past the
     caches must be aligned: if it is not when the function is called, another one runs instead.
     """
-    extra = [] if plan.turned is None else turning(plan.turned)
+    extra = [] if plan.turned is None else turning(plan.kernel, plan.turned)
     if not plan.streams:
         code, scratch = _tasks(plan, function(name), operands, shared)
         return [*extra, code], scratch
@@ -64,6 +64,8 @@ def _tasks(plan: Plan, code: Code, operands: int, shared: Sequence[int]) -> tupl
             if plan.turned is not None:
                 turn(loops, plan.turned)
             loops.run(sinks)
+            if plan.turned is not None:
+                turn_back(loops, plan.turned)
     if plan.streams:
         code.do("fence seq_cst")  # what went past the caches is to be seen by others
     return code, loops.at.most_scratch

@@ -2,102 +2,161 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.access import base_of
+from weft.emit.llvm.access import Point, base_of
 from weft.emit.llvm.code import Code
-from weft.emit.llvm.loops import Loops
+from weft.emit.llvm.loops import End, Loops
 from weft.emit.llvm.loops_turned import TILE, Turned
 from weft.emit.llvm.nest import plus, smaller, times
 from weft.emit.llvm.vector import Vector, Vectors
-from weft.kernels.kernel import Load
+from weft.kernels.kernel import Kernel, Load, Store
 
-REGISTER = 64  # bytes
+SIDE = 8  # elements are turned in squares
 
 
 def turn(loops: Loops, turned: Turned) -> None:
-    """Fill scratch memory with the tiles of a task; its loads then read there."""
-    at, code = loops.at, loops.code
-    (line, line_end), (lane, lane_end) = (
-        loops.bounds[f] for f in (turned.lines, turned.vector)
-    )
-    counts = [code.let(f"sub nsw i64 {line_end}, {line}"), code.let(f"sub nsw i64 {lane_end}, {lane}")]
-    at.index |= {turned.lines: str(line), turned.vector: str(lane)}
-    for n in turned.loads:
-        step = loops.kernel.steps[n]
-        assert isinstance(step, Load)
-        size = loops.kernel.operands[step.operand].dtype.numpy.itemsize
-        offset = at.take(TILE * TILE * size)
-        at.tiles[n] = (offset, str(line), str(lane))
-        first = base_of(at.one, step.at, at.place())
-        source = at.one.at(at.pointers[step.operand], first, f"i{8 * size}")
-        target = code.let(f"getelementptr i8, ptr %scratch, i64 {offset}")
-        given = ", ".join(
-            [
-                f"ptr {source}, i64 {step.at.strides[turned.vector]}, ptr {target}",
-                *(f"i64 {count}" for count in counts),
-            ]
-        )
-        code.do(f"call void @turn{size}({given})")
-    del at.index[turned.lines], at.index[turned.vector]
+    """Fill scratch memory with the tiles of a task, and make room for those that it writes."""
+    for n in (*turned.loads, *turned.stores):
+        size = _bytes(loops, n)
+        ends = _ends(loops, turned)
+        first = ends[0][0], ends[1][0]
+        loops.at.tiles[n] = (loops.at.take(TILE * TILE * size), str(first[0]), str(first[1]))
+        if n in turned.loads:
+            _call(loops, turned, n, f"turn{size}")
 
 
-def turning(turned: Turned) -> list[Code]:
-    """The functions that turn tiles of elements of some sizes."""
-    return [_turning(size) for size in turned.sizes]
+def turn_back(loops: Loops, turned: Turned) -> None:
+    """Write the tiles of a task to memory."""
+    for n in turned.stores:
+        _call(loops, turned, n, f"back{_bytes(loops, n)}")
 
 
-def _turning(size: int) -> Code:
-    """target[line][lane] = source[lane * stride + line], for the lines and lanes that there are.
+def turning(kernel: Kernel, turned: Turned) -> list[Code]:
+    """The functions that turn tiles of elements of some sizes, and turn them back."""
+    made: dict[str, Code] = {}
+    for n in (*turned.loads, *turned.stores):
+        step = kernel.steps[n]
+        assert isinstance(step, Load | Store)
+        size = kernel.operands[step.operand].dtype.numpy.itemsize
+        back = isinstance(step, Store)
+        made[f"{back}{size}"] = _back(size) if back else _turn(size)
+    return list(made.values())
 
-    Blocks are squares, as wide as a register is for elements of at least 4 bytes.
-    """
-    params = ("ptr %source", "i64 %stride", "ptr %target", "i64 %lines", "i64 %lanes")
-    code = Code(f"turn{size}", params, internal=True)
+
+def _ends(loops: Loops, turned: Turned) -> tuple[tuple[End, End], tuple[End, End]]:
+    """The first line and lane of a tile, and those after its last."""
+    whole = (0, loops.kernel.factors[turned.lines].size)
+    return loops.bounds.get(turned.lines, whole), loops.bounds[turned.vector]
+
+
+def _call(loops: Loops, turned: Turned, n: int, name: str) -> None:
+    at, code, step = loops.at, loops.code, loops.kernel.steps[n]
+    assert isinstance(step, Load | Store)
+    ends = _ends(loops, turned)
+    counts = [code.let(f"sub nsw i64 {end}, {first}") for first, end in ends]
+    index = at.index | {turned.lines: str(ends[0][0]), turned.vector: str(ends[1][0])}
+    place = base_of(at.one, step.at, Point(index, at.ranges))
+    memory = at.one.at(at.pointers[step.operand], place, f"i{8 * _bytes(loops, n)}")
+    tile = code.let(f"getelementptr i8, ptr %scratch, i64 {at.tiles[n][0]}")
+    given = f"ptr {memory}, i64 {step.at.strides[turned.vector]}, ptr {tile}"
+    code.do(f"call void @{name}({given}, i64 {counts[0]}, i64 {counts[1]})")
+
+
+def _bytes(loops: Loops, n: int) -> int:
+    step = loops.kernel.steps[n]
+    assert isinstance(step, Load | Store)
+    return int(loops.kernel.operands[step.operand].dtype.numpy.itemsize)
+
+
+PARAMS = ("ptr %memory", "i64 %stride", "ptr %tile", "i64 %lines", "i64 %lanes")
+
+
+def _turn(size: int) -> Code:
+    """tile[line][lane] = memory[lane * stride + line], for the lines and lanes that there are."""
+    code = Code(f"turn{size}", PARAMS, internal=True)
     kind, wide = f"i{8 * size}", f"i{8 * max(size, 4)}"
-    side = REGISTER // max(size, 4)
-    v, one = Vectors(code, side), Vectors(code, 1)
+    v, one = Vectors(code, SIDE), Vectors(code, 1)
     last = code.let("sub nsw i64 %lanes, 1")
-    with code.loop(0, "%lanes", side) as lane, code.loop(0, "%lines", side) as line:
-        left = code.let(f"sub nsw i64 %lines, {line.index}")
-        mask = v.first(left)
+    with code.loop(0, "%lanes", SIDE) as lane, code.loop(0, "%lines", SIDE) as line:
+        mask = v.first(code.let(f"sub nsw i64 %lines, {line.index}"))
         rows: list[Vector] = []
-        for n in range(side):
+        for n in range(SIDE):
             row = smaller(code, plus(code, lane.index, n), last)
             place = plus(code, code.let(f"mul nsw i64 {row}, %stride"), line.index)
-            found = v.load_masked(one.at("%source", place, kind), mask, kind)
+            found = v.load_masked(one.at("%memory", place, kind), mask, kind)
             rows.append(v.cast("zext", found, wide))
         for n, row in enumerate(_transposed(v, rows)):
             to = plus(code, times(code, plus(code, line.index, n), TILE), lane.index)
-            v.store(v.cast("trunc", row, kind), one.at("%target", to, kind))
+            v.store(v.cast("trunc", row, kind), one.at("%tile", to, kind))
+    return code
+
+
+def _back(size: int) -> Code:
+    """memory[lane * stride + line] = tile[line][lane], for the lines and lanes that there are."""
+    code = Code(f"back{size}", PARAMS, internal=True)
+    kind, wide = f"i{8 * size}", f"i{8 * max(size, 4)}"
+    v, one = Vectors(code, SIDE), Vectors(code, 1)
+    with code.loop(0, "%lanes", SIDE) as lane, code.loop(0, "%lines", SIDE) as line:
+        inside = v.first(code.let(f"sub nsw i64 %lines, {line.index}"))
+        rows: list[Vector] = []
+        for n in range(SIDE):
+            place = plus(code, times(code, plus(code, line.index, n), TILE), lane.index)
+            rows.append(v.cast("zext", v.load(one.at("%tile", place, kind), kind), wide))
+        for n, row in enumerate(_transposed(v, rows)):
+            number = plus(code, lane.index, n)
+            there = v.splat(Vector(code.let(f"icmp slt i64 {number}, %lanes"), "i1"))
+            to = plus(code, code.let(f"mul nsw i64 {number}, %stride"), line.index)
+            mask = v.binary("and", inside, there)
+            v.store_masked(v.cast("trunc", row, kind), one.at("%memory", to, kind), mask)
     return code
 
 
 def _transposed(v: Vectors, rows: list[Vector]) -> list[Vector]:
     """A square of rows and lanes, turned.
 
-    Every round pairs rows that differ in one bit of their number: the bit becomes one of the lane,
-    and a bit of the lane becomes that of the row. The rounds are those that processors have
+    Every round pairs rows that differ in one bit of their number: that bit becomes one of the
+    lane, and a bit of the lane becomes one of the row. The rounds are those that processors have
     instructions for: neighbours inside of 128 bits first, then pieces of 128 bits.
     """
-    count = len(rows)
-    pieces = count // 4 if count == 16 else count // 2
-    inside = count // pieces  # lanes in 128 bits
-    held: list[int] = []  # for each bit of the rows, the bit of the lanes that it has become
-    bit = 1
-    while bit < count:
-        halves: tuple[list[int], list[int]]
-        if bit < inside:
-            halves = _neighbours(count, inside, inside // 2 // bit if inside == 4 else 1)
-            held.append(inside // 2 // bit)
-        else:
-            halves = _pieces(count, inside)
-            held.append(bit)
+    count, inside = len(rows), 128 // rows[0].bits
+    neighbours = [_neighbours(count, inside, 1 << n) for n in range(inside.bit_length() - 1)]
+    pieces = [_pieces(count, inside)] * (SIDE // inside).bit_length()
+    became = [inside >> n + 1 for n in range(len(neighbours))]
+    became += [inside << n for n in range(len(pieces) - 1)]
+    for slot, halves in enumerate([*neighbours, *pieces[1:]]):
         made = list(rows)
         for n in range(count):
-            if not n & bit:
-                made[n] = _shuffled(v, rows[n], rows[n | bit], halves[0])
-                made[n | bit] = _shuffled(v, rows[n], rows[n | bit], halves[1])
-        rows, bit = made, bit * 2
-    turned: list[Vector] = [rows[0]] * count
+            if not n >> slot & 1:
+                other = n | 1 << slot
+                made[n] = _shuffled(v, rows[n], rows[other], halves[0])
+                made[other] = _shuffled(v, rows[n], rows[other], halves[1])
+        rows = made
+    turned = list(rows)
     for n, row in enumerate(rows):
-        turned[sum(lane for slot, lane in enumerate(held) if n >> slot & 1)] = row
+        turned[sum(bit for slot, bit in enumerate(became) if n >> slot & 1)] = row
     return turned
+
+
+def _neighbours(count: int, inside: int, group: int) -> tuple[list[int], list[int]]:
+    """Groups of lanes of two rows in turns, from the lower or the upper half of every piece."""
+
+    def half(first: int) -> list[int]:
+        starts = range(first, count, inside)
+        lanes = [start + n for start in starts for n in range(0, inside // 2, group)]
+        return [row + lane + n for lane in lanes for row in (0, count) for n in range(group)]
+
+    return half(0), half(inside // 2)
+
+
+def _pieces(count: int, inside: int) -> tuple[list[int], list[int]]:
+    """Every other piece of one row and of another, from the first piece or the second."""
+
+    def half(first: int) -> list[int]:
+        return [piece * inside + n for piece in range(first, 2 * count // inside, 2) for n in range(inside)]
+
+    return half(0), half(1)
+
+
+def _shuffled(v: Vectors, a: Vector, b: Vector, order: list[int]) -> Vector:
+    lanes = ", ".join(f"i32 {lane}" for lane in order)
+    text = f"shufflevector {a.typed}, {b.typed}, <{len(order)} x i32> <{lanes}>"
+    return Vector(v.code.let(text), a.kind, len(order))

@@ -1,4 +1,4 @@
-"""Operands that lie across the lanes: which loads are turned in tiles before the loops run."""
+"""Operands that lie across the lanes: what is turned in tiles before and after the loops run."""
 
 from __future__ import annotations
 
@@ -7,49 +7,66 @@ from dataclasses import dataclass
 from weft.kernels.kernel import Kernel, Load, Pick, Reduce, Store
 
 TILE = 64  # indices of both factors
-LEAST = 8  # a factor that is shorter is not worth a tile
+LEAST = 3  # a factor that is shorter is not worth a tile
 
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """Loads whose neighbours lie along another factor than that of the lanes."""
+    """Loads and stores whose neighbours lie along another factor than that of the lanes."""
 
     vector: int
     lines: int  # the factor along which they lie in memory
     loads: tuple[int, ...]
-    sizes: tuple[int, ...]  # the bytes of an element, for each size that there is
+    stores: tuple[int, ...]
+    whole: bool  # a tile has all lines: loops along them may be reductions
 
 
-def turned_loads(kernel: Kernel, vector: int) -> Turned | None:
-    """The loads of an elementwise kernel that are to be turned, if there are any."""
-    if any(isinstance(step, Reduce | Pick) for step in kernel.steps):
-        return None
-    if kernel.factors[vector].size < LEAST or not _all_stored(kernel):
-        return None
+def find_turned(kernel: Kernel, vector: int) -> Turned | None:
+    """The loads and stores that are to be turned, if there are any."""
     found: dict[int, list[int]] = {}
     for n, step in enumerate(kernel.steps):
-        if isinstance(step, Load) and not step.guards and not step.shifts:
-            stride = step.at.strides[vector]
-            lines = [f for f, s in enumerate(step.at.strides) if s == 1]
-            plain = kernel.operands[step.operand].dtype.numpy.itemsize <= 8
-            if plain and stride not in (0, 1, -1) and len(lines) == 1:
-                found.setdefault(lines[0], []).append(n)
-    able = {f: loads for f, loads in found.items() if kernel.factors[f].size >= LEAST}
-    if not able:
+        if isinstance(step, Load | Store):
+            lines = lines_of(kernel, step, vector)
+            if lines is not None and _is_outer(kernel, n, vector, lines):
+                found.setdefault(lines, []).append(n)
+    if not found or kernel.factors[vector].size < LEAST:
         return None
-    lines = max(able, key=lambda f: (len(able[f]), f))
-    sizes = {_bytes(kernel, n) for n in able[lines]}
-    return Turned(vector, lines, tuple(able[lines]), tuple(sorted(sizes)))
+    lines = max(found, key=lambda f: (len(found[f]), f))
+    loads = tuple([n for n in found[lines] if isinstance(kernel.steps[n], Load)])
+    stores = tuple([n for n in found[lines] if n not in loads])
+    return Turned(vector, lines, loads, stores, _has_reductions(kernel))
 
 
-def _all_stored(kernel: Kernel) -> bool:
+def lines_of(kernel: Kernel, step: Load | Store, vector: int) -> int | None:
+    """The factor along which an access is turned; None if it is not."""
+    lines = [f for f, stride in enumerate(step.at.strides) if stride == 1]
+    odd = step.guards or (isinstance(step, Load) and step.shifts)
+    small = kernel.operands[step.operand].dtype.numpy.itemsize <= 8
+    across = step.at.strides[vector] not in (0, 1, -1)
+    if odd or not across or not small or len(lines) != 1:
+        return None
+    size = kernel.factors[lines[0]].size
+    whole = size <= TILE if _has_reductions(kernel) else _spans_all(kernel)
+    return lines[0] if whole and size >= LEAST else None
+
+
+def _is_outer(kernel: Kernel, n: int, vector: int, lines: int) -> bool:
+    """Whether all other factors of an access are open where a tile is turned."""
+    if not _has_reductions(kernel):
+        return True
+    summed = {f for s in kernel.steps if isinstance(s, Reduce | Pick) for f in s.over}
+    outer = range(vector)
+    return vector not in summed and all(
+        f in outer and f not in summed for f in kernel.spans[n] - {vector, lines}
+    )
+
+
+def _has_reductions(kernel: Kernel) -> bool:
+    return any(isinstance(step, Reduce | Pick) for step in kernel.steps)
+
+
+def _spans_all(kernel: Kernel) -> bool:
     """Whether every store spans every factor, so that all of them may be tasks."""
     count = len(kernel.factors)
     spans = [s for n, s in enumerate(kernel.spans) if isinstance(kernel.steps[n], Store)]
     return all(len(span) == count for span in spans)
-
-
-def _bytes(kernel: Kernel, load: int) -> int:
-    step = kernel.steps[load]
-    assert isinstance(step, Load)
-    return int(kernel.operands[step.operand].dtype.numpy.itemsize)

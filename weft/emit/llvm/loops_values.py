@@ -89,10 +89,6 @@ class Values:
             return Point(self.index, self.ranges, self.plan.vector, self.mask)
         return Point(self.index, self.ranges)
 
-    def place(self) -> Point:
-        """Where the first lane stands."""
-        return Point(self.index, self.ranges)
-
     def spread(self, n: int, v: Vectors) -> Held:
         """A value in so many lanes."""
         step = self.kernel.steps[n]
@@ -150,7 +146,7 @@ class Values:
         """Elements of an operand."""
         v, point = self.lanes(self.kernel.spans[n]), self.point(n)
         if n in self.tiles:
-            return self.turned(step, n, v)
+            return storage.load(v, *self.tile(n), step.dtype)
         if known(step.guards, point) is False:
             return storage.fill(v, 0, step.dtype)
         mask = both(v, holds(v, step.guards, point), point.mask)
@@ -165,14 +161,14 @@ class Values:
             announce(v, base, place, step.dtype)
         return read(v, base, place, step.dtype, mask)
 
-    def turned(self, step: Load, n: int, v: Vectors) -> Held:
-        """Elements of an operand, from a tile that was turned; it has room for whole vectors."""
+    def tile(self, n: int) -> tuple[str, str]:
+        """Where the tile of a turned access is, and the index in it; rows are whole vectors."""
         assert self.plan.turned is not None
         offset, line, lane = self.tiles[n]
         base = self.code.let(f"getelementptr i8, ptr %scratch, i64 {offset}")
         row = self.code.let(f"sub nsw i64 {self.index[self.plan.turned.lines]}, {line}")
         along = self.code.let(f"sub nsw i64 {self.index[self.plan.turned.vector]}, {lane}")
-        return storage.load(v, base, plus(self.code, times(self.code, row, TILE), along), step.dtype)
+        return base, plus(self.code, times(self.code, row, TILE), along)
 
     def store(self, step: Store, n: int) -> None:
         """Write a value to an operand."""
@@ -182,6 +178,9 @@ class Values:
         mask = both(v, holds(v, step.guards, point), point.mask)
         dtype = self.kernel.operands[step.operand].dtype
         value = self.spread(step.arg, v)
+        if n in self.tiles:
+            storage.store(v, value, *self.tile(n), dtype)
+            return
         place = Place(base_of(v, step.at, point), point.stride(step.at))
         base, streaming = self.pointers[step.operand], n in self.plan.streams
         write(v, value, base, place, dtype, mask, streaming=streaming)

@@ -7,9 +7,18 @@ from collections.abc import Sequence
 
 from weft.emit.llvm.narrow import decode, own_bits, own_number, round_to
 from weft.emit.llvm.pointwise_kinds import Emit, refused
-from weft.emit.llvm.polynomial import bits_of, float_of, magnitude, where, with_sign
+from weft.emit.llvm.polynomial import (
+    LAYOUTS,
+    at_least,
+    at_most,
+    bits_of,
+    float_of,
+    magnitude,
+    where,
+    with_sign,
+)
 from weft.emit.llvm.storage import Held, register_kind, to_memory, to_register, wrap
-from weft.emit.llvm.vector import Vector, Vectors, suffix, vector_type
+from weft.emit.llvm.vector import Vector, Vectors
 from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.ops import convert as ops
@@ -91,14 +100,21 @@ def _saturated(v: Vectors, x: Vector, made: DType) -> Vector:
     """Truncated toward zero; beyond the type's range its nearest number, and 0 for NaN."""
     kind = register_kind(made)
     signed = made.kind == "int"
-    full = f"llvm.fpto{'si' if signed else 'ui'}.sat.{suffix(kind, x.width)}"
-    full = f"{full}.{suffix(x.kind, x.width)}"
-    found = Vector(v.code.call(vector_type(kind, x.width), full, (x.type, x.text)), kind, x.width)
-    if made.bits >= 8:
-        return found
     high = (1 << made.bits - signed) - 1
-    found = v.intrinsic("smin" if signed else "umin", found, v.constant(high, kind))
-    return v.intrinsic("smax", found, v.constant(-high - 1, kind)) if signed else found
+    low = -high - 1 if signed else 0
+    if made.bits <= LAYOUTS[x.kind].mantissa:  # floats have both ends
+        x = v.select(v.compare("uno", x, x), v.constant(0.0, x.kind), x)
+        near = at_most(v, at_least(v, x, low), high)
+        if made.bits < 32:
+            return v.cast("trunc", v.cast("fptosi", near, "i32"), kind)
+        return v.cast("fptosi" if signed else "fptoui", near, kind)
+    large = v.compare("oge", x, v.constant(float(high + 1), x.kind))
+    small = v.compare("ole", x, v.constant(float(low if signed else -1), x.kind))
+    outside = v.binary("or", v.binary("or", large, small), v.compare("uno", x, x))
+    inside = v.select(outside, v.constant(0.0, x.kind), x)
+    found = v.cast("fptosi" if signed else "fptoui", inside, kind)
+    found = v.select(large, v.constant(high, kind), found)
+    return v.select(small, v.constant(low, kind), found)
 
 
 def _emit_convert(

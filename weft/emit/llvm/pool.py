@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from weft.emit.llvm.engine import load
 from weft.emit.llvm.machine_code import host
 from weft.emit.llvm.pool_text import POOL_BYTES, SPINS_AT, THREAD_BYTES, pool_text
+from weft.emit.llvm.repeat_text import REPEAT
 from weft.emit.llvm.thread_count import thread_count
 from weft.errors import WeftError
 from weft.kernels.emitted import Emitted, Phase
@@ -40,6 +41,9 @@ class _Functions:
         self.run = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer)(run)
         self.spin = ctypes.CFUNCTYPE(None, number)(spin)
         self.copy = copy
+        (self._loop,) = load([Emitted(REPEAT, (Phase("repeat", 1),))])
+        repeat_type = ctypes.CFUNCTYPE(number, *[pointer] * 6, number)
+        self.repeat = functools.partial(repeat_type(self._loop.phases[0].address), run)
 
 
 @functools.cache
@@ -83,13 +87,32 @@ class Pool:
         with self._lock:
             if not self._count:
                 self._start()
-            if nbytes > self._shared.nbytes:
-                self._shared = aligned(nbytes)
-                self._shared_at = address(self._shared)
-            place(self._shared_at)
+            self._share(nbytes, place)
             failed = self._run(self._state_at, commands)
         if failed:
             raise _no_memory()
+
+    def repeat(self, loop: Sequence[int], nbytes: int, place: Callable[[int], None]) -> int:
+        """Run commands as long as a test says so; how many rounds there were.
+
+        `loop` has what the text of a loop takes: where test, work, verdict and moves are, and the
+        most rounds.
+        """
+        with self._lock:
+            if not self._count:
+                self._start()
+            if nbytes:
+                self._share(nbytes, place)
+            rounds: int = functions(self._futex).repeat(self._state_at, *loop)
+        if rounds < 0:
+            raise _no_memory()
+        return rounds
+
+    def _share(self, nbytes: int, place: Callable[[int], None]) -> None:
+        if nbytes > self._shared.nbytes:
+            self._shared = aligned(nbytes)
+            self._shared_at = address(self._shared)
+        place(self._shared_at)
 
     def close(self) -> None:
         """End the threads and give their memory back; what runs later runs in its caller."""

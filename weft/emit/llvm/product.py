@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from weft.ir.types import DType
 from weft.kernels.kernel import (
     Affine,
     Apply,
@@ -29,6 +30,7 @@ from weft.kernels.kernel import (
     Store,
     args_of,
 )
+from weft.ops.convert import Convert
 
 HELD = {"f32", "f64", "i32", "i64", "ui32", "ui64"}  # dtypes that products are added up in
 
@@ -115,9 +117,32 @@ def find_product(kernel: Kernel) -> Product:
     kept = [[f for f in _ordered(kernel, role) if f not in small] for role in roles]
     for role in kept:
         kernel = _merged(kernel, role)
+    kernel = _peeled(kernel)
     at = next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
     batch, rows, columns, depth = (tuple(role) for role in kept)
     return Product(kernel, at, batch, rows, columns, depth)
+
+
+def _peeled(kernel: Kernel) -> Kernel:
+    """The kernel with sides that are not widened first: the product widens them itself."""
+    steps = list(kernel.steps)
+    for n, step in enumerate(steps):
+        if isinstance(step, Contract):
+            lhs, rhs = (_narrow(kernel, side, step.held) for side in (step.lhs, step.rhs))
+            steps[n] = replace(step, lhs=lhs, rhs=rhs)
+    return replace(kernel, steps=tuple(steps))
+
+
+def _narrow(kernel: Kernel, side: int, held: DType) -> int:
+    """convert(x) -> x, when x has fewer bits of the same kind and the product is held as it is."""
+    step = kernel.steps[side]
+    if not (isinstance(step, Apply) and isinstance(step.op, Convert) and step.dtype is held):
+        return side
+    (arg,) = step.args
+    given = kernel.steps[arg]
+    assert not isinstance(given, Store)
+    exact = held.is_float if given.dtype.is_float else held.is_integer and given.dtype.is_integer
+    return arg if exact and given.dtype.bits < held.bits else side
 
 
 def _roles(kernel: Kernel) -> tuple[list[int], list[int], list[int], list[int]]:

@@ -1,0 +1,81 @@
+"""Sums over devices become part of products, unless that is not wanted."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import weft
+from weft import Mesh, P
+from weft.kernels.kernel import Contract, Reduce, Step
+from weft.run import LocalProgram
+from weft.target import LLVM
+
+
+def products(x, y, z, a, b, c, d):
+    return (x @ a + y @ b + z @ c) * 2 + d
+
+
+def compiled(fold_sums: bool):
+    draw = np.random.default_rng(0)
+    shapes = [(8, 16)] * 3 + [(16, 12)] * 3 + [(8, 12)]
+    given = [draw.standard_normal(shape).astype(np.float32) for shape in shapes]
+    rows, columns = P("data", "model"), P("model", None)
+    made = weft.compile(
+        products,
+        *given,
+        mesh=Mesh(data=2, model=4),
+        in_shardings=(rows,) * 3 + (columns,) * 3 + (P("data"),),
+        fold_sums=fold_sums,
+    )
+    return made, given
+
+
+class Watched(LLVM):
+    """The target, with what it made of the last region."""
+
+    def group(self, placed, sizes, results):
+        self.groups = super().group(placed, sizes, results)
+        return self.groups
+
+
+def steps(fold_sums: bool) -> list[list[Step]]:
+    """The steps of each kernel of the program."""
+    target = Watched(fold_sums=fold_sums)
+    LocalProgram(compiled(fold_sums)[0].program.module, target=target)
+    return [list(group.kernel.steps) for group in target.groups]
+
+
+def test_products_sum_over_devices():
+    found = steps(fold_sums=True)
+    assert len(found) == 3
+    assert all(sum(isinstance(s, Contract) for s in kernel) == 1 for kernel in found)
+    assert not any(isinstance(s, Reduce) for kernel in found for s in kernel)
+
+
+def test_every_device_sums_by_itself():
+    found = steps(fold_sums=False)
+    assert sum(isinstance(s, Reduce) for kernel in found for s in kernel) == 1
+
+
+@pytest.mark.parametrize("fold_sums", [True, False])
+def test_the_sum_of_products_is_right(fold_sums):
+    made, given = compiled(fold_sums)
+    np.testing.assert_allclose(np.asarray(made(*given)), products(*given), rtol=1e-4, atol=1e-4)
+
+
+def test_recalled_groups_are_the_same(tmp_path, monkeypatch):
+    """A large region, grouped anew and remembered."""
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
+
+    def deep(x, w):
+        for _ in range(120):
+            x = jax.nn.softmax(x @ w) + x
+        return x
+
+    draw = np.random.default_rng(0)
+    x, w = draw.standard_normal((6, 8)).astype("f"), draw.standard_normal((8, 8)).astype("f")
+    first, again = (np.asarray(weft.compile(deep, x, w)(x, w)) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert any("groups" in str(path) for path in tmp_path.rglob("*"))
