@@ -17,7 +17,7 @@ from weft.capture import parse
 from weft.evaluate import evaluate
 from weft.ops.callbacks import HOST_CALL, HostFunction
 from weft.ops.calls import config_text
-from weft.run import LocalProgram, execute
+from weft.run import LocalProgram, execute, turns
 
 pytestmark = pytest.mark.parametrize("target", ["toy", "llvm"], indirect=True)
 
@@ -303,6 +303,16 @@ def test_loops_of_kernels(body, end):
     x = np.array([[1, 2, 3], [0.5, 0, -1]], np.float32)
     for rounds in (0, 1, 2, 5):
         assert_same(module, x, np.array([rounds] * 2, np.int32), length=8)
+
+
+@pytest.mark.parametrize("body", ["each by itself", "each from both"])
+def test_loops_come_back_to_python_now_and_then(body, monkeypatch):
+    monkeypatch.setattr(turns, "AT_ONCE", 3)
+    text = LOOP.replace("BODY", BODIES[body]).replace("END", ENDS["results"])
+    module = parse(text.replace(": T", ": tensor<3xf32>"))
+    x = np.array([[1, 2, 3]], np.float32)
+    for rounds in (2, 3, 4, 6, 7):
+        assert_same(module, x, np.array([rounds], np.int32), length=8)
 
 
 def test_what_is_swapped_is_swapped():

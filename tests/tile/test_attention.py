@@ -9,14 +9,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 import weft
+from tests.ops.example import Example
+from tests.ops.examples_attention import EXAMPLES
 from tests.tile.attention_programs import FORWARD, OTHERS, WITH_GRADIENTS, squares
 from tests.tolerance import assert_close
 from weft.ir.module import Module
 from weft.kernels.attention import Attention, Window
 from weft.kernels.group import Group, Placed
+from weft.kernels.interpret_attention import interpret_attention
+from weft.ops import attention as composite
 from weft.tile.attention import attention_groups
+from weft.tile.draft import tensor
 
 
 def groups_of(module: Module) -> list[Group]:
@@ -90,6 +96,23 @@ def test_masks_that_are_arguments_stay_operands():
     assert kernel.mask is not None and 0 in kernel.mask.access.outer
     (kernel,) = found_in(*FORWARD["key_padding"])
     assert kernel.mask is not None and kernel.mask.access.row == 0
+
+
+@given(EXAMPLES[composite.Attention])
+@settings(max_examples=40, deadline=None)
+def test_the_composite_is_a_kernel(example: Example):
+    module = example.module()
+    body = module.function("main").body
+    groups = groups_of(module)
+    wanted = example.op.reference(*example.arrays)
+    if not groups:
+        assert any(n == 1 for t in body.args for n in tensor(t).sizes)
+    for group in groups:
+        assert isinstance(group.kernel, Attention)
+        given_arrays = [example.arrays[body.args.index(v)] for v in group.inputs]
+        made = interpret_attention(group.kernel, given_arrays)
+        for got, want in zip(made, wanted, strict=True):
+            assert_close(got.reshape(want.shape), want, 16, least=1.0)
 
 
 def test_a_mesh_is_no_obstacle():

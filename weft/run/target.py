@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from weft.ir.module import Value
 from weft.kernels.group import Group, Placed
@@ -24,6 +24,11 @@ class Commands(Protocol):
     def run(self) -> None:
         """Run all kernels, without the GIL."""
         ...
+
+
+@runtime_checkable
+class Repeats(Protocol):
+    """Commands that can be the test of a loop which runs without Python."""
 
     def repeat(self, work: Any, verdict: int, moves: int, limit: int) -> int:
         """Run this, a test, and then other commands, as long as the byte at `verdict` is not 0.

@@ -10,6 +10,7 @@ import numpy as np
 from weft.array.room import ROOM, address_of
 from weft.ir.types import TensorType
 from weft.run.code import Code, Item, Slots, Turn
+from weft.run.target import Repeats
 
 if TYPE_CHECKING:
     from weft.run.compile import Compiler
@@ -77,7 +78,7 @@ def native_rounds(
     Its test and its body are one call each, and the test's verdict has a fixed place.
     """
     launches = compiler.launches
-    if launches is None:
+    if launches is None or not isinstance(launches.target.commands(), Repeats):
         return None
     verdict = launches.arena.get(test.results[0])
     one, other = launches.alone_in(test), launches.alone_in(work)
@@ -92,12 +93,14 @@ def native_rounds(
         for turn, start in zip(turns, starts, strict=True):
             (_, now), (_, following) = s[turn.held][0], s[turn.held][-1]
             moves[start], moves[start + 1] = now, following
-        run, rest = s[one.commands].repeat, s[other.commands]
+        run: Callable[..., int] = s[one.commands].repeat
+        rest = s[other.commands]
         said, where = address_of(s[0]) + verdict, address_of(moves)
-        total = AT_ONCE
-        while (count := run(rest, said, where, AT_ONCE)) == AT_ONCE:
-            total += AT_ONCE
-        return total - AT_ONCE + count
+        count = last = AT_ONCE
+        while last == AT_ONCE:
+            last = run(rest, said, where, AT_ONCE)
+            count += last
+        return count - AT_ONCE
 
     return rounds
 

@@ -12,6 +12,7 @@ from weft.kernels.attention import Access, Attention, Gradients, Mask
 from weft.kernels.group import Group, Placed
 from weft.kernels.kernel import Operand
 from weft.tile.attention_backward import Backward, Rows, Written, find_backward
+from weft.tile.attention_composite import named_attention
 from weft.tile.attention_forward import Forward, find_forward
 from weft.tile.attention_reading import Place, Program
 from weft.tile.draft import tensor
@@ -34,10 +35,13 @@ def _search(program: Program) -> list[Group]:
     found: list[Group] = []
     taken: set[Node] = set()
     for node in program.order:
-        forward = None if node in taken else find_forward(program, node)
+        if node in taken:
+            continue
+        named = named_attention(program, node)
+        forward = named or find_forward(program, node)
         if forward is None or taken & {*forward.nodes}:
             continue
-        groups = _groups(program, forward)
+        groups = _named_group(program, named) if named else _groups(program, forward)
         taken |= {n for group in groups for n in group.nodes}
         found += groups
     return found
@@ -68,6 +72,12 @@ def _groups(program: Program, forward: Forward) -> list[Group]:
     first = _forward_group(drawn, lse=True)
     second = None if first is None else _backward_group(_Drawing(program, forward), first, backward)
     return [] if first is None or second is None else [first, second]
+
+
+def _named_group(program: Program, named: Forward) -> list[Group]:
+    """The kernel of a composite."""
+    group = _forward_group(_Drawing(program, named), lse=named.lse is not None)
+    return [] if group is None else [group]
 
 
 def _is_private(program: Program, nodes: Iterable[Node], outputs: Sequence[Value]) -> bool:
@@ -162,7 +172,14 @@ def _forward_group(drawn: _Drawing, *, lse: bool) -> Group | None:
     del drawn.inputs[value]
     assert out is not None, "it was asked for before"
     count = len(drawn.inputs)
-    if lse:
+    if f.lse is not None:
+        at = drawn.access(f.lse, f.query, None)
+        assert at is not None, "it varies as out does"
+        del drawn.inputs[f.lse.value]
+        outputs.append(drawn.output(f.lse.value))
+        values.append(f.lse.value)
+        kernel = replace(kernel, lse=replace(at, operand=count + 1))
+    elif lse:
         made, operand, strides = drawn.lse()
         outputs.append(operand)
         values.append(made)

@@ -19,7 +19,7 @@ from weft.ops.convert import Convert
 from weft.tile.attention_forward import Forward, ends, same_numbers
 from weft.tile.attention_probe import Probe, rows, softmax
 from weft.tile.attention_reading import Place, Program, Reader
-from weft.tile.attention_scores import unscaled
+from weft.tile.attention_scores import source, unscaled
 from weft.tile.index import Expr, Split, factors_of
 
 Strides = Mapping[int, int]  # by the factors of the forward's reader
@@ -133,11 +133,11 @@ class _Search:
         if pairs.dp is None:
             if forward.query not in over or forward.key in over:
                 return None
-            dout = self._rows(reader, names, reader.through(other))
+            dout = self._rows(reader, names, source(reader, other))
             dv = self._written(reader, names, out, 1.0, nodes)
             return None if dout is None or dv is None else ("dv", dv, dout)
-        source, by = unscaled(reader, other)
-        found = self._rows(reader, names, source)
+        rows_of, by = unscaled(reader, other)
+        found = self._rows(reader, names, rows_of)
         dout = self._through_values(reader, names, pairs.dp)
         nodes = (*nodes, *(n for n in (pairs.dp.node,) if n is not None))
         if found is None or dout is None:
@@ -154,8 +154,8 @@ class _Search:
         left, right, _ = reader.product(dp)
         wanted = self._own(self.forward.v, self.forward.column)
         for values, dout in ((left, right), (right, left)):
-            if self._rows(reader, names, reader.through(values)) == wanted:
-                return self._rows(reader, names, reader.through(dout))
+            if self._rows(reader, names, source(reader, values)) == wanted:
+                return self._rows(reader, names, source(reader, dout))
         return None
 
     def _own(self, place: Place, column: int) -> Rows:

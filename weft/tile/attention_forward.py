@@ -19,7 +19,7 @@ from weft.ops.shape import Constant, Reshape, Transpose
 from weft.ops.transcendental import Exponential
 from weft.tile.attention_probe import Probe, rows, softmax
 from weft.tile.attention_reading import Place, Program, Reader
-from weft.tile.attention_scores import Hidden, Scores, number, scores_of, unscaled
+from weft.tile.attention_scores import Hidden, Scores, number, scores_of, source, unscaled
 from weft.tile.attention_window import Band, Bands, hides
 from weft.tile.draft import tensor
 from weft.tile.index import Expr, factors_of
@@ -47,6 +47,7 @@ class Forward:
     depth: int
     column: int
     nodes: tuple[Node, ...]  # from the product of queries and keys to the last one
+    lse: Place | None = None  # the logsumexp, if the program asks for it
 
     @property
     def bias(self) -> Place | None:
@@ -183,7 +184,7 @@ class _Search:
     ) -> Forward | None:
         reader = self.reader
         (q, by), (k, more) = unscaled(reader, q), unscaled(reader, k)
-        v = reader.through(v)
+        v = source(reader, v)
         q, k, v = (reader.fresh(p) for p in (q, k, v))
         key, depth = _single(self._again(summed)), _single(self._again(over))
         if key is None or depth is None or not self._dtypes(q, k, v):
@@ -220,7 +221,7 @@ class _Search:
 
     def _dtypes(self, *places: Place) -> bool:
         names = {tensor(p.value).dtype.name for p in places}
-        return len(names) == 1 and names <= FLOATS
+        return names <= FLOATS and (len(names) == 1 or "f64" not in names)
 
     def _seen(
         self, scores: Scores, free: set[int], key: int

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.ir.op import Op
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Add, Divide, Multiply, Negate, Select
 from weft.ops.shape import Constant
@@ -129,13 +128,23 @@ def number(reader: Reader, place: Place) -> float | None:
     return None if element.dtype.kind == "c" or not element.size else float(element[0])
 
 
-def unscaled(reader: Reader, place: Place) -> tuple[Place, float]:
-    """A place without the numbers that it is multiplied by, and these."""
+def source(reader: Reader, place: Place) -> Place:
+    """A place as narrow as it is stored: casts to a wider float change no number."""
     place = reader.through(place)
+    while place.node is not None and isinstance(place.node.op, Convert):
+        given = tensor(place.node.operands[0]).dtype
+        made = tensor(place.value).dtype
+        if not (given.is_float and given.bits >= 16 and made.bits > given.bits):
+            break
+        place = reader.through(reader.operands(place)[0])
+    return place
+
+
+def unscaled(reader: Reader, place: Place) -> tuple[Place, float]:
+    """The source of a place without the numbers that it is multiplied by, and these."""
+    place = source(reader, place)
     node, op = place.node, place.node and place.node.op
-    if node is None or node not in reader.program.placed or not isinstance(op, Op):
-        return place, 1.0
-    if type(op) not in (Multiply, Divide):
+    if node is None or node not in reader.program.placed or type(op) not in (Multiply, Divide):
         return place, 1.0
     for one, other in _both_ways(reader, place):
         by = number(reader, other)

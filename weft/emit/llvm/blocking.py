@@ -121,6 +121,7 @@ class Blocking:
     task_rows: int  # panels of one task
     task_vectors: int
     inner: int  # lanes along the depth, if it is read in vectors; 0 else
+    unroll: int  # steps of the depth in a round of a block's loop
     ahead: Ahead  # what of the right side is fetched early, where it comes from far
 
     @property
@@ -154,6 +155,8 @@ class Blocking:
             self.ahead,
             shape.right_stored if self.right == "direct" else None,
             shape.left_stored if self.inner else None,
+            self.depth < shape.depth,
+            self.unroll,
             self.inner > 0,
         )
 
@@ -185,6 +188,7 @@ def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocki
         task_rows,
         task_vectors,
         inner,
+        options.get("unroll", 2) if shape.depth % 2 == 0 and not inner else 1,
         "nothing" if inner else _ahead(right, rows.count, bytes_right > chip.middle // 2),
     )
 

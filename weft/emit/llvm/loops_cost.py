@@ -18,6 +18,7 @@ _SLOW: dict[type[Op], float] = {Divide: 10.0, Sqrt: 14.0, Rsqrt: 8.0, Remainder:
 TRANSCENDENTAL = 20.0
 GATHER = 14.0  # a register whose lanes lie apart in memory
 TURN = 4.0  # the same, by tiles that are turned
+TURNED = 8  # lines are turned together
 ACROSS = 12.0  # combining the lanes of a register
 
 
@@ -74,7 +75,11 @@ def _access_cost(kernel: Kernel, step: Step, vector: int) -> float:
     if isinstance(step, Load) and any(vector in kernel.spans[s.index] for s in step.shifts):
         return GATHER
     if isinstance(step, Load | Store) and step.at.strides[vector] not in (0, 1, -1):
-        return GATHER if lines_of(kernel, step, vector) is None else TURN
+        lines = lines_of(kernel, step, vector)
+        if lines is None:
+            return GATHER
+        size = kernel.factors[lines].size
+        return TURN * (-(-size // TURNED)) * TURNED / size
     return step_cost(step)
 
 

@@ -146,8 +146,14 @@ class _Splitter:
                     sets.append(set(over[:1]))
                 case _:
                     sets.append(set(self.kernel.spans[n]))
-        some = any(n in self.shared for n in sinks)
-        return set.intersection(*sets) if some else set()
+        if not any(n in self.shared for n in sinks):
+            return set()
+        whole: set[int] = set()  # what is combined inside of a stage sees the whole of its factors
+        for n in self.cone(sinks) - self.meetings.keys() - set(sinks):
+            step = self.kernel.steps[n]
+            if isinstance(step, Reduce | Pick):
+                whole |= set(step.over)
+        return set.intersection(*sets) - whole
 
     # Kernels
 

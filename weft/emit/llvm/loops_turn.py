@@ -19,7 +19,7 @@ def turn(loops: Loops, turned: Turned) -> None:
         size = _bytes(loops, n)
         ends = _ends(loops, turned)
         first = ends[0][0], ends[1][0]
-        loops.at.tiles[n] = (loops.at.take(TILE * TILE * size), str(first[0]), str(first[1]))
+        loops.at.tiles[n] = (loops.at.take(TILE * (TILE + 1) * size), str(first[0]), str(first[1]))
         if n in turned.loads:
             _call(loops, turned, n, f"turn{size}")
 

@@ -162,7 +162,7 @@ class Values:
         return read(v, base, place, step.dtype, mask)
 
     def tile(self, n: int) -> tuple[str, str]:
-        """Where the tile of a turned access is, and the index in it; rows are whole vectors."""
+        """Where the tile of a turned access is, and the index in it."""
         assert self.plan.turned is not None
         offset, line, lane = self.tiles[n]
         base = self.code.let(f"getelementptr i8, ptr %scratch, i64 {offset}")
@@ -179,7 +179,7 @@ class Values:
         dtype = self.kernel.operands[step.operand].dtype
         value = self.spread(step.arg, v)
         if n in self.tiles:
-            storage.store(v, value, *self.tile(n), dtype)
+            storage.store(v, value, *self.tile(n), dtype, mask)
             return
         place = Place(base_of(v, step.at, point), point.stride(step.at))
         base, streaming = self.pointers[step.operand], n in self.plan.streams

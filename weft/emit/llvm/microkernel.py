@@ -54,6 +54,8 @@ class Block:
     ahead: Ahead = "nothing"  # what is fetched in every step, to be there when it is needed
     stored: DType | None = None  # what the right side lies in memory as, if that is another type
     left_stored: DType | None = None  # and the left side
+    adds: bool = False  # to what is there, where %more says so
+    unroll: int = 1  # steps of a round; what the depth must be a multiple of
     inner: bool = False  # lanes lie along the depth, and `vectors` counts columns
 
     @property
@@ -64,6 +66,8 @@ class Block:
         said += [f"{self.ahead}_ahead"] if self.ahead != "nothing" else []
         said += [f"right_{self.stored}"] if self.stored else []
         said += [f"left_{self.left_stored}"] if self.left_stored else []
+        said += ["adds"] if self.adds else []
+        said += [f"by{self.unroll}"] if self.unroll > 1 else []
         said += ["inner"] if self.inner else []
         return "_".join([f"block_{self.rows}x{self.vectors}x{self.width}", *said])
 
@@ -81,8 +85,8 @@ class Block:
 def microkernel(block: Block) -> Code:
     """The function of a block; strides are in bytes.
 
-    With `more` the block is added to what is at `out` already. `left_stride` leads from row to row
-    where depth is side by side, and else from one step of the depth to the next.
+    With `more` a block that adds is added to what is at `out` already. `left_stride` leads from
+    row to row where depth is side by side, and else from one step of the depth to the next.
     """
     code = Code(block.name, PARAMS, internal=True)
     code.header += " noinline nounwind"
@@ -97,24 +101,32 @@ def microkernel(block: Block) -> Code:
     moving = [*([] if _indexed(block) else fixed), "%right"]
     carried = [("ptr", p) for p in moving] + [zero] * (block.rows * block.vectors)
     far = times(code, "%right_stride", _ROWS_AHEAD)
-    with code.loop(0, "%depth", 1, carried) as loop:
-        here, sums = loop.carried[: len(moving)], loop.carried[len(moving) :]
-        if _indexed(block):
-            left = [
-                code.let(f"getelementptr {block.kind}, ptr {p}, i64 {loop.index}") for p in fixed
-            ]
-        else:
-            left = [_left_at(code, block, here, i) for i in range(block.rows)]
-        if block.ahead == "panel":
-            _fetch(code, "%ahead", code.let(f"shl i64 {loop.index}, 6"), near=False)
-        if block.ahead == "rows":
-            element = block.stored.numpy.itemsize if block.stored else block.element
-            for j in range(0, block.columns * element, 64):
-                _fetch(code, here[-1], plus(code, far, j), near=False)
-        made = _step(v, block, left, here[-1], sums, mask)
-        loop.carry(*_next(code, block, here), *made)
+    with code.loop(0, "%depth", block.unroll, carried) as loop:
+        here, sums = list(loop.carried[: len(moving)]), list(loop.carried[len(moving) :])
+        for n in range(block.unroll):
+            index = plus(code, loop.index, n)
+            if _indexed(block):
+                left = [
+                    code.let(f"getelementptr {block.kind}, ptr {p}, i64 {index}") for p in fixed
+                ]
+            else:
+                left = [_left_at(code, block, here, i) for i in range(block.rows)]
+            _fetch_ahead(code, block, index, far, here[-1])
+            sums = _step(v, block, left, here[-1], sums, mask)
+            here = _next(code, block, here)
+        loop.carry(*here, *sums)
     _finish(v, block, loop.carried[len(moving) :], mask)
     return code
+
+
+def _fetch_ahead(code: Code, block: Block, index: str, far: str, right: str) -> None:
+    """Ask for what later steps, or later blocks, will need."""
+    if block.ahead == "panel":
+        _fetch(code, "%ahead", code.let(f"shl i64 {index}, 6"), near=False)
+    if block.ahead == "rows":
+        element = block.stored.numpy.itemsize if block.stored else block.element
+        for j in range(0, block.columns * element, 64):
+            _fetch(code, right, plus(code, far, j), near=False)
 
 
 def _fetch(code: Code, base: str, far: str, *, near: bool) -> None:
@@ -143,14 +155,14 @@ def _left_pointers(code: Code, block: Block) -> list[str]:
     return made
 
 
-def _next(code: Code, block: Block, here: tuple[str, ...]) -> list[str]:
+def _next(code: Code, block: Block, here: list[str]) -> list[str]:
     *left, right = here
     step = "%left_stride" if block.lines == "rows" else str(block.element)
     made = [code.let(f"getelementptr i8, ptr {p}, i64 {step}") for p in left]
     return [*made, code.let(f"getelementptr i8, ptr {right}, i64 %right_stride")]
 
 
-def _left_at(code: Code, block: Block, left: tuple[str, ...], row: int) -> str:
+def _left_at(code: Code, block: Block, left: list[str], row: int) -> str:
     if block.lines == "rows":
         return code.let(f"getelementptr {block.kind}, ptr {left[0]}, i64 {row}")
     base, times = left[row // _SHARE], row % _SHARE
@@ -165,7 +177,7 @@ def _step(
     block: Block,
     left: list[str],
     right: str,
-    sums: tuple[str, ...],
+    sums: list[str],
     mask: Vector | None,
 ) -> list[str]:
     """One step of the depth: the sums with one more product each."""
@@ -198,22 +210,21 @@ def _read(v: Vectors, base: str, j: int, block: Block, mask: Vector | None) -> V
 def _finish(v: Vectors, block: Block, sums: tuple[str, ...], mask: Vector | None) -> None:
     """Write the sums, or add them to what is there."""
     code = v.code
-    add, write, done = code.fresh("add"), code.fresh("write"), code.fresh("done")
-    code.do(f"br i1 %more, label %{add}, label %{write}")
-    for label in (write, add):
-        code.start(label)
-        for i in range(block.rows):
-            row = "%out"
-            if i:
-                far = code.let(f"mul i64 %out_stride, {i}")
-                row = code.let(f"getelementptr i8, ptr %out, i64 {far}")
-            for j in range(block.vectors):
-                made = Vector(sums[i * block.vectors + j], block.kind, v.width)
-                if label == add:
-                    made = v.add(_read(v, row, j, block, mask), made)
-                _write(v, made, row, j, block, mask)
-        code.do(f"br label %{done}")
-    code.start(done)
+    there = v.splat(Vector("%more", "i1")) if block.adds else None
+    for i in range(block.rows):
+        row = "%out"
+        if i:
+            far = code.let(f"mul i64 %out_stride, {i}")
+            row = code.let(f"getelementptr i8, ptr %out, i64 {far}")
+        for j in range(block.vectors):
+            made = Vector(sums[i * block.vectors + j], block.kind, v.width)
+            last = mask if j == block.vectors - 1 else None
+            if there is not None:
+                read = there if last is None else v.binary("and", there, last)
+                made = v.add(
+                    v.load_masked(v.at(row, j * v.width, block.kind), read, block.kind), made
+                )
+            _write(v, made, row, j, block, mask)
 
 
 def _write(v: Vectors, value: Vector, base: str, j: int, block: Block, mask: Vector | None) -> None:

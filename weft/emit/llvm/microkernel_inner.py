@@ -17,10 +17,7 @@ from weft.ir.types import DType
 
 
 def inner_microkernel(block: Block) -> Code:
-    """The function of a block; strides lead from row to row and from column to column, in bytes.
-
-    With `more` the block is added to what is at `out` already.
-    """
+    """The function of a block; strides lead from row to row and from column to column, in bytes."""
     code = Code(block.name, PARAMS, internal=True)
     code.header += " noinline nounwind"
     v = Vectors(code, block.width)
@@ -89,8 +86,4 @@ def _finish(v: Vectors, block: Block, sums: tuple[str, ...]) -> None:
         row = code.let(f"getelementptr i8, ptr %out, i64 {times(code, '%out_stride', i)}")
         for j in range(block.vectors):
             total = v.total_sum(Vector(sums[i * block.vectors + j], block.kind, v.width))
-            at = one.at(row, j, block.kind)
-            # What is there may be anything if nothing is to be added, even NaN.
-            old = one.load(at, block.kind)
-            kept = one.select(Vector("%more", "i1"), old, one.constant(0, block.kind))
-            one.store(one.add(kept, total), at)
+            one.store(total, one.at(row, j, block.kind))

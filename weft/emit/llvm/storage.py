@@ -184,20 +184,14 @@ def _interleave(v: Vectors, a: Vector, b: Vector) -> Vector:
         one = v.code.let(f"insertelement {type} poison, {a.typed}, i64 0")
         return Vector(v.code.let(f"insertelement {type} {one}, {b.typed}, i64 1"), a.kind, 2)
     order = [lane for n in range(a.width) for lane in (n, a.width + n)]
-    return _shuffled(v, a, b, order)
+    return v.shuffle(a, b, order)
 
 
 def _every_other(v: Vectors, pairs: Vector, first: int) -> Vector:
     """Every second lane."""
     if v.width == 1:
         return Vector(v.code.let(f"extractelement {pairs.typed}, i64 {first}"), pairs.kind)
-    return _shuffled(v, pairs, pairs, list(range(first, pairs.width, 2)))
-
-
-def _shuffled(v: Vectors, a: Vector, b: Vector, order: list[int]) -> Vector:
-    lanes = ", ".join(f"i32 {lane}" for lane in order)
-    text = f"shufflevector {a.typed}, {b.typed}, <{len(order)} x i32> <{lanes}>"
-    return Vector(v.code.let(text), a.kind, len(order))
+    return v.shuffle(pairs, pairs, range(first, pairs.width, 2))
 
 
 def _read(v: Vectors, address: str, kind: str, mask: Vector | None) -> Vector:

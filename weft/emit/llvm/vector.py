@@ -153,6 +153,12 @@ class Vectors:
         to = vector_type(kind, a.width)
         return self._made(f"{instruction} {a.typed} to {to}", kind, a.width)
 
+    def shuffle(self, a: Vector, b: Vector, order: Sequence[int]) -> Vector:
+        """Lanes of two vectors, numbered through, in another order."""
+        lanes = ", ".join(f"i32 {lane}" for lane in order)
+        text = f"shufflevector {a.typed}, {b.typed}, <{len(order)} x i32> <{lanes}>"
+        return self._made(text, a.kind, len(order))
+
     def total(self, name: str, a: Vector, flags: str = "") -> Vector:
         """All lanes combined into a scalar: add, mul, smax, umin, and, or, fmaximum, fmax, ..."""
         if a.width == 1:
