@@ -52,8 +52,8 @@ def one_row(name: str, kind: str, size: str, count: int, quick: bool) -> Row:
 def keep_pages() -> None:
     """Let malloc keep what is freed, so that no side waits for fresh pages of large results."""
     libc = ctypes.CDLL(None)
-    most, trim = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD
-    libc.mallopt(most, 1 << 30)
+    mapped, trim = -4, -1  # M_MMAP_MAX and M_TRIM_THRESHOLD
+    libc.mallopt(mapped, 0)
     libc.mallopt(trim, (1 << 31) - 1)
 
 
@@ -67,7 +67,9 @@ def stream(count: int) -> Row:
     arrays = [aligned((count,), "f32") for _ in range(2)]
     run = kernel_side(b, arrays)
     times = race({"weft": run, "torch": torch_add(arrays)}, rounds=9)
-    return Row("STREAM add", "f32", "16M", times["weft"], {"torch": times["torch"]}, bytes=12 * count)
+    return Row(
+        "STREAM add", "f32", "16M", times["weft"], {"torch": times["torch"]}, bytes=12 * count
+    )
 
 
 def torch_add(arrays: list[Array]) -> Side:
@@ -102,9 +104,7 @@ def kernel_side(built: Any, arrays: list[Array]) -> Side:
     kernel = built.kernel()
     (loaded,) = load([emit(kernel)])
     given = iter(arrays)
-    buffers = [
-        aligned(o.shape, o.dtype.name) if o.output else next(given) for o in kernel.operands
-    ]
+    buffers = [aligned(o.shape, o.dtype.name) if o.output else next(given) for o in kernel.operands]
     commands = Commands()
     commands.kernel(loaded, [b.ctypes.data for b in buffers])
 
@@ -176,9 +176,9 @@ def xla_chains() -> dict[str, Callable[..., Any]]:
         "swiglu": lambda x, g: jax.nn.silu(x) * g,
         "softmax": lambda x: jax.nn.softmax(x, -1),
         "layer_norm": layer_norm,
-        "rms_norm": lambda x, w: x
-        * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + EPSILON)
-        * w,
+        "rms_norm": lambda x, w: (
+            x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + EPSILON) * w
+        ),
         "cross_entropy": cross_entropy,
         "rotary": rotary,
     }
@@ -215,7 +215,7 @@ def as_torch(array: Array) -> Any:
 def torch_chains() -> dict[str, Callable[..., Any]]:
     """The chains as torch users write them."""
     import torch
-    from torch.nn import functional as F  # noqa: N812
+    from torch.nn import functional as F
 
     def rotary(x: Any, cosine: Any, sine: Any) -> Any:
         first, second = x.chunk(2, -1)

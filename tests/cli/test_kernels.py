@@ -171,8 +171,8 @@ def test_equal_kernels_are_one_row():
 def test_measured_seconds_are_those_of_one_launch():
     listing = listed([part(group(), 3, 6e-3), part(group(), 1, 2e-3)], HOST, 9e-3)
     (row,) = listing.rows
-    assert row.total == pytest.approx(8e-3)
-    assert row.measured == pytest.approx(2e-3)
+    assert row.spent == pytest.approx(8e-3)
+    assert row.time == pytest.approx(2e-3)
     assert any("9 ms a run" in line for line in summary(listing, HOST))
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.kernels.building import Building
 from weft.ir.types import BOOL, F32, F64, I32, DType, dtype
-from weft.kernels.kernel import Affine, Guard, Kernel, Shift
-from weft.ops.pointwise import Add, Compare, Maximum, Minimum, Multiply, Negate, Select, Subtract
+from weft.kernels.kernel import Kernel, Shift
+from weft.ops.pointwise import Add, Compare, Maximum, Minimum, Multiply, Select, Subtract
 from weft.ops.transcendental import Tanh
 
 SIZES = (1, 2, 3, 5, 7, 16, 17, 33, 64, 65, 130)
@@ -36,8 +36,10 @@ def kernels(draw: st.DrawFn) -> tuple[Building, Kernel]:
         _store(draw, b, value)
     order = "".join(draw(st.permutations(list(sizes))))
     schedule = draw(st.sampled_from(["rows", "columns"]))
-    task = draw(st.sampled_from([20, 200, 1 << 14]))
-    return b, b.kernel(schedule, order, tasks=0, task=task)
+    options = {"task": draw(st.sampled_from([20, 200, 1 << 14]))}
+    if draw(st.booleans()):
+        options |= {"width": draw(st.sampled_from([2, 8, 16, 128])), "stream": 1}
+    return b, b.kernel(schedule, order, tasks=0, **options)
 
 
 def _some(draw: st.DrawFn, names: list[str]) -> str:
@@ -50,14 +52,13 @@ def _load(draw: st.DrawFn, b: Building, kind: DType) -> int:
     dims = _some(draw, b.names)
     how = draw(st.sampled_from(["plain", "plain", "plain", "guarded", "shifted", "position"]))
     if how == "position" and b.names and kind is not BOOL:
-        return b.position(b.affine(draw(st.integers(-2, 2)), **{n: 1 for n in dims}), kind)
+        return b.position(b.affine(draw(st.integers(-2, 2)), **dict.fromkeys(dims, 1)), kind)
     if how == "plain" or not dims:
         return b.read(dims, kind)
     if how == "guarded":
         return _guarded(draw, b, dims, kind)
-    rows, _, row = dims.partition(dims[-1]) if len(dims) > 1 else ("", "", dims)
     table = b.input(6, b.sizes[dims[-1]], dtype=kind)
-    index = b.read(rows, I32)
+    index = b.read(dims[:-1], I32)
     shift = Shift(index, 5, b.sizes[dims[-1]], draw(st.booleans()))
     return b.load(table, b.affine(**{dims[-1]: 1}), shifts=[shift])
 
@@ -96,7 +97,7 @@ def _step(draw: st.DrawFn, b: Building, values: list[int], kind: DType) -> int:
         return b.pick(draw(st.sampled_from(["max", "min"])), one, other, over)
     if kind is BOOL:
         return b.apply(draw(st.sampled_from([Add(), Multiply(), Maximum()])), one, other)
-    if kind.is_float and kind is not F64 and draw(st.booleans()):
+    if kind.is_float and draw(st.booleans()):
         return b.apply(Tanh(), one)
     if draw(st.booleans()):
         less = b.apply(Compare("LT"), one, other)
@@ -109,6 +110,3 @@ def _store(draw: st.DrawFn, b: Building, value: int) -> None:
     spans = Kernel("", (), (), tuple(b.steps), b.kernel().schedule).spans
     names = [n for i, n in enumerate(b.names) if i in spans[value] or draw(st.booleans())]
     b.write("".join(draw(st.permutations(names))), value)
-
-
-__all__ = ["Affine", "Guard", "Negate", "kernels"]

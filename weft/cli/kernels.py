@@ -111,19 +111,19 @@ class Row:
     kernel: Launch
     nodes: tuple[Node, ...]
     work: Work
-    predicted: float
+    cost: float  # predicted seconds
     launches: int = 0
-    total: float | None = None  # the measured seconds of all launches in a run
+    spent: float | None = None  # the measured seconds of all launches in a run
 
     @property
-    def measured(self) -> float | None:
+    def time(self) -> float | None:
         """The measured seconds of one launch."""
-        return None if self.total is None else self.total / (self.launches or 1)
+        return None if self.spent is None else self.spent / (self.launches or 1)
 
     @property
-    def share(self) -> float:
-        """The seconds of a run: as measured, or else as predicted."""
-        return self.launches * self.predicted if self.total is None else self.total
+    def seconds(self) -> float:
+        """The seconds of all launches in a run: as measured, or else as predicted."""
+        return self.launches * self.cost if self.spent is None else self.spent
 
 
 @dataclass(slots=True)
@@ -152,7 +152,7 @@ def listed(parts: Sequence[Part], chosen: Machine, whole: float | None = None) -
             made.rows.append(row)
         row.launches += part.runs
         if part.seconds is not None:
-            row.total = (row.total or 0.0) + part.seconds
+            row.spent = (row.spent or 0.0) + part.seconds
     return made
 
 
@@ -214,8 +214,8 @@ def as_json(row: Row) -> dict[str, Any]:
         "loops": loops(row.kernel),
         "launches": row.launches,
         "work": {name: n for name, n in asdict(row.work).items() if name != "sent"},
-        "cost": row.predicted,
-        "time": row.measured,
+        "cost": row.cost,
+        "time": row.time,
     }
 
 
@@ -244,11 +244,11 @@ def show(screen: Console, listing: Listing, chosen: Machine) -> None:
     table.add_column("kernel", ratio=1, overflow="fold")
     for head in ("runs", "bytes", "flops", "cost", *(["time"] if timed else []), "share"):
         table.add_column(head, justify="right", no_wrap=True)
-    sum_ = listing.whole or sum(row.share for row in listing.rows) or 1.0
+    whole = listing.whole or sum(row.seconds for row in listing.rows) or 1.0
     for row in listing.rows:
         name, sizes = (row.kernel.name, "bold"), (loops(row.kernel), "cyan")
         what = Text.assemble(name, "  ", sizes, "\n", (fused(row.nodes) or "copy", "dim"))
-        times = [row.predicted, *([row.measured or 0.0] if timed else [])]
+        times = [row.cost, *([row.time or 0.0] if timed else [])]
         table.add_row(
             str(row.number),
             what,
@@ -256,7 +256,7 @@ def show(screen: Console, listing: Listing, chosen: Machine) -> None:
             quantity(row.work.bytes, "B"),
             quantity(row.work.flops + row.work.transcendentals),
             *map(time_text, times),
-            f"{100 * row.share / sum_:.1f}%",
+            f"{100 * row.seconds / whole:.1f}%",
         )
     if listing.rows:
         screen.print(table)
@@ -270,20 +270,17 @@ def summary(listing: Listing, chosen: Machine) -> list[str]:
     rows = listing.rows
     count = sum(row.launches for row in rows)
     work = [row.work for row in rows for _ in range(row.launches)]
-    moved, done = (
-        quantity(sum(w.bytes for w in work), "B"),
-        quantity(sum(w.flops + w.transcendentals for w in work)),
-    )
-    predicted = time_text(sum(row.launches * row.predicted for row in rows))
+    moved = quantity(sum(w.bytes for w in work), "B")
+    done = quantity(sum(w.flops + w.transcendentals for w in work))
+    cost = time_text(sum(row.launches * row.cost for row in rows))
     several = f" ({len(rows)} of them distinct)" if len(rows) < count else ""
     line = f"[bold]{plural(count, 'kernel')}[/]{several}"
-    lines = [f"{line}: {moved} moved, {done} flops, a cost of {predicted} on {chosen.name}"]
+    lines = [f"{line}: {moved} moved, {done} flops, a cost of {cost} on {chosen.name}"]
     if listing.whole is not None:
-        kernels = sum(row.share for row in rows)
+        kernels = sum(row.seconds for row in rows)
         numpy = sum(part.seconds or 0.0 for part in listing.others)
-        told = f"{time_text(kernels)} in kernels" + (
-            f", {time_text(numpy)} in numpy" if numpy else ""
-        )
+        told = f"{time_text(kernels)} in kernels"
+        told += f", {time_text(numpy)} in numpy" if numpy else ""
         lines.append(f"[bold]measured[/]: {time_text(listing.whole)} a run: {told}")
     if listing.others:
         lines.append("[yellow]in no kernel[/], run by numpy:")

@@ -224,11 +224,21 @@ class Grouping:
 
     def _is_small(self, value: Value, elements: int) -> bool:
         """Whether what a value is a view of has far fewer elements than so many, or none."""
-        while (placed := self.makers.get(value)) is not None and value not in self.light:
+        value = self._viewed(value)
+        return value in self.light or 4 * tensor(value).size <= elements
+
+    def _is_product(self, value: Value) -> bool:
+        """Whether what a value is a view of is a product."""
+        maker = self.makers.get(self._viewed(value))
+        return maker is not None and self.kinds[maker.node] == "product"
+
+    def _viewed(self, value: Value) -> Value:
+        """What a value is a view of."""
+        while (placed := self.makers.get(value)) is not None:
             if self.kinds[placed.node] != "view" or value in self.stuck:
                 break
             value = placed.node.operands[min(value.index, len(placed.node.operands) - 1)]
-        return value in self.light or 4 * tensor(value).size <= elements
+        return value
 
     def _own(self, placed: Placed, value: Value) -> None:
         """Let a node begin a group of its own."""
@@ -384,9 +394,13 @@ class Grouping:
         (value,) = placed.node.results
         if len(numbers) != 1 or not _simple(placed.node):
             return value in self.light
+        if value in self.light:
+            return True
         points = draft.points(draft.at(numbers[0]))
         large = [v for v in placed.node.operands if v not in self.light and tensor(v).rank]
-        return value in self.light or (points <= self.elements(value) and len(large) <= 1)
+        if points > self.elements(value) or len(large) > 1:
+            return False
+        return not any(self._is_product(v) for v in large)  # at the end of that one it costs less
 
     def _map_fits(self, placed: Placed, numbers: list[int], draft: Draft) -> bool:
         (value,) = placed.node.results

@@ -45,7 +45,19 @@ def _in_f64(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _lgamma(x: float) -> float:
-    return math.inf if x <= 0 and x == math.floor(x) else math.lgamma(x)
+    try:
+        return math.lgamma(x)
+    except (OverflowError, ValueError):  # too large, or a pole
+        return math.inf
+
+
+def _digamma(x: Array) -> Array:
+    """NaN at the poles, as XLA has it."""
+    return np.where((x <= 0) & (x == np.floor(x)), np.nan, special.digamma(x))
+
+
+def _erf_inv(x: Array) -> Array:
+    return np.where(x == 0, x, special.erfinv(x))
 
 
 FUNCTIONS = (
@@ -72,11 +84,11 @@ FUNCTIONS = (
     Function("asinh", hyperbolic.asinh, np.arcsinh, 0.51, 2.5),
     Function("acosh", hyperbolic.acosh, np.arccosh, 0.51, 2.5, (1, 10)),
     Function("atanh", hyperbolic.atanh, np.arctanh, 0.51, 2.5, (-1, 1)),
-    Function("erf", error.erf, np.vectorize(math.erf, otypes="d"), 1.25, 2),
-    Function("erfc", error.erfc, np.vectorize(math.erfc, otypes="d"), 4, 6),
-    Function("erf_inv", error.erf_inv, _in_f64(special.erfinv), 100, math.inf, (-0.99, 0.99)),
+    Function("erf", error.erf, np.vectorize(math.erf, otypes="d"), 1.25, 2, (-4, 4)),
+    Function("erfc", error.erfc, np.vectorize(math.erfc, otypes="d"), 2, 5, (-4, 4)),
+    Function("erf_inv", error.erf_inv, _in_f64(_erf_inv), 100, math.inf, (-0.99, 0.99)),
     Function("lgamma", gamma.lgamma, np.vectorize(_lgamma, otypes="d"), math.inf, math.inf),
-    Function("digamma", gamma.digamma, _in_f64(special.digamma), math.inf, math.inf, (0, 10)),
+    Function("digamma", gamma.digamma, _in_f64(_digamma), math.inf, math.inf, (0, 10)),
     Function("bessel_i1e", gamma.bessel_i1e, _in_f64(special.i1e), 1, 20),
 )
 SPECIAL = (0, 1, 0.5, 2, 3, 88.72283, 88.72284, 87.33, 103.9, 104, 709.78, 710, 745.2, 2e5, 1e-45)

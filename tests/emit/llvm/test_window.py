@@ -144,3 +144,12 @@ def test_selections_from_large_windows_are_refused():
     node = node_of(op, x, numbers((2, 2)), np.float32(0), regions=regions)
     with pytest.raises(Unsupported, match="a window of"):
         emit_alone(lone_kernel(node))
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("op", [Add, Maximum])
+def test_long_rows_are_folded_in_pieces(op: type[Op], backward: bool):
+    shape = (2, 3 * (1 << 15) + 77)
+    x, init = numbers(shape, I32), np.int32(NEUTRAL[op])
+    window = cumulative(shape, 1, I32, backward)
+    check_alone(window, x, init, regions=(combiner(op(), I32),), known=(1,))

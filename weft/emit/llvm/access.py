@@ -13,7 +13,6 @@ from weft.ir.types import DType
 from weft.kernels.kernel import Affine, Guard, Shift
 
 LINE = 64  # bytes
-AHEAD = 1536  # bytes between what is read and what is fetched for later
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ def shifted(
     return Place(place.base, place.stride, lanes), inside
 
 
-def announce(v: Vectors, base: str, place: Place, dtype: DType) -> None:
+def announce(v: Vectors, base: str, place: Place, dtype: DType, ahead: int) -> None:
     """Say early what will be read soon, so that memory works while other lanes are computed."""
     if place.stride != 1 or place.lanes is not None:
         return
@@ -184,7 +183,7 @@ def announce(v: Vectors, base: str, place: Place, dtype: DType) -> None:
     first = Vectors(v.code, 1).at(base, place.base, kind)
     v.code.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
     for line in range(0, v.width * dtype.numpy.itemsize, LINE):
-        soon = v.code.let(f"getelementptr i8, ptr {first}, i64 {AHEAD + line}")
+        soon = v.code.let(f"getelementptr i8, ptr {first}, i64 {ahead + line}")
         v.code.do(f"call void @llvm.prefetch.p0(ptr {soon}, i32 0, i32 3, i32 1)")
 
 

@@ -14,7 +14,7 @@ from weft.ir.types import DType
 Packed = Literal["direct", "task", "shared"]  # read as it lies, or packed by tasks, or before them
 
 _NEAR, _MIDDLE = 32 << 10, 512 << 10  # bytes of usual caches
-_LEAST = 1 << 17  # multiplications that a task should have
+WORTH = 1 << 18  # multiplications that make a task worth its beginning
 _TASKS = 8  # that there should be, so that threads of unequal speed end together
 _FEW = 24  # panels of rows that stay in one task
 _FEW_LINES = 4  # rows or columns that are multiplied along the depth, where that is possible
@@ -31,13 +31,14 @@ class Chip:
     registers: int = 16
     near: int = _NEAR  # the first cache
     middle: int = _MIDDLE  # the second one, of one core
+    adds_small: bool = False  # products of bytes and halves, several at a time
 
 
 def chip_of(processor: Processor) -> Chip:
     """The chip of a processor, with the caches of this machine."""
     near, middle = cache_sizes()
     if processor.has("avx512f"):
-        return Chip(64, 32, near, middle)
+        return Chip(64, 32, near, middle, processor.has("avx512vnni"))
     if processor.has("avx"):
         return Chip(32, 16, near, middle)
     if processor.triple.startswith(("aarch64", "arm64")):
@@ -94,7 +95,7 @@ class Shape:
     batch: int
     rows: int
     columns: int
-    depth: int
+    depth: int  # steps of the depth, `group` of the kernel's in each
     kind: str  # the LLVM type of what is multiplied
     element: int  # its bytes
     multiply: Multiply
@@ -102,6 +103,8 @@ class Shape:
     right_lines: Lines
     left_direct: bool  # whether it can be read as it lies
     right_direct: bool
+    group: int = 1  # steps of the depth in an element
+    offset: bool = False  # whether sums begin with a row before the first step
     inner: bool = False  # whether both sides can be read in vectors along the depth
     left_stored: DType | None = None  # the type it lies in memory as, if that is another one
     right_stored: DType | None = None
@@ -157,6 +160,7 @@ class Blocking:
             shape.left_stored if self.inner else None,
             self.depth < shape.depth,
             self.unroll,
+            shape.offset,
             self.inner > 0,
         )
 
@@ -170,7 +174,7 @@ def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocki
         rows, vectors = _inner_panels(shape)
     else:
         rows, vectors = _panels(shape, chip, width, options)
-    depth = shape.depth if inner else options.get("depth") or _depth(shape, chip)
+    depth = shape.depth if inner or shape.offset else options.get("depth") or _depth(shape, chip)
     depth = _whole(max(1, min(depth, shape.depth)))
     task_rows, task_vectors = _tasks(shape, chip, rows, vectors, width, depth)
     task_rows = min(options.get("task_rows") or task_rows, rows.count)
@@ -283,7 +287,7 @@ def _tasks(
 ) -> tuple[int, int]:
     """Panels of rows and columns that make a task: enough tasks, and each of them worth it."""
     work = max(1, rows.most) * vectors.most * width * max(1, shape.depth)
-    each = max(1, _LEAST // work)  # blocks that are worth a task
+    each = max(1, WORTH // work)  # blocks that are worth a task
     fit = max(1, chip.middle // 2 // (max(1, rows.most) * depth * shape.element))
     task_rows, task_vectors = min(rows.count, fit), vectors.count
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from weft.emit.llvm.code import module_text
-from weft.emit.llvm.loops_tasks import tasks_text
 from weft.emit.llvm.loops_order import loop_order
 from weft.emit.llvm.loops_plan import Plan, plan
 from weft.emit.llvm.loops_simplify import simplify
 from weft.emit.llvm.loops_split import Stage, split
+from weft.emit.llvm.loops_tasks import tasks_text
 from weft.emit.llvm.machine_code import Processor, host
 from weft.emit.llvm.product_emit import emit_product
 from weft.kernels.emitted import Emitted, Phase

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from weft.emit.llvm.access import turns
 from weft.emit.llvm.code import Code
-from weft.emit.llvm.loops_passes import Pass, arrange, reached
+from weft.emit.llvm.loops_passes import Pass, arrange, busiest, reached
 from weft.emit.llvm.loops_plan import Plan
 from weft.emit.llvm.loops_reduce import Sums, begin, combined, finish, update
 from weft.emit.llvm.loops_values import Kept, Values
@@ -38,8 +38,14 @@ class Loops:
         """Do what is to be done for every point of the factors that are not open yet."""
         at = self.at
         before, room = set(at.kept), at.scratch
-        for one in arrange(self.kernel, sinks, at.ready, at.index.keys()):
+        passes = arrange(self.kernel, sinks, at.ready, at.index.keys())
+        busy = busiest(self.kernel, passes, at.ready) if len(passes) > 1 else None
+        for one in passes:
+            outer = at.is_busy
+            if busy is not None:
+                at.is_busy = one is busy
             self.run_pass(one)
+            at.is_busy = outer
         at.kept = {n: kept for n, kept in at.kept.items() if n in before}
         at.scratch = room
 
@@ -68,9 +74,7 @@ class Loops:
         """Run sinks, those with the same loops together."""
         at = self.at
         loaded = [
-            n
-            for n in sinks
-            if n in self.plan.spilled and n not in self.sums and self.is_open(n)
+            n for n in sinks if n in self.plan.spilled and n not in self.sums and self.is_open(n)
         ]
         for n in loaded:
             self.sums[n] = (at.found(n),)
@@ -267,4 +271,3 @@ class Loops:
             v = self.at.lanes(span)
             made = combined(v, step.how, step.dtype, self.at.spread(step.init, v), made)
         return made
-

@@ -11,6 +11,7 @@ from weft.emit.llvm.storage import register_kind
 from weft.kernels.kernel import Fill, Kernel, Pick, Position, Reduce, Step, Store, args_of
 
 KEEP = 6.0  # what a step must cost so that its value is kept instead of computed again
+BUSY = 20.0  # what a pass must cost so that memory can work beside it
 ROOM = 1 << 18  # bytes that all values kept at one place may take
 
 
@@ -48,6 +49,18 @@ def arrange(
     if len(passes) == 1:
         return passes
     return _Keeping(kernel, set(opened), set(ready), levels).keep(passes)
+
+
+def busiest(kernel: Kernel, passes: Sequence[Pass], ready: Collection[int]) -> Pass | None:
+    """The pass that has most of the work, if it has much."""
+    done = set(ready)
+    costs: list[float] = []
+    for one in passes:
+        computed = reached(kernel.steps, (*one.sinks, *one.starts), done)
+        costs.append(sum([step_cost(kernel.steps[n]) for n in computed]))
+        done |= {*one.starts, *one.keeps}
+    most = max(costs)
+    return passes[costs.index(most)] if most >= BUSY else None
 
 
 def begins(kernel: Kernel, n: int, opened: Collection[int]) -> bool:

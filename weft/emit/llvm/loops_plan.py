@@ -104,9 +104,7 @@ def _tasks(
     return tuple(tasks), cost
 
 
-def _tiles(
-    kernel: Kernel, turned: Turned
-) -> tuple[tuple[tuple[int, int], ...], float] | None:
+def _tiles(kernel: Kernel, turned: Turned) -> tuple[tuple[tuple[int, int], ...], float] | None:
     """Tiles as tasks, at every point of the factors around them; None if those are no tasks."""
     blocks = {turned.lines: TILE, turned.vector: TILE}
     factors = list(range(len(kernel.factors)))
@@ -151,7 +149,7 @@ def _cuts(kernel: Kernel, store: int, vector: int) -> list[int]:
 
 
 def _parallel(kernel: Kernel, vector: int | None, parts: bool) -> int:
-    """How many leading factors may be tasks: every store spans them, and nothing is summed there."""
+    """How many leading factors may be tasks: all stores span them, nothing is summed along them."""
     stores = [s for n, s in enumerate(kernel.spans) if isinstance(kernel.steps[n], Store)]
     summed = {n for s in kernel.steps if isinstance(s, Reduce | Pick) for n in s.over}
     count = 0

@@ -80,8 +80,8 @@ def _turn(size: int) -> Code:
         mask = v.first(code.let(f"sub nsw i64 %lines, {line.index}"))
         rows: list[Vector] = []
         for n in range(SIDE):
-            row = smaller(code, plus(code, lane.index, n), last)
-            place = plus(code, code.let(f"mul nsw i64 {row}, %stride"), line.index)
+            number = smaller(code, plus(code, lane.index, n), last)
+            place = plus(code, code.let(f"mul nsw i64 {number}, %stride"), line.index)
             found = v.load_masked(one.at("%memory", place, kind), mask, kind)
             rows.append(v.cast("zext", found, wide))
         for n, row in enumerate(_transposed(v, rows)):
@@ -151,7 +151,11 @@ def _pieces(count: int, inside: int) -> tuple[list[int], list[int]]:
     """Every other piece of one row and of another, from the first piece or the second."""
 
     def half(first: int) -> list[int]:
-        return [piece * inside + n for piece in range(first, 2 * count // inside, 2) for n in range(inside)]
+        return [
+            piece * inside + n
+            for piece in range(first, 2 * count // inside, 2)
+            for n in range(inside)
+        ]
 
     return half(0), half(1)
 

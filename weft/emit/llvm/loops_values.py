@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.emit.llvm import storage
@@ -45,6 +45,8 @@ from weft.ops.convert import Convert
 from weft.ops.pointwise import Divide
 
 FAR = 1 << 20  # bytes from which on an operand is fetched before it is needed
+AHEAD = 1536  # bytes between what is read and what is fetched for later
+FAR_ROW = 1 << 15  # bytes of a row that the next one may come beside
 
 
 @dataclass(slots=True)
@@ -71,6 +73,7 @@ class Values:
         self.index: dict[int, str] = {}
         self.ranges: dict[int, tuple[int, int]] = {}
         self.mask: Vector | None = None
+        self.is_busy: bool | None = None  # whether this is the pass with most of a row's work
         self.tiles: dict[int, tuple[int, str, str]] = {}  # turned loads: where, first line and lane
         self.scratch = self.most_scratch = 0
 
@@ -79,7 +82,7 @@ class Values:
         """The steps that need not be computed."""
         return {*self.known, *(n for n, kept in self.kept.items() if kept.ready)}
 
-    def lanes(self, span: Iterable[int]) -> Vectors:
+    def lanes(self, span: frozenset[int]) -> Vectors:
         """The vectors of values that vary along some factors."""
         return self.wide if self.plan.vector in span else self.one
 
@@ -157,9 +160,24 @@ class Values:
             place, inside = shifted(v, place, shift, index, signed)
             mask = both(v, mask, inside)
         base, operand = self.pointers[step.operand], self.kernel.operands[step.operand]
-        if mask is None and v.width > 1 and operand.nbytes >= FAR:
-            announce(v, base, place, step.dtype)
+        ahead = self.ahead(step)
+        if mask is None and v.width > 1 and operand.nbytes >= FAR and ahead:
+            announce(v, base, place, step.dtype, ahead)
         return read(v, base, place, step.dtype, mask)
+
+    def ahead(self, step: Load) -> int:
+        """How many bytes after the ones that are read others should be fetched for later.
+
+        Where one of several passes along a row has most of the work, the next row comes in
+        meanwhile.
+        """
+        if self.is_busy is None or not self.plan.tasks:
+            return AHEAD
+        factor, block = self.plan.tasks[-1]
+        row = step.at.strides[factor] * step.dtype.numpy.itemsize
+        if block > 1 or not AHEAD <= row <= FAR_ROW:
+            return AHEAD
+        return row if self.is_busy else 0
 
     def tile(self, n: int) -> tuple[str, str]:
         """Where the tile of a turned access is, and the index in it."""

@@ -58,6 +58,7 @@ def _binding() -> Any:
         raise missing_extra("llvmlite", "cpu", "making kernels for CPUs") from error
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # kernels may have instructions as assembly
     return llvm
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from weft.emit.llvm.math_exponential import normal_power, power_of_negative
+from weft.emit.llvm.math_exponential import (
+    doubled_series,
+    normal_power,
+    reduced,
+    scaled,
+)
 from weft.emit.llvm.math_logarithm import log1p
 from weft.emit.llvm.polynomial import (
     at_least,
@@ -116,16 +122,32 @@ def erfc(v: Vectors, x: Vector) -> Vector:
 
 
 def _erfc(v: Vectors, size: Vector) -> Vector:
-    """erfc(x) for x >= 0: e^(-x^2), whose square keeps what it loses by rounding, and the rest."""
-    table = _TABLE[size.kind]
+    """erfc(x) for x >= 1/2: e^(-x^2) times a polynomial of t by 1 + 2x, each in two parts."""
+    table, one = _TABLE[size.kind], v.constant(1.0, size.kind)
     x = at_most(v, size, table.zero)
-    square = v.mul(x, x)
-    minus = v.neg(square)
-    power = power_of_negative(v, minus, v.neg(v.fma(x, x, minus)))
+    minus = v.neg(v.mul(x, x))
+    shifted, r = reduced(v, minus)
+    r = v.sub(r, v.fma(x, x, minus))
+    power, power_rest = _two_parts(v, r, [2.0, *doubled_series(x.kind)])
     middle = v.constant(table.middle, x.kind)
     t = quotient(v, v.sub(x, middle), v.add(x, middle))
-    below = v.fma(x, v.constant(2.0, x.kind), v.constant(1.0, x.kind))
-    return v.mul(power, quotient(v, horner(v, t, table.far), below))
+    above, above_rest = _two_parts(v, t, table.far)
+    below = v.fma(x, v.constant(2.0, x.kind), one)
+    below_rest = v.sub(one, v.fma(x, v.constant(-2.0, x.kind), below))
+    inverse = quotient(v, one, below)
+    ratio = v.mul(above, inverse)
+    left = v.add(v.fma(v.neg(ratio), below, above), above_rest)
+    ratio_rest = v.mul(inverse, v.fma(v.neg(ratio), below_rest, left))
+    rest = v.fma(power, ratio_rest, v.mul(power_rest, ratio))
+    return scaled(v, minus, shifted, v.fma(power, ratio, rest))
+
+
+def _two_parts(v: Vectors, x: Vector, series: Sequence[float]) -> tuple[Vector, Vector]:
+    """A polynomial, and what its last step loses by rounding."""
+    first = v.constant(series[0], x.kind)
+    most = horner(v, x, series[1:])
+    whole = v.fma(most, x, first)
+    return whole, v.fma(most, x, v.sub(first, whole))
 
 
 def erf_inv(v: Vectors, x: Vector) -> Vector:

@@ -86,16 +86,20 @@ def exp(v: Vectors, x: Vector) -> Vector:
     return power_of_negative(v, at_most(v, x, _TABLE[x.kind].overflow))
 
 
-def power_of_negative(v: Vectors, x: Vector, rest: Vector | None = None) -> Vector:
-    """e^(x + rest) for x that is negative, or positive and at most a little above overflow."""
+def power_of_negative(v: Vectors, x: Vector) -> Vector:
+    """e^x for x that is negative, or positive and at most a little above overflow."""
+    shifted, r = reduced(v, x)
+    return scaled(v, x, shifted, _mantissa(v, r))
+
+
+def scaled(v: Vectors, x: Vector, shifted: Vector, doubled: Vector) -> Vector:
+    """2^n times half of a number, where n belongs to x: subnormal or 0 where it has to be."""
     layout, table = LAYOUTS[x.kind], _TABLE[x.kind]
-    shifted, r = _reduced(v, x)
-    r = r if rest is None else v.add(r, rest)
     tiny = v.compare("olt", x, v.constant(table.subnormal, x.kind))
     plain = v.constant(layout.power(-1), layout.integer)
     lifted = v.constant(layout.power(table.lift - 1), layout.integer)
     scale = float_of(v, v.add(_exponent(v, shifted), v.select(tiny, lifted, plain)))
-    power = v.mul(_mantissa(v, r), scale)
+    power = v.mul(doubled, scale)
     lowered = v.mul(power, v.constant(2.0**-table.lift, x.kind))
     power = v.select(tiny, lowered, power)
     return where(v, "olt", x, table.zero, v.constant(0.0, x.kind), power)
@@ -103,18 +107,23 @@ def power_of_negative(v: Vectors, x: Vector, rest: Vector | None = None) -> Vect
 
 def _mantissa(v: Vectors, r: Vector) -> Vector:
     """2 e^r; twice, because 2^n of the largest powers has no exponent."""
-    return horner(v, r, [2.0, 2.0, *(2 * c for c in _TABLE[r.kind].series)])
+    return horner(v, r, [2.0, *doubled_series(r.kind)])
+
+
+def doubled_series(kind: str) -> list[float]:
+    """Coefficients of 2 (e^r - 1) / r."""
+    return [2.0, *(2 * c for c in _TABLE[kind].series)]
 
 
 def normal_power(v: Vectors, x: Vector, factor: int = 0) -> Vector:
     """2^factor e^x for x whose e^x is a normal number."""
     layout = LAYOUTS[x.kind]
-    shifted, r = _reduced(v, x)
+    shifted, r = reduced(v, x)
     moved = v.constant(layout.power(factor - 1), layout.integer)
     return v.mul(_mantissa(v, r), float_of(v, v.add(_exponent(v, shifted), moved)))
 
 
-def _reduced(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
+def reduced(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
     """n + a large number, and r: x = n log(2) + r."""
     table = _TABLE[x.kind]
     large = v.constant(1.5 * 2.0 ** LAYOUTS[x.kind].mantissa, x.kind)
@@ -133,7 +142,7 @@ def _exponent(v: Vectors, shifted: Vector) -> Vector:
 def expm1(v: Vectors, x: Vector) -> Vector:
     """e^x - 1 = 2 (2^(n-1) (e^r - 1) + 2^(n-1) - 1/2), exact near 0."""
     layout, table = LAYOUTS[x.kind], _TABLE[x.kind]
-    shifted, r = _reduced(v, at_most(v, at_least(v, x, -2 * table.one), table.overflow))
+    shifted, r = reduced(v, at_most(v, at_least(v, x, -2 * table.one), table.overflow))
     rest = v.mul(r, horner(v, r, table.series))
     minus = v.fma(rest, r, r)
     scale = float_of(v, v.add(_exponent(v, shifted), v.constant(layout.power(-1), layout.integer)))

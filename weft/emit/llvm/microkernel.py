@@ -56,6 +56,7 @@ class Block:
     left_stored: DType | None = None  # and the left side
     adds: bool = False  # to what is there, where %more says so
     unroll: int = 1  # steps of a round; what the depth must be a multiple of
+    begins: bool = False  # the first row of the right side is what sums begin with
     inner: bool = False  # lanes lie along the depth, and `vectors` counts columns
 
     @property
@@ -68,6 +69,7 @@ class Block:
         said += [f"left_{self.left_stored}"] if self.left_stored else []
         said += ["adds"] if self.adds else []
         said += [f"by{self.unroll}"] if self.unroll > 1 else []
+        said += ["begins"] if self.begins else []
         said += ["inner"] if self.inner else []
         return "_".join([f"block_{self.rows}x{self.vectors}x{self.width}", *said])
 
@@ -92,14 +94,14 @@ def microkernel(block: Block) -> Code:
     code.header += " noinline nounwind"
     v = Vectors(code, block.width)
     mask = v.first("%lanes") if block.masked else None
-    zero = (v.constant(0, block.kind).type, "zeroinitializer")
     for i in range(block.rows):
         for j in range(0, block.columns * block.element, 64):
             row = plus(code, times(code, "%out_stride", i), j)
             _fetch(code, "%out", row, near=True)
     fixed = _left_pointers(code, block)
-    moving = [*([] if _indexed(block) else fixed), "%right"]
-    carried = [("ptr", p) for p in moving] + [zero] * (block.rows * block.vectors)
+    right, first = _begin(v, block)
+    moving = [*([] if _indexed(block) else fixed), right]
+    carried = [("ptr", p) for p in moving] + first * block.rows
     far = times(code, "%right_stride", _ROWS_AHEAD)
     with code.loop(0, "%depth", block.unroll, carried) as loop:
         here, sums = list(loop.carried[: len(moving)]), list(loop.carried[len(moving) :])
@@ -117,6 +119,16 @@ def microkernel(block: Block) -> Code:
         loop.carry(*here, *sums)
     _finish(v, block, loop.carried[len(moving) :], mask)
     return code
+
+
+def _begin(v: Vectors, block: Block) -> tuple[str, list[tuple[str, str]]]:
+    """The first row of the right side, and what the sums of each column begin with."""
+    zero = (v.constant(0, block.kind).type, "zeroinitializer")
+    if not block.begins:
+        return "%right", [zero] * block.vectors
+    read = [_read(v, "%right", j, block, None) for j in range(block.vectors)]
+    right = v.code.let("getelementptr i8, ptr %right, i64 %right_stride")
+    return right, [(one.type, one.text) for one in read]
 
 
 def _fetch_ahead(code: Code, block: Block, index: str, far: str, right: str) -> None:
@@ -243,7 +255,25 @@ def _mul(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
     return v.add(v.mul(a, b), c)
 
 
+def _dot4(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
+    """c + the sum of four products: bytes of a without sign, bytes of b with."""
+    return _assembled(v, "vpdpbusd", a, b, c)
+
+
+def _dot2(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
+    """c + the sum of two products, of halves with sign."""
+    return _assembled(v, "vpdpwssd", a, b, c)
+
+
+def _assembled(v: Vectors, instruction: str, a: Vector, b: Vector, c: Vector) -> Vector:
+    # As assembly, because versions of LLVM differ in the types that the intrinsics take.
+    said = f'asm "{instruction} $3, $2, $0", "=v,0,v,v"({c.typed}, {a.typed}, {b.typed})'
+    return Vector(v.code.let(f"call {c.type} {said}"), c.kind, c.width)
+
+
 MULTIPLY: dict[Multiply, Callable[[Vectors, Vector, Vector, Vector], Vector]] = {
     "fma": _fma,
     "mul": _mul,
+    "dot2": _dot2,
+    "dot4": _dot4,
 }

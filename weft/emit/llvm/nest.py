@@ -41,10 +41,10 @@ def function(name: str) -> Code:
     return Code(name, PARAMS)
 
 
-def pointers(code: Code, count: int) -> list[str]:
-    """The buffers of a kernel, in order."""
+def pointers(code: Code, count: int, first: int = 0) -> list[str]:
+    """The buffers of a kernel, in order, from one of them on."""
     found = []
-    for n in range(count):
+    for n in range(first, first + count):
         place = code.let(f"getelementptr ptr, ptr %operands, i64 {n}")
         found.append(code.let(f"load ptr, ptr {place}, align 8", "p"))
     return found
@@ -109,16 +109,23 @@ def walk(code: Code, dims: Sequence[Along], offsets: Sequence[str]) -> Iterator[
             yield found
 
 
-def vectors_and_rest(code: Code, begin: str, end: str, width: int) -> Iterator[tuple[int, str]]:
-    """Two loops over begin..end, to be written in turn: in whole vectors, then one by one.
+def lanes_of(nbytes: int, size: int) -> int:
+    """How many elements of so many bytes make a vector, of a dim of that size."""
+    return max(1, min(64 // nbytes, 1 << max(size, 1).bit_length() - 1))
+
+
+def vectors_and_rest(code: Code, begin: str, end: str, *widths: int) -> Iterator[tuple[int, str]]:
+    """Loops over begin..end, to be written in turn: in whole vectors, widest first, then singly.
 
     Gives the width and the index of each; `end` is not before `begin`.
     """
-    whole = _whole(code, begin, end, width) if width > 1 else begin
-    if width > 1:
-        with code.loop(begin, whole, width) as loop:
-            yield width, loop.index
-    with code.loop(whole, end) as loop:
+    for width in widths:
+        if width > 1:
+            whole = _whole(code, begin, end, width)
+            with code.loop(begin, whole, width) as loop:
+                yield width, loop.index
+            begin = whole
+    with code.loop(begin, end) as loop:
         yield 1, loop.index
 
 

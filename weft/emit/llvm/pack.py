@@ -6,14 +6,13 @@ elements are neighbours in; the right side in lines of the columns of a panel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from weft.emit.llvm.blocking import Blocking, Panels, Shape
 from weft.emit.llvm.code import Code
+from weft.emit.llvm.microkernel import MULTIPLY
 from weft.emit.llvm.nest import plus, pointers, smaller, times
+from weft.emit.llvm.pack_cells import Cells, in_chunks
 from weft.emit.llvm.product import Product
 from weft.emit.llvm.product_points import Point, flat_lanes, flat_point, lane_count
-from weft.emit.llvm.product_values import Values
 from weft.emit.llvm.vector import Vector, Vectors
 
 PACK_LEFT = "pack_left"
@@ -41,10 +40,11 @@ def pack_left_depth(product: Product, shape: Shape, blocking: Blocking) -> Code:
     """to[m - first, k - near] = lhs[batch, m, k], for first <= m < last and near <= k < far."""
     code = _function(PACK_LEFT)
     factors = product.kernel.factors
-    v = Vectors(code, lane_count(factors, product.depth, blocking.width))
-    values = Values(product.kernel, v, pointers(code, len(product.kernel.operands)))
+    lanes = lane_count(factors, product.depth, blocking.width * shape.group)
+    v = Vectors(code, lanes // shape.group)
+    operands = pointers(code, len(product.kernel.operands))
+    cells = Cells(product, shape, code, operands, left=True)
     batch = flat_point(code, factors, product.batch, "%batch")
-    wanted = product.contract.lhs
     length = line_length(blocking, shape.element)
     with code.loop("%first", "%last") as row:
         here = batch | flat_point(code, factors, product.rows, row.index)
@@ -52,8 +52,7 @@ def pack_left_depth(product: Product, shape: Shape, blocking: Blocking) -> Code:
         line = v.at("%to", times(code, down, length), shape.kind)
 
         def body(at: str, mask: Vector | None, here: Point = here, line: str = line) -> None:
-            point = here | flat_lanes(v, factors, product.depth, at)
-            value = values.side(wanted, point, mask)
+            value = cells.along(v, here, at, mask)
             v.store(value, v.at(line, code.let(f"sub nsw i64 {at}, %near"), shape.kind))
 
         in_chunks(v, "%near", "%far", body, whole=shape.depth % v.width == 0)
@@ -69,21 +68,20 @@ def pack_left_rows(product: Product, shape: Shape, blocking: Blocking) -> Code:
     while width < most:
         width *= 2
     v = Vectors(code, width)
-    values = Values(product.kernel, v, pointers(code, len(product.kernel.operands)))
+    operands = pointers(code, len(product.kernel.operands))
+    cells = Cells(product, shape, code, operands, left=True)
     batch = flat_point(code, factors, product.batch, "%batch")
     # Along the rows first: the left side is read as it lies in memory.
-    with code.loop("%near", "%far") as step:
-        here = batch | flat_point(code, factors, product.depth, step.index)
+    with code.loop("%near", "%far") as step, code.loop("%first", "%last") as panel:
+        start, count = panel_bounds(code, blocking.rows, panel.index)
+        down = code.let(f"sub nsw i64 {panel.index}, %first")
+        base = v.at("%to", times(code, down, most * blocking.depth), shape.kind)
+        mask = v.first(count)
+        rows = batch | flat_lanes(v, factors, product.rows, start, aligned=False)
+        value = cells.across(v, rows, step.index, mask)
         along = code.let(f"sub nsw i64 {step.index}, %near")
-        with code.loop("%first", "%last") as panel:
-            start, count = panel_bounds(code, blocking.rows, panel.index)
-            down = code.let(f"sub nsw i64 {panel.index}, %first")
-            base = v.at("%to", times(code, down, most * blocking.depth), shape.kind)
-            mask = v.first(count)
-            point = here | flat_lanes(v, factors, product.rows, start, aligned=False)
-            value = values.side(product.contract.lhs, point, mask)
-            at = v.at(base, code.let(f"mul nsw i64 {along}, {count}"), shape.kind)
-            v.store_masked(value, at, mask)
+        at = v.at(base, code.let(f"mul nsw i64 {along}, {count}"), shape.kind)
+        v.store_masked(value, at, mask)
     return code
 
 
@@ -109,6 +107,9 @@ def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:
                 right.squares(panel.index, square.index)
             with code.loop(edge, "%far") as step:
                 right.row(panel.index, step.index)
+    if shape.offset:
+        with code.loop("%first", "%last") as panel:
+            right.begin(panel.index)
     return code
 
 
@@ -119,7 +120,7 @@ class _Right:
         self, product: Product, shape: Shape, blocking: Blocking, code: Code, operands: list[str]
     ) -> None:
         self.product, self.shape, self.blocking, self.code = product, shape, blocking, code
-        self.operands = operands
+        self.cells = Cells(product, shape, code, operands, left=False)
         self.factors = product.kernel.factors
         self.batch = flat_point(code, self.factors, product.batch, "%batch")
         self.in_task = blocking.right == "task"
@@ -132,49 +133,65 @@ class _Right:
         """One step of the depth, in vectors along the columns."""
         code, product = self.code, self.product
         v = Vectors(code, lane_count(self.factors, product.columns, self.blocking.width))
-        values = Values(product.kernel, v, self.operands)
-        here = self.batch | flat_point(code, self.factors, product.depth, step)
         start, columns, line = self._line(panel, step)
         with code.loop(0, columns, v.width, at_least_once=True) as chunk:
             at = plus(code, start, chunk.index)
-            point = here | flat_lanes(v, self.factors, product.columns, at)
+            point = self.batch | flat_lanes(v, self.factors, product.columns, at)
             mask = None
             if self.shape.columns % v.width:
                 mask = v.first(code.let(f"sub nsw i64 {self.shape.columns}, {at}"))
-            value = values.side(product.contract.rhs, point, mask)
+            value = self.cells.across(v, point, step, mask)
             v.store(value, v.at(line, chunk.index, self.shape.kind))
 
     def squares(self, panel: str, step: str) -> None:
         """As many steps as a vector has lanes, in vectors along the depth that are transposed."""
         code, product, shape = self.code, self.product, self.shape
         v = Vectors(code, self.blocking.width)
-        values = Values(product.kernel, v, self.operands)
-        here = self.batch | flat_lanes(v, self.factors, product.depth, step)
         start, columns, line = self._line(panel, step)
         with code.loop(0, columns, v.width, at_least_once=True) as chunk:
             read = []
             for lane in range(v.width):
                 at = plus(code, plus(code, start, chunk.index), lane)
                 at = smaller(code, at, shape.columns - 1)
-                point = here | flat_point(code, self.factors, product.columns, at)
-                read.append(values.side(product.contract.rhs, point))
+                point = self.batch | flat_point(code, self.factors, product.columns, at)
+                read.append(self.cells.along(v, point, step, None))
             base = v.at(line, chunk.index, shape.kind)
             for n, vector in enumerate(v.transpose(read)):
                 far = code.let(f"mul nsw i64 {columns}, {n}")
                 v.store(vector, v.at(base, far, shape.kind))
 
+    def begin(self, panel: str) -> None:
+        """What sums begin with, before the first step: -128 times the sum of each column."""
+        code, kind = self.code, self.shape.kind
+        v = Vectors(code, self.blocking.width)
+        _, columns, first = self._line(panel, "%near")
+        many = v.constant(int.from_bytes(b"\x80" * 4, signed=True), kind)
+        with code.loop(0, columns, v.width, at_least_once=True) as chunk:
+            zero = (v.constant(0, kind).type, "zeroinitializer")
+            with code.loop("%near", "%far", 1, [zero]) as step:
+                down = code.let(f"sub nsw i64 {step.index}, %near")
+                far = plus(code, code.let(f"mul nsw i64 {down}, {columns}"), chunk.index)
+                cells = v.load(v.at(first, far, kind), kind)
+                old = Vector(step.carried[0], kind, v.width)
+                step.carry(MULTIPLY[self.shape.multiply](v, many, cells, old).text)
+            total = Vector(step.carried[0], kind, v.width)
+            back = code.let(f"sub nsw i64 {chunk.index}, {columns}")
+            v.store(v.sub(v.constant(0, kind), total), v.at(first, back, kind))
+
     def _line(self, panel: str, step: str) -> tuple[str, str, str]:
         """The first column of a panel, how many it has, and where a step of it is packed."""
-        code, blocking = self.code, self.blocking
+        code, blocking, shape = self.code, self.blocking, self.shape
         start, columns = (
             times(code, n, blocking.width) for n in panel_bounds(code, blocking.vectors, panel)
         )
-        down, depth = step, self.shape.depth
+        down, depth = step, shape.depth
         if self.in_task:
             down, depth = code.let(f"sub nsw i64 {step}, %near"), blocking.depth
         begin = code.let(f"sub nsw i64 {start}, {self.origin}")
-        far = plus(code, times(code, begin, depth), code.let(f"mul nsw i64 {down}, {columns}"))
-        line = code.let(f"getelementptr {self.shape.kind}, ptr %to, i64 {far}")
+        down = plus(code, down, int(shape.offset))
+        lines = times(code, begin, depth + int(shape.offset))
+        far = plus(code, lines, code.let(f"mul nsw i64 {down}, {columns}"))
+        line = code.let(f"getelementptr {shape.kind}, ptr %to, i64 {far}")
         return start, columns, line
 
 
@@ -186,29 +203,6 @@ def panel_bounds(code: Code, panels: Panels, panel: str) -> tuple[str, str]:
     start = plus(code, start, smaller(code, panel, panels.large))
     more = code.let(f"icmp slt i64 {panel}, {panels.large}")
     return start, code.let(f"select i1 {more}, i64 {panels.size + 1}, i64 {panels.size}")
-
-
-def in_chunks(
-    v: Vectors,
-    begin: str,
-    end: str,
-    body: Callable[[str, Vector | None], None],
-    *,
-    whole: bool,
-) -> None:
-    """Run a body on vectors of numbers begin..end-1, the last one masked if they are not whole."""
-    code = v.code
-    if whole:
-        with code.loop(begin, end, v.width) as chunk:
-            body(chunk.index, None)
-        return
-    count = code.let(f"sub nsw i64 {end}, {begin}")
-    rest = code.let(f"urem i64 {count}, {v.width}")
-    edge = code.let(f"sub nsw i64 {end}, {rest}")
-    with code.loop(begin, edge, v.width) as chunk:
-        body(chunk.index, None)
-    with code.when(code.let(f"icmp ne i64 {rest}, 0")):
-        body(edge, v.first(rest))
 
 
 def _function(name: str) -> Code:

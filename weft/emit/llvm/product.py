@@ -63,6 +63,12 @@ class Product:
             self.size(self.depth),
         )
 
+    def dtype(self, step: int) -> DType:
+        """The type of a step's value."""
+        found = self.kernel.steps[step]
+        assert not isinstance(found, Store)
+        return found.dtype
+
     def size(self, factors: Iterable[int]) -> int:
         """How many points factors have together."""
         return math.prod(self.kernel.factors[f].size for f in factors)

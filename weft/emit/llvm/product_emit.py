@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.emit.llvm import pack
-from weft.emit.llvm.blocking import Chip, chip_of, choose_blocking
+from weft.emit.llvm.blocking import WORTH, Chip, chip_of, choose_blocking
 from weft.emit.llvm.code import Code, module_text
 from weft.emit.llvm.machine_code import Processor
 from weft.emit.llvm.microkernel import microkernel
@@ -25,9 +25,9 @@ def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None)
             f"kernel {kernel.name}: {reason}", help="this is a bug in weft: ask `supports` first"
         )
     product = find_product(kernel)
-    shape = shape_of(product)
-    options = dict(kernel.schedule.options)
-    blocking = choose_blocking(shape, chip or chip_of(processor), options)
+    chip = chip or chip_of(processor)
+    shape = shape_of(product, chip)
+    blocking = choose_blocking(shape, chip, dict(kernel.schedule.options))
     job = Job(product, shape, blocking, plain_store(product))
     functions = _functions(job)
     phases = []
@@ -37,12 +37,21 @@ def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None)
         functions.append(pack_phase(job, name))
         groups, parts = pack_tasks(job)
         phases.append(Phase(name, shape.batch * groups * parts))
-        shared = shape.batch * blocking.columns * shape.depth * shape.element
+        shared = shape.batch * blocking.columns * job.panel_depth * shape.element
     functions.append(multiply_phase(job, kernel.name))
-    along_rows, along_columns = job.tasks
-    there = shape.rows and shape.columns
-    phases.append(Phase(kernel.name, shape.batch * along_rows * along_columns if there else 0))
+    phases.append(_multiplying(job))
     return Emitted(module_text(*functions), tuple(phases), memory_of(job).total, shared)
+
+
+def _multiplying(job: Job) -> Phase:
+    """The phase of tasks that multiply; those that are small are taken several at a time."""
+    shape, blocking = job.shape, job.blocking
+    along_rows, along_columns = job.tasks
+    count = shape.batch * along_rows * along_columns if shape.rows and shape.columns else 0
+    blocks = blocking.task_rows * blocking.task_vectors
+    each = blocks * blocking.rows.most * blocking.line * max(1, shape.depth)
+    chunk = min(WORTH // max(1, each), count // 16)
+    return Phase(job.product.kernel.name, count, max(1, chunk))
 
 
 def _functions(job: Job) -> list[Code]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.emit.llvm.blocking import Blocking, Shape
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.nest import plus, pointers, times
-from weft.emit.llvm.pack import in_chunks
+from weft.emit.llvm.pack_cells import in_chunks
 from weft.emit.llvm.product import Product
 from weft.emit.llvm.product_points import Point, flat_lanes, flat_point, lane_count
 from weft.emit.llvm.product_values import Values

@@ -30,6 +30,11 @@ class Job:
         return self.blocking.depth >= self.shape.depth
 
     @property
+    def panel_depth(self) -> int:
+        """The lines of a panel that is packed before tasks run."""
+        return self.shape.depth + int(self.shape.offset)
+
+    @property
     def masked(self) -> bool:
         """Whether the last panel has to leave lanes alone."""
         b = self.blocking
@@ -60,7 +65,7 @@ def memory_of(job: Job) -> Memory:
         rows = b.task_rows * b.rows.most
         left = rows * pack.line_length(b, shape.element) + b.width
     if b.right == "task":
-        right = b.task_vectors * b.line * b.depth
+        right = b.task_vectors * b.line * (b.depth + int(shape.offset))
     if job.store is None:
         sums = b.rows.most * b.line * (1 if job.once else b.task_rows * b.task_vectors)
     ends = [0]
@@ -133,11 +138,12 @@ class Places:
             first, _ = pack.panel_bounds(code, b.vectors, task.first_column)
             across = code.let(f"sub nsw i64 {start}, {times(code, first, b.width)}")
             base = self.scratch(self.memory.right)
-            return Place(self.moved(base, times(code, across, b.depth)), stride)
-        far = times(code, start, shape.depth)
+            far = times(code, across, b.depth + int(shape.offset))
+            return Place(self.moved(base, far), stride)
+        far = times(code, start, job.panel_depth)
         if near != "0":
             far = plus(code, far, code.let(f"mul nsw i64 {near}, {columns}"))
-        base = self.moved(self.shared, times(code, task.batch, b.columns * shape.depth))
+        base = self.moved(self.shared, times(code, task.batch, b.columns * job.panel_depth))
         return Place(self.moved(base, far), stride)
 
     def out(self, task: Task, row: str, column: str, row_start: str, column_start: str) -> Place:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.blocking import Shape
+from weft.emit.llvm.blocking import Chip, Shape
 from weft.emit.llvm.microkernel import Lines, Multiply
 from weft.emit.llvm.product import Product, needed
 from weft.emit.llvm.storage import memory_kind, register_kind
@@ -11,25 +11,46 @@ from weft.ir.types import DType
 from weft.kernels.kernel import Load, Store
 
 
-def shape_of(product: Product) -> Shape:
+def shape_of(product: Product, chip: Chip) -> Shape:
     """The shape of a product."""
     kind = register_kind(product.contract.held)
     lines = _lines(product, product.contract.lhs, product.rows, "rows")
     right_lines = _lines(product, product.contract.rhs, product.columns, "columns")
-    multiply: Multiply = "fma" if product.contract.held.is_float else "mul"
+    multiply = _multiply(product, chip)
+    group = {"dot2": 2, "dot4": 4}.get(multiply, 1)
+    batch, rows, columns, depth = product.sizes
     return Shape(
-        *product.sizes,
+        batch,
+        rows,
+        columns,
+        -(-depth // group),
         kind,
         BITS[kind] // 8,
         multiply,
         lines,
         right_lines,
-        _left_direct(product, kind, lines),
-        _right_direct(product, kind),
-        _inner(product, kind),
+        group == 1 and _left_direct(product, kind, lines),
+        group == 1 and _right_direct(product, kind),
+        group,
+        multiply == "dot4" and product.dtype(product.contract.lhs).kind == "int",
+        group == 1 and _inner(product, kind),
         _stored(product, product.contract.lhs, kind),
         _stored(product, product.contract.rhs, kind),
     )
+
+
+def _multiply(product: Product, chip: Chip) -> Multiply:
+    """How products are added up: several at a time, where there are instructions for it."""
+    contract = product.contract
+    if contract.held.is_float:
+        return "fma"
+    left, right = product.dtype(contract.lhs), product.dtype(contract.rhs)
+    if not chip.adds_small or contract.held.bits != 32:
+        return "mul"
+    if max(left.bits, right.bits) <= 8 and right.kind == "int" and left.is_integer:
+        return "dot4"
+    fits = all(d.is_integer and d.bits <= (16 if d.kind == "int" else 8) for d in (left, right))
+    return "dot2" if fits else "mul"
 
 
 def bare_load(product: Product, step: int) -> Load | None:

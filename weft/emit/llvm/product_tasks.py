@@ -13,7 +13,12 @@ GROUP, PART = 4, 128  # panels, and steps of the depth, that a task packs
 
 def pack_tasks(job: Job) -> tuple[int, int]:
     """Groups of panels and parts of the depth that tasks pack."""
-    return -(-job.blocking.vectors.count // GROUP), -(-job.shape.depth // PART)
+    return -(-job.blocking.vectors.count // GROUP), -(-job.shape.depth // _part_size(job))
+
+
+def _part_size(job: Job) -> int:
+    """Steps of the depth that a task packs: all, where sums of them are packed, too."""
+    return max(1, job.shape.depth) if job.shape.offset else PART
 
 
 def pack_phase(job: Job, name: str) -> Code:
@@ -27,9 +32,9 @@ def pack_phase(job: Job, name: str) -> Code:
         batch, group = divided(code, rest, groups)
         first = times(code, group, GROUP)
         last = smaller(code, plus(code, first, GROUP), b.vectors.count)
-        near = times(code, part, PART)
-        far = smaller(code, plus(code, near, PART), shape.depth)
-        begin = times(code, batch, b.columns * shape.depth)
+        near = times(code, part, _part_size(job))
+        far = smaller(code, plus(code, near, _part_size(job)), shape.depth)
+        begin = times(code, batch, b.columns * job.panel_depth)
         to = code.let(f"getelementptr {shape.kind}, ptr {shared}, i64 {begin}")
         _pack(code, pack.PACK_RIGHT, to, batch, first, last, near, far)
     return code
@@ -119,7 +124,7 @@ def _ahead(places: Places, task: Task, row: str, columns: str, right: Place) -> 
         return "null"
     down = code.let(f"sub nsw i64 {row}, {task.first_row}")
     far = times(code, down, places.job.blocking.depth * 64)
-    size = times(code, columns, shape.depth * shape.element)
+    size = times(code, columns, places.job.panel_depth * shape.element)
     inside = code.let(f"icmp slt i64 {far}, {size}")
     next_panel = plus(code, size, far)
     chosen = code.let(f"select i1 {inside}, i64 {next_panel}, i64 0")

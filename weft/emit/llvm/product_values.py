@@ -54,12 +54,10 @@ class Values:
                     found[n] = self._value(n, step, found, point, mask)
         return found
 
-    def side(self, step: int, point: Point, mask: Vector | None = None) -> Vector:
-        """One side of the product at a point, in the type that products are added up in."""
-        steps = self.kernel.steps
-        held = next(s.held for s in steps if isinstance(s, Contract))
-        (value,) = self.run(needed(steps, [step], ()), point, {}, mask)[step]
-        return _kept(self.vectors, value, self._dtype(step), held)
+    def side(self, step: int, point: Point, made: DType, mask: Vector | None = None) -> Vector:
+        """One side of the product at a point, as numbers of another type."""
+        (value,) = self.run(needed(self.kernel.steps, [step], ()), point, {}, mask)[step]
+        return _kept(self.vectors, value, self._dtype(step), made)
 
     def end(
         self, product: int, steps: Iterable[int], point: Point, total: Vector, mask: Vector | None

@@ -6,6 +6,14 @@ from collections.abc import Sequence
 
 from weft.emit.llvm import storage
 from weft.emit.llvm.code import module_text
+from weft.emit.llvm.folding import (
+    carried,
+    grouped,
+    is_commutative,
+    joined,
+    read_inits,
+    texts,
+)
 from weft.emit.llvm.nest import (
     Along,
     function,
@@ -18,16 +26,11 @@ from weft.emit.llvm.nest import (
     vectors_and_rest,
 )
 from weft.emit.llvm.region import converted, inline
-from weft.emit.llvm.running import grouped, read_inits, shuffled
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vector, Vectors
 from weft.kernels.alone import Alone, strides
 from weft.kernels.emitted import Emitted
 from weft.ops.reduce import Reduce
-
-_COMMUTATIVE = tuple(
-    f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
-)
 
 
 def reduce(kernel: Alone) -> Emitted:
@@ -113,10 +116,10 @@ class _Reduction:
         if not dims:
             return self._fold(v, before, self._read(v, offsets))
         first, *rest = dims
-        with self.code.loop(0, first.size, carried=_carried(before)) as loop:
+        with self.code.loop(0, first.size, carried=carried(before)) as loop:
             here = moved(self.code, offsets, loop.index, first.steps)
             made = self._folded(v, rest, here, grouped(loop.carried, before))
-            loop.carry(*[part.text for held in made for part in held])
+            loop.carry(*texts(made))
         return grouped(loop.carried, before)
 
     def _fold(self, v: Vectors, before: Sequence[Held], here: Sequence[Held]) -> list[Held]:
@@ -153,10 +156,10 @@ class _Reduction:
         if not dims:
             return self._line(line, offsets, before)
         first, *rest = dims
-        with self.code.loop(0, first.size, carried=_carried(before)) as loop:
+        with self.code.loop(0, first.size, carried=carried(before)) as loop:
             here = moved(self.code, offsets, loop.index, first.steps)
             made = self._rows(rest, line, here, grouped(loop.carried, before))
-            loop.carry(*[part.text for held in made for part in held])
+            loop.carry(*texts(made))
         return grouped(loop.carried, before)
 
     def _line(self, line: Along, offsets: list[str], before: list[Held]) -> list[Held]:
@@ -166,16 +169,15 @@ class _Reduction:
         """
         v = Vectors(self.code, self.width)
         length = line.size // v.width
-        names = self.kernel.regions[0].body.combiners
-        apart = 1 if all(name in _COMMUTATIVE for name in names) else length
+        apart = 1 if is_commutative(self.kernel.regions[0]) else length
         step = v.width if apart == 1 else 1
         folded = self._lanes(v, offsets, "0", apart)
-        with self.code.loop(1, length, carried=_carried(folded)) as loop:
+        with self.code.loop(1, length, carried=carried(folded)) as loop:
             index = times(self.code, loop.index, step)
             here = self._lanes(v, offsets, index, apart)
             made = self._fold(v, grouped(loop.carried, folded), here)
-            loop.carry(*[part.text for held in made for part in held])
-        whole = self._joined(v, grouped(loop.carried, folded))
+            loop.carry(*texts(made))
+        whole = joined(v, self.kernel.regions[0], grouped(loop.carried, folded))
         one = Vectors(self.code, 1)
         before = self._fold(one, before, whole)
         rest = Along(line.size - length * v.width, line.steps)
@@ -194,22 +196,3 @@ class _Reduction:
             held = storage.gather(v, self.buffers[n], at, given)
             found.append(converted(v, held, given, dtype))
         return found
-
-    def _joined(self, v: Vectors, values: list[Held]) -> list[Held]:
-        """All lanes folded into one, in their order."""
-        distance = 1
-        while distance < v.width:
-            order = [min(n + distance, v.width - 1) for n in range(v.width)]
-            other = [tuple([shuffled(v, part, order) for part in held]) for held in values]
-            values = self._fold(v, values, other)
-            distance *= 2
-        return [tuple([self._first(part) for part in held]) for held in values]
-
-    def _first(self, part: Vector) -> Vector:
-        if part.width == 1:
-            return part
-        return Vector(self.code.let(f"extractelement {part.typed}, i64 0"), part.kind)
-
-
-def _carried(values: Sequence[Held]) -> list[tuple[str, str]]:
-    return [(part.type, part.text) for held in values for part in held]

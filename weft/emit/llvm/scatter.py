@@ -18,6 +18,7 @@ from weft.emit.llvm.nest import (
     Along,
     Lines,
     function,
+    lanes_of,
     larger,
     merged,
     moved,
@@ -219,7 +220,8 @@ class _Scatter:
     ) -> None:
         assert self.vector is not None
         widest = max(bytes_of(o) for o in self.kernel.outputs)
-        for width, index in vectors_and_rest(code, begin, end, max(1, 64 // widest)):
+        lanes = lanes_of(widest, self.vector.along.size)
+        for width, index in vectors_and_rest(code, begin, end, lanes):
             self._combine(
                 code, width, buffers, moved(code, offsets, index, self.vector.along.steps)
             )

@@ -10,6 +10,7 @@ from weft.emit.llvm.code import module_text
 from weft.emit.llvm.nest import (
     Along,
     function,
+    lanes_of,
     lines,
     merged,
     moved,
@@ -64,7 +65,7 @@ class _Selected:
         self.width = 1
         outer = merged([*devices, *rest])
         if outer and outer[-1].steps == (1, 1, 0, 1):
-            self.width = max(1, 64 // self.dtype.numpy.itemsize)
+            self.width = lanes_of(self.dtype.numpy.itemsize, outer[-1].size)
         work = math.prod(self.sizes[d] for d in self.moving) * 8 * math.prod(self.window.sizes)
         made = lines(outer or [Along(1, (0, 0, 0, 0))], work)
         piece = min(made.line.size, max(made.piece, self.width))

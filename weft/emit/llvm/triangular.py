@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.emit.llvm import storage
 from weft.emit.llvm.code import module_text
+from weft.emit.llvm.folding import grouped
 from weft.emit.llvm.nest import (
     Along,
     Lines,
@@ -14,7 +15,6 @@ from weft.emit.llvm.nest import (
     times,
 )
 from weft.emit.llvm.pointwise import apply
-from weft.emit.llvm.running import grouped
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vector, Vectors
 from weft.ir.op import Op

@@ -188,9 +188,7 @@ class Vectors:
 
     def _interleaved(self, a: Vector, b: Vector, first: int) -> Vector:
         lanes = [n for k in range(first, first + self.width // 2) for n in (k, self.width + k)]
-        listed = ", ".join(f"i32 {n}" for n in lanes)
-        text = f"shufflevector {a.typed}, {b.typed}, <{self.width} x i32> <{listed}>"
-        return self._made(text, a.kind, self.width)
+        return self.shuffle(a, b, lanes)
 
     # Memory
 

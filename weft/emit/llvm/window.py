@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 from weft.emit.llvm import storage
 from weft.emit.llvm.code import Loop, module_text
+from weft.emit.llvm.folding import carried, grouped, read_inits, texts
 from weft.emit.llvm.nest import (
     Along,
     divided,
     function,
+    lanes_of,
     larger,
     lines,
     moved,
@@ -23,10 +25,9 @@ from weft.emit.llvm.nest import (
     vectors_and_rest,
 )
 from weft.emit.llvm.region import converted, inline, is_neutral
-from weft.emit.llvm.running import read_inits, running
+from weft.emit.llvm.running import running
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vector, Vectors
-from weft.ir.types import DType
 from weft.kernels.alone import Alone, strides
 from weft.kernels.emitted import Emitted
 from weft.ops.window import ReduceWindow, Window
@@ -105,7 +106,7 @@ class _Windows:
         shape = (*kernel.devices, *[d.places for d in self.dims])
         cost = widest * (math.prod(d.window for d in self.dims) + 1)
         self.lines = lines([Along(n, (0,)) for n in shape], cost)
-        self.width = max(1, 64 // widest)
+        self.width = lanes_of(widest, self.dims[-1].places)
         self.code = function(kernel.name)
         self.buffers = pointers(self.code, len(kernel.operands))
 
@@ -140,35 +141,37 @@ class _Windows:
     def _places(self, v: Vectors, offsets: list[str], at: list[str]) -> None:
         """Fold and write what is seen at neighbouring places, of which `at` is the first."""
         count = self.count
-        inits = read_inits(v, self.kernel, self.buffers, offsets)
-        folded = [part for held in inits for part in held]
+        inits = folded = read_inits(v, self.kernel, self.buffers, offsets)
         hits: list[str] = []
         loops: list[Loop] = []
         sources = offsets[:count]
+        *outer, last = zip(self.dims, at, strict=True)
         with ExitStack() as stack:
-            for d, (seen, place) in enumerate(zip(self.dims, at, strict=True)):
-                inside = "0"
-                if seen.window > 1:
-                    pairs = [(part.type, part.text) for part in folded]
-                    is_last = d == len(at) - 1
-                    limits = ("0", str(seen.window)) if is_last else self._limits(seen, place)
-                    loops.append(stack.enter_context(self.code.loop(*limits, carried=pairs)))
-                    folded, inside = _renamed(loops[-1].carried, folded), loops[-1].index
-                if d < len(at) - 1:
-                    index, hit = self._source(seen, place, inside)
-                    hits += hit
-                    steps = [s[self.kernel.lead + d] for s in self.steps[:count]]
-                    sources = moved(self.code, sources, index, steps)
-                else:
-                    values = self._load(v, sources, (seen, place, inside), hits, inits)
-            made = inline(v, self.kernel.regions[0], [*_grouped(folded, self.dtypes), *values])
-            ends: Sequence[str] = [part.text for held in made for part in held]
+
+            def entered(seen: _Seen, limits: tuple[str, str]) -> str:
+                """How far inside of the window it is now, in a loop if it is not always 0."""
+                nonlocal folded
+                if seen.window == 1:
+                    return "0"
+                loops.append(stack.enter_context(self.code.loop(*limits, carried=carried(folded))))
+                folded = grouped(loops[-1].carried, folded)
+                return loops[-1].index
+
+            for d, (seen, place) in enumerate(outer):
+                inside = entered(seen, self._limits(seen, place))
+                index, more = self._source(seen, place, inside)
+                hits += more
+                steps = [s[self.kernel.lead + d] for s in self.steps[:count]]
+                sources = moved(self.code, sources, index, steps)
+            inside = entered(last[0], ("0", str(last[0].window)))
+            values = self._load(v, sources, (*last, inside), hits, inits)
+            ends = texts(inline(v, self.kernel.regions[0], [*folded, *values]))
             for loop in reversed(loops):
                 loop.carry(*ends)
-                ends = loop.carried
-        for n, held in enumerate(_grouped(_renamed(ends, folded), self.dtypes)):
-            place = plus(self.code, offsets[2 * count + n], at[-1])
-            storage.store(v, held, self.buffers[2 * count + n], place, self.dtypes[n])
+                ends = list(loop.carried)
+        for n, held in enumerate(grouped(ends, inits)):
+            there = plus(self.code, offsets[2 * count + n], at[-1])
+            storage.store(v, held, self.buffers[2 * count + n], there, self.dtypes[n])
 
     def _limits(self, seen: _Seen, place: str) -> tuple[str, str]:
         """The part of the window that sees elements; all of it if what it sees else counts."""
@@ -247,13 +250,3 @@ class _Windows:
         for mask in masks:
             found = mask if found is None else v.binary("and", found, mask)
         return found
-
-
-def _renamed(texts: Sequence[str], like: Sequence[Vector]) -> list[Vector]:
-    return [Vector(text, part.kind, part.width) for text, part in zip(texts, like, strict=True)]
-
-
-def _grouped(parts: Sequence[Vector], dtypes: Sequence[DType]) -> list[Held]:
-    """Vectors as values, of which complex ones have two."""
-    left = list(parts)
-    return [tuple([left.pop(0) for _ in range(storage.parts(dtype))]) for dtype in dtypes]
