@@ -1,11 +1,12 @@
 """How fast Weft's kernels are on this machine's processor, beside their peers, in one run.
 
-    python benchmarks/cpu.py [--only chains products attention steps] [--quick]
+    python benchmarks/cpu.py [--only chains products attention irregular steps] [--quick] [--busy]
 
-Fused chains, matrix products, attention, and whole steps on virtual devices. Peers are XLA (JAX),
-torch.compile (Inductor), eager torch and numpy's BLAS. All sides take turns, and the tables show
-medians. A ratio is a peer's time over Weft's: above 1, Weft is faster. `--quick` has smaller cases
-and fewer rounds.
+Fused chains, matrix products, attention, ops whose loops are not affine (sorts, scatters, running
+sums), and whole steps on virtual devices. Peers are XLA (JAX), torch.compile (Inductor), eager
+torch and numpy's BLAS. All sides take turns, and the tables show medians. A ratio is a peer's time
+over Weft's: above 1, Weft is faster. `--quick` has smaller cases and fewer rounds; `--busy` counts
+seconds of the processor instead of the wall clock, for machines where others work, too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rich.table import Table
 
 from benchmarks.cpu_rows import Row, use_busy
 
-PARTS = ("chains", "products", "attention", "steps")
+PARTS = ("chains", "products", "attention", "irregular", "steps")
 
 
 def show(rows: Iterable[Row]) -> None:

@@ -1,58 +1,52 @@
-"""Ops whose loops are not affine (sorts, scatters, running sums): Weft, XLA and torch, in turn.
+"""Ops whose loops are not affine (sorts, scatters, running sums): Weft beside XLA and torch.
 
-    python benchmarks/cpu_irregular.py [--rounds 15] [NAME...]
+    python benchmarks/cpu_irregular.py [--only sort top_k] [--quick] [--busy]
 
-Each row is one node on one device; all sides get the same arrays and use all cores. Weft runs the
-kernel by itself into memory that is there; XLA and torch allocate their results. The table has the
-medians of calls that take turns, in microseconds, and how often the best of the others fits into
-Weft's time.
+Each case is one node on one device. Weft runs its kernel into memory that is there; XLA and torch
+allocate their results. All use all cores, and take turns.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
-import os
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+import numpy as np
 
-import numpy as np  # noqa: E402  # after the path is set
+from benchmarks.cpu_rows import Row, race, use_busy
+from weft.emit.llvm.alone import emit_alone
+from weft.emit.llvm.commands import Commands
+from weft.emit.llvm.engine import load
+from weft.ir.dense import Dense
+from weft.ir.module import Node, Region, Value, apply
+from weft.ir.op import Op
+from weft.ir.types import F32, I32, Array, DType, TensorType, type_of
+from weft.kernels.alone import alone
+from weft.kernels.group import Placed
+from weft.ops.index import Gather, GatherDims
+from weft.ops.pointwise import Add, Compare, Maximum, Select
+from weft.ops.random import RngBitGenerator
+from weft.ops.scatter import Scatter, ScatterDims
+from weft.ops.shape import Constant
+from weft.ops.slicing import Concatenate, DynamicUpdateSlice
+from weft.ops.sort import Sort, TopK
+from weft.ops.window import ReduceWindow, SelectAndScatter
 
-from weft.emit.llvm.alone import emit_alone  # noqa: E402
-from weft.emit.llvm.commands import Commands  # noqa: E402
-from weft.emit.llvm.engine import load  # noqa: E402
-from weft.ir.module import Node, Region, Value, apply  # noqa: E402
-from weft.ir.op import Op  # noqa: E402
-from weft.ir.types import F32, I32, Array, DType, TensorType, type_of  # noqa: E402
-from weft.kernels.alone import alone  # noqa: E402
-from weft.kernels.group import Placed  # noqa: E402
-from weft.ops.index import Gather, GatherDims  # noqa: E402
-from weft.ops.pointwise import Add, Compare, Maximum, Select  # noqa: E402
-from weft.ops.random import RngBitGenerator  # noqa: E402
-from weft.ops.scatter import Scatter, ScatterDims  # noqa: E402
-from weft.ops.shape import Constant  # noqa: E402
-from weft.ops.slicing import Concatenate, DynamicUpdateSlice  # noqa: E402
-from weft.ops.sort import Sort, TopK  # noqa: E402
-from weft.ops.window import ReduceWindow, SelectAndScatter  # noqa: E402
-
-Call = Callable[[], Any]
+TABLE = "Ops that stand alone, one device"
 
 
 @dataclass(frozen=True)
-class Row:
+class Case:
     """One comparison: a node on arrays, and the same in JAX and torch (which may have none)."""
 
     name: str
+    shape: str
     op: Op
     arrays: tuple[Array, ...]
     jax: Callable[..., Any]
@@ -75,8 +69,6 @@ def pairwise(op: Op, dtype: DType = F32) -> Region:
 
 def jax_less(*more: DType) -> Region:
     """How JAX compares floats: zeros and NaNs made alike, then the total order."""
-    from weft.ir.dense import Dense
-
     scalar = TensorType((), F32)
 
     def build(a: Value, b: Value, *_: Value) -> list[Node]:
@@ -95,7 +87,7 @@ def jax_less(*more: DType) -> Region:
     return scalars(build, F32, F32, *more)
 
 
-def rows() -> Iterator[Row]:
+def cases() -> Iterator[Case]:
     """Every comparison."""
     yield from sorts()
     yield from running()
@@ -103,7 +95,7 @@ def rows() -> Iterator[Row]:
     yield from windows()
 
 
-def sorts() -> Iterator[Row]:
+def sorts() -> Iterator[Case]:
     """Sorts and top k."""
     import jax.numpy as jnp
     import torch
@@ -113,8 +105,9 @@ def sorts() -> Iterator[Row]:
     for shape in ((1024, 1024), (1 << 20,), (16384, 64), (131072, 8)):
         x = rng.standard_normal(shape, np.float32)
         last = len(shape) - 1
-        yield Row(
-            f"sort {shape}",
+        yield Case(
+            "sort",
+            text(shape),
             Sort(last, True),
             (x,),
             lambda x: jnp.sort(x),
@@ -123,8 +116,9 @@ def sorts() -> Iterator[Row]:
         )
     x = rng.standard_normal((1024, 1024), np.float32)
     i = np.broadcast_to(np.arange(1024, dtype=np.int32), x.shape).copy()
-    yield Row(
-        "argsort (1024, 1024)",
+    yield Case(
+        "argsort",
+        "1024x1024",
         Sort(1, True),
         (x, i),
         lambda x, i: lax.sort((x, i), num_keys=1),
@@ -133,8 +127,9 @@ def sorts() -> Iterator[Row]:
     )
     ids = rng.integers(0, 64, (1 << 18,), np.int32)
     count = np.arange(1 << 18, dtype=np.int32)
-    yield Row(
-        "argsort of ids (262144,)",
+    yield Case(
+        "argsort of ids",
+        "262144",
         Sort(0, True),
         (ids, count),
         lambda x, i: lax.sort((x, i), num_keys=1),
@@ -143,8 +138,9 @@ def sorts() -> Iterator[Row]:
     )
     for shape, k in (((64, 32000), 50), ((64, 32000), 1), ((4096, 64), 8)):
         x = rng.standard_normal(shape, np.float32)
-        yield Row(
-            f"top_k {shape} {k}",
+        yield Case(
+            f"top {k}",
+            text(shape),
             TopK(k),
             (x,),
             lambda x, k=k: lax.top_k(x, k),
@@ -152,7 +148,7 @@ def sorts() -> Iterator[Row]:
         )
 
 
-def running() -> Iterator[Row]:
+def running() -> Iterator[Case]:
     """Running sums and maxima."""
     import jax.numpy as jnp
     import torch
@@ -165,8 +161,9 @@ def running() -> Iterator[Row]:
         padding = tuple((n - 1, 0) for n in sizes)
         op = ReduceWindow(sizes, (type_of(x),), padding=padding)
         zero = np.float32(0)
-        yield Row(
-            f"cumsum {shape} {dim}",
+        yield Case(
+            f"cumsum along {dim}",
+            text(shape),
             op,
             (x, zero),
             lambda x, z, d=dim: jnp.cumsum(x, d),
@@ -174,8 +171,9 @@ def running() -> Iterator[Row]:
             (pairwise(Add()),),
             (1,),
         )
-        yield Row(
-            f"cummax {shape} {dim}",
+        yield Case(
+            f"cummax along {dim}",
+            text(shape),
             op,
             (x, np.float32(-np.inf)),
             lambda x, z, d=dim: lax.cummax(x, d),
@@ -185,7 +183,7 @@ def running() -> Iterator[Row]:
         )
 
 
-def places() -> Iterator[Row]:
+def places() -> Iterator[Case]:
     """Gathers, scatters, and slices that are replaced."""
     import jax.numpy as jnp
     import torch
@@ -194,16 +192,18 @@ def places() -> Iterator[Row]:
     rng = np.random.default_rng(0)
     table = rng.standard_normal((32000, 512), np.float32)
     ids = rng.integers(0, 32000, (8192, 1), np.int32)
-    yield Row(
-        "gather rows (32000, 512)[8192]",
+    yield Case(
+        "gather rows",
+        "8192 of 32000x512",
         Gather(GatherDims((1,), (0,), (), (), (0,), 1), (1, 512)),
         (table, ids),
         lambda t, i: t.at[i[:, 0]].get(mode="clip"),
         lambda t, i: torch.nn.functional.embedding(i[:, 0], t),
     )
     grads = rng.standard_normal((8192, 512), np.float32)
-    yield Row(
-        "scatter-add rows (32000, 512)[8192]",
+    yield Case(
+        "scatter-add rows",
+        "8192 of 32000x512",
         Scatter(ScatterDims((1,), (0,), (), (), (0,), 1), (type_of(table),)),
         (table, ids, grads),
         lambda t, i, g: t.at[i[:, 0]].add(g, mode="drop"),
@@ -212,15 +212,17 @@ def places() -> Iterator[Row]:
     )
     flat = rng.standard_normal((1 << 20,), np.float32)
     many = rng.integers(0, 1 << 20, (1 << 20, 1), np.int32)
-    yield Row(
-        "gather elements (1048576,)",
+    yield Case(
+        "gather elements",
+        "1M of 1M",
         Gather(GatherDims((), (0,), (), (), (0,), 1), (1,)),
         (flat, many),
         lambda t, i: t.at[i[:, 0]].get(mode="clip"),
         lambda t, i: t[i[:, 0]],
     )
-    yield Row(
-        "scatter-add elements (1048576,)",
+    yield Case(
+        "scatter-add elements",
+        "1M of 1M",
         Scatter(ScatterDims((), (0,), (), (), (0,), 1), (type_of(flat),)),
         (flat, many, flat),
         lambda t, i, u: t.at[i[:, 0]].add(u, mode="drop"),
@@ -230,16 +232,18 @@ def places() -> Iterator[Row]:
     cache = rng.standard_normal((8, 16, 2048, 64), np.float32)
     new = rng.standard_normal((8, 16, 1, 64), np.float32)
     starts = tuple(np.int32(n) for n in (0, 0, 77, 0))
-    yield Row(
-        "dynamic_update_slice (8, 16, 2048, 64)",
+    yield Case(
+        "dynamic_update_slice",
+        "8x16x2048x64",
         DynamicUpdateSlice(),
         (cache, new, *starts),
         lambda c, n, *at: lax.dynamic_update_slice(c, n, at),
         lambda c, n, *at: torch.slice_scatter(c, n, 2, 77, 78),
     )
     half = rng.standard_normal((4096, 512), np.float32)
-    yield Row(
-        "concatenate (4096, 512) twice",
+    yield Case(
+        "concatenate",
+        "4096x512 twice",
         Concatenate(1),
         (half, half),
         lambda a, b: jnp.concatenate([a, b], 1),
@@ -249,8 +253,9 @@ def places() -> Iterator[Row]:
     words = TensorType((1 << 20,), type_of(np.zeros(0, np.uint32)).dtype)
     for name in ("THREE_FRY", "PHILOX"):
         algorithm = getattr(lax.RandomAlgorithm, f"RNG_{name}")
-        yield Row(
-            f"random bits {name} (1048576,)",
+        yield Case(
+            f"random bits {name}",
+            "1M",
             RngBitGenerator(name, (type_of(state), words)),
             (state,),
             lambda s, a=algorithm: lax.rng_bit_generator(s, (1 << 20,), algorithm=a),
@@ -258,7 +263,7 @@ def places() -> Iterator[Row]:
         )
 
 
-def windows() -> Iterator[Row]:
+def windows() -> Iterator[Case]:
     """Pooling and its backward pass."""
     import torch
     from jax import lax
@@ -277,8 +282,9 @@ def windows() -> Iterator[Row]:
         return torch.nn.functional.max_pool2d(x.permute(0, 3, 1, 2), 3, 2, 1)
 
     op = ReduceWindow(sizes, (out,), steps, padding=padding)
-    yield Row(
-        "max pool (8, 112, 112, 64)",
+    yield Case(
+        "max pool",
+        "8x112x112x64",
         op,
         (x, minus),
         jax_pool,
@@ -287,8 +293,9 @@ def windows() -> Iterator[Row]:
         (1,),
     )
     grad = rng.standard_normal(out.sizes, np.float32)
-    yield Row(
-        "max pool backward (8, 112, 112, 64)",
+    yield Case(
+        "max pool backward",
+        "8x112x112x64",
         SelectAndScatter(sizes, type_of(x), steps, padding),
         (x, grad, np.float32(0)),
         lambda x, g, z: __import__("jax").vjp(lambda y: jax_pool(y, 0), x)[1](g)[0],
@@ -298,90 +305,87 @@ def windows() -> Iterator[Row]:
     )
 
 
-# Measuring
+def text(shape: Sequence[int]) -> str:
+    """`1024x1024`."""
+    return "x".join(map(str, shape))
 
 
-def weft_call(row: Row) -> Call:
+# Sides
+
+
+def weft_side(case: Case) -> Callable[[], object]:
     """The kernel, on memory of its own."""
-    from weft.ir.dense import Dense
-
     values = [
         apply(Constant(Dense(a.reshape(1), type_of(a)))).results[0]
-        if n in row.constants
+        if n in case.constants
         else Value(type_of(a), None, n)
-        for n, a in enumerate(row.arrays)
+        for n, a in enumerate(case.arrays)
     ]
-    node = apply(row.op, *values, regions=row.regions)
+    node = apply(case.op, *values, regions=case.regions)
     kernel = alone(Placed(node, (0,) * len(values), (0,) * len(node.results)), ())
-    assert kernel is not None, row.name
+    assert kernel is not None, case.name
     (loaded,) = load([emit_alone(kernel)])
-    given = [np.ascontiguousarray(a) for a in row.arrays]
+    given = [np.ascontiguousarray(a) for a in case.arrays]
     made = [np.zeros(o.shape, o.dtype.numpy) for o in kernel.outputs]
     commands = Commands()
     commands.kernel(loaded, [a.ctypes.data for a in (*given, *made)])
+    buffers = [*given, *made]
 
-    def call() -> list[Array]:
+    def run() -> object:
         commands.run()
-        return [*given, *made]
+        return buffers
 
-    return call
+    return run
 
 
-def jax_call(row: Row) -> Call:
+def xla_side(case: Case) -> Callable[[], object]:
     """XLA's program on arrays that are there."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    compiled = jax.jit(row.jax)
-    given = [jax.device_put(a) for a in row.arrays]
+    compiled = jax.jit(case.jax)
+    given = [jax.device_put(a) for a in case.arrays]
     return lambda: jax.block_until_ready(compiled(*given))
 
 
-def torch_call(row: Row) -> Call | None:
+def torch_side(case: Case) -> Callable[[], object]:
     """torch's own function."""
     import torch
 
-    if row.torch is None:
-        return None
-    given = [torch.from_numpy(np.array(a)) for a in row.arrays if a.dtype != np.uint64]
-    call = row.torch
-    more = [torch.zeros(())] * (len(row.arrays) - len(given))
+    call = case.torch
+    assert call is not None, case.name
+    given = [torch.from_numpy(np.array(a)) for a in case.arrays if a.dtype != np.uint64]
+    more = [torch.zeros(())] * (len(case.arrays) - len(given))
     return lambda: call(*given, *more)
 
 
-def measure(row: Row, rounds: int) -> dict[str, float]:
-    """Median microseconds of each side, taking turns."""
-    calls = {"weft": weft_call(row), "xla": jax_call(row), "torch": torch_call(row)}
-    times: dict[str, list[float]] = {name: [] for name, call in calls.items() if call}
-    gc.disable()
-    for turn in range(rounds + 2):
-        for name, found in times.items():
-            call = calls[name]
-            assert call is not None
-            begin = time.perf_counter()
-            call()
-            if turn >= 2:
-                found.append(time.perf_counter() - begin)
-    gc.enable()
-    return {name: 1e6 * statistics.median(found) for name, found in times.items()}
+def rows(quick: bool = False, only: Sequence[str] = ()) -> Iterator[Row]:
+    """Measure every case, or those whose names have one of these parts."""
+    for case in cases():
+        if only and not any(part in f"{case.name} {case.shape}" for part in only):
+            continue
+        sides = {"Weft": weft_side(case), "XLA": xla_side(case)}
+        if case.torch is not None:
+            sides["torch"] = torch_side(case)
+        found = race(sides, 3 if quick else 9)
+        yield Row(TABLE, case.name, case.shape, found.pop("Weft"), found)
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="parts of names of rows")
-    parser.add_argument("--rounds", type=int, default=15)
-    arguments = parser.parse_args()
-    print(f"{'':40}{'weft us':>12}{'xla us':>12}{'torch us':>12}{'best/weft':>12}")
-    for row in rows():
-        if arguments.names and not any(name in row.name for name in arguments.names):
-            continue
-        found = measure(row, arguments.rounds)
-        others = [v for k, v in found.items() if k != "weft"]
-        shown = [
-            f"{found[k]:12.0f}" if k in found else f"{'':12}" for k in ("weft", "xla", "torch")
-        ]
-        print(f"{row.name:40}{''.join(shown)}{min(others) / found['weft']:12.2f}", flush=True)
+    """Measure what is asked for and print the table."""
+    from benchmarks.cpu import machine_line, screen, show
+
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--only", nargs="*", default=(), help="parts of the names of cases")
+    options.add_argument("--quick", action="store_true", help="fewer rounds")
+    options.add_argument("--busy", action="store_true", help="seconds of the processor")
+    given = options.parse_args()
+    if given.busy:
+        use_busy()
+    screen().print(f"{machine_line()}\n")
+    show(rows(given.quick, given.only))
 
 
 if __name__ == "__main__":

@@ -290,7 +290,7 @@ def test_kernels_write_what_a_loop_carries_over_itself(body, once):
     program = LocalProgram(parse(SCAN.replace("BODY", body)))
     assert_same(program.module, X, N, length=8)
     (item,) = [i for i in program.code.items if i.carried]
-    single = {turn.index for turn in item.turns if turn.buffers == 1}
+    single = {turn.indices[0] for turn in item.turns if turn.buffers == 1}
     assert 2 in single
     assert (1 in single or 1 in item.own) is once
 

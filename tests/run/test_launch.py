@@ -216,7 +216,8 @@ def test_numpy_and_kernels_read_each_other():
     text = f"""func.func @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {{
       %0 = stablehlo.add %x, %x : tensor<4x4xf32>
       %1 = stablehlo.custom_call @{HOST_CALL}(%0)
-        {{backend_config = {config}, api_version = 4 : i32, has_side_effect = true}} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+        {{backend_config = {config}, api_version = 4 : i32, has_side_effect = true}}
+        : (tensor<4x4xf32>) -> tensor<4x4xf32>
       %2 = stablehlo.subtract %1, %x : tensor<4x4xf32>
       return %2 : tensor<4x4xf32>
     }}"""
@@ -283,6 +284,7 @@ BODIES = {
     "each from both": "%c = stablehlo.add %a, %b : T\n%d = stablehlo.subtract %a, %b : T",
     "handed over": "%c = stablehlo.add %b, %b : T\n%d = stablehlo.add %a, %zero_ : T",
     "one is the other": "%c = stablehlo.add %a, %b : T\n%d = stablehlo.negate %c : T",
+    "the one before": "%c = stablehlo.add %a, %b : T\n%d = stablehlo.abs %a : T",
     "turned": "%c = stablehlo.reverse %b, dims = [0] : T\n%d = stablehlo.add %a, %b : T",
 }
 ENDS = {
@@ -315,6 +317,20 @@ def test_loops_come_back_to_python_now_and_then(body, monkeypatch):
         assert_same(module, x, np.array([rounds], np.int32), length=8)
 
 
+@pytest.mark.parametrize("results", ["%b, %w", "%w, %a"])
+@pytest.mark.parametrize("end", list(ENDS))
+def test_what_is_carried_for_several_rounds(results, end, monkeypatch):
+    """(a, b) -> (b, a + b), and the like: all in one native call."""
+    monkeypatch.setattr(turns, "AT_ONCE", 4)
+    text = LOOP.replace("%c, %d :", f"{results} :").replace("END", ENDS[end])
+    module = parse(text.replace("BODY", "%w = stablehlo.add %a, %b : tensor<3xf32>"))
+    (item,) = [i for i in LocalProgram(module, devices=1).code.items if i.carried]
+    assert sorted(len(turn.slots) for turn in item.turns) == [1, 2]
+    x = np.array([[1, 2, 3]], np.float32)
+    for rounds in (0, 1, 2, 3, 4, 5, 9):
+        assert_same(module, x, np.array([rounds], np.int32), length=8)
+
+
 def test_what_is_swapped_is_swapped():
     text = LOOP.replace("%c, %d :", "%b, %a :").replace("BODY", "").replace("END", ENDS["results"])
     x = np.array([[1, 2, 3]], np.float32)
@@ -323,7 +339,8 @@ def test_what_is_swapped_is_swapped():
 
 
 def test_loops_in_loops_and_branches():
-    inner = """%p = stablehlo.compare GT, %i, %one, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    inner = """
+    %p = stablehlo.compare GT, %i, %one, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
     %in:2 = stablehlo.while(%j = %zero, %v = %a) : tensor<i32>, tensor<3xf32>
     cond {
       %on = stablehlo.compare LT, %j, %i, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>

@@ -48,7 +48,6 @@ class ToyCommands:
             for out, result in zip([a for o, a in pairs if o.output], made, strict=True):
                 out[...] = result
 
-
     def repeat(self, work: ToyCommands, verdict: int, moves: int, limit: int) -> int:
         for count in range(limit):
             self.run()
@@ -57,14 +56,26 @@ class ToyCommands:
             work.run()
             place = moves + 8
             for _ in range(ctypes.c_int64.from_address(moves).value):
-                now, following, reads, writes = (ctypes.c_int64 * 4).from_address(place)
-                (ctypes.c_int64 * 2).from_address(place)[:] = (following, now)
-                operands = (ctypes.c_int64 * (reads + writes)).from_address(place + 32)
-                for number, operand in enumerate(operands):
-                    chosen = now if number < reads else following
-                    ctypes.c_int64.from_address(operand).value = chosen
-                place += 8 * (4 + reads + writes)
+                place = _moved(place)
         return limit
+
+
+def _moved(place: int) -> int:
+    """Let a value that is carried change places; where what is said of the next one begins."""
+    word = ctypes.c_int64
+    levels, buffers, number = (word * 3).from_address(place)
+    now = (word * levels).from_address(place + 24)
+    rooms = (word * buffers).from_address(place + 24 + 8 * levels)
+    counts = (word * (levels + 1)).from_address(place + 24 + 8 * (levels + buffers))
+    place_ = place + 24 + 8 * (2 * levels + buffers + 1)
+    now[:] = [rooms[number], *now[:-1]]
+    following = (number + 1) % buffers
+    word.from_address(place + 16).value = following
+    for address, count in zip([*now, rooms[following]], counts, strict=True):
+        for operand in (word * count).from_address(place_):
+            word.from_address(operand).value = address
+        place_ += 8 * count
+    return place_
 
 
 def _at(address: int, operand: Operand) -> Any:

@@ -93,16 +93,19 @@ class Item:
 
 @dataclass
 class Turn:
-    """A carried value that a kernel of the body makes anew, in one buffer or in two by turns."""
+    """A value that a kernel of the body makes anew in every round, in one of several buffers.
 
-    index: int  # among the carried values
-    slot: int  # where it is when the body begins
-    result: int  # where its next value is
+    It is carried as such, and perhaps for more rounds: a loop may hand on what it has handed on.
+    """
+
+    indices: tuple[int, ...]  # among the carried values, the newest first
+    slots: tuple[int, ...]  # where each of these is when the body begins
+    result: int  # where the next one is
     maker: Item
     number: int  # among the results of its maker
     nbytes: int
     piece: int  # the bytes that one device has
-    buffers: int = 2
+    buffers: int = 0
     places: tuple[int, ...] = ()  # in the arena; none if the memory is new in every run
 
 

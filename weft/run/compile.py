@@ -31,7 +31,7 @@ from weft.run.code import Code, Item, Step, bind_kernel
 from weft.run.diverge import branch_apart, loop_apart
 from weft.run.flow import shape_of
 from weft.run.fold import is_broadcast, is_dot, spread_by_readers, summed_dims, uses_of
-from weft.run.groups import deaths_of, placed_at
+from weft.run.groups import awaited_in, deaths_of, placed_at
 from weft.run.kernel import Kernel, Site
 from weft.run.kernels import CONTROL, kernel_of
 from weft.run.launch import Launches
@@ -57,6 +57,7 @@ class Compiler:
         self.slots = 2
         self.constants: dict[int, Any] = {}  # what is known before the program runs, by slot
         self.kernels: dict[Layout, dict[tuple[object, ...], Kernel]] = {}
+        self.awaited: dict[Value, list[int]] = {}  # futures that need no slot: those of their parts
 
     def new(self) -> int:
         """A slot of its own."""
@@ -104,6 +105,7 @@ class Compiler:
     def grouped(self, region: Region, scope: Scope, target: Target, frees: bool) -> Code:
         """The code of a region whose nodes a target takes together."""
         code, layout, placed = Code(), scope.layout, []
+        self.awaited.update((future, []) for future in awaited_in(region))
         for node in region.nodes:
             given = scope.of(node.operands)
             made = outcome(node, given, scope)
@@ -156,6 +158,9 @@ class Compiler:
                 self.start(site, code)
             case While() | If() | Case():
                 self.control(site, code)
+            case AsyncDone() if site.node.operands[0] in self.awaited:
+                slots = self.awaited[site.node.operands[0]]
+                site.scope.slots.update(zip(site.node.results, slots, strict=True))
             case AsyncDone():
                 self.kernel(site, Kernel(_unpack(len(site.node.results)), shares=True), code)
             case Tuple():
@@ -240,14 +245,19 @@ class Compiler:
             scope.slots[arg], scope.masks[arg] = outer.slots[value], mask
         inner = self.region(body, scope)
         code.items += inner.items
-        made = {v for n in body.nodes for v in n.results}
-        taken: set[int] = set()
-        for value, result in zip(site.node.results, body.results, strict=True):
+        slots = self.separate(body, scope, site.node, code)
+        outer.slots.update(zip(site.node.results, slots, strict=True))
+
+    def separate(self, region: Region, scope: Scope, node: Node, code: Code) -> list[int]:
+        """A slot for each result of a region that is nobody else's."""
+        made = {v for n in region.nodes for v in n.results}
+        found: list[int] = []
+        for result in region.results:
             slot = scope.slots[result]
-            if result not in made or slot in taken:
-                slot = self.copy(site.node, slot, code)
-            taken.add(slot)
-            outer.slots[value] = slot
+            if result not in made or slot in found:
+                slot = self.copy(node, slot, code)
+            found.append(slot)
+        return found
 
     def copy(self, node: Node, slot: int, code: Code) -> int:
         """Another slot that holds the same value."""
@@ -263,6 +273,10 @@ class Compiler:
             scope.slots[arg], scope.masks[arg] = scope.slots[value], mask
         inner = self.region(region, scope)
         code.items += inner.items
+        (future,) = site.node.results
+        if future in self.awaited:
+            self.awaited[future] = self.separate(region, scope, site.node, code)
+            return
         kernel = Kernel(lambda *parts: parts, shares=True)
         outs = self.results(site.node, scope)
         own = own_results(region, scope, self.constants)

@@ -8,6 +8,7 @@ from weft.ir.module import Node, Region, Value
 from weft.ir.reading import reads
 from weft.kernels.group import Group, Placed
 from weft.ops.collective import CollectivePermute
+from weft.ops.control import AsyncDone, AsyncStart
 from weft.ops.local import AllSlice, AxisIndex
 from weft.run.layout import union
 from weft.run.vary import Masks, Scope, group_dims
@@ -34,6 +35,16 @@ def _along(node: Node, scope: Scope) -> tuple[int, ...] | None:
         case CollectivePermute():
             return None
     return group_dims(node, scope) if op.collective else None
+
+
+def awaited_in(region: Region) -> list[Value]:
+    """The futures of a region that are only waited for in it, and handed to nobody."""
+    found = {n.results[0]: None for n in region.nodes if isinstance(n.op, AsyncStart)}
+    if found:
+        others = [n for n in region.nodes if not isinstance(n.op, AsyncDone)]
+        for value in (*region.results, *(v for n in others for v in reads(n))):
+            found.pop(value, None)
+    return list(found)
 
 
 def deaths_of(groups: Sequence[Group], region: Region, *, frees: bool) -> list[list[Value]]:

@@ -255,7 +255,7 @@ def _turning(code: Code) -> Iterator[int]:
     """The slots of what kernels make in turns."""
     for item in code.items:
         for turn in item.turns or ():
-            yield from (turn.slot, turn.result)
+            yield from (*turn.slots, turn.result)
         for inner in item.inner:
             yield from _turning(inner)
 

@@ -94,7 +94,7 @@ class Lives:
             return
         # A loop: its own buffers hold what it makes in turns, and what it hands on stays in place.
         work = item.inner[1]
-        turning = {turn.index for turn in item.turns}
+        turning = {index for turn in item.turns for index in turn.indices}
         handed = {n for n, slot in enumerate(item.carried) if work.results[n] == slot}
         for n, (given, out) in enumerate(zip(item.ins, item.outs, strict=True)):
             if n in handed:

@@ -146,23 +146,25 @@ class Planner:
             self._hold(root, found or self._new(item, number, start), item, number)
 
     def _plan_turns(self, loop: Item, start: int, stop: int) -> None:
-        """Buffers for what a loop makes in turns: one if it may be written over itself."""
+        """Buffers for what a loop makes in turns: one less if it may be written over the oldest."""
         assert loop.turns is not None
         for turn in loop.turns:
-            turn.buffers = 1 if self._over_itself(turn) else 2
-            life = self.lives.of(loop.outs[turn.index])
-            if life.escapes:
+            turn.buffers = len(turn.slots) + (0 if self._over_itself(turn) else 1)
+            lives = [self.lives.of(loop.outs[index]) for index in turn.indices]
+            if any(life.escapes for life in lives):
                 continue
+            end = max(stop, *[life.end for life in lives])
             for _ in range(turn.buffers):
-                made = Buffer(turn.nbytes, start, max(stop, life.end), turn.piece)
+                made = Buffer(turn.nbytes, start, end, turn.piece)
                 made.turns.append(turn)
                 self.buffers.append(made)
 
     def _over_itself(self, turn: Turn) -> bool:
-        """Whether what is carried is read no more when its next value is written."""
+        """Whether the oldest value that is carried is read no more when a new one is written."""
         start, stop = self.covers(turn.maker)
-        lives, root = self.lives, self.lives.root(turn.slot)
-        last = max([lives.end.get(s, -1) for s in lives.sharing(turn.slot)])
+        lives, oldest = self.lives, turn.slots[-1]
+        root = lives.root(oldest)
+        last = max([lives.end.get(s, -1) for s in lives.sharing(oldest)])
         if last < start:
             return True
         over = {given for given, made in self.pairs(turn.maker) if made == turn.number}

@@ -86,18 +86,24 @@ def _turns(loop: Item) -> list[Turn]:
     makers = {s: (i, n) for i in work.items if i.group for n, s in enumerate(i.outs)}
     alike = _sharing(work)
     kept = Counter([alike.get(slot, slot) for slot in (*work.results, *_handed_on(work))])
+    after = {slot: index for index, slot in enumerate(work.results)}  # who takes a slot
     found = []
-    for index, (slot, result) in enumerate(zip(loop.carried, work.results, strict=True)):
-        if result not in makers:
+    for index, result in enumerate(work.results):
+        if result not in makers or kept[alike.get(result, result)] > 1:
             continue
         maker, number = makers[result]
-        # Nobody else keeps the old value or the new one beyond the round.
-        if kept[alike.get(slot, slot)] or kept[alike.get(result, result)] > 1:
+        # What is handed on is carried for another round; nobody else keeps any of these.
+        indices, slots = [index], [loop.carried[index]]
+        while (follower := after.get(slots[-1])) is not None and follower not in indices:
+            indices.append(follower)
+            slots.append(loop.carried[follower])
+        keepers = [kept[alike.get(slot, slot)] for slot in slots]
+        if keepers != [1] * (len(slots) - 1) + [0]:
             continue
-        if maker.shapes[number] != loop.shapes[index]:
+        if any(maker.shapes[number] != loop.shapes[index] for index in indices):
             continue
         sizes = bytes_of(maker, number), piece_of(maker, number)
-        found.append(Turn(index, slot, result, maker, number, *sizes))
+        found.append(Turn(tuple(indices), tuple(slots), result, maker, number, *sizes))
     return found
 
 

@@ -34,9 +34,10 @@ class Repeats(Protocol):
         """Run this, a test, and then other commands, as long as the byte at `verdict` is not 0.
 
         At `moves` are 64-bit integers that say what changes places after every round: how many
-        values do, and for each of them where the round has written it, where the next one shall,
-        how many addresses are to be set to the former, how many to the latter, and where these are.
-        How many rounds there were; after `limit` of them it has not been tested again.
+        values do, and for each of them how many levels and buffers it has, the buffer that is
+        written next, where each level is now (it becomes what the one above was), the buffers, how
+        many operands read each level and how many write it, and where these operands' addresses
+        are. How many rounds there were; after `limit` of them it has not been tested again.
         """
         ...
 

@@ -60,8 +60,9 @@ class _Loop:
         results = {*test.results, *work.results}
         leftovers = tuple(results - {*slots, *self.compiler.constants})
         turns = [Turning(turn, item, self.compiler) for turn in item.turns or ()]
-        every_round = [turn for turn in turns if turn.count > 1]
-        changing = self._changing({turn.index for turn in item.turns or ()})
+        every_round = [turn for turn in turns if not turn.settles]
+        turning = {index for turn in item.turns or () for index in turn.indices}
+        changing = self._changing(turning)
         at_first = self.compiler.settled(slots)
         again = self.compiler.settled([slot for slot, _, _ in changing])
 

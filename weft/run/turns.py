@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.array.room import ROOM, address_of
-from weft.ir.types import TensorType
+from weft.ir.types import Array, TensorType
 from weft.run.code import Code, Item, Slots, Turn
 from weft.run.target import Repeats
 
@@ -19,53 +19,67 @@ AT_ONCE = 1 << 12  # rounds that nothing interrupts
 
 
 class Turning:
-    """What a kernel of the body makes anew in every round, in one buffer or in two by turns."""
+    """A value that a kernel of the body makes anew in every round, each time in another buffer.
+
+    On level 0 is what the last round has made, on level 1 what the one before has, and so on.
+    """
 
     def __init__(self, turn: Turn, loop: Item, compiler: Compiler) -> None:
         launches = compiler.launches
         assert launches is not None, "kernels of a target are launched"
-        shape, type = loop.shapes[turn.index], loop.values[turn.index].type
+        shape, type = loop.shapes[turn.indices[0]], loop.values[turn.indices[0]].type
         assert shape is not None and isinstance(type, TensorType), "kernels make tensors"
         self.shape, self.dtype, self.nbytes = shape, type.dtype.numpy, turn.nbytes
-        self.slot, self.result, self.count = turn.slot, turn.result, turn.buffers
+        self.slots, self.result, self.count = turn.slots, turn.result, turn.buffers
         self.offsets = turn.places
         self.held = compiler.new()  # the arrays, and their addresses
-        self.read = launches.places.get(turn.slot, [])
+        self.read = [launches.places.get(slot, []) for slot in turn.slots]
         self.written = launches.places[turn.result]
+
+    @property
+    def settles(self) -> bool:
+        """Whether nothing moves after the first round."""
+        return self.count == 1
 
     def begin(self, s: Slots) -> None:
         """Have memory for the rounds, and say where the first one writes."""
-        held = s[self.held]
-        if held is None:
-            if self.offsets:
-                arrays = [np.ndarray(self.shape, self.dtype, s[0], at) for at in self.offsets]
-            else:
-                new, size = ROOM.empty, self.nbytes
-                arrays = [new(self.shape, self.dtype, size) for _ in range(self.count)]
-            held = s[self.held] = [(array, address_of(array)) for array in arrays]
-        s[self.result], address = held[0]
+        if s[self.held] is None:
+            s[self.held] = [(array, address_of(array)) for array in self._arrays(s)]
+        s[self.result], address = s[self.held][0]
         for table, place in self.written:
             s[table][place] = address
+
+    def _arrays(self, s: Slots) -> list[Array]:
+        if self.offsets:
+            return [np.ndarray(self.shape, self.dtype, s[0], at) for at in self.offsets]
+        return [ROOM.empty(self.shape, self.dtype, self.nbytes) for _ in range(self.count)]
 
     def go_on(self, s: Slots, count: int) -> None:
-        """What a round has written is carried now, and the next one writes into the other buffer.
-
-        With one buffer nothing changes after the first round.
-        """
-        held, last = s[self.held], count % self.count
-        s[self.slot], address = held[last]
-        for table, place in self.read:
-            s[table][place] = address
-        s[self.result], address = held[last - 1]
+        """Every level is what the one above was, and the next round writes into another buffer."""
+        held = s[self.held]
+        for level in range(len(self.slots) - 1, 0, -1):
+            array = s[self.slots[level]] = s[self.slots[level - 1]]
+            self._tell(s, level, address_of(array))
+        s[self.slots[0]], address = held[count % self.count]
+        self._tell(s, 0, address)
+        s[self.result], address = held[(count + 1) % self.count]
         for table, place in self.written:
+            s[table][place] = address
+
+    def _tell(self, s: Slots, level: int, address: int) -> None:
+        for table, place in self.read[level]:
             s[table][place] = address
 
     def end(self, s: Slots, count: int) -> None:
-        """What is carried lies in the loop's memory, also where there was no round."""
-        array, _ = s[self.held][(count - 1) % self.count if count else 0]
-        if not count:
-            array[...] = s[self.slot]
-        s[self.slot] = array
+        """All levels lie in the loop's memory, also what no round has made."""
+        held = [array for array, _ in s[self.held]]
+        given = [s[slot] for slot in self.slots] if count < len(self.slots) else []
+        for level, slot in enumerate(self.slots):
+            if level < count:
+                s[slot] = held[(count - 1 - level) % self.count]
+            else:
+                held[level][...] = given[level]
+                s[slot] = held[level]
         if not self.offsets:
             s[self.held] = None
 
@@ -84,15 +98,10 @@ def native_rounds(
     one, other = launches.alone_in(test), launches.alone_in(work)
     if verdict is None or one is None or other is None:
         return None
-    held = compiler.new()  # what changes places, and where that is
 
     def rounds(s: Slots) -> int:
-        if s[held] is None:
-            s[held] = _moves(s, turns)
-        moves, starts = s[held]
-        for turn, start in zip(turns, starts, strict=True):
-            (_, now), (_, following) = s[turn.held][0], s[turn.held][-1]
-            moves[start], moves[start + 1] = now, following
+        moves = np.array(_moves(s, turns), np.int64)
+        given = [[s[slot] for slot in turn.slots] for turn in turns]
         run: Callable[..., int] = s[one.commands].repeat
         rest = s[other.commands]
         said, where = address_of(s[0]) + verdict, address_of(moves)
@@ -100,17 +109,24 @@ def native_rounds(
         while last == AT_ONCE:
             last = run(rest, said, where, AT_ONCE)
             count += last
-        return count - AT_ONCE
+        count -= AT_ONCE
+        for turn, arrays in zip(turns, given, strict=True):  # levels that no round has made
+            for level in range(len(arrays) - 1, count - 1, -1):
+                s[turn.slots[level]] = arrays[level - count]
+        return count
 
     return rounds
 
 
-def _moves(s: Slots, turns: Sequence[Turning]) -> tuple[np.ndarray[Any, Any], list[int]]:
-    """What changes places after a round, as the target wants it, and where each value begins."""
-    listed, starts = [len(turns)], []
+def _moves(s: Slots, turns: Sequence[Turning]) -> list[int]:
+    """What changes places after a round, as the target wants it."""
+    listed = [len(turns)]
     for turn in turns:
-        starts.append(len(listed))
-        listed += [0, 0, len(turn.read), len(turn.written)]
-        for table, place in (*turn.read, *turn.written):
+        listed += [len(turn.slots), turn.count, 0]
+        listed += [address_of(s[slot]) for slot in turn.slots]
+        listed += [address for _, address in s[turn.held]]
+        wanted = [*turn.read, turn.written]
+        listed += [len(places) for places in wanted]
+        for table, place in [place for places in wanted for place in places]:
             listed.append(address_of(np.asarray(s[table])) + 8 * place)
-    return np.array(listed, np.int64), starts
+    return listed

@@ -11,6 +11,7 @@ from weft.ir.types import F32, F64, TensorType
 from weft.kernels.attention import Access, Attention, Gradients, Mask
 from weft.kernels.group import Group, Placed
 from weft.kernels.kernel import Operand
+from weft.ops.contract import Dot, DotGeneral
 from weft.tile.attention_backward import Backward, Rows, Written, find_backward
 from weft.tile.attention_composite import named_attention
 from weft.tile.attention_forward import Forward, find_forward
@@ -59,19 +60,48 @@ def _groups(program: Program, forward: Forward) -> list[Group]:
     drawn = _Drawing(program, forward)
     if drawn.access(forward.out, forward.query, forward.column) is None:
         return []
-    if _is_private(program, forward.nodes, [forward.out.value]):
+    nodes = _inner(program, forward.nodes)
+    if _is_private(program, nodes, [forward.out.value]):
         group = _forward_group(drawn, lse=False)
-        return [] if group is None else [group]
+        return [] if group is None else [_with_nodes(program, group, nodes)]
     backward = find_backward(program, forward)
     if backward is None:
         return []
     made = [w.value for w in (backward.dq, backward.dk, backward.dv)]
-    nodes = {*forward.nodes} | backward.nodes
-    if not _is_private(program, nodes, [forward.out.value, *made]):
+    every = _inner(program, {*forward.nodes} | backward.nodes)
+    if not _is_private(program, every, [forward.out.value, *made]):
         return []
     first = _forward_group(drawn, lse=True)
     second = None if first is None else _backward_group(_Drawing(program, forward), first, backward)
-    return [] if first is None or second is None else [first, second]
+    if first is None or second is None:
+        return []
+    return [
+        _with_nodes(program, first, nodes),
+        _with_nodes(program, second, every - nodes, every),
+    ]
+
+
+def _inner(program: Program, nodes: Iterable[Node]) -> set[Node]:
+    """The products among nodes, and what is made of them: not masks and the like."""
+    inside: set[Node] = set()
+    for node in sorted(nodes, key=program.order.__getitem__):
+        if isinstance(node.op, DotGeneral | Dot) or any(v.node in inside for v in node.operands):
+            inside.add(node)
+    return inside
+
+
+def _with_nodes(
+    program: Program, group: Group, nodes: set[Node], readers: set[Node] | None = None
+) -> Group:
+    """The group with its nodes in order, and those that nobody else reads."""
+    inside, every = {*nodes}, {*nodes} | (readers or set())
+    for node in sorted({*group.nodes} - every, key=program.order.__getitem__, reverse=True):
+        values = [v for v in node.results if v in program.readers]
+        if values and not any(v in program.results for v in node.results):
+            if all(r in every for v in values for r in program.readers[v]):
+                inside.add(node)
+                every.add(node)
+    return replace(group, nodes=tuple(sorted(inside, key=program.order.__getitem__)))
 
 
 def _named_group(program: Program, named: Forward) -> list[Group]:

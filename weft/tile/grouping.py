@@ -117,8 +117,8 @@ class Grouping:
                 return "map" if placed.along is not None else "other"
             case op if type(op) in MAPS:
                 return "map"
-            case op if op.elementwise and not node.regions:
-                return "map"
+            case op if op.elementwise and node.operands and not node.regions:
+                return "map" if _element_by_element(node) else "other"
         return "other"
 
     def _picks(self, node: Node) -> bool:
@@ -442,6 +442,12 @@ def _dense(node: Node) -> bool:
 @cache
 def _is_dense(type: Type) -> bool:
     return isinstance(type, TensorType) and type.is_static and type.size > 0
+
+
+def _element_by_element(node: Node) -> bool:
+    """Whether every operand has the result's shape, or is a scalar."""
+    shape = tensor(node.results[0]).shape
+    return all(tensor(v).shape in (shape, ()) for v in node.operands)
 
 
 def _plain_product(node: Node) -> bool:

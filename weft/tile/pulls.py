@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -16,6 +17,7 @@ from weft.ops.contract import Dot, DotDims, DotGeneral
 from weft.ops.convolution import Convolution
 from weft.ops.index import Gather, gather_windows
 from weft.ops.local import AxisIndex
+from weft.ops.pointwise import Multiply
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, DynamicSlice, Pad
@@ -357,7 +359,8 @@ def contraction(pull: Pull) -> Definition:
     if draft.summed is not None:
         over |= set(draft.rows)
     a, b = pull.operand(0, left), pull.operand(1, right)
-    return product(pull, a, b, over)
+    met = factors_of((*draft.at(a), *draft.at(b)))
+    return product(pull, a, b, {*draft.spelled(tuple(over))}, met)
 
 
 def convolution(pull: Pull) -> Definition:
@@ -385,12 +388,13 @@ def convolution(pull: Pull) -> Definition:
         right[dims.kernel_spatial_dimensions[n]] = tap
     bounds = draft.inside(left, tensor(lhs).sizes)
     a, b = pull.operand(0, left, bounds), pull.operand(1, right)
+    met = factors_of((*draft.at(a), *draft.at(b), *(e for e, _, _ in draft.bounds(a))))
     if bounds:
         dtype = tensor(lhs).dtype
         nothing = draft.anonymous(Definition((), lambda numbers, terms: k.Fill(0, dtype)))
         draft.upstream.add(a)
         a = draft.anonymous(chosen(bounds, a, nothing, dtype))
-    return product(pull, a, b, over)
+    return product(pull, a, b, {*draft.spelled(tuple(over))}, met)
 
 
 def _summed(draft: Draft, size: int) -> Expr:
@@ -406,16 +410,26 @@ def is_plain_convolution(node: Node) -> bool:
     return all(n == 1 for n in op.lhs_dilation or ())
 
 
-def product(pull: Pull, a: int, b: int, over: set[int]) -> Definition:
-    """The sum of the products of two instances."""
-    dtype, listed = pull.dtype, tuple(sorted(over))
-    pull.draft.upstream |= {a, b}
+def product(pull: Pull, a: int, b: int, over: set[int], met: set[int]) -> Definition:
+    """The sum of the products of two instances, which depend on the factors that are met.
+
+    Along a factor that neither depends on all products are the same.
+    """
+    draft, dtype = pull.draft, pull.dtype
+    draft.upstream |= {a, b}
+    listed = tuple(sorted(over & met))
+    times_over = math.prod(draft.sizes[f] for f in over - met)
     held = held_in(dtype)
 
     def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
         return k.Contract(numbers[0], numbers[1], terms.factors(listed), dtype, held)
 
-    return Definition((a, b), make)
+    made = Definition((a, b), make)
+    if times_over == 1:
+        return made
+    count = Definition((), lambda numbers, terms: k.Fill(times_over, dtype))
+    args = (draft.anonymous(made), draft.anonymous(count))
+    return Definition(args, lambda numbers, terms: k.Apply(Multiply(), numbers, dtype))
 
 
 def held_in(dtype: DType) -> DType:

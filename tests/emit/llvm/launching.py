@@ -9,15 +9,19 @@ import numpy as np
 from tests.tolerance import assert_close
 from weft.emit.llvm.commands import Commands
 from weft.emit.llvm.emit import emit
-from weft.emit.llvm.engine import load
+from weft.emit.llvm.engine import Loaded, LoadedPhase, load
+from weft.emit.llvm.linking import Linked
+from weft.emit.llvm.machine_code import Processor, compile_text, symbol
 from weft.ir.types import Array
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel
 
 
-def launch(kernel: Kernel, arrays: Sequence[Array]) -> tuple[Array, ...]:
+def launch(
+    kernel: Kernel, arrays: Sequence[Array], processor: Processor | None = None
+) -> tuple[Array, ...]:
     """The outputs of a kernel, 0 where nothing is stored; no element beyond their ends changes."""
-    (loaded,) = load([emit(kernel)])
+    (loaded,) = load([emit(kernel)]) if processor is None else [made_for(processor, kernel)]
     given = iter(arrays)
     buffers: list[Array] = []
     for operand in kernel.operands:
@@ -34,9 +38,21 @@ def launch(kernel: Kernel, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return tuple([b[1:-1].reshape(o.shape) for o, b in pairs])
 
 
-def check(kernel: Kernel, arrays: Sequence[Array], length: int = 1) -> tuple[Array, ...]:
+def made_for(processor: Processor, kernel: Kernel) -> Loaded:
+    """A kernel made for another processor, all instructions of which this one has."""
+    emitted = emit(kernel, processor)
+    code = Linked([compile_text(emitted.text, processor)])
+    addresses = code.addresses([symbol(p.function, emitted.text) for p in emitted.phases])
+    pairs = zip(addresses, emitted.phases, strict=True)
+    phases = tuple([LoadedPhase(at, p.tasks, p.chunk) for at, p in pairs])
+    return Loaded(phases, emitted.scratch, emitted.shared, code)
+
+
+def check(
+    kernel: Kernel, arrays: Sequence[Array], length: int = 1, processor: Processor | None = None
+) -> tuple[Array, ...]:
     """Run a kernel and compare it with its interpretation."""
-    made, expected = launch(kernel, arrays), interpret(kernel, arrays)
+    made, expected = launch(kernel, arrays, processor), interpret(kernel, arrays)
     for a, b in zip(made, expected, strict=True):
         assert_close(a, b, length, kernel.name)
     return made

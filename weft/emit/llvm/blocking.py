@@ -152,7 +152,7 @@ class Blocking:
             vectors,
             self.inner or self.width,
             shape.kind,
-            shape.left_lines,
+            shape.left_lines if self.left == "direct" else "depth",
             shape.multiply,
             masked,
             self.ahead,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.emit.llvm.code import module_text
 from weft.emit.llvm.loops_order import loop_order
-from weft.emit.llvm.loops_plan import Plan, plan
+from weft.emit.llvm.loops_plan import FEW_LANES, LANES, Plan, plan
 from weft.emit.llvm.loops_simplify import simplify
 from weft.emit.llvm.loops_split import Stage, split
 from weft.emit.llvm.loops_tasks import tasks_text
@@ -18,19 +18,20 @@ ALIGNED = 64
 
 def emit(kernel: Kernel, processor: Processor | None = None) -> Emitted:
     """A kernel as LLVM text: functions that run its tasks, and how to call them."""
+    processor = processor or host()
     if kernel.schedule.kind == "packed":
-        return emit_product(kernel, processor or host())
-    return emit_loops(kernel)
+        return emit_product(kernel, processor)
+    return emit_loops(kernel, LANES if processor.has("avx512f") else FEW_LANES)
 
 
-def emit_loops(kernel: Kernel) -> Emitted:
+def emit_loops(kernel: Kernel, lanes: int = LANES) -> Emitted:
     """A kernel without a product: one function, or one for each stage of reductions."""
     order = loop_order(kernel)
     simple = simplify(kernel, kernel.schedule.order if order is None else order)
     if not any(isinstance(step, Store) for step in simple.steps):
         return Emitted("", ())
     if order is not None:
-        made = plan(simple)
+        made = plan(simple, lanes)
         if made.is_spread:
             return _emitted([made], kernel, [], 0)
     stages = split(simple)
@@ -39,18 +40,18 @@ def emit_loops(kernel: Kernel) -> Emitted:
     for operand in stages[0].kernel.operands[len(kernel.operands) :]:
         shared.append(end)
         end += -(-operand.nbytes // ALIGNED) * ALIGNED
-    return _emitted([_planned(stage) for stage in stages], kernel, shared, end)
+    return _emitted([_planned(stage, lanes) for stage in stages], kernel, shared, end)
 
 
-def _planned(stage: Stage) -> Plan:
+def _planned(stage: Stage, lanes: int) -> Plan:
     cut, order = stage.cut, loop_order(stage.kernel)
     assert order is not None, "a stage has an order of loops"
     apart = () if cut is None else (cut.part, cut.factor)
     simple = simplify(stage.kernel, order, apart)
     if cut is None:
-        return plan(simple)
+        return plan(simple, lanes)
     (factor,) = [n for n, f in enumerate(simple.factors) if f.name == cut.factor]
-    return plan(simple, (factor, cut.block))
+    return plan(simple, lanes, (factor, cut.block))
 
 
 def _emitted(plans: list[Plan], kernel: Kernel, shared: list[int], nbytes: int) -> Emitted:
@@ -61,5 +62,5 @@ def _emitted(plans: list[Plan], kernel: Kernel, shared: list[int], nbytes: int) 
     ]
     phases = [Phase(name, one.count, one.chunk) for one, name in zip(plans, names, strict=True)]
     scratch = max(need for _, need in made)
-    functions = [code for codes, _ in made for code in codes]
-    return Emitted(module_text(*functions), tuple(phases), scratch, nbytes)
+    functions = {code.name: code for codes, _ in made for code in codes}  # stages share some
+    return Emitted(module_text(*functions.values()), tuple(phases), scratch, nbytes)

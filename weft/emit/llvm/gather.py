@@ -9,6 +9,7 @@ from weft.emit.llvm import storage
 from weft.emit.llvm.code import Code, module_text
 from weft.emit.llvm.copies import copy_whole
 from weft.emit.llvm.elements import address, bytes_of, copy_run, put, take
+from weft.emit.llvm.gather_elements import Pointed, gather_elements, gathers_elements
 from weft.emit.llvm.nest import (
     TASK,
     Along,
@@ -145,6 +146,10 @@ def _gather(kernel: Alone, windows: Windows, sizes: tuple[int, ...]) -> Emitted:
     dims = window_dims(kernel, windows, (source, indices, out))
     lead = kernel.lead
     room = [n - size for n, size in zip(source.shape[lead:], sizes, strict=True)]
+    outer, run = _split(dims, (0, 2))
+    if run == 1 and gathers_elements(outer, bytes_of(out)):
+        pointed = _pointed(windows, source, indices, lead, room)
+        return gather_elements(kernel.name, outer, (source, indices, out), pointed)
     shift = gathered_shift(windows, source, indices, lead, room)
     moving = Moving(tuple(dims), 0, 2, 0, shift, bytes_of(out))
     code, phase = move_windows(kernel.name, moving)
@@ -175,22 +180,32 @@ def window_dims(
     return found
 
 
+def _pointed(
+    windows: Windows, source: Operand, indices: Operand, lead: int, room: Sequence[int]
+) -> list[Pointed]:
+    """The dims that indices point into, where a window has room to move."""
+    steps = strides(source.shape)
+    vector = windows.vector + lead
+    step = strides(indices.shape)[vector] if vector < len(indices.shape) else 0
+    return [
+        Pointed(steps[lead + dim], room[dim], n * step)
+        for n, dim in enumerate(windows.start_map)
+        if room[dim] > 0
+    ]
+
+
 def gathered_shift(
     windows: Windows, source: Operand, indices: Operand, lead: int, room: Sequence[int]
 ) -> Shift:
     """Where a window begins, moved so that it lies inside."""
-    steps = strides(source.shape)
-    vector = windows.vector + lead
-    step = strides(indices.shape)[vector] if vector < len(indices.shape) else 0
+    pointed = _pointed(windows, source, indices, lead, room)
 
     def shift(code: Code, buffers: list[str], offsets: list[str]) -> str:
         total = "0"
-        for n, dim in enumerate(windows.start_map):
-            if room[dim] <= 0:
-                continue
-            index = read_index(code, buffers[1], plus(code, offsets[1], n * step), indices)
-            place = times(code, clamped(code, index, room[dim]), steps[lead + dim])
-            total = plus(code, total, place)
+        for one in pointed:
+            index = read_index(code, buffers[1], plus(code, offsets[1], one.at), indices)
+            place = clamped(code, index, one.limit)
+            total = plus(code, total, times(code, place, one.step))
         return total
 
     return shift

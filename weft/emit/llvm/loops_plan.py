@@ -19,6 +19,7 @@ SPREAD = 8  # tasks that are enough for a machine's threads
 LINE = 64  # bytes
 STREAM = 1 << 25  # bytes from which on an operand is written past the caches
 LANES = 64  # of 32 bits: four registers, so that the latency of one hides behind the others
+FEW_LANES = 16  # where there are fewer or shorter registers
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,11 @@ class Plan:
         return cost <= 2 * task * max(1, self.count)
 
 
-def plan(kernel: Kernel, cut: tuple[int, int] | None = None) -> Plan:
+def plan(kernel: Kernel, lanes: int = LANES, cut: tuple[int, int] | None = None) -> Plan:
     """Lanes and tasks for a kernel whose factors are listed in loop order."""
     options = dict(kernel.schedule.options)
     vector = options.get("vector", lanes_factor(kernel, cut is not None))
-    width = options.get("width", _width(kernel, vector)) if vector is not None else 1
+    width = options.get("width", _width(kernel, vector, lanes)) if vector is not None else 1
     task = options.get("task", TASK)
     tasks, cost = _tasks(kernel, vector, width, task, cut)
     turned = None if vector is None or cut is not None else find_turned(kernel, vector)
@@ -187,12 +188,11 @@ def _over(kernel: Kernel, n: int) -> tuple[int, ...]:
     return step.over if isinstance(step, Reduce | Pick) else ()
 
 
-def _width(kernel: Kernel, vector: int | None) -> int:
+def _width(kernel: Kernel, vector: int | None, lanes: int) -> int:
     """Lanes for a factor: few values may be wide, many may not."""
     if vector is None:
         return 1
     kinds = [register_kind(s.dtype) for s in kernel.steps if not isinstance(s, Store)]
     widest = max((BITS[kind] for kind in kinds if kind != "i1"), default=32)
-    lanes = LANES * 32 // max(widest, 32)
     size = kernel.factors[vector].size
-    return min(lanes, 1 << (size - 1).bit_length())
+    return min(lanes * 32 // max(widest, 32), 1 << (size - 1).bit_length())

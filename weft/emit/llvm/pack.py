@@ -12,7 +12,7 @@ from weft.emit.llvm.microkernel import MULTIPLY
 from weft.emit.llvm.nest import plus, pointers, smaller, times
 from weft.emit.llvm.pack_cells import Cells, in_chunks
 from weft.emit.llvm.product import Product
-from weft.emit.llvm.product_points import Point, flat_lanes, flat_point, lane_count
+from weft.emit.llvm.product_points import flat_lanes, flat_point, lane_count
 from weft.emit.llvm.vector import Vector, Vectors
 
 PACK_LEFT = "pack_left"
@@ -36,53 +36,75 @@ def line_length(blocking: Blocking, element: int) -> int:
     return -(-blocking.depth // line) * line + line
 
 
-def pack_left_depth(product: Product, shape: Shape, blocking: Blocking) -> Code:
-    """to[m - first, k - near] = lhs[batch, m, k], for first <= m < last and near <= k < far."""
+def first_line(code: Code, product: Product, blocking: Blocking, first: str) -> str:
+    """The row that the packed lines of the left side begin with: `first`, or some before it."""
+    width = lane_count(product.kernel.factors, product.rows, blocking.width)
+    return code.let(f"and i64 {first}, {-width}")
+
+
+def pack_left(product: Product, shape: Shape, blocking: Blocking) -> Code:
+    """to[m - first line, k - near] = lhs[batch, m, k], for first <= m < last, near <= k < far."""
     code = _function(PACK_LEFT)
-    factors = product.kernel.factors
-    lanes = lane_count(factors, product.depth, blocking.width * shape.group)
-    v = Vectors(code, lanes // shape.group)
-    operands = pointers(code, len(product.kernel.operands))
-    cells = Cells(product, shape, code, operands, left=True)
-    batch = flat_point(code, factors, product.batch, "%batch")
-    length = line_length(blocking, shape.element)
-    with code.loop("%first", "%last") as row:
-        here = batch | flat_point(code, factors, product.rows, row.index)
-        down = code.let(f"sub nsw i64 {row.index}, %first")
-        line = v.at("%to", times(code, down, length), shape.kind)
-
-        def body(at: str, mask: Vector | None, here: Point = here, line: str = line) -> None:
-            value = cells.along(v, here, at, mask)
-            v.store(value, v.at(line, code.let(f"sub nsw i64 {at}, %near"), shape.kind))
-
-        in_chunks(v, "%near", "%far", body, whole=shape.depth % v.width == 0)
+    left = _Left(product, shape, blocking, code)
+    if shape.left_lines == "depth":
+        with code.loop("%first", "%last") as line:
+            left.line(line.index)
+    else:
+        width = left.turned.width
+        rows, steps = (left.origin, "%last", width), ("%near", "%far", width)
+        with code.loop(*rows) as row, code.loop(*steps) as step:
+            left.square(row.index, step.index)
     return code
 
 
-def pack_left_rows(product: Product, shape: Shape, blocking: Blocking) -> Code:
-    """to[panel - first][k - near, m] = lhs[batch, m, k], of panels first..last-1."""
-    code = _function(PACK_LEFT)
-    factors = product.kernel.factors
-    most = blocking.rows.most
-    width = 1
-    while width < most:
-        width *= 2
-    v = Vectors(code, width)
-    operands = pointers(code, len(product.kernel.operands))
-    cells = Cells(product, shape, code, operands, left=True)
-    batch = flat_point(code, factors, product.batch, "%batch")
-    # Along the rows first: the left side is read as it lies in memory.
-    with code.loop("%near", "%far") as step, code.loop("%first", "%last") as panel:
-        start, count = panel_bounds(code, blocking.rows, panel.index)
-        down = code.let(f"sub nsw i64 {panel.index}, %first")
-        base = v.at("%to", times(code, down, most * blocking.depth), shape.kind)
-        mask = v.first(count)
-        rows = batch | flat_lanes(v, factors, product.rows, start, aligned=False)
-        value = cells.across(v, rows, step.index, mask)
-        along = code.let(f"sub nsw i64 {step.index}, %near")
-        at = v.at(base, code.let(f"mul nsw i64 {along}, {count}"), shape.kind)
-        v.store_masked(value, at, mask)
-    return code
+class _Left:
+    """Pieces of the left side, in the function that packs them."""
+
+    def __init__(self, product: Product, shape: Shape, blocking: Blocking, code: Code) -> None:
+        self.product, self.shape, self.code = product, shape, code
+        self.factors = product.kernel.factors
+        operands = pointers(code, len(product.kernel.operands))
+        self.cells = Cells(product, shape, code, operands, left=True)
+        self.batch = flat_point(code, self.factors, product.batch, "%batch")
+        self.length = line_length(blocking, shape.element)
+        self.origin = first_line(code, product, blocking, "%first")
+        lanes = lane_count(self.factors, product.depth, blocking.width * shape.group)
+        self.along = Vectors(code, lanes // shape.group)
+        self.turned = Vectors(code, lane_count(self.factors, product.rows, blocking.width))
+
+    def line(self, row: str) -> None:
+        """One row, in vectors along the depth."""
+        v, code = self.along, self.code
+        here = self.batch | flat_point(code, self.factors, self.product.rows, row)
+
+        def body(at: str, mask: Vector | None) -> None:
+            v.store(self.cells.along(v, here, at, mask), self._at(row, at))
+
+        in_chunks(v, "%near", "%far", body, whole=self.shape.depth % v.width == 0)
+
+    def square(self, row: str, step: str) -> None:
+        """As many rows and steps as a vector has lanes, in vectors along rows, transposed."""
+        v, code, rows = self.turned, self.code, self.shape.rows
+        point = self.batch | flat_lanes(v, self.factors, self.product.rows, row)
+        mask = None
+        if rows % v.width:
+            mask = v.first(code.let(f"sub nsw i64 {rows}, {row}"))
+        read = []
+        for n in range(v.width):
+            at = plus(code, step, n)
+            if self.shape.depth % v.width:
+                at = smaller(code, at, self.shape.depth - 1)
+            read.append(self.cells.across(v, point, at, mask))
+        for n, vector in enumerate(v.transpose(read)):
+            v.store(vector, self._at(plus(code, row, n), step))
+
+    def _at(self, row: str, step: str) -> str:
+        """Where an element is packed."""
+        code = self.code
+        down = code.let(f"sub nsw i64 {row}, {self.origin}")
+        along = code.let(f"sub nsw i64 {step}, %near")
+        far = plus(code, times(code, down, self.length), along)
+        return code.let(f"getelementptr {self.shape.kind}, ptr %to, i64 {far}")
 
 
 def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:

@@ -69,6 +69,17 @@ class Product:
         assert not isinstance(found, Store)
         return found.dtype
 
+    def stride(self, at: Affine, role: tuple[int, ...]) -> int | None:
+        """How far apart neighbours are along a role, counted together; None if that differs."""
+        if not role:
+            return 1
+        step = stride = at.strides[role[-1]]
+        for f, inner in zip(reversed(role[:-1]), reversed(role[1:]), strict=True):
+            step *= self.kernel.factors[inner].size
+            if at.strides[f] != step:
+                return None
+        return stride
+
     def size(self, factors: Iterable[int]) -> int:
         """How many points factors have together."""
         return math.prod(self.kernel.factors[f].size for f in factors)

@@ -66,8 +66,7 @@ def _functions(job: Job) -> list[Code]:
     if job.store is None:
         found.append(finish(product, shape, blocking))
     if blocking.left != "direct":
-        make = pack.pack_left_depth if shape.left_lines == "depth" else pack.pack_left_rows
-        found.append(make(product, shape, blocking))
+        found.append(pack.pack_left(product, shape, blocking))
     if blocking.right != "direct":
         found.append(pack.pack_right(product, shape, blocking))
     return found

@@ -62,7 +62,7 @@ def memory_of(job: Job) -> Memory:
     b, shape = job.blocking, job.shape
     left = right = sums = 0
     if b.left != "direct":
-        rows = b.task_rows * b.rows.most
+        rows = b.task_rows * b.rows.most + 2 * b.width
         left = rows * pack.line_length(b, shape.element) + b.width
     if b.right == "task":
         right = b.task_vectors * b.line * (b.depth + int(shape.offset))
@@ -103,7 +103,7 @@ class Places:
     operands: list[str]
     shared: str
 
-    def left(self, task: Task, row: str, start: str, count: str, near: str) -> Place:
+    def left(self, task: Task, start: str, near: str) -> Place:
         """The left side of a panel of rows, from a step of the depth on."""
         job, code = self.job, self.code
         b, shape, product = job.blocking, job.shape, job.product
@@ -114,12 +114,10 @@ class Places:
             where = (product.rows, start), (product.depth, near)
             return self._operand(load.operand, load.at, task.batch, strided, *where)
         base = self.scratch(self.memory.left)
-        if shape.left_lines == "rows":
-            down = code.let(f"sub nsw i64 {row}, {task.first_row}")
-            base = self.moved(base, times(code, down, b.rows.most * b.depth))
-            return Place(base, times(code, count, shape.element))
         length = pack.line_length(b, shape.element)
-        first, _ = pack.panel_bounds(code, b.rows, task.first_row)
+        first = pack.first_line(
+            code, product, b, pack.panel_bounds(code, b.rows, task.first_row)[0]
+        )
         down = code.let(f"sub nsw i64 {start}, {first}")
         return Place(self.moved(base, times(code, down, length)), str(length * shape.element))
 
@@ -179,12 +177,11 @@ class Places:
     ) -> Place:
         """An element of an operand, and the bytes from it to the next along a role."""
         code, product = self.code, self.job.product
-        factors = product.kernel.factors
-        point = flat_point(code, factors, product.batch, batch)
-        for role, number in where:
-            point = point | flat_point(code, factors, role, number)
         dtype = product.kernel.operands[operand].dtype
-        stride = sum(at.strides[f] for f in strided) * dtype.numpy.itemsize
-        found = place(Vectors(code, 1), at, point)
-        base = Vectors(code, 1).at(self.operands[operand], found.base, memory_kind(dtype))
+        point = flat_point(code, product.kernel.factors, product.batch, batch)
+        far = place(Vectors(code, 1), at, point).base
+        for role, number in where:
+            far = plus(code, times(code, number, product.stride(at, role) or 0), far)
+        base = Vectors(code, 1).at(self.operands[operand], far, memory_kind(dtype))
+        stride = (product.stride(at, strided) or 0) * dtype.numpy.itemsize
         return Place(base, str(stride))

@@ -64,13 +64,14 @@ def bare_load(product: Product, step: int) -> Load | None:
 def plain_store(product: Product) -> Store | None:
     """The only step after the sum, if it is a store that a block can be written to as it is."""
     kernel, contract = product.kernel, product.contract
-    if len(product.after) != 1 or len(product.rows) > 1 or len(product.columns) > 1:
+    if len(product.after) != 1:
         return None
     step = kernel.steps[product.after[0]]
     assert isinstance(step, Store)
     same = kernel.operands[step.operand].dtype == contract.held == contract.dtype
-    side_by_side = all(step.at.strides[f] == 1 for f in product.columns)
-    return step if same and side_by_side and not step.guards else None
+    even = product.stride(step.at, product.rows) is not None
+    side_by_side = product.stride(step.at, product.columns) == 1
+    return step if same and even and side_by_side and not step.guards else None
 
 
 def _lines(product: Product, side: int, role: tuple[int, ...], name: Lines) -> Lines:
@@ -87,37 +88,35 @@ def _lines(product: Product, side: int, role: tuple[int, ...], name: Lines) -> L
 
 
 def _left_direct(product: Product, kind: str, lines: Lines) -> bool:
+    """Whether the left side lies in lines that are evenly apart, as what is multiplied."""
     load = bare_load(product, product.contract.lhs)
-    return (
-        load is not None
-        and memory_kind(load.dtype) == kind
-        and len(product.rows) <= 1
-        and len(product.depth) <= 1
-        and all(
-            load.at.strides[f] == 1 for f in (product.rows if lines == "rows" else product.depth)
-        )
-    )
+    if load is None or memory_kind(load.dtype) != kind:
+        return False
+    along, across = product.depth, product.rows
+    if lines == "rows":
+        along, across = across, along
+    return product.stride(load.at, along) == 1 and product.stride(load.at, across) is not None
 
 
 def _right_direct(product: Product, kind: str) -> bool:
+    """Whether the right side lies in lines of columns, in a type that loads can widen."""
     load = bare_load(product, product.contract.rhs)
     return (
         load is not None
         and register_kind(load.dtype) == kind
-        and len(product.depth) <= 1
-        and len(product.columns) <= 1
-        and all(load.at.strides[f] == 1 for f in product.columns)
+        and product.stride(load.at, product.depth) is not None
+        and product.stride(load.at, product.columns) == 1
     )
 
 
 def _inner(product: Product, kind: str) -> bool:
-    """Whether both sides lie along the depth."""
+    """Whether both sides lie in lines of the depth, in types that loads can widen."""
     sides = [bare_load(product, n) for n in (product.contract.lhs, product.contract.rhs)]
-    return len(product.depth) == 1 and all(
-        len(role) <= 1
-        and load is not None
+    return all(
+        load is not None
         and register_kind(load.dtype) == kind
-        and load.at.strides[product.depth[0]] == 1
+        and product.stride(load.at, product.depth) == 1
+        and product.stride(load.at, role) is not None
         for load, role in zip(sides, (product.rows, product.columns), strict=True)
     )
 

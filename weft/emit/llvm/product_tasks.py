@@ -69,10 +69,8 @@ def _part(places: Places, task: Task, near: str, far: str) -> None:
     code, job = places.code, places.job
     b = job.blocking
     if b.left == "task":
-        first, last = task.first_row, task.last_row
-        if job.shape.left_lines == "depth":
-            first, _ = pack.panel_bounds(code, b.rows, first)
-            last, _ = pack.panel_bounds(code, b.rows, last)
+        first, _ = pack.panel_bounds(code, b.rows, task.first_row)
+        last, _ = pack.panel_bounds(code, b.rows, task.last_row)
         to = places.scratch(places.memory.left)
         _pack(code, pack.PACK_LEFT, to, task.batch, first, last, near, far)
     if b.right == "task":
@@ -99,7 +97,7 @@ def _block(
     code, job = places.code, places.job
     (row, column), (column_start, column_count), (near, far) = panel, columns, part
     start, count = pack.panel_bounds(code, job.blocking.rows, row)
-    left = places.left(task, row, start, count, near)
+    left = places.left(task, start, near)
     out = places.out(task, row, column, start, column_start)
     depth = far if near == "0" else code.let(f"sub nsw i64 {far}, {near}")
     more = "false" if job.once else code.let(f"icmp ne i64 {near}, 0")
