@@ -1,6 +1,7 @@
-"""Fused chains beside XLA, torch.compile and eager torch: rows of a table for benchmarks/cpu.py.
+"""Fused chains beside XLA, torch.compile and eager torch: rows of tables for benchmarks/cpu.py.
 
-Every chain runs on rows of 1,024 elements, in f32 and bf16, with 64k, 1M and 16M elements in all.
+Every chain runs on rows of 1,024 elements, in f32 and bf16, with 64k, 1M and 16M elements in all:
+as a kernel on buffers that are there, and as a call of what weft.compile makes of the JAX function.
 """
 
 from __future__ import annotations
@@ -25,28 +26,38 @@ Side = Callable[[], object]
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """The table: every chain, dtype and size."""
+    """The tables: every chain, dtype and size."""
     keep_pages()
     yield stream(SIZES["16M"])
+    called: list[Row] = []
     for name in CHAINS:
         for kind in ("f32", "bf16"):
             for size, count in list(SIZES.items())[: 2 if quick else 3]:
-                yield one_row(name, kind, size, count, quick)
+                kernel, call = two_rows(name, kind, size, count, quick)
+                called.append(call)
+                yield kernel
+    yield from called
 
 
-def one_row(name: str, kind: str, size: str, count: int, quick: bool) -> Row:
-    """One chain at one size, all sides taking turns."""
+def two_rows(name: str, kind: str, size: str, count: int, quick: bool) -> tuple[Row, Row]:
+    """One chain at one size as a kernel and as a call, all sides taking turns."""
     arrays = inputs(name, kind, count // ROW)
-    sides: dict[str, Side] = {"weft": weft_side(name, kind, count // ROW, arrays)}
-    sides["XLA"] = xla_side(name, kind, arrays)
-    eager = torch_side(name, kind, arrays, compiled=False)
-    sides["torch"] = eager
-    sides["Inductor"] = torch_side(name, kind, arrays, compiled=True)
+    sides: dict[str, Side] = {
+        "kernel": kernel_side(CHAINS[name](count // ROW, ROW, dtype(kind)), arrays),
+        "call": weft_side(name, arrays),
+        "XLA": xla_side(name, arrays),
+        "torch": torch_side(name, arrays, compiled=False),
+        "Inductor": torch_side(name, arrays, compiled=True),
+    }
     times = race(sides, rounds=5 if quick else 9, seconds=0.03)
     moved = sum(a.nbytes for a in arrays)
     moved += 4 * count // ROW if name == "cross_entropy" else arrays[0].nbytes
-    ours = times.pop("weft")
-    return Row("Fused chains", f"{name} {kind}", size, ours, times, bytes=moved)
+    kernel, call = times.pop("kernel"), times.pop("call")
+    case = f"{name} {kind}"
+    return (
+        Row("Fused chains: kernels", case, size, kernel, times, bytes=moved),
+        Row("Fused chains: calls", case, size, call, times, bytes=moved),
+    )
 
 
 def keep_pages() -> None:
@@ -94,9 +105,23 @@ def aligned(shape: tuple[int, ...], kind: str) -> Array:
     return room[start : start + nbytes].view(held).reshape(shape)
 
 
-def weft_side(name: str, kind: str, count: int, arrays: list[Array]) -> Side:
-    """The chain as one kernel."""
-    return kernel_side(CHAINS[name](count, ROW, dtype(kind)), arrays)
+def weft_side(name: str, arrays: list[Array]) -> Side:
+    """The chain by weft.compile, on arrays that are already Weft's."""
+    import weft
+    from weft.array import put
+    from weft.mesh import Mesh
+
+    mesh, whole = Mesh(x=1), xla_specs(len(arrays))
+    run = weft.compile(xla_chains()[name], *arrays, mesh=mesh, in_shardings=whole)
+    given = [put(a, s, mesh) for a, s in zip(arrays, whole, strict=True)]
+    return lambda: run(*given).wait()
+
+
+def xla_specs(count: int) -> tuple[Any, ...]:
+    """Shardings of arguments that are whole everywhere."""
+    from jax.sharding import PartitionSpec
+
+    return (PartitionSpec(),) * count
 
 
 def kernel_side(built: Any, arrays: list[Array]) -> Side:
@@ -143,7 +168,7 @@ def inputs(name: str, kind: str, count: int) -> list[Array]:
     return made
 
 
-def xla_side(name: str, kind: str, arrays: list[Array]) -> Side:
+def xla_side(name: str, arrays: list[Array]) -> Side:
     """The chain by jax.jit."""
     import jax
 
@@ -184,7 +209,7 @@ def xla_chains() -> dict[str, Callable[..., Any]]:
     }
 
 
-def torch_side(name: str, kind: str, arrays: list[Array], compiled: bool) -> Side:
+def torch_side(name: str, arrays: list[Array], compiled: bool) -> Side:
     """The chain by torch, eager or compiled."""
     import torch
 

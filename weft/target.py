@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 
 from weft.cache.entry import Key
 from weft.cache.store import the_store
@@ -56,9 +56,11 @@ class LLVM:
         key = Key("groups", f"{len(placed)} nodes", tuple(parts))
         data = store.get(key)
         if data is not None:
-            return restored(data, placed, lambda p: _alone(p, sizes))
+            groups, texts = restored(data, placed, lambda p: _alone(p, sizes))
+            _TEXTS.update(texts)
+            return groups
         groups = self._grouped(placed, sizes, results)
-        data = packed(groups, placed)
+        data = packed(groups, placed, emitted)
         if data is not None:
             store.put(key, data)
         return groups
@@ -146,9 +148,18 @@ def added_up(dtype: DType) -> bool:
     return held_in(dtype).name in HELD
 
 
-@lru_cache(maxsize=4096)
+_TEXTS: dict[Launch, Emitted] = {}  # of the kernels that this process has met
+
+
 def emitted(kernel: Launch) -> Emitted:
     """The text of a kernel."""
+    found = _TEXTS.get(kernel)
+    if found is None:
+        found = _TEXTS[kernel] = _emitted(kernel)
+    return found
+
+
+def _emitted(kernel: Launch) -> Emitted:
     match kernel:
         case Kernel():
             return emit(kernel)

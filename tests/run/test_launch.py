@@ -387,3 +387,44 @@ def test_memory_of_one_device_and_of_all():
     assert (one.arguments, one.results) == (2 * square, square)
     assert one.arena + one.others in (square, 2 * square)
     assert whole.arena + whole.others == 4 * (one.arena + one.others)
+
+
+SOFTMAX = """func.func @main(%x: tensor<RxCxf32>) -> tensor<RxCxf32> {
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %m = stablehlo.reduce(%x init: %low) applies stablehlo.maximum across dimensions = [1]
+    : (tensor<RxCxf32>, tensor<f32>) -> tensor<Rxf32>
+  %mm = stablehlo.broadcast_in_dim %m, dims = [0] : (tensor<Rxf32>) -> tensor<RxCxf32>
+  %d = stablehlo.subtract %x, %mm : tensor<RxCxf32>
+  %e = stablehlo.exponential %d : tensor<RxCxf32>
+  %s = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [1]
+    : (tensor<RxCxf32>, tensor<f32>) -> tensor<Rxf32>
+  %ss = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<Rxf32>) -> tensor<RxCxf32>
+  %r = stablehlo.divide %e, %ss : tensor<RxCxf32>
+  return %r : tensor<RxCxf32>
+}"""
+RESIDUAL = """func.func @main(%x: tensor<RxCxf32>, %a: tensor<RxKxf32>, %b: tensor<KxCxf32>)
+    -> tensor<RxCxf32> {
+  %p = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+    : (tensor<RxKxf32>, tensor<KxCxf32>) -> tensor<RxCxf32>
+  %r = stablehlo.add %p, %x : tensor<RxCxf32>
+  return %r : tensor<RxCxf32>
+}"""
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 1), (3, 17), (5, 64), (33, 130), (7, 1001)])
+def test_rows_and_ends_of_products_are_written_over_donated_arguments(rows, columns):
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((rows, columns)).astype(np.float32)
+    program = on_one(SOFTMAX.replace("R", str(rows)).replace("C", str(columns)), donate=(0,))
+    (made,) = program(*given_to(program, x.copy(), owned=True))
+    e = np.exp(x - x.max(1, keepdims=True))
+    assert_close(made.piece(0), e / e.sum(1, keepdims=True), columns)
+    for depth in (1, 19, 700):
+        a = draw.standard_normal((rows, depth)).astype(np.float32)
+        b = draw.standard_normal((depth, columns)).astype(np.float32)
+        text = RESIDUAL.replace("R", str(rows)).replace("C", str(columns)).replace("K", str(depth))
+        program = on_one(text, donate=(0,))
+        stacks = [*given_to(program, x.copy(), owned=True), *given_to(program, a, b)]
+        (made,) = program(*stacks)
+        assert_close(made.piece(0), x + a @ b, depth)

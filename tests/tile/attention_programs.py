@@ -96,6 +96,45 @@ def two_layers(q, k, v):
     return plain(causal_by_hand(q, k, v), k, v)
 
 
+def scaled_on_both_sides(q, k, v):
+    q, k, v = (x.transpose(0, 2, 1, 3) for x in (q, k, v))
+    root = q.shape[-1] ** -0.25
+    scores = (q * root) @ (k * root).swapaxes(-1, -2)
+    scores = scores + jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), 0.0, -jnp.inf)
+    return (jax.nn.softmax(scores) @ v).transpose(0, 2, 1, 3)
+
+
+def one_kv_head(q, k, v):
+    scores = jnp.einsum("bqhd,bkd->bhqk", q, k[:, :, 0]) * 0.3
+    return jnp.einsum("bhqk,bkd->bqhd", jax.nn.softmax(scores), v[:, :, 0])
+
+
+def mapped(q, k, v):
+    def one(q, k, v):
+        return jax.nn.softmax(q @ k.T / 3) @ v
+
+    return jax.vmap(jax.vmap(one, 1, 1))(q, k, v)
+
+
+def last_queries(q, k, v):
+    q = q[:, :10]
+    at = jnp.arange(10)[:, None] + k.shape[1] - 10
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.3
+    scores = jnp.where(at >= jnp.arange(k.shape[1])[None], scores, -jnp.inf)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+
+
+def segments(q, k, v, ids):
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.3
+    same = (ids[:, :, None] == ids[:, None, :])[:, None]
+    scores = jnp.where(same & causal(q.shape[1], k.shape[1]), scores, -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+
+
+def checkpointed(q, k, v):
+    return jax.checkpoint(causal_by_hand)(q, k, v)
+
+
 FORWARD = {
     "plain": (plain, qkv()),
     "causal_by_hand": (causal_by_hand, qkv()),
@@ -118,6 +157,13 @@ FORWARD = {
         [*qkv(), rows(B, 1, S, S, seed=5) > -1],
     ),
     "two_layers": (two_layers, qkv()),
+    "scaled_on_both_sides": (scaled_on_both_sides, qkv()),
+    "one_kv_head": (one_kv_head, qkv()),
+    "mapped": (mapped, qkv()),
+    "last_queries": (last_queries, qkv()),
+    "segments": (segments, [*qkv(), np.arange(B * S).reshape(B, S) // 9]),
+    "checkpointed": (checkpointed, qkv()),
+    "one_query": (lambda q, k, v: ATTEND(q[:, :1], k, v), qkv()),
 }
 
 
@@ -146,6 +192,12 @@ WITH_GRADIENTS = (
     "library_shared",
     "library_mask",
     "library_bias",
+    "scaled_on_both_sides",
+    "one_kv_head",
+    "mapped",
+    "last_queries",
+    "segments",
+    "checkpointed",
 )
 
 

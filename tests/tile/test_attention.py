@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import jax
@@ -47,9 +48,15 @@ def found_in(fn: Callable[..., Any], arrays: Sequence[np.ndarray]) -> list[Atten
     return [k for k in kernels if isinstance(k, Attention)]
 
 
+@cache
+def forward_of(name: str) -> list[Attention]:
+    """The kernels of a program."""
+    return found_in(*FORWARD[name])
+
+
 @pytest.mark.parametrize("name", FORWARD)
 def test_forward_is_found(name: str):
-    kernels = found_in(*FORWARD[name])
+    kernels = forward_of(name)
     assert len(kernels) == (2 if name == "two_layers" else 1)
     assert all(k.gradients is None and k.lse is None for k in kernels)
 
@@ -80,21 +87,21 @@ def test_others_are_not(name: str):
     ],
 )
 def test_windows_are_recognized(name: str, window: Window):
-    (kernel,) = found_in(*FORWARD[name])
+    (kernel,) = forward_of(name)
     assert kernel.window == window and kernel.mask is None and kernel.bias is None
 
 
 def test_shared_heads_are_read_once():
     for name in ("library_shared", "repeated_heads"):
-        (kernel,) = found_in(*FORWARD[name])
+        (kernel,) = forward_of(name)
         assert kernel.k.outer[-1] == kernel.v.outer[-1] == 0, name
         assert sorted(kernel.outer) == [2, 2, 2]
 
 
 def test_masks_that_are_arguments_stay_operands():
-    (kernel,) = found_in(*FORWARD["library_mask"])
+    (kernel,) = forward_of("library_mask")
     assert kernel.mask is not None and 0 in kernel.mask.access.outer
-    (kernel,) = found_in(*FORWARD["key_padding"])
+    (kernel,) = forward_of("key_padding")
     assert kernel.mask is not None and kernel.mask.access.row == 0
 
 

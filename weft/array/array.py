@@ -19,6 +19,7 @@ from weft.mesh import Mesh, Sharding
 from weft.mesh.pieces import counts, local_shape, piece_at
 
 Index = tuple[slice, ...]
+_LOCK = threading.Lock()  # for a moment each, whatever the array
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,12 @@ class Array:
         self._ready = stacked is not None  # the elements, or an error, are there
         self._waiting: threading.Event | None = None  # made by who waits first
         self._claims = 0  # by those who take the elements even if the array is deleted
-        self._lock = threading.Lock()
         self._helper: Callable[[Array], None] | None = None
+
+    @classmethod
+    def of(cls, stacked: Stacked, place: tuple[tuple[int, ...], DType, Sharding, Mesh]) -> Array:
+        """An array whose elements are there: its shape, element type, sharding and mesh."""
+        return cls(*place, stacked)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -101,9 +106,14 @@ class Array:
         self._error = error
         self._tell()
 
+    def failed(self, error: BaseException) -> Array:
+        """The array itself, after it was said why there will be no elements."""
+        self.fail(error)
+        return self
+
     def _tell(self) -> None:
         """Let those go on who wait."""
-        with self._lock:
+        with _LOCK:
             self._ready = True
             if self._waiting is not None:
                 self._waiting.set()
@@ -130,7 +140,7 @@ class Array:
 
     def _event(self) -> threading.Event:
         """What is set when the array is ready."""
-        with self._lock:
+        with _LOCK:
             if self._waiting is None:
                 self._waiting = threading.Event()
             if self._ready:
@@ -144,20 +154,20 @@ class Array:
 
     def delete(self, why: str = "deleted") -> None:
         """Give the memory back; whoever asks for the elements from now on is told why."""
-        with self._lock:
+        with _LOCK:
             self._deleted = self._deleted or why
             if not self._claims:
                 self._stacked = None
 
     def claim(self) -> None:
         """Have the elements kept for somebody who takes them when they are ready."""
-        with self._lock:
+        with _LOCK:
             self._claims += 1
 
     def take(self) -> Stacked:
         """Wait for elements that were claimed, and take them out of the array if it is deleted."""
         self.wait()
-        with self._lock:
+        with _LOCK:
             found = self._stacked
             assert found is not None
             self._claims -= 1

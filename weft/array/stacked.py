@@ -128,31 +128,50 @@ def split(array: Array, sharding: Sharding, mesh: Mesh, atoms: Atoms) -> Stacked
 
     No copy is made unless something has to be padded.
     """
-    own = _own_digits(sharding, mesh, atoms)
-    if own != atoms:  # the parts of an axis cross those that are in use
+    way = _way(array.shape, sharding, mesh, atoms)
+    if way is None:  # the parts of an axis cross those that are in use
+        own = _own_digits(sharding, mesh, atoms)
         return stack(split(array, sharding, mesh, own).pieces(), atoms)
-    local = local_shape(array.shape, sharding, mesh)
+    owned = False
+    if way.room != array.shape:
+        padding = [(0, new - size) for new, size in zip(way.room, array.shape, strict=True)]
+        array, owned = np.pad(array, padding), True
+    return Stacked(array.reshape(way.apart).transpose(way.order).reshape(way.shape), atoms, owned)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a whole array becomes a stack."""
+
+    room: tuple[int, ...]  # its sizes, padding included
+    apart: tuple[int, ...]  # with the digits of each dim before what is left of it
+    order: tuple[int, ...]  # digits first
+    shape: tuple[int, ...]  # with a leading dim for every digit
+
+
+@lru_cache(maxsize=1 << 14)
+def _way(shape: tuple[int, ...], sharding: Sharding, mesh: Mesh, atoms: Atoms) -> _Way | None:
+    """How to split arrays of a shape, None if the sharding's axes are no unions of the digits."""
+    if _own_digits(sharding, mesh, atoms) != atoms:
+        return None
+    local = local_shape(shape, sharding, mesh)
     dims = [dims_along(d.axes, mesh, atoms) for d in sharding.dims]
     room = [
         part * math.prod(atoms.sizes[d] for d in split)
         for part, split in zip(local, dims, strict=True)
     ]
-    owned = False
-    if tuple(room) != array.shape:
-        padding = [(0, new - size) for new, size in zip(room, array.shape, strict=True)]
-        array, owned = np.pad(array, padding), True
-    shape: list[int] = []
+    apart: list[int] = []
     source: dict[int, int] = {}  # where the digit of that number is in the taken-apart array
     kept: list[int] = []
     for part, digits in zip(local, dims, strict=True):
         for digit in digits:
-            source[digit] = len(shape)
-            shape.append(atoms.sizes[digit])
-        kept.append(len(shape))
-        shape.append(part)
-    data = array.reshape(shape).transpose([*(source[d] for d in sorted(source)), *kept])
+            source[digit] = len(apart)
+            apart.append(atoms.sizes[digit])
+        kept.append(len(apart))
+        apart.append(part)
+    order = [*(source[d] for d in sorted(source)), *kept]
     lead = [atoms.sizes[d] if d in source else 1 for d in range(len(atoms.sizes))]
-    return Stacked(data.reshape(*lead, *local), atoms, owned)
+    return _Way(tuple(room), tuple(apart), tuple(order), (*lead, *local))
 
 
 def assemble(

@@ -89,6 +89,9 @@ def flatten(
 ) -> Arguments:
     """Take the arguments of a function apart."""
     jax = _import_jax()
+    if static_argnums == () == donate_argnums:
+        values, tree = jax.tree_util.tree_flatten((tuple(args), dict(kwargs or {})))
+        return Arguments(tuple(values), tree, tuple(range(len(args))), (), frozenset())
     static = _positions("static_argnums", static_argnums, len(args))
     donated = _positions("donate_argnums", donate_argnums, len(args))
     if both := static & donated:

@@ -12,12 +12,25 @@ from weft.array import Array
 from weft.capture.captured import Leaf
 from weft.errors import WeftError
 
+# Arrays of which JAX knows nothing but shape and type: for these it is asked once.
+_PLAIN = {Array, np.ndarray}
+_TYPES: dict[tuple[object, ...], Any] = {}
+_MOST_TYPES = 1 << 14
+
 
 def type_of_value(value: Any) -> Any:
     """What JAX would trace for a value: an array of any kind, a scalar, or a type alone."""
     import jax
 
-    return jax.api_util.shaped_abstractify(value)
+    if type(value) not in _PLAIN:
+        return jax.api_util.shaped_abstractify(value)
+    key = (value.shape, value.dtype, jax.config.jax_enable_x64)
+    found = _TYPES.get(key)
+    if found is None:
+        if len(_TYPES) >= _MOST_TYPES:
+            _TYPES.clear()
+        found = _TYPES[key] = jax.api_util.shaped_abstractify(value)
+    return found
 
 
 def leaf_of(value: Any, name: str, donated: bool = False) -> Leaf:

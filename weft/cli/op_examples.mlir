@@ -426,6 +426,8 @@
 
 "weft.all_slice"(%arg0) <{pieces = #sdy.sharding<@mesh, [{"x"}, {}]>}> : (tensor<8x4xf32>) -> tensor<4x4xf32>
 
+"weft.attention"(%arg0, %arg1, %arg2) <{scale = 5.000000e-01 : f64, left = -1 : i64, right = 0 : i64}> : (tensor<2x4x8x16xf32>, tensor<2x2x8x16xf32>, tensor<2x2x8x16xf32>) -> tensor<2x4x8x16xf32>
+
 "weft.collective_permute"(%arg0) <{axes = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>, sources = array<i64: 1, 0>}> : (tensor<8x4xf32>) -> tensor<8x4xf32>
 
 "weft.reduce_scatter"(%arg0) <{axes = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>, reduction = "add", scatter_dimensions = array<i64: 0>}> : (tensor<8x4xf32>) -> tensor<4x4xf32>

@@ -9,8 +9,10 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from weft.array.array import Array
+from weft.array.atoms import Atoms
+from weft.array.exchange import to_numpy
 from weft.array.put import put
-from weft.array.stacked import Stacked
+from weft.array.stacked import Stacked, split
 from weft.errors import WeftError
 from weft.ir.types import DType, TensorType, Type
 from weft.mesh import DimSharding, Mesh, Sharding
@@ -38,6 +40,10 @@ def execute(
             loc=program.function.loc,
         )
     arrays = {n: face.argument(n, a) for n, a in zip(face.taken, arguments, strict=True)}
+    if face.is_brief and not sync_every_op and stream.is_idle:
+        made = _at_once(program, face, arrays)
+        if made is not None:
+            return made
     help_ = stream.help
     results = {n: Array(*place).helped_by(help_) for n, place in face.given.items()}
     task = _Task(program, arrays, results, stream)
@@ -48,6 +54,23 @@ def execute(
     else:
         stream.enqueue(task)
     return tuple(results.values())
+
+
+def _at_once(
+    program: LocalProgram, face: Face, arrays: dict[int, Array]
+) -> tuple[Array, ...] | None:
+    """The results of a program that takes less time than to enqueue it; None if it has to wait."""
+    listed = arrays.values()
+    if not all(array.is_ready and array.error is None for array in listed):
+        return None
+    stacks = [array.stacked for array in listed]
+    for n in program.donated:
+        arrays[n].delete("donated to a program")
+    try:
+        made = program(*stacks)
+    except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
+        return tuple([Array(*place).failed(error) for place in face.given.values()])
+    return tuple(map(Array.of, made, face.given.values()))
 
 
 def tensors(types: Sequence[Type]) -> list[int]:
@@ -69,7 +92,7 @@ class _Task:
         self.places = results
         self.results = tuple(results.values())
         self.stream = stream
-        self.calls_host, self.is_brief = program.calls_host, program.is_brief
+        self.calls_host = program.calls_host
         # An array that is ready gives its stack now: it may be deleted before the task runs.
         self.given: dict[int, Stacked | Array] = {n: _held(a) for n, a in arrays.items()}
 
@@ -128,7 +151,10 @@ class Face:
         self.mesh = program.mesh
         self.taken = tensors(program.arg_types)
         self.given = {n: _result(program, n) for n in tensors(program.result_types)}
+        whole = len(self.taken) == len(program.arg_types)
+        self.is_brief = program.is_brief and whole and len(self.given) == len(program.results)
         self.known: dict[int, tuple[object, ...]] = {}  # what fitted the last time, by argument
+        self.split: dict[int, tuple[*Placement, Atoms]] = {}  # how it was split the last time
 
     def argument(self, index: int, given: Any) -> Array:
         """An argument on the program's devices, split as it takes it."""
@@ -152,10 +178,19 @@ class Face:
         return same and pieces == type.sizes and _splits_alike(given.sharding, wanted)
 
     def _put(self, index: int, given: Any) -> Array:
+        held = given if isinstance(given, Array) else to_numpy(given)
+        before = self.split.get(index)
+        if before is not None and not isinstance(held, Array):
+            shape, dtype, sharding, mesh, atoms = before
+            if held.shape == shape and held.dtype == dtype.numpy:
+                return Array(shape, dtype, sharding, mesh, split(held, sharding, mesh, atoms))
         type, mesh = self.types[index], self.mesh
         assert isinstance(type, TensorType), "only tensors are arrays"
         wanted = self.shardings[index] or _whole(type.rank, mesh)
-        return put(given, wanted if isinstance(wanted.mesh, Mesh) else _on(wanted, mesh))
+        made = put(held, wanted if isinstance(wanted.mesh, Mesh) else _on(wanted, mesh))
+        place = (made.shape, made.element_type, made.sharding, made.mesh)
+        self.split[index] = (*place, made.stacked.atoms)
+        return made
 
 
 _FACES: WeakKeyDictionary[LocalProgram, Face] = WeakKeyDictionary()

@@ -57,6 +57,7 @@ class Launches:
         self._join(code)
         for launch in self.launches:
             self._find_places(launch)
+        self.fresh = {slot for item in items for slot, *_ in self._fresh(item)}
         _mark_dense(code, self.places)
 
     def _note_arena(self, item: Item) -> None:

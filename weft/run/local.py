@@ -12,8 +12,8 @@ import numpy as np
 
 from weft.array.atoms import Atoms
 from weft.array.place_buffers import most_alive, place
-from weft.array.room import aligned_bytes
-from weft.array.stacked import Stacked
+from weft.array.room import address_of, aligned_bytes
+from weft.array.stacked import Kind, Stacked, kind_of
 from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node
@@ -99,6 +99,7 @@ class LocalProgram:
             self.template[slot] = value
         between = (*self.inputs, *self.code.results)
         self.lasting = [(slot, self.template[slot]) for slot in dict.fromkeys(between)]
+        self.known = self._known_kinds()
         self.is_brief = is_brief(self.code, self.memory().peak)
         self.is_native = self.launches is not None and is_native(self.code)
 
@@ -116,6 +117,18 @@ class LocalProgram:
         if compiler.target is not None:
             launches = Launches(compiler.target, self.code, compiler.constants, compiler.new)
             compiler.launches = launches
+
+    def _known_kinds(self) -> list[tuple[int, Kind]]:
+        """The results that kernels write into memory of their own, and what they are."""
+        if self.launches is None:
+            return []
+        return [
+            (n, kind_of(self.atoms, self.layout.shape(mask) + type.sizes, type.dtype.numpy))
+            for n, (slot, _) in enumerate(self.results)
+            if slot in self.launches.fresh
+            and isinstance(type := self.result_types[n], TensorType)
+            and isinstance(mask := self.result_masks[n], int)
+        ]
 
     def memory(self) -> Memory:
         """The bytes that one run holds, all devices together, equal parts counted once."""
@@ -188,6 +201,9 @@ class LocalProgram:
                 self.code.run(slots)
         atoms = self.atoms
         made = [Stacked(slots[slot], atoms, owned) for slot, owned in self.results]
+        for stacked, kind in self.known:
+            found = made[stacked]
+            found.kind, found.address = kind, address_of(found.data)
         for slot, value in self.lasting:
             slots[slot] = value
         self.frames.append(slots)

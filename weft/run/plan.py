@@ -198,7 +198,11 @@ def piece_bytes(type: Type) -> int:
 def outside_arena(planner: Planner) -> Iterator[tuple[Span, Span]]:
     """What takes memory of its own beside arguments and results: of all devices, and of one."""
     results = {planner.lives.root(slot) for slot in planner.code.results}
-    for item, start, _ in planner.items:
+    for item, start, stop in planner.items:
+        for turn in item.turns or ():  # one of its buffers is what the loop gives
+            if not turn.places:
+                more = turn.buffers - 1
+                yield Span(more * turn.nbytes, start, stop), Span(more * turn.piece, start, stop)
         for number, slot in enumerate(item.outs):
             bytes_ = bytes_of(item, number)
             shares = item.kernel is not None and item.kernel.shares

@@ -26,7 +26,6 @@ class Task(Protocol):
     """Something to be done, which must not raise."""
 
     calls_host: bool
-    is_brief: bool  # it takes less time than to have another thread do it
 
     @property
     def is_ready(self) -> bool:
@@ -68,28 +67,14 @@ class Stream:
             self._do(task)
             return
         with self.changed:
-            idle = not (self.tasks or self.busy or self.outside)
-            here = idle and task.is_brief and task.is_ready
-            if here:
-                self.busy += 1
-            else:
-                self.tasks.append(task)
-                self._staff()
-                self.changed.notify_all()
-        if here:
-            self._do_here(task)
+            self.tasks.append(task)
+            self._staff()
+            self.changed.notify_all()
 
-    def _do_here(self, task: Task) -> None:
-        """Do something in the thread that wants it done; what comes meanwhile waits."""
-        before, _here.stream = _here.stream, self
-        try:
-            self._do(task)
-        finally:
-            _here.stream = before
-            with self.changed:
-                self.busy -= 1
-                self._staff()
-                self.changed.notify_all()
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was enqueued is done."""
+        return not (self.tasks or self.busy or self.outside)
 
     def _next(self) -> Task | None:
         """The task that can be begun now; inside of a callback, one that calls nobody."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.ir.module import Region
@@ -55,35 +56,15 @@ class _Loop:
 
     def bind(self, item: Item) -> Step:
         """The closure."""
-        (verdict,), slots, outs, dead = self.test.results, self.slots, self.outs, item.dead
+        slots, outs, dead = self.slots, self.outs, item.dead
         test, work, rows, own = self.test, self.work, self.rows, item.own
         results = {*test.results, *work.results}
         leftovers = tuple(results - {*slots, *self.compiler.constants})
         turns = [Turning(turn, item, self.compiler) for turn in item.turns or ()]
-        every_round = [turn for turn in turns if not turn.settles]
-        turning = {index for turn in item.turns or () for index in turn.indices}
-        changing = self._changing(turning)
+        changing = self._changing({n for turn in item.turns or () for n in turn.indices})
         at_first = self.compiler.settled(slots)
-        again = self.compiler.settled([slot for slot, _, _ in changing])
-
         rounds = None if changing else native_rounds(self.compiler, test, work, turns)
-
-        def in_python(s: Slots, active: Any) -> int:
-            count = 0
-            while True:
-                test.run(s)
-                if not s[verdict].item():
-                    return count
-                work.run(s)
-                if changing:
-                    values = [wide(s[n], active) for _, wide, n in changing]
-                    for (slot, _, _), value in zip(changing, values, strict=True):
-                        s[slot] = value
-                    if again is not None:
-                        again(s)
-                for turn in every_round if count else turns:
-                    turn.go_on(s, count)
-                count += 1
+        rounds = rounds or self._rounds(changing, turns)
 
         def step(s: Slots) -> None:
             active = None if rows is None else s[rows]
@@ -96,7 +77,7 @@ class _Loop:
                 at_first(s)
             for turn in turns:
                 turn.begin(s)
-            count = in_python(s, active) if rounds is None else rounds(s)
+            count = rounds(s)
             for turn in turns:
                 turn.end(s, count)
             for slot, out in zip(slots, outs, strict=True):
@@ -105,6 +86,34 @@ class _Loop:
                 s[slot] = None
 
         return step
+
+    def _rounds(
+        self, changing: Sequence[tuple[int, Any, int]], turns: Sequence[Turning]
+    ) -> Callable[[Slots], int]:
+        """What runs all rounds, one after another, and says how many there were."""
+        (verdict,), test, work, rows = self.test.results, self.test, self.work, self.rows
+        every_round = [turn for turn in turns if not turn.settles]
+        settled = self.compiler.settled([slot for slot, _, _ in changing])
+
+        def rounds(s: Slots) -> int:
+            active = None if rows is None else s[rows]
+            count = 0
+            while True:
+                test.run(s)
+                if not s[verdict].item():
+                    return count
+                work.run(s)
+                if changing:
+                    values = [wide(s[n], active) for _, wide, n in changing]
+                    for (slot, _, _), value in zip(changing, values, strict=True):
+                        s[slot] = value
+                    if settled is not None:
+                        settled(s)
+                for turn in every_round if count else turns:
+                    turn.go_on(s, count)
+                count += 1
+
+        return rounds
 
     def _changing(self, turning: set[int]) -> list[tuple[int, Any, int]]:
         """What is carried anew after every round: its slot, how it is spelled out, and the next."""

@@ -12,7 +12,7 @@ from weft.kernels.attention import Access, Attention, Gradients, Mask
 from weft.kernels.group import Group, Placed
 from weft.kernels.kernel import Operand
 from weft.ops.contract import Dot, DotGeneral
-from weft.tile.attention_backward import Backward, Rows, Written, find_backward
+from weft.tile.attention_backward import Backward, Rows, Written, find_backward, recomputed
 from weft.tile.attention_composite import named_attention
 from weft.tile.attention_forward import Forward, find_forward
 from weft.tile.attention_reading import Place, Program
@@ -61,24 +61,20 @@ def _groups(program: Program, forward: Forward) -> list[Group]:
     if drawn.access(forward.out, forward.query, forward.column) is None:
         return []
     nodes = _inner(program, forward.nodes)
-    if _is_private(program, nodes, [forward.out.value]):
-        group = _forward_group(drawn, lse=False)
-        return [] if group is None else [_with_nodes(program, group, nodes)]
-    backward = find_backward(program, forward)
-    if backward is None:
-        return []
-    made = [w.value for w in (backward.dq, backward.dk, backward.dv)]
-    every = _inner(program, {*forward.nodes} | backward.nodes)
-    if not _is_private(program, every, [forward.out.value, *made]):
-        return []
-    first = _forward_group(drawn, lse=True)
-    second = None if first is None else _backward_group(_Drawing(program, forward), first, backward)
-    if first is None or second is None:
-        return []
-    return [
-        _with_nodes(program, first, nodes),
-        _with_nodes(program, second, every - nodes, every),
-    ]
+    private = _is_private(program, nodes, [forward.out.value])
+    again = recomputed(program, forward) if private else forward
+    backward = None if again is None else find_backward(program, again)
+    if backward is not None:
+        made = [w.value for w in (backward.dq, backward.dk, backward.dv)]
+        every = _inner(program, {*forward.nodes} | backward.nodes)
+        if _is_private(program, every, [forward.out.value, *made]):
+            first = _forward_group(drawn, lse=True)
+            second = first and _backward_group(_Drawing(program, forward), first, backward)
+            if first and second:
+                rest = _with_nodes(program, second, every - nodes, every)
+                return [_with_nodes(program, first, nodes), rest]
+    group = _forward_group(drawn, lse=False) if private else None
+    return [] if group is None else [_with_nodes(program, group, nodes)]
 
 
 def _inner(program: Program, nodes: Iterable[Node]) -> set[Node]:
@@ -96,11 +92,11 @@ def _with_nodes(
     """The group with its nodes in order, and those that nobody else reads."""
     inside, every = {*nodes}, {*nodes} | (readers or set())
     for node in sorted({*group.nodes} - every, key=program.order.__getitem__, reverse=True):
-        values = [v for v in node.results if v in program.readers]
-        if values and not any(v in program.results for v in node.results):
-            if all(r in every for v in values for r in program.readers[v]):
-                inside.add(node)
-                every.add(node)
+        readers_of = [program.readers.get(v, []) for v in node.results]
+        needed = any(v in program.results or v in group.inputs for v in node.results)
+        if any(readers_of) and not needed and all(r in every for x in readers_of for r in x):
+            inside.add(node)
+            every.add(node)
     return replace(group, nodes=tuple(sorted(inside, key=program.order.__getitem__)))
 
 

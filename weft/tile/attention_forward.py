@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -14,7 +15,6 @@ from weft.kernels.attention import Window
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Select, Subtract
-from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Reshape, Transpose
 from weft.ops.transcendental import Exponential
 from weft.tile.attention_probe import Probe, rows, softmax
@@ -59,10 +59,11 @@ def find_forward(program: Program, node: Node) -> Forward | None:
     """The attention that ends with a product, if there is one."""
     if not isinstance(node.op, DotGeneral | Dot):
         return None
-    for turned in (False, True):
-        found = _Search(program, node).run(turned)
-        if found is not None:
-            return found
+    for turned, value in enumerate(node.operands):
+        if value in program.powers:
+            found = _Search(program, node).run(bool(turned))
+            if found is not None:
+                return found
     return None
 
 
@@ -129,44 +130,39 @@ class _Search:
         self, weights: Place, summed: list[Expr]
     ) -> tuple[Place | None, Literal["zero", "nan"] | None]:
         """What the weights are the softmax of along the keys, and what a row of nothing gives."""
-        given = self._power(weights, summed, 0)
+        given = self._power(weights, summed, set())
         if given is None:
             return None, None
-        tries = [rows(0), rows(1, 300.0), rows(2)]
-        tries[2][0, 1:4] = -math.inf
-        for numbers in tries:
-            if not same_numbers(self._weights(weights, summed, given, numbers), softmax(numbers)):
-                return None, None
-        nothing = self._weights(weights, summed, given, np.full((1, 5), -math.inf))
-        if nothing is None:
+        numbers = _tries()
+        probe = Probe(self.reader, self._along(summed), {given: numbers})
+        found = probe(weights)
+        if found is None:
+            return None, None
+        *made, nothing = np.broadcast_to(found, numbers.shape)
+        if not same_numbers(np.asarray(made), softmax(numbers[:-1])):
             return None, None
         if np.isnan(nothing).all():
             return given, "nan"
         return (given, "zero") if not nothing.any() else (None, None)
 
-    def _weights(
-        self, weights: Place, summed: list[Expr], given: Place, numbers: Array
-    ) -> Array | None:
-        found = Probe(self.reader, self._along(summed), {given: numbers})(weights)
-        return None if found is None else np.broadcast_to(found, numbers.shape)
-
-    def _power(self, place: Place, summed: list[Expr], steps: int) -> Place | None:
+    def _power(self, place: Place, summed: list[Expr], tried: set[Value]) -> Place | None:
         """What is exponentiated, less what is subtracted from it."""
         reader, place = self.reader, self.reader.through(place)
         node = place.node
-        if node is None or node not in self.program.placed or steps > 12:
+        if node is None or place.value in tried or place.value not in self.program.powers:
             return None
+        tried.add(place.value)
         if isinstance(node.op, Exponential):
             inner = reader.through(reader.operands(place)[0])
             if inner.node is None or not isinstance(inner.node.op, Subtract):
                 return None
             return reader.through(reader.operands(inner)[0])
-        if isinstance(node.op, Reduce | Constant) or not node.op.elementwise:
+        if not node.op.elementwise:
             return None
+        along = factors_of(self._along(summed))
         for operand in reader.operands(place):
-            along = factors_of(self._along(summed))
             if along <= factors_of(reader.fresh(operand).at):
-                found = self._power(operand, summed, steps + 1)
+                found = self._power(operand, summed, tried)
                 if found is not None:
                     return found
         return None
@@ -263,6 +259,14 @@ class _Search:
         window = Window(None if band.low is None else -band.low, band.high)
         count = 1 if bands.query is None else sizes[bands.query]
         return all(window.seen(i, keys) for i in range(count))
+
+
+@cache
+def _tries() -> Array:
+    """Rows that tell a softmax: of all sizes, some scores -inf, in the last row all of them."""
+    found = np.concatenate([rows(0), rows(1) * 100, rows(2), rows(3)[:1]])
+    found[6, 1:4] = found[-1] = -math.inf
+    return found
 
 
 def _bias_as_mask(reader: Reader, bias: Place) -> Hidden | None:

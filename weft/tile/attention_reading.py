@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from weft.ir.module import Node, Value
+from weft.ir.op import Op
 from weft.ir.reading import reads
 from weft.kernels.group import Placed
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.reduce import Reduce
+from weft.ops.transcendental import Exponential
 from weft.tile.draft import Draft, tensor
 from weft.tile.index import ZERO, At, Expr, Split, factor, linear
 from weft.tile.pulls import dot_dims
-from weft.tile.views import lead_of, read_through, sees_through
+from weft.tile.views import VIEWS, lead_of, read_through, sees_through
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,25 @@ class Program:
             for value in dict.fromkeys(reads(p.node)):
                 self.readers.setdefault(value, []).append(p.node)
 
+    @cached_property
+    def products(self) -> dict[Op, list[Node]]:
+        """Matrix products, by their op."""
+        found: dict[Op, list[Node]] = {}
+        for node in self.order:
+            if isinstance(node.op, DotGeneral | Dot):
+                found.setdefault(node.op, []).append(node)
+        return found
+
+    @cached_property
+    def powers(self) -> set[Value]:
+        """Exponentials, and what is made of them element by element."""
+        found: set[Value] = set()
+        for node in self.order:
+            made = isinstance(node.op, Exponential) or any(v in found for v in node.operands)
+            if made and (node.op.elementwise or type(node.op) in VIEWS):
+                found.update(node.results)
+        return found
+
     def shape(self, value: Value) -> tuple[int, ...]:
         """The shape of a value's stack."""
         mask = self.masks[value]
@@ -82,6 +104,8 @@ class Reader:
 
     def fresh(self, place: Place) -> Place:
         """A place in factors that are not taken apart."""
+        if not self.draft.parts:
+            return place
         return Place(place.value, tuple([self.draft.fresh(e) for e in place.at]))
 
     def through(self, place: Place) -> Place:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Callable, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from weft.ir.module import Node, Region, Value
 from weft.ir.reading import captured
 from weft.kernels.alone import Alone
+from weft.kernels.emitted import Emitted
 from weft.kernels.group import Group, Launch, Placed
 from weft.ops.shape import Constant
 
@@ -36,7 +38,7 @@ def numbered(placed: Sequence[Placed]) -> dict[Value, int]:
     return found
 
 
-def _node(node: Node, numbers: dict[Value, int], texts: dict[object, str]) -> str:
+def _node(node: Node, numbers: Mapping[Value, int], texts: dict[object, str]) -> str:
     operands = [numbers.get(v, -1) for v in node.operands]
     types = [_once(t, texts) for t in node.types]
     text = f"{_once(node.op, texts)} {operands} {types}"
@@ -45,15 +47,11 @@ def _node(node: Node, numbers: dict[Value, int], texts: dict[object, str]) -> st
     return text
 
 
-def _region(region: Region, outer: dict[Value, int], texts: dict[object, str]) -> str:
-    numbers = dict(outer)
-    for value in region.args:
-        numbers[value] = len(numbers)
-    lines = []
-    for node in region.nodes:
-        for value in node.results:
-            numbers[value] = len(numbers)
-        lines.append(_node(node, numbers, texts))
+def _region(region: Region, outer: Mapping[Value, int], texts: dict[object, str]) -> str:
+    numbers = ChainMap[Value, int]({}, outer)  # type: ignore[arg-type]  # only the first is written
+    for value in (*region.args, *(v for node in region.nodes for v in node.results)):
+        numbers[value] = ~len(numbers.maps[0])
+    lines = [_node(node, numbers, texts) for node in region.nodes]
     return f"{{{'; '.join(lines)} -> {[numbers.get(v, -1) for v in region.results]}}}"
 
 
@@ -83,15 +81,18 @@ def _source() -> str:
     return found.hexdigest()
 
 
-def packed(groups: Sequence[Group], placed: Sequence[Placed]) -> bytes | None:
+def packed(
+    groups: Sequence[Group], placed: Sequence[Placed], text_of: Callable[[Launch], Emitted]
+) -> bytes | None:
     """Groups as bytes; None if they have nodes that the region has not.
 
-    Values that only kernels hand to each other get numbers after all others.
+    Values that only kernels hand to each other get numbers after all others. With each kernel goes
+    the text that a target has emitted for it.
     """
     numbers = numbered(placed)
     named = len(numbers)
     positions = {p.node: n for n, p in enumerate(placed)}
-    kernels: dict[object, int] = {}
+    kernels: dict[Launch, int] = {}
     rows = []
     for group in groups:
         if group.kernel is not None:
@@ -100,25 +101,29 @@ def packed(groups: Sequence[Group], placed: Sequence[Placed]) -> bytes | None:
         if any(node not in positions for node in group.nodes):
             return None
         kernel = group.kernel
-        alone = kernel is None or isinstance(kernel, Alone)
-        index = None if alone else kernels.setdefault(kernel, len(kernels))
+        index: int | str | None = None
+        if isinstance(kernel, Alone):
+            index = "alone"
+        elif kernel is not None:
+            index = kernels.setdefault(kernel, len(kernels))
         rows.append(
             (
                 [positions[n] for n in group.nodes],
-                index if not isinstance(kernel, Alone) else "alone",
+                index,
                 [numbers.get(v, -1) for v in group.inputs],
                 [numbers.get(v, -1) for v in group.outputs],
             )
         )
     extra = [value.type for value in list(numbers)[named:]]
-    return pickle.dumps((list(kernels), extra, rows))
+    return pickle.dumps(([(k, text_of(k)) for k in kernels], extra, rows))
 
 
 def restored(
     data: bytes, placed: Sequence[Placed], alone: Callable[[Placed], Launch | None]
-) -> list[Group]:
-    """The groups that `packed` wrote, for nodes with the same fingerprint."""
-    kernels, extra, rows = pickle.loads(data)
+) -> tuple[list[Group], dict[Launch, Emitted]]:
+    """The groups that `packed` wrote, for nodes with the same fingerprint, and kernels' texts."""
+    texts, extra, rows = pickle.loads(data)
+    kernels = [kernel for kernel, _ in texts]
     values = [*numbered(placed), *(Value(type) for type in extra)]
     found: list[Group] = []
     for positions, index, inputs, outputs in rows:
@@ -135,4 +140,4 @@ def restored(
         else:
             given = tuple([values[n] for n in inputs])
             found.append(Group(nodes, kernel, given, tuple([values[n] for n in outputs])))
-    return found
+    return found, dict(texts)

@@ -20,6 +20,8 @@ from weft.tile.pulls import PRODUCTS, combine_of
 
 def sums_apart(placed: Sequence[Placed], results: Sequence[Value]) -> list[Placed]:
     """The nodes, with all_reduce of a sum of products written as a sum of all_reduces."""
+    if not any(isinstance(p.node.op, AllReduce) for p in placed):
+        return list(placed)
     makers = {v: p for p in placed for v in p.node.results}
     count = Counter([*(v for p in placed for v in {*reads(p.node)}), *results])
     found: list[Placed] = []

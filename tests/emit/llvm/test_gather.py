@@ -91,6 +91,23 @@ def test_long_concatenations_are_cut_into_tasks():
     check_alone(Concatenate(0), bits(100001), bits(5), bits(70000))
 
 
+def test_what_the_caches_do_not_hold_is_written_past_them():
+    check_alone(Concatenate(0), bits(3), bits((1 << 21) + 77), bits(5))
+    check_alone(Concatenate(1), bits(4001, 301), bits(4001, 300))
+    rows = RANDOM.integers(0, 50, (4001, 1)).astype(np.int32)
+    check_alone(Gather(GatherDims((1,), (0,), (), (), (0,), 1), (1, 601)), bits(50, 601), rows)
+
+
+def test_elements_of_tensors_with_batches_and_several_indices():
+    x, at = bits(5, 30, 20), RANDOM.integers(-3, 33, (5, 70, 2)).astype(np.int32)
+    op = Gather(GatherDims((), (1, 2), (0,), (0,), (2, 1), 2), (1, 1, 1))
+    check_alone(op, x, at, sizes=(2,), masks=(1, 0))
+    for dtype in (np.uint8, np.int64, np.uint64):
+        few = RANDOM.integers(0, 40, (2, 300)).astype(dtype)
+        pairs = Gather(GatherDims((), (0, 1), (), (), (0, 1), 0), (1, 1))
+        check_alone(pairs, x[0], few)
+
+
 @pytest.mark.parametrize("dims", [(), (0,), (2,), (0, 1, 2)])
 def test_reversals(dims: tuple[int, ...]):
     check_alone(Reverse(dims), bits(5, 6, 70), sizes=(2,), masks=(1,))

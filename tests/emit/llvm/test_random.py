@@ -9,7 +9,7 @@ from tests.emit.llvm.lone_nodes import check_alone
 from weft.ir.types import DTYPES, TensorType, type_of
 from weft.ops.random import RngBitGenerator
 
-SHAPES = [(), (1,), (7,), (8,), (130,), (4, 33), (3, 34), (6, 7, 5), (0, 3), (5001,)]
+SHAPES = [(), (1,), (7,), (8,), (130,), (4, 33), (3, 34), (33, 5), (3, 4, 40), (0, 3), (5001,)]
 NEAR_THE_END = np.array([2**40 + 7, 2**64 - 3], np.uint64)
 
 

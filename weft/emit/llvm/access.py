@@ -121,13 +121,17 @@ def _compared(v: Vectors, at: Affine, point: Point) -> Vector:
     base, stride = base_of(v, at, point), point.stride(at)
     if stride == 0 or v.width == 1:
         return Vector(base, "i64")
-    return counted(v, base, stride, limits(at, point.ranges))
+    return counted(v, base, stride, kind_of(v, stride, limits(at, point.ranges)))
 
 
-def counted(v: Vectors, base: str, stride: int, within: tuple[int, int]) -> Vector:
-    """base + lane * stride, in i32 where that is enough for numbers within limits."""
-    room = abs(stride) * v.width  # lanes beyond the end of a factor count on
-    kind = "i32" if max(abs(within[0]), abs(within[1])) + room < 1 << 31 else "i64"
+def kind_of(v: Vectors, stride: int, within: tuple[int, int]) -> str:
+    """The LLVM type that numbers within limits need; lanes beyond the end of a factor count on."""
+    most = max(abs(within[0]), abs(within[1])) + abs(stride) * v.width
+    return "i32" if most < 1 << 31 else "i64"
+
+
+def counted(v: Vectors, base: str, stride: int, kind: str) -> Vector:
+    """base + lane * stride, given as i64, as integers of a type."""
     start = Vector(base, "i64")
     if kind == "i32":
         start = Vector(v.code.let(f"trunc i64 {base} to i32"), "i32")

@@ -17,6 +17,8 @@ _NEAR, _MIDDLE = 32 << 10, 512 << 10  # bytes of usual caches
 WORTH = 1 << 18  # multiplications that make a task worth its beginning
 _TASKS = 8  # that there should be, so that threads of unequal speed end together
 _FEW = 24  # panels of rows that stay in one task
+_LONG, _SMALL = 2048, 2 << 20  # a depth, and bytes of a result, that is summed up in parts
+_SHORT = 256  # steps of the depth whose lines are too short to be foreseen
 _FEW_LINES = 4  # rows or columns that are multiplied along the depth, where that is possible
 _MOST_VECTORS, _MOST_ROWS = 6, 12  # of a block
 _BEGUN = 3.2  # instructions a cycle, where cores are shared by threads
@@ -123,9 +125,12 @@ class Blocking:
     right: Packed
     task_rows: int  # panels of one task
     task_vectors: int
+    group: int  # panels of columns that a task packs at a time
     inner: int  # lanes along the depth, if it is read in vectors; 0 else
+    part: int  # steps of the depth in one of
+    parts: int  # that tasks sum up apart from each other
     unroll: int  # steps of the depth in a round of a block's loop
-    ahead: Ahead  # what of the right side is fetched early, where it comes from far
+    ahead: Ahead  # what is fetched early, where it comes from far
 
     @property
     def line(self) -> int:
@@ -158,7 +163,7 @@ class Blocking:
             self.ahead,
             shape.right_stored if self.right == "direct" else None,
             shape.left_stored if self.inner else None,
-            self.depth < shape.depth,
+            self.depth < self.part,
             self.unroll,
             shape.offset,
             self.inner > 0,
@@ -174,13 +179,12 @@ def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocki
         rows, vectors = _inner_panels(shape)
     else:
         rows, vectors = _panels(shape, chip, width, options)
-    depth = shape.depth if inner or shape.offset else options.get("depth") or _depth(shape, chip)
-    depth = _whole(max(1, min(depth, shape.depth)))
-    task_rows, task_vectors = _tasks(shape, chip, rows, vectors, width, depth)
+    depth, part = _depth(shape, chip, options, whole=inner > 0 or shape.offset)
+    parts = max(1, -(-shape.depth // part))
+    task_rows, task_vectors = _tasks(shape, chip, rows, vectors, width, depth, parts)
     task_rows = min(options.get("task_rows") or task_rows, rows.count)
     task_vectors = min(options.get("task_vectors") or task_vectors, vectors.count)
     left, right = _packing(shape, rows.count, vectors.count, task_rows, options)
-    bytes_right = shape.columns * shape.depth * shape.element
     return Blocking(
         width,
         rows,
@@ -188,12 +192,17 @@ def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocki
         (shape.columns - 1) % width + 1 if shape.columns else 0,
         depth,
         "direct" if inner else left,
-        "direct" if inner else right,
+        "direct" if inner else "task" if parts > 1 and right == "shared" else right,
         task_rows,
         task_vectors,
+        max(
+            1, min(task_vectors, chip.middle // 4 // (vectors.most * width * depth * shape.element))
+        ),
         inner,
+        part,
+        parts,
         options.get("unroll", 2) if shape.depth % 2 == 0 and not inner else 1,
-        "nothing" if inner else _ahead(right, rows.count, bytes_right > chip.middle // 2),
+        _ahead(shape, chip, rows, vectors, left, right) if not inner else "nothing",
     )
 
 
@@ -207,10 +216,19 @@ def _inner_panels(shape: Shape) -> tuple[Panels, Panels]:
     return rows, panels(max(1, shape.columns), max(1, columns))
 
 
-def _ahead(right: Packed, row_panels: int, is_far: bool) -> Ahead:
-    if right == "direct" and row_panels <= 2 and is_far:
-        return "rows"
-    return "panel" if right == "shared" and is_far else "nothing"
+def _ahead(
+    shape: Shape, chip: Chip, rows: Panels, vectors: Panels, left: Packed, right: Packed
+) -> Ahead:
+    """What processors do not foresee: panels of the right side, its rows, or the left side."""
+    near = chip.middle // 2
+    if shape.columns * shape.depth * shape.element > near:
+        if right == "direct" and rows.count <= 2:
+            return "rows"
+        if right == "shared":
+            return "panel"
+    lines = shape.batch * shape.rows * shape.depth * shape.element
+    streamed = left == "direct" and shape.left_lines == "depth" and vectors.count == 1
+    return "left" if streamed and lines > near and shape.depth <= _SHORT else "nothing"
 
 
 def _panels(shape: Shape, chip: Chip, width: int, options: dict[str, int]) -> tuple[Panels, Panels]:
@@ -253,11 +271,28 @@ def _counted(all_panels: Panels) -> list[tuple[int, int]]:
     return [(all_panels.size, all_panels.count - all_panels.large), large]
 
 
-def _depth(shape: Shape, chip: Chip) -> int:
-    """A depth at which a panel of the right side takes a part of the second cache."""
+def _depth(shape: Shape, chip: Chip, options: dict[str, int], *, whole: bool) -> tuple[int, int]:
+    """The depth that is multiplied at a time, and that of a part that is summed up by itself."""
+    part = max(1, shape.depth)
+    parts = options.get("parts") or _parts(shape)
+    if parts > 1 and not shape.offset:
+        part = _whole(-(-shape.depth // parts))
+    if whole:
+        return _whole(part), part
+    # A panel of the right side takes a part of the second cache.
     most = max(64, chip.middle // 8 // (4 * chip.vector))
-    count = max(1, -(-shape.depth // most))
-    return -(-shape.depth // count)
+    depth = options.get("depth") or -(-part // max(1, -(-part // most)))
+    return _whole(min(depth, part)), part
+
+
+def _parts(shape: Shape) -> int:
+    """Parts of the depth: where it is long, each part of both operands is then read only once."""
+    result = shape.batch * shape.rows * shape.columns * shape.element
+    long = shape.depth >= 2 * max(shape.rows, shape.columns, _LONG // 2)
+    if not long or result > _SMALL or shape.batch > _TASKS:
+        return 1
+    worth = shape.batch * shape.rows * shape.columns * shape.depth // WORTH
+    return max(1, min(_TASKS, shape.depth // (_LONG // _TASKS), worth))
 
 
 def _whole(depth: int) -> int:
@@ -283,7 +318,7 @@ def _packing(
 
 
 def _tasks(
-    shape: Shape, chip: Chip, rows: Panels, vectors: Panels, width: int, depth: int
+    shape: Shape, chip: Chip, rows: Panels, vectors: Panels, width: int, depth: int, parts: int
 ) -> tuple[int, int]:
     """Panels of rows and columns that make a task: enough tasks, and each of them worth it."""
     work = max(1, rows.most) * vectors.most * width * max(1, shape.depth)
@@ -292,7 +327,8 @@ def _tasks(
     task_rows, task_vectors = min(rows.count, fit), vectors.count
 
     def count() -> int:
-        return shape.batch * -(-rows.count // task_rows) * -(-vectors.count // task_vectors)
+        along = -(-rows.count // task_rows) * -(-vectors.count // task_vectors)
+        return shape.batch * parts * along
 
     # All rows in one task means that each panel of the right side is read by one task only.
     while count() < _TASKS and task_rows * task_vectors > each:

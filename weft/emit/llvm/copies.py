@@ -67,10 +67,15 @@ def copy_function(
         leave(code, code.let(f"icmp eq ptr {source}, {target}"))
     with made.each(code) as (offsets, begin, end):
         a, b = (plus(code, o, n) for o, n in zip(offsets, starts, strict=True))
-        is_large = size * math.prod(d.size for d in dims) >= LARGE
-        copy = stream_run if is_large and (run == 1 or run * size > _SHORT) else copy_run
+        nbytes = size * math.prod(d.size for d in dims)
+        copy = run_copier(nbytes, size * (made.line.size if run == 1 else run))
         copy_line(code, made.line, run, (source, target), (a, b), (begin, end), (kind, copy))
     return code, made
+
+
+def run_copier(total: int, run: int) -> CopyRun:
+    """How runs of so many bytes are copied: past the caches if all of them do not fit in."""
+    return stream_run if total >= LARGE and run > _SHORT else copy_run
 
 
 def leave(code: Code, condition: str) -> None:

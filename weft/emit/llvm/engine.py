@@ -65,7 +65,8 @@ def load(emitted: Sequence[Emitted], progress: Progress | None = None) -> list[L
             made = Linked(objects(named, progress))
             linked |= dict.fromkeys(missing, made)
             _LINKED.update(dict.fromkeys(missing, made))
-    return [_loaded(e, linked.get(e.text)) for e in emitted]
+    loaded = {e: _loaded(e, linked.get(e.text)) for e in dict.fromkeys(emitted)}
+    return [loaded[e] for e in emitted]
 
 
 def _loaded(emitted: Emitted, linked: Linked | None) -> Loaded:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from weft.emit.llvm import storage
 from weft.emit.llvm.code import Code, module_text
-from weft.emit.llvm.copies import copy_whole
-from weft.emit.llvm.elements import address, bytes_of, copy_run, put, take
+from weft.emit.llvm.copies import copy_whole, run_copier
+from weft.emit.llvm.elements import address, bytes_of, put, take
 from weft.emit.llvm.gather_elements import Pointed, gather_elements, gathers_elements
 from weft.emit.llvm.nest import (
     TASK,
@@ -79,6 +80,8 @@ def move_windows(name: str, moving: Moving) -> tuple[Code, Phase]:
     code = function(name)
     buffers = pointers(code, count)
     kind = f"i{8 * moving.size}"
+    nbytes = moving.size * math.prod(d.size for d in moving.dims)
+    copy = run_copier(nbytes, run * moving.size)
 
     def move(offsets: list[str], length: str | int) -> None:
         shift = moving.shift(code, buffers, offsets)
@@ -88,7 +91,7 @@ def move_windows(name: str, moving: Moving) -> tuple[Code, Phase]:
         if length == 1:
             put(code, take(code, source, 0, kind), target, 0, kind)
         else:
-            copy_run(code, target, source, length, kind)
+            copy(code, target, source, length, kind)
 
     with made.each(code) as (offsets, begin, end):
         if is_long:

@@ -253,7 +253,7 @@ class Loops:
         v = at.lanes(self.all_factors(n))
         given = [at.spread(m, v) for m in self.read_by(n)]
         if isinstance(step, Pick):
-            given.append((at.position_along(step.over, v),))
+            given.append((at.position_along(step, v),))
         mask = at.mask if self.plan.vector in step.over else None
         self.sums[n] = update(v, self.kernel, n, self.sums[n], given, mask)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -9,7 +10,7 @@ from weft.emit.llvm import storage
 from weft.emit.llvm.loops_simplify import value_dtype
 from weft.emit.llvm.pointwise import apply
 from weft.emit.llvm.storage import Held
-from weft.emit.llvm.vector import Vector, Vectors
+from weft.emit.llvm.vector import BITS, Vector, Vectors
 from weft.errors import Unsupported
 from weft.ir.types import DType
 from weft.kernels.interpret import COMBINE, identity
@@ -17,7 +18,7 @@ from weft.kernels.kernel import Kernel, Pick, Reduce
 
 # What a reduction has so far: one value; of a pick, the key, the value and the position.
 Sums: TypeAlias = tuple[Held, ...]
-NOWHERE = (1 << 63) - 1  # the position of a pick that has not seen anything
+FEW = 1 << 24  # positions that i32 has room for, with those of lanes beyond the end
 
 
 def begin(v: Vectors, kernel: Kernel, n: int) -> Sums:
@@ -26,12 +27,18 @@ def begin(v: Vectors, kernel: Kernel, n: int) -> Sums:
     if isinstance(step, Reduce):
         return (storage.fill(v, neutral(step.how, step.dtype), step.dtype),)
     assert isinstance(step, Pick)
-    key = _key_dtype(kernel, step)
+    key, where = _key_dtype(kernel, step), position_kind(kernel, step)
     return (
         storage.fill(v, identity(step.how, key), key),
         storage.fill(v, 0, step.dtype),
-        (v.constant(NOWHERE, "i64"),),
+        (v.constant((1 << BITS[where] - 1) - 1, where),),
     )
+
+
+def position_kind(kernel: Kernel, step: Pick) -> str:
+    """The LLVM type of positions along the factors of a pick."""
+    count = math.prod([kernel.factors[f].size for f in step.over])
+    return "i32" if count <= FEW else "i64"
 
 
 def neutral(how: str, dtype: DType) -> bool | int | float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.loops import Loops
@@ -61,14 +62,37 @@ def _tasks(plan: Plan, code: Code, operands: int, shared: Sequence[int]) -> tupl
     else:
         with code.loop("%begin", "%end") as task:
             _at_task(loops, task.index)
-            if plan.turned is not None:
-                turn(loops, plan.turned)
-            loops.run(sinks)
-            if plan.turned is not None:
-                turn_back(loops, plan.turned)
+            _run_between(loops, sinks, [f for f, block in plan.tasks if block == 1])
     if plan.streams:
         code.do("fence seq_cst")  # what went past the caches is to be seen by others
     return code, loops.at.most_scratch
+
+
+def _run_between(loops: Loops, sinks: list[int], factors: list[int]) -> None:
+    """Run a task; where a guard of a task factor changes, by text of its own on either side."""
+    if not factors:
+        if loops.plan.turned is not None:
+            turn(loops, loops.plan.turned)
+        loops.run(sinks)
+        if loops.plan.turned is not None:
+            turn_back(loops, loops.plan.turned)
+        return
+    factor, *rest = factors
+    cuts = loops.cuts(factor, sinks)
+    if not cuts:
+        _run_between(loops, sinks, rest)
+        return
+    at, code = loops.at, loops.code
+    size, index = loops.kernel.factors[factor].size, at.index[factor]
+    for first, end in pairwise([0, *cuts, size]):
+        above = code.let(f"icmp sge i64 {index}, {first}")
+        below = code.let(f"icmp slt i64 {index}, {end}")
+        at.ranges[factor] = (first, end)
+        with code.when(code.let(f"and i1 {above}, {below}")):
+            known = dict(at.known)
+            _run_between(loops, sinks, rest)
+            at.known = known
+    at.ranges[factor] = (0, size)
 
 
 def _at_task(loops: Loops, number: str) -> None:

@@ -19,7 +19,8 @@ def turn(loops: Loops, turned: Turned) -> None:
         size = _bytes(loops, n)
         ends = _ends(loops, turned)
         first = ends[0][0], ends[1][0]
-        loops.at.tiles[n] = (loops.at.take(TILE * (TILE + 1) * size), str(first[0]), str(first[1]))
+        room = loops.at.take(turned.nbytes(loops.kernel, size))
+        loops.at.tiles[n] = (room, str(first[0]), str(first[1]))
         if n in turned.loads:
             _call(loops, turned, n, f"turn{size}")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from weft.kernels.kernel import Kernel, Load, Pick, Reduce, Store
 
 TILE = 64  # indices of both factors
+LINES = 1024  # that a tile may have if it has all of them
 LEAST = 3  # a factor that is shorter is not worth a tile
 
 
@@ -19,6 +20,11 @@ class Turned:
     loads: tuple[int, ...]
     stores: tuple[int, ...]
     whole: bool  # a tile has all lines: loops along them may be reductions
+
+    def nbytes(self, kernel: Kernel, size: int) -> int:
+        """The bytes of a tile of elements of a size; lanes of a last vector may be outside."""
+        lines = kernel.factors[self.lines].size if self.whole else TILE
+        return (-(-lines // 8) * 8 + 1) * TILE * size
 
 
 def find_turned(kernel: Kernel, vector: int) -> Turned | None:
@@ -46,7 +52,7 @@ def lines_of(kernel: Kernel, step: Load | Store, vector: int) -> int | None:
     if odd or not across or not small or len(lines) != 1:
         return None
     size = kernel.factors[lines[0]].size
-    whole = size <= TILE if _has_reductions(kernel) else _spans_all(kernel)
+    whole = size <= LINES if _has_reductions(kernel) else _spans_all(kernel)
     return lines[0] if whole and size >= LEAST else None
 
 

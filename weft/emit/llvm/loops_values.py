@@ -14,6 +14,7 @@ from weft.emit.llvm.access import (
     both,
     counted,
     holds,
+    kind_of,
     known,
     limits,
     read,
@@ -22,7 +23,7 @@ from weft.emit.llvm.access import (
 )
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.loops_plan import Plan
-from weft.emit.llvm.loops_reduce import combined
+from weft.emit.llvm.loops_reduce import combined, position_kind
 from weft.emit.llvm.loops_simplify import value_dtype
 from weft.emit.llvm.loops_turned import TILE
 from weft.emit.llvm.nest import plus, times
@@ -37,6 +38,7 @@ from weft.kernels.kernel import (
     Choose,
     Fill,
     Load,
+    Pick,
     Position,
     Reduce,
     Store,
@@ -207,23 +209,24 @@ class Values:
         """Where the point lies, as a number."""
         v, point = self.lanes(self.kernel.spans[n]), self.point(n)
         base, stride = base_of(v, step.at, point), point.stride(step.at)
-        number = counted(v, base, stride, limits(step.at, point.ranges))
+        number = counted(v, base, stride, kind_of(v, stride, limits(step.at, point.ranges)))
         source = I32 if number.kind == "i32" else I64
         if step.dtype is source:
             return (number,)
         to = Convert(tensor(dtype=step.dtype))
         return apply(v, to, [(number,)], [source], step.dtype)
 
-    def position_along(self, over: Sequence[int], v: Vectors) -> Vector:
-        """How many points of some factors, in their order, come before this one."""
+    def position_along(self, step: Pick, v: Vectors) -> Vector:
+        """How many points of the factors of a pick, in their order, come before this one."""
         strides = [0] * len(self.kernel.factors)
         count = 1
-        for factor in reversed(over):
+        for factor in reversed(step.over):
             strides[factor] = count
             count *= self.kernel.factors[factor].size
         at = Affine(tuple(strides))
         point = Point(self.index, self.ranges, self.plan.vector if v.width > 1 else None)
-        return Place(base_of(v, at, point), point.stride(at)).all_lanes(v)
+        kind = position_kind(self.kernel, step)
+        return counted(v, base_of(v, at, point), point.stride(at), kind)
 
     def choose(self, step: Choose, n: int) -> Held:
         """One value where guards hold, another elsewhere."""

@@ -32,7 +32,8 @@ PARAMS = (
 )
 Lines = Literal["rows", "columns", "depth"]  # along what the elements of a side are neighbours
 Multiply = Literal["fma", "mul", "dot2", "dot4"]
-Ahead = Literal["nothing", "panel", "rows"]  # the next panel's share at %ahead, or later rows
+# What is fetched early: a share of the next panel, or the next left side, both at %ahead; or rows.
+Ahead = Literal["nothing", "panel", "left", "rows"]
 
 _ROWS_AHEAD = 16
 
@@ -133,7 +134,7 @@ def _begin(v: Vectors, block: Block) -> tuple[str, list[tuple[str, str]]]:
 
 def _fetch_ahead(code: Code, block: Block, index: str, far: str, right: str) -> None:
     """Ask for what later steps, or later blocks, will need."""
-    if block.ahead == "panel":
+    if block.ahead in ("panel", "left"):
         _fetch(code, "%ahead", code.let(f"shl i64 {index}, 6"), near=False)
     if block.ahead == "rows":
         element = block.stored.numpy.itemsize if block.stored else block.element

@@ -178,3 +178,8 @@ def lines(dims: Sequence[Along], cost: int, whole: bool = False) -> Lines:
     points = max(1, TASK // max(cost, 1))
     piece = line.size if whole else max(1, min(line.size, points))
     return Lines(tuple(outer), line, max(piece, 1), max(1, points // max(piece, 1)))
+
+
+def cut(outer: Sequence[Along], line: Along, piece: int, cost: int) -> Lines:
+    """Tasks of pieces of a line at the points of outer dims; `cost` as for `lines`."""
+    return Lines(tuple(outer), line, piece, max(1, TASK // max(1, cost * piece)))

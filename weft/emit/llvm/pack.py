@@ -125,8 +125,7 @@ def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:
         rest = code.let(f"urem i64 {count}, {blocking.width}")
         edge = code.let(f"sub nsw i64 %far, {rest}")
         with code.loop("%first", "%last") as panel:
-            with code.loop("%near", edge, blocking.width) as square:
-                right.squares(panel.index, square.index)
+            right.squares(panel.index, edge)
             with code.loop(edge, "%far") as step:
                 right.row(panel.index, step.index)
     if shape.offset:
@@ -165,22 +164,28 @@ class _Right:
             value = self.cells.across(v, point, step, mask)
             v.store(value, v.at(line, chunk.index, self.shape.kind))
 
-    def squares(self, panel: str, step: str) -> None:
-        """As many steps as a vector has lanes, in vectors along the depth that are transposed."""
+    def squares(self, panel: str, far: str) -> None:
+        """The steps up to one, as many at a time as a vector has lanes: read along the depth.
+
+        All steps of some columns come before the next columns: few lines are read at a time.
+        """
         code, product, shape = self.code, self.product, self.shape
         v = Vectors(code, self.blocking.width)
-        start, columns, line = self._line(panel, step)
+        start, columns, line = self._line(panel, "%near")
         with code.loop(0, columns, v.width, at_least_once=True) as chunk:
-            read = []
+            points = []
             for lane in range(v.width):
                 at = plus(code, plus(code, start, chunk.index), lane)
                 at = smaller(code, at, shape.columns - 1)
-                point = self.batch | flat_point(code, self.factors, product.columns, at)
-                read.append(self.cells.along(v, point, step, None))
-            base = v.at(line, chunk.index, shape.kind)
-            for n, vector in enumerate(v.transpose(read)):
-                far = code.let(f"mul nsw i64 {columns}, {n}")
-                v.store(vector, v.at(base, far, shape.kind))
+                point = flat_point(code, self.factors, product.columns, at)
+                points.append(self.batch | point)
+            with code.loop("%near", far, v.width) as step:
+                read = [self.cells.along(v, point, step.index, None) for point in points]
+                down = code.let(f"sub nsw i64 {step.index}, %near")
+                for n, vector in enumerate(v.transpose(read)):
+                    at = code.let(f"mul nsw i64 {plus(code, down, n)}, {columns}")
+                    at = plus(code, at, chunk.index)
+                    v.store(vector, v.at(line, at, shape.kind))
 
     def begin(self, panel: str) -> None:
         """What sums begin with, before the first step: -128 times the sum of each column."""

@@ -12,7 +12,13 @@ from weft.emit.llvm.product import find_product, supports
 from weft.emit.llvm.product_finish import finish
 from weft.emit.llvm.product_job import Job, memory_of
 from weft.emit.llvm.product_shape import plain_store, shape_of
-from weft.emit.llvm.product_tasks import multiply_phase, pack_phase, pack_tasks
+from weft.emit.llvm.product_tasks import (
+    finish_phase,
+    finish_tasks,
+    multiply_phase,
+    pack_phase,
+    pack_tasks,
+)
 from weft.errors import Unsupported
 from weft.kernels.emitted import Emitted, Phase
 from weft.kernels.kernel import Kernel
@@ -28,26 +34,30 @@ def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None)
     chip = chip or chip_of(processor)
     shape = shape_of(product, chip)
     blocking = choose_blocking(shape, chip, dict(kernel.schedule.options))
-    job = Job(product, shape, blocking, plain_store(product))
+    store = plain_store(product) if blocking.parts == 1 else None
+    job = Job(product, shape, blocking, store)
     functions = _functions(job)
     phases = []
-    shared = 0
     if blocking.right == "shared":
         name = f"{kernel.name}_pack"
         functions.append(pack_phase(job, name))
         groups, parts = pack_tasks(job)
         phases.append(Phase(name, shape.batch * groups * parts))
-        shared = shape.batch * blocking.columns * job.panel_depth * shape.element
     functions.append(multiply_phase(job, kernel.name))
     phases.append(_multiplying(job))
-    return Emitted(module_text(*functions), tuple(phases), memory_of(job).total, shared)
+    if blocking.parts > 1:
+        name = f"{kernel.name}_finish"
+        functions.append(finish_phase(job, name))
+        phases.append(Phase(name, shape.batch * finish_tasks(job)[0]))
+    return Emitted(module_text(*functions), tuple(phases), memory_of(job).total, job.shared)
 
 
 def _multiplying(job: Job) -> Phase:
     """The phase of tasks that multiply; those that are small are taken several at a time."""
     shape, blocking = job.shape, job.blocking
     along_rows, along_columns = job.tasks
-    count = shape.batch * along_rows * along_columns if shape.rows and shape.columns else 0
+    count = shape.batch * blocking.parts * along_rows * along_columns
+    count = count if shape.rows and shape.columns else 0
     blocks = blocking.task_rows * blocking.task_vectors
     each = blocks * blocking.rows.most * blocking.line * max(1, shape.depth)
     chunk = min(WORTH // max(1, each), count // 16)

@@ -26,8 +26,17 @@ class Job:
 
     @property
     def once(self) -> bool:
-        """Whether a block is multiplied along all of the depth at a time."""
-        return self.blocking.depth >= self.shape.depth
+        """Whether a task multiplies a block along all of its depth at a time."""
+        return self.blocking.depth >= self.blocking.part
+
+    @property
+    def shared(self) -> int:
+        """The bytes that all tasks share: the packed right side, or the sums of parts."""
+        b, shape = self.blocking, self.shape
+        if b.parts > 1:
+            return shape.batch * b.parts * shape.rows * b.columns * shape.element
+        packed = shape.batch * b.columns * self.panel_depth * shape.element
+        return packed if b.right == "shared" else 0
 
     @property
     def panel_depth(self) -> int:
@@ -65,8 +74,8 @@ def memory_of(job: Job) -> Memory:
         rows = b.task_rows * b.rows.most + 2 * b.width
         left = rows * pack.line_length(b, shape.element) + b.width
     if b.right == "task":
-        right = b.task_vectors * b.line * (b.depth + int(shape.offset))
-    if job.store is None:
+        right = b.group * b.line * (b.depth + int(shape.offset))
+    if job.store is None and b.parts == 1:
         sums = b.rows.most * b.line * (1 if job.once else b.task_rows * b.task_vectors)
     ends = [0]
     for elements in (left, right, sums):
@@ -91,6 +100,7 @@ class Task:
     last_row: str
     first_column: str
     last_column: str
+    part: str = "0"  # of the depth, where tasks have only one of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +131,8 @@ class Places:
         down = code.let(f"sub nsw i64 {start}, {first}")
         return Place(self.moved(base, times(code, down, length)), str(length * shape.element))
 
-    def right(self, task: Task, start: str, columns: str, near: str) -> Place:
-        """The right side of a panel of columns, from a step of the depth on."""
+    def right(self, task: Task, packed: str, start: str, columns: str, near: str) -> Place:
+        """The right side of a panel, from a step of the depth on; a task has packed from one on."""
         job, code = self.job, self.code
         b, shape, product = job.blocking, job.shape, job.product
         if b.right == "direct":
@@ -133,7 +143,7 @@ class Places:
             return self._operand(load.operand, load.at, task.batch, strided, *where)
         stride = times(code, columns, shape.element)
         if b.right == "task":
-            first, _ = pack.panel_bounds(code, b.vectors, task.first_column)
+            first, _ = pack.panel_bounds(code, b.vectors, packed)
             across = code.let(f"sub nsw i64 {start}, {times(code, first, b.width)}")
             base = self.scratch(self.memory.right)
             far = times(code, across, b.depth + int(shape.offset))
@@ -151,6 +161,11 @@ class Places:
         if store is not None:
             where = (product.rows, row_start), (product.columns, column_start)
             return self._operand(store.operand, store.at, task.batch, product.rows, *where)
+        if b.parts > 1:
+            number = plus(code, times(code, task.batch, b.parts), task.part)
+            line = plus(code, times(code, number, job.shape.rows), row_start)
+            far = plus(code, times(code, line, b.columns), column_start)
+            return Place(self.moved(self.shared, far), str(b.columns * job.shape.element))
         base = self.scratch(self.memory.sums)
         if not job.once:
             down = code.let(f"sub nsw i64 {row}, {task.first_row}")

@@ -45,27 +45,57 @@ def multiply_phase(job: Job, name: str) -> Code:
     code = function(name)
     b, shape = job.blocking, job.shape
     operands = pointers(code, len(job.product.kernel.operands))
-    shared = _shared(code, job) if b.right == "shared" else ""
+    shared = _shared(code, job) if job.shared else ""
     places = Places(job, memory_of(job), code, operands, shared)
     along_rows, along_columns = job.tasks
     with code.loop("%begin", "%end") as number:
         rest, r = divided(code, number.index, along_rows)
-        batch, c = divided(code, rest, along_columns)
+        rest, c = divided(code, rest, along_columns)
+        batch, part = divided(code, rest, b.parts)
         first_row, first_column = times(code, r, b.task_rows), times(code, c, b.task_vectors)
         last_row = smaller(code, plus(code, first_row, b.task_rows), b.rows.count)
         last_column = smaller(code, plus(code, first_column, b.task_vectors), b.vectors.count)
-        task = Task(batch, first_row, last_row, first_column, last_column)
+        task = Task(batch, first_row, last_row, first_column, last_column, part)
+        begin, end = "0", str(shape.depth)
+        if b.parts > 1:
+            begin = times(code, part, b.part)
+            end = smaller(code, plus(code, begin, b.part), shape.depth)
         if job.once:
-            _part(places, task, "0", str(shape.depth))
+            _part(places, task, begin, end, "false")
         else:
-            with code.loop(0, shape.depth, b.depth) as part:
-                far = smaller(code, plus(code, part.index, b.depth), shape.depth)
-                _part(places, task, part.index, far)
+            with code.loop(begin, end, b.depth) as step:
+                far = smaller(code, plus(code, step.index, b.depth), end)
+                more = code.let(f"icmp ne i64 {step.index}, {begin}")
+                _part(places, task, step.index, far, more)
     return code
 
 
-def _part(places: Places, task: Task, near: str, far: str) -> None:
-    """All blocks of a task, along a part of the depth."""
+def finish_tasks(job: Job) -> tuple[int, int]:
+    """Tasks that finish a product in parts, for one point of the batch, and the rows of each."""
+    rows = max(1, -(-job.shape.rows // 16))
+    return -(-job.shape.rows // rows), rows
+
+
+def finish_phase(job: Job, name: str) -> Code:
+    """Each task adds up the parts of some rows, and runs the steps after the product on them."""
+    code = function(name)
+    b, shape = job.blocking, job.shape
+    shared = _shared(code, job)
+    count, rows = finish_tasks(job)
+    with code.loop("%begin", "%end") as number:
+        batch, task = divided(code, number.index, count)
+        first = times(code, task, rows)
+        left = smaller(code, code.let(f"sub nsw i64 {shape.rows}, {first}"), rows)
+        line = plus(code, times(code, batch, b.parts * shape.rows), first)
+        far = times(code, line, b.columns)
+        sums = code.let(f"getelementptr {shape.kind}, ptr {shared}, i64 {far}")
+        listed = ", ".join(f"i64 {n}" for n in (batch, first, left, "0", shape.columns))
+        code.do(f"call void @{FINISH}(ptr %operands, ptr {sums}, {listed})")
+    return code
+
+
+def _part(places: Places, task: Task, near: str, far: str, more: str) -> None:
+    """All blocks of a task, along a part of the depth, added to those before if there are more."""
     code, job = places.code, places.job
     b = job.blocking
     if b.left == "task":
@@ -73,16 +103,27 @@ def _part(places: Places, task: Task, near: str, far: str) -> None:
         last, _ = pack.panel_bounds(code, b.rows, task.last_row)
         to = places.scratch(places.memory.left)
         _pack(code, pack.PACK_LEFT, to, task.batch, first, last, near, far)
-    if b.right == "task":
+    if b.right != "task":
+        _columns(places, task, (task.first_column, task.last_column), (near, far, more))
+        return
+    with code.loop(task.first_column, task.last_column, b.group, at_least_once=True) as group:
+        last = smaller(code, plus(code, group.index, b.group), task.last_column)
         to = places.scratch(places.memory.right)
-        bounds = task.first_column, task.last_column, near, far
-        _pack(code, pack.PACK_RIGHT, to, task.batch, *bounds)
-    with code.loop(task.first_column, task.last_column, at_least_once=True) as column:
+        _pack(code, pack.PACK_RIGHT, to, task.batch, group.index, last, near, far)
+        _columns(places, task, (group.index, last), (near, far, more))
+
+
+def _columns(
+    places: Places, task: Task, panels: tuple[str, str], part: tuple[str, str, str]
+) -> None:
+    """All blocks of some panels of columns."""
+    code, b = places.code, places.job.blocking
+    with code.loop(*panels, at_least_once=True) as column:
         start, vectors = pack.panel_bounds(code, b.vectors, column.index)
         start, columns = (times(code, n, b.width) for n in (start, vectors))
-        right = places.right(task, start, columns, near)
+        right = places.right(task, panels[0], start, columns, part[0])
         with code.loop(task.first_row, task.last_row, at_least_once=True) as row:
-            _block(places, task, (row.index, column.index), (start, columns), right, (near, far))
+            _block(places, task, (row.index, column.index), (start, columns), right, part)
 
 
 def _block(
@@ -91,22 +132,21 @@ def _block(
     panel: tuple[str, str],
     columns: tuple[str, str],
     right: Place,
-    part: tuple[str, str],
+    part: tuple[str, str, str],
 ) -> None:
     """One block: multiply it, and finish it after the last part of the depth."""
     code, job = places.code, places.job
-    (row, column), (column_start, column_count), (near, far) = panel, columns, part
+    (row, column), (column_start, column_count), (near, far, more) = panel, columns, part
     start, count = pack.panel_bounds(code, job.blocking.rows, row)
     left = places.left(task, start, near)
     out = places.out(task, row, column, start, column_start)
     depth = far if near == "0" else code.let(f"sub nsw i64 {far}, {near}")
-    more = "false" if job.once else code.let(f"icmp ne i64 {near}, 0")
     given = ", ".join(f"ptr {p.pointer}, i64 {p.stride}" for p in (left, right, out))
     chosen = _chosen(code, job, row, column)
-    ahead = _ahead(places, task, row, column_count, right)
+    ahead = _ahead(places, task, row, (left, count), column_count, right)
     rest = f"i64 {depth}, i1 {more}, i64 {job.blocking.lanes}, ptr {ahead}"
     code.do(f"call void {chosen}({given}, {rest})")
-    if job.store is None:
+    if job.store is None and job.blocking.parts == 1:
         rest = code.let(f"sub nsw i64 {job.shape.columns}, {column_start}")
         numbers = (task.batch, start, count, column_start, smaller(code, rest, column_count))
         listed = ", ".join(f"i64 {n}" for n in numbers)
@@ -115,9 +155,14 @@ def _block(
             code.do(f"call void @{FINISH}(ptr %operands, ptr {out.pointer}, {listed})")
 
 
-def _ahead(places: Places, task: Task, row: str, columns: str, right: Place) -> str:
-    """What a block fetches: its share of the next panel, or what is there already."""
+def _ahead(
+    places: Places, task: Task, row: str, left: tuple[Place, str], columns: str, right: Place
+) -> str:
+    """What a block fetches: its share of the next panel, or the left side of the next block."""
     code, shape = places.code, places.job.shape
+    if places.job.blocking.ahead == "left":
+        far = code.let(f"mul nsw i64 {left[0].stride}, {left[1]}")
+        return code.let(f"getelementptr i8, ptr {left[0].pointer}, i64 {far}")
     if places.job.blocking.ahead != "panel":
         return "null"
     down = code.let(f"sub nsw i64 {row}, {task.first_row}")

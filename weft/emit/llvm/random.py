@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Protocol
 
 from weft.emit.llvm.code import Code, module_text
 from weft.emit.llvm.elements import address, put, take
@@ -28,88 +30,97 @@ _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 
-def rng_bit_generator(kernel: Alone) -> Emitted:
-    """Tasks are pieces of the blocks of one device; another phase writes the next state."""
-    op = kernel.op
-    assert isinstance(op, RngBitGenerator)
-    made = _ThreeFry(kernel) if op.rng_algorithm == "THREE_FRY" else _Philox(kernel)
-    code, phase = made.bits()
-    state, after = made.state()
-    phases = [p for p in (phase, after) if p.tasks]
-    return Emitted(module_text(code, state), tuple(phases))
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What one device draws: elements of a shape, of so many bits, in integers of a kind."""
 
-
-class _Generator:
-    """What both algorithms have in common; `blocks` is how many blocks of words a device needs."""
-
-    def __init__(self, kernel: Alone) -> None:
-        self.kernel = kernel
-        given, state, out = kernel.operands
-        self.out = out
-        self.shape = out.shape[kernel.lead :]
-        self.size = math.prod(self.shape)
-        self.bits_each = out.dtype.bits
-        self.kind = f"i{8 * out.dtype.numpy.itemsize}"
-        self.length = given.shape[-1]
-        self.devices = [
-            Along(n, tuple([strides(o.shape)[d] for o in kernel.operands]))
-            for d, n in enumerate(kernel.devices)
-        ]
-        self.state_size = state.shape[-1]
+    shape: tuple[int, ...]
+    bits: int
+    kind: str
+    state: int  # the length of the state
 
     @property
-    def blocks(self) -> int:
-        """How many blocks one device draws."""
-        raise NotImplementedError
+    def size(self) -> int:
+        """How many elements."""
+        return math.prod(self.shape)
 
-    def block(self, v: Vectors, state: list[str], first: str) -> list[Vector]:
-        """The words of neighbouring blocks, from one on."""
-        raise NotImplementedError
-
-    def put(self, v: Vectors, words: list[Vector], base: str, first: str) -> None:
-        """Write the words of neighbouring blocks."""
-        raise NotImplementedError
-
-    def bits(self) -> tuple[Code, Phase]:
-        """The function that draws."""
-        made = lines([*self.devices, Along(self.blocks, (0, 0, 0))], 64)
-        code = function(self.kernel.name)
-        buffers = pointers(code, 3)
-        with made.each(code) as (offsets, begin, end):
-            state = self._state(code, buffers[0], offsets[0])
-            base = address(code, buffers[2], offsets[2], self.kind)
-            for width, index in vectors_and_rest(code, begin, end, _LANES):
-                v = Vectors(code, width)
-                self.put(v, self.block(v, state, index), base, index)
-        return code, made.phase(code.name)
-
-    def _state(self, code: Code, base: str, offset: str) -> list[str]:
-        return [take(code, base, plus(code, offset, n), "i64") for n in range(self.length)]
-
-    def state(self) -> tuple[Code, Phase]:
-        """The function that writes the next state."""
-        made = lines([*self.devices, Along(1, (0, 0, 0))], 64, whole=True)
-        code = function(f"{self.kernel.name}_state")
-        buffers = pointers(code, 3)
-        with made.each(code) as (offsets, _, _):
-            state = self._state(code, buffers[0], offsets[0])
-            after = code.let(f"add i64 {state[1]}, {self.blocks}")
-            new = [state[0], after]
-            if self.length > 2:
-                carry = code.let(f"icmp ult i64 {after}, {state[1]}")
-                new.append(code.let(f"add i64 {state[2]}, {code.let(f'zext i1 {carry} to i64')}"))
-            for n, value in enumerate(new):
-                put(code, value, buffers[1], plus(code, offsets[1], n), "i64")
-        return code, made.phase(code.name)
-
-    def word(self, v: Vectors, word: Vector) -> Vector:
-        """The low bits of a word, as they lie in memory."""
+    def low(self, v: Vectors, word: Vector) -> Vector:
+        """The low bits of words, as they lie in memory."""
         if self.kind == word.kind:
             return word
         low = v.cast("trunc", word, self.kind)
-        if self.bits_each >= 8:
+        if self.bits >= 8:
             return low
-        return v.binary("and", low, v.constant((1 << self.bits_each) - 1, low.kind))
+        return v.binary("and", low, v.constant((1 << self.bits) - 1, low.kind))
+
+
+class Cipher(Protocol):
+    """A counter's cipher: words from blocks of it, and where they belong in what is drawn."""
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks one device needs."""
+        ...
+
+    def words(self, v: Vectors, state: list[str], first: str) -> list[Vector]:
+        """The words of neighbouring blocks, from one on."""
+        ...
+
+    def put(self, v: Vectors, words: list[Vector], base: str, first: str) -> None:
+        """Write the words of neighbouring blocks."""
+        ...
+
+
+def rng_bit_generator(kernel: Alone) -> Emitted:
+    """Tasks are pieces of the blocks of one device; another phase writes the next state."""
+    op, (state, _, out) = kernel.op, kernel.operands
+    assert isinstance(op, RngBitGenerator)
+    kind = f"i{8 * out.dtype.numpy.itemsize}"
+    drawn = Drawn(out.shape[kernel.lead :], out.dtype.bits, kind, state.shape[-1])
+    cipher: Cipher = ThreeFry(drawn) if op.rng_algorithm == "THREE_FRY" else Philox(drawn)
+    steps = [strides(o.shape) for o in kernel.operands]
+    devices = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(kernel.devices)]
+    made = [
+        _draw(kernel.name, devices, drawn, cipher),
+        _advance(f"{kernel.name}_state", devices, drawn, cipher),
+    ]
+    phases = [phase for _, phase in made if phase.tasks]
+    return Emitted(module_text(*[code for code, _ in made]), tuple(phases))
+
+
+def _draw(name: str, devices: list[Along], drawn: Drawn, cipher: Cipher) -> tuple[Code, Phase]:
+    """The function that draws."""
+    made = lines([*devices, Along(cipher.blocks, (0, 0, 0))], 64)
+    code = function(name)
+    buffers = pointers(code, 3)
+    with made.each(code) as (offsets, begin, end):
+        state = _state(code, buffers[0], offsets[0], drawn.state)
+        base = address(code, buffers[2], offsets[2], drawn.kind)
+        for width, index in vectors_and_rest(code, begin, end, _LANES):
+            v = Vectors(code, width)
+            cipher.put(v, cipher.words(v, state, index), base, index)
+    return code, made.phase(name)
+
+
+def _state(code: Code, base: str, offset: str, length: int) -> list[str]:
+    return [take(code, base, plus(code, offset, n), "i64") for n in range(length)]
+
+
+def _advance(name: str, devices: list[Along], drawn: Drawn, cipher: Cipher) -> tuple[Code, Phase]:
+    """The function that writes the next state: the counter moved on, as far as it goes."""
+    made = lines([*devices, Along(1, (0, 0, 0))], 64, whole=True)
+    code = function(name)
+    buffers = pointers(code, 3)
+    with made.each(code) as (offsets, _, _):
+        state = _state(code, buffers[0], offsets[0], drawn.state)
+        after = code.let(f"add i64 {state[1]}, {cipher.blocks}")
+        new = [state[0], after]
+        if drawn.state > 2:
+            carry = code.let(f"icmp ult i64 {after}, {state[1]}")
+            new.append(code.let(f"add i64 {state[2]}, {code.let(f'zext i1 {carry} to i64')}"))
+        for n, value in enumerate(new):
+            put(code, value, buffers[1], plus(code, offsets[1], n), "i64")
+    return code, made.phase(name)
 
 
 def _halves(v: Vectors, longs: Vector) -> tuple[Vector, Vector]:
@@ -124,12 +135,12 @@ def _counters(v: Vectors, first: Vector, block: str) -> Vector:
     return v.add(start, v.lanes())
 
 
-class _ThreeFry(_Generator):
+class ThreeFry:
     """Threefry-2x32 with 20 rounds (Salmon et al., SC 2011)."""
 
-    def __init__(self, kernel: Alone) -> None:
-        super().__init__(kernel)
-        sizes = self.shape or (1,)
+    def __init__(self, drawn: Drawn) -> None:
+        self.drawn = drawn
+        sizes = drawn.shape or (1,)
         even = [dim for dim, size in enumerate(sizes) if size % 2 == 0]
         self.dim = even[0] if even else sizes.index(max(sizes))
         self.rows = math.prod(sizes[self.dim + 1 :])
@@ -138,11 +149,13 @@ class _ThreeFry(_Generator):
 
     @property
     def blocks(self) -> int:
-        if self.bits_each == 64:
-            return self.size
-        return self.size // max(self.along, 1) * self.half if self.size else 0
+        """How many blocks one device needs: one for each two words, or for each long."""
+        if self.drawn.bits == 64:
+            return self.drawn.size
+        return self.drawn.size // max(self.along, 1) * self.half if self.drawn.size else 0
 
-    def block(self, v: Vectors, state: list[str], first: str) -> list[Vector]:
+    def words(self, v: Vectors, state: list[str], first: str) -> list[Vector]:
+        """The words of neighbouring blocks, from one on."""
         key = v.splat(Vector(state[0], "i64"))
         a, b = _halves(v, key)
         parity = v.binary("xor", v.binary("xor", a, b), v.constant(_PARITY, "i32"))
@@ -158,15 +171,37 @@ class _ThreeFry(_Generator):
         return [x, y]
 
     def put(self, v: Vectors, words: list[Vector], base: str, first: str) -> None:
-        if self.bits_each == 64:
+        """Write the words of neighbouring blocks."""
+        if self.drawn.bits == 64:
             v.store(_joined(v, *words), v.at(base, first, "i64"))
             return
         # Block (outer, h, inner) holds the elements 2h and 2h + 1 of the dim.
-        pair = [self.word(v, w) for w in words]
+        pair = [self.drawn.low(v, w) for w in words]
         if v.width > 1 and self.rows == 1 and self.along % 2 == 0:
             place = times(v.code, first, 2)
-            v.store(_interleaved(v, *pair), v.at(base, place, self.kind))
+            v.store(_interleaved(v, *pair), v.at(base, place, self.drawn.kind))
             return
+        if v.width == 1 or self.rows < v.width:
+            self._put_lanes(v, pair, base, first)
+            return
+        code = v.code
+        upper, inner = divided(code, first, self.rows)
+        outer, row = divided(code, upper, self.half)
+        whole = code.let(f"icmp sle i64 {plus(code, inner, v.width)}, {self.rows}")
+        whole = code.let(f"and i1 {whole}, {self._has_both(v, row)}")
+        with code.when(whole):
+            place = plus(code, times(code, outer, self.along * self.rows), inner)
+            place = plus(code, place, times(code, row, 2 * self.rows))
+            for n, word in enumerate(pair):
+                v.store(word, v.at(base, plus(code, place, n * self.rows), self.drawn.kind))
+        with code.when(code.let(f"xor i1 {whole}, true")):
+            self._put_lanes(v, pair, base, first)
+
+    def _has_both(self, v: Vectors, row: str) -> str:
+        """Whether both elements of a block are there: an odd dim lacks the last one."""
+        return v.code.let(f"icmp slt i64 {row}, {self.along // 2}")
+
+    def _put_lanes(self, v: Vectors, pair: list[Vector], base: str, first: str) -> None:
         for lane in range(v.width):
             self._put_pair(v, pair, lane, base, plus(v.code, first, lane))
 
@@ -183,9 +218,9 @@ class _ThreeFry(_Generator):
                 text = code.let(f"extractelement {word.typed}, i64 {lane}")
             if self.along % 2 and n:
                 with code.when(code.let(f"icmp slt i64 {index}, {self.along}")):
-                    put(code, text, base, place, self.kind)
+                    put(code, text, base, place, self.drawn.kind)
             else:
-                put(code, text, base, place, self.kind)
+                put(code, text, base, place, self.drawn.kind)
 
 
 def _rotated(v: Vectors, x: Vector, bits: int) -> Vector:
@@ -217,20 +252,25 @@ def _shuffle(v: Vectors, a: Vector, b: Vector, order: list[int]) -> Vector:
     return Vector(v.code.let(text), a.kind, len(order))
 
 
-class _Philox(_Generator):
+class Philox:
     """Philox-4x32 with 10 rounds (Salmon et al., SC 2011)."""
+
+    def __init__(self, drawn: Drawn) -> None:
+        self.drawn = drawn
 
     @property
     def blocks(self) -> int:
-        words = self.size * (2 if self.bits_each == 64 else 1)
+        """How many blocks one device needs."""
+        words = self.drawn.size * (2 if self.drawn.bits == 64 else 1)
         return -(-words // 4)
 
-    def block(self, v: Vectors, state: list[str], first: str) -> list[Vector]:
+    def words(self, v: Vectors, state: list[str], first: str) -> list[Vector]:
+        """The words of neighbouring blocks, from one on."""
         key = v.splat(Vector(state[0], "i64"))
         a, b = _halves(v, key)
         begin = v.splat(Vector(state[1], "i64"))
         low = _counters(v, Vector(state[1], "i64"), first)
-        high = v.splat(Vector(state[2] if self.length > 2 else state[0], "i64"))
+        high = v.splat(Vector(state[2] if self.drawn.state > 2 else state[0], "i64"))
         carried = v.cast("zext", v.compare("ult", low, begin), "i64")
         x, y, z, w = *_halves(v, low), *_halves(v, v.add(high, carried))
         for _ in range(10):
@@ -244,17 +284,18 @@ class _Philox(_Generator):
         return [x, y, z, w]
 
     def put(self, v: Vectors, words: list[Vector], base: str, first: str) -> None:
+        """Write the words of neighbouring blocks."""
         code = v.code
-        each = 2 if self.bits_each == 64 else 4  # elements of a block
+        each = 2 if self.drawn.bits == 64 else 4  # elements of a block
         if each == 2:
             made = [_joined(v, words[0], words[1]), _joined(v, words[2], words[3])]
         else:
-            made = [self.word(v, w) for w in words]
+            made = [self.drawn.low(v, w) for w in words]
         place = times(code, first, each)
         if v.width > 1:
-            whole = code.let(f"icmp sle i64 {plus(code, place, each * v.width)}, {self.size}")
+            whole = code.let(f"icmp sle i64 {plus(code, place, each * v.width)}, {self.drawn.size}")
             with code.when(whole):
-                v.store(_interleaved(v, *made), v.at(base, place, self.kind))
+                v.store(_interleaved(v, *made), v.at(base, place, self.drawn.kind))
             with code.when(code.let(f"xor i1 {whole}, true")):
                 for lane in range(v.width):
                     self._put_block(v, made, lane, base, plus(code, place, each * lane))
@@ -268,8 +309,8 @@ class _Philox(_Generator):
             if part.width > 1:
                 text = code.let(f"extractelement {part.typed}, i64 {lane}")
             here = plus(code, place, n)
-            with code.when(code.let(f"icmp slt i64 {here}, {self.size}")):
-                put(code, text, base, here, self.kind)
+            with code.when(code.let(f"icmp slt i64 {here}, {self.drawn.size}")):
+                put(code, text, base, here, self.drawn.kind)
 
 
 def _product(v: Vectors, x: Vector, by: int) -> tuple[Vector, Vector]:

@@ -22,7 +22,7 @@ from weft.emit.llvm.folding import (
 from weft.emit.llvm.nest import (
     TASK,
     Along,
-    Lines,
+    cut,
     divided,
     function,
     lanes_of,
@@ -117,7 +117,7 @@ class _Fold:
         many = _TOGETHER * self.width if line.size >= _TOGETHER * self.width else self.width
         widths = dict.fromkeys((many, self.width))
         block = max(many, TASK // (self.cost * self.length) // many * many)
-        tasks = Lines(tuple(merged([*outer, *more])), line, min(line.size, block), 1)
+        tasks = cut(merged([*outer, *more]), line, min(line.size, block), self.cost * self.length)
         with tasks.each(code) as (offsets, begin, end):
             for width, index in vectors_and_rest(code, begin, end, *widths):
                 self._column(Vectors(code, width), moved(code, offsets, index, line.steps))
@@ -157,7 +157,7 @@ class _Fold:
     def _in_pieces(self, outer: list[Along]) -> Emitted:
         """First what every piece folds to; then each piece, from what those before it fold to."""
         totals = _Fold(self.kernel, self.dim, self.backward, f"{self.kernel.name}_totals")
-        tasks = Lines(tuple(outer), Along(self.length, (0,) * len(self.steps)), _PIECE, 1)
+        tasks = cut(outer, Along(self.length, (0,) * len(self.steps)), _PIECE, self.cost)
         pieces = -(-self.length // _PIECE)
         for fold, is_first in ((totals, True), (self, False)):
             code, one = fold.code, Vectors(fold.code, 1)

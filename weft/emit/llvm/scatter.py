@@ -6,6 +6,7 @@ write to one element; a task goes through all rows of the indices in their order
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from weft.emit.llvm.gather import read_index
 from weft.emit.llvm.nest import (
     Along,
     Lines,
+    cut,
     function,
     lanes_of,
     larger,
@@ -96,8 +98,8 @@ class _Scatter:
         devices = [
             Along(n, tuple([s[d] for s in self.steps])) for d, n in enumerate(kernel.devices)
         ]
-        self.tasks = self._tasks(merged([*devices, *free]))
         self.ordered = [d for d in self.dims if d.ordered and d is not self.vector]
+        self.tasks = self._tasks(merged([*devices, *free]))
 
     def _dims(self, windows: Windows) -> list[_Dim]:
         """The dims of the updates, in their order."""
@@ -143,12 +145,14 @@ class _Scatter:
         return last if whole and last.target is not None and not last.batching else None
 
     def _tasks(self, outer: list[Along]) -> Lines:
+        """The tasks: what no order holds together; a part of the vectors' dim, if it is long."""
+        cost = 2 * sum(bytes_of(o) for o in self.kernel.outputs)
+        cost *= math.prod(d.along.size for d in self.ordered)
         if self.vector is None or self.vector.pointed:
-            none = Along(1, (0,) * len(self.steps))
-            return Lines(tuple(outer), none, 1, 1)
+            cost *= 1 if self.vector is None else self.vector.along.size
+            return cut(outer, Along(1, (0,) * len(self.steps)), 1, cost)
         line = self.vector.along
-        piece = min(line.size, _PIECE)
-        return Lines(tuple(outer), line, piece, 1)
+        return cut(outer, line, min(line.size, _PIECE), cost)
 
     def emit(self) -> tuple[Code, Lines]:
         """The function and its tasks."""

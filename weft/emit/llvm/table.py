@@ -36,7 +36,7 @@ from weft.ops import (
 )
 from weft.ops.pointwise import Map
 
-Where = Literal["loops", "product", "alone", "numpy", "runtime", ""]
+Where = Literal["loops", "product", "attention", "alone", "numpy", "runtime", ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ TABLE: dict[type[Op], Cell] = {
     shape.SetDimensionSize: runtime("it changes no element"),
     linalg.Fft: numpy("numpy's transforms are good"),
     random.Rng: numpy("its numbers are those of numpy's generator"),
-    attention.Attention: PRODUCT,
+    attention.Attention: Cell("emitted", "attention"),
     contract.DotGeneral: PRODUCT,
     contract.Dot: PRODUCT,
     convolution.Convolution: PRODUCT,

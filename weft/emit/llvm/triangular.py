@@ -7,7 +7,7 @@ from weft.emit.llvm.code import module_text
 from weft.emit.llvm.folding import grouped
 from weft.emit.llvm.nest import (
     Along,
-    Lines,
+    cut,
     function,
     moved,
     plus,
@@ -41,7 +41,6 @@ class _Solve:
     def __init__(self, kernel: Alone, op: TriangularSolve) -> None:
         self.op = op
         self.dtype: DType = kernel.outputs[0].dtype
-        rank = len(kernel.outputs[0].shape)
         steps = [strides(o.shape) for o in kernel.operands]
         matrix, given = kernel.operands[0].shape, kernel.outputs[0].shape
         self.size = matrix[-1]
@@ -53,7 +52,7 @@ class _Solve:
         outer = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
         along = Along(self.systems, (0, *[s[self.system] for s in steps[1:]]))
         self.lanes = min(_LANES, 1 << (self.systems - 1).bit_length())
-        self.tasks = Lines(tuple(outer), along, min(self.lanes, self.systems), 1)
+        self.tasks = cut(outer, along, min(self.lanes, self.systems), 2 * self.size * self.size)
         is_transposed = op.transpose_a != "NO_TRANSPOSE"
         # Solving from the right is solving with the transposed matrix from the left.
         self.turned = is_transposed is op.left_side
@@ -62,7 +61,6 @@ class _Solve:
         self.code = function(kernel.name)
         self.buffers = pointers(self.code, 3)
         self.v = Vectors(self.code, self.lanes)
-        assert rank >= 2, "matrices have two dims"
 
     def emit(self) -> Emitted:
         """The function and its tasks."""
