@@ -67,6 +67,10 @@ def identity(how: str, dtype: DType) -> bool | int | float:
     raise WeftError(f"no identity of {how} for {dtype}", help="give the reduction an init")
 
 
+def _most(array: Array) -> int:
+    return int(np.iinfo(array.dtype).max)
+
+
 class _Interpreter:
     def __init__(self, kernel: Kernel, arrays: Sequence[Array]) -> None:
         self.kernel = kernel
@@ -143,7 +147,10 @@ class _Interpreter:
     def load(self, step: Load) -> Array:
         place, good = self.affine(step.at), self.inside(step.guards)
         for shift in step.shifts:
-            index = self.values[shift.index].astype(np.int64)
+            index = self.values[shift.index]
+            if self.dtypes[shift.index].kind == "uint":  # beyond every limit, and no int64
+                index = np.minimum(index, index.dtype.type(min(shift.limit + 1, _most(index))))
+            index = index.astype(np.int64)
             kept = np.clip(index, 0, shift.limit)
             place = place + kept * shift.stride
             if not shift.clamped:

@@ -59,11 +59,31 @@ def finished(draft: Draft, shape: Shape) -> Group:
 def _factors(draft: Draft) -> dict[int, int]:
     """The factors in use, numbered: those of the first output, then the others."""
     used: dict[int, None] = dict.fromkeys(draft.root)
-    for key in draft.keys:
+    for number in _reached(draft):
+        key = draft.keys[number]
         if key is not None:
-            used.update(dict.fromkeys(sorted(factors_of(key[1]))))
+            exprs = (*key[1], *(expr for expr, _, _ in key[2]))
+            used.update(dict.fromkeys(sorted(factors_of(exprs))))
     used.update(dict.fromkeys(draft.rows))
     return {f: n for n, f in enumerate(f for f in used if f not in draft.later)}
+
+
+def _reached(draft: Draft) -> list[int]:
+    """The instances that outputs are computed from, each after those that read it."""
+    found: dict[int, None] = {}
+    todo = [number for _, number in draft.outputs]
+    while todo:
+        number = todo.pop()
+        if number in found:
+            continue
+        found[number] = None
+        definition, key = draft.definitions[number], draft.keys[number]
+        if definition is not None:
+            todo += reversed(definition.args)
+        if key is not None:
+            later = factors_of(key[1]) & draft.later.keys()
+            todo += [draft.later[f][0] for f in sorted(later)]
+    return list(found)
 
 
 def _loops_alone(draft: Draft, expr: Expr) -> tuple[Expr, list[tuple[int, int]]]:

@@ -63,6 +63,10 @@ class Grouping:
     def __post_init__(self) -> None:
         self.positions = {p.node: n for n, p in enumerate(self.placed)}
         self.makers: dict[Value, Placed] = {v: p for p in self.placed for v in p.node.results}
+        self.masks: dict[Value, int] = {}  # what every value varies along
+        for p in self.placed:
+            self.masks.update(zip(p.node.operands, p.given, strict=True))
+            self.masks.update(zip(p.node.results, p.made, strict=True))
         self.outside: set[Value] = set(self.results)  # what must be in memory
         self.outside.update(v for g in self.given for v in g.inputs)
         self.makes = {v: g for g in self.given for v in g.outputs}
@@ -225,7 +229,7 @@ class Grouping:
     def _is_small(self, value: Value, elements: int) -> bool:
         """Whether what a value is a view of has far fewer elements than so many, or none."""
         value = self._viewed(value)
-        return value in self.light or 4 * tensor(value).size <= elements
+        return value in self.light or 4 * self.elements(value) <= elements
 
     def _is_product(self, value: Value) -> bool:
         """Whether what a value is a view of is a product."""
@@ -417,8 +421,7 @@ class Grouping:
 
     def shape(self, value: Value) -> tuple[int, ...]:
         """The shape of a value's stack."""
-        placed = self.makers[value]
-        mask = placed.made[value.index]
+        mask = self.masks[value]
         head = [n if mask >> d & 1 else 1 for d, n in enumerate(self.sizes)]
         return (*head, *tensor(value).sizes)
 

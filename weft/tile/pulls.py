@@ -356,8 +356,6 @@ def contraction(pull: Pull) -> Definition:
     for a, b in zip(dims.lhs_contracting_dimensions, dims.rhs_contracting_dimensions, strict=True):
         left[a] = right[b] = _summed(draft, tensor(lhs).sizes[a])
         over |= factors_of([left[a]])
-    if draft.summed is not None:
-        over |= set(draft.rows)
     a, b = pull.operand(0, left), pull.operand(1, right)
     met = factors_of((*draft.at(a), *draft.at(b)))
     return product(pull, a, b, {*draft.spelled(tuple(over))}, met)
@@ -417,6 +415,8 @@ def product(pull: Pull, a: int, b: int, over: set[int], met: set[int]) -> Defini
     """
     draft, dtype = pull.draft, pull.dtype
     draft.upstream |= {a, b}
+    if draft.summed is not None:  # a sum over devices that comes next
+        over = over | set(draft.rows)
     listed = tuple(sorted(over & met))
     times_over = math.prod(draft.sizes[f] for f in over - met)
     held = held_in(dtype)

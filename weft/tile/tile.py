@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from weft.ir.module import Node, Value
@@ -12,7 +12,6 @@ from weft.kernels.group import Group, Launch, Placed
 from weft.ops.convolution import Convolution
 from weft.tile.attention import attention_groups
 from weft.tile.convolution import convolution_kernel
-from weft.tile.draft import tensor
 from weft.tile.finish import finished
 from weft.tile.grouping import Grouping
 
@@ -40,14 +39,7 @@ def tile(
     ]
     grouping = Grouping(placed, sizes, results, refuses, attention, fold_sums)
     grouping.run()
-    masks = {v: m for p in placed for v, m in _masks(p)}
-
-    def shape(value: Value) -> tuple[int, ...]:
-        mask = masks[value]
-        head = [n if mask >> d & 1 else 1 for d, n in enumerate(sizes)]
-        return (*head, *tensor(value).sizes)
-
-    groups = [*attention, *(finished(draft, shape) for draft in grouping.drafts)]
+    groups = [*attention, *(finished(draft, grouping.shape) for draft in grouping.drafts)]
     places = {p.node: p for p in placed}
     for node in grouping.alone:
         kernel = alone(places[node])
@@ -57,11 +49,6 @@ def tile(
         inputs = node.operands if kernel is not None else (*node.operands, *captured(node))
         groups.append(Group((node,), kernel, inputs, node.results))
     return in_order(groups, grouping.positions)
-
-
-def _masks(placed: Placed) -> Iterable[tuple[Value, int]]:
-    yield from zip(placed.node.operands, placed.given, strict=True)
-    yield from zip(placed.node.results, placed.made, strict=True)
 
 
 def in_order(groups: Sequence[Group], positions: dict[Node, int]) -> list[Group]:

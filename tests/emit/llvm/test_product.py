@@ -14,7 +14,7 @@ from tests.kernels.building import Building
 from weft.emit.llvm.product import supports
 from weft.ir.types import DTYPES, F32, F64, I32, DType
 from weft.kernels.interpret import interpret
-from weft.kernels.kernel import Affine
+from weft.kernels.kernel import Affine, Contract
 from weft.ops.pointwise import Add, Maximum, Multiply
 from weft.ops.transcendental import Tanh
 
@@ -119,6 +119,35 @@ def test_sums_in_parts():
     check(b.kernel("packed", depth=64), b.arrays())
 
 
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 5000), (3, 40, 4100), (40, 2, 3001), (70, 90, 4099)], ids=str
+)
+def test_long_sums(shape: tuple[int, int, int]):
+    for dims in (PLAIN, ("mk", "nk", "mn"), ("km", "kn", "nm")):
+        b, total = product(dims, sized(*shape))
+        b.write(dims[2], b.apply(Add(), total, b.read("m")))
+        check(b.kernel("packed"), b.arrays())
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("shape", [(1, 100, 70), (2, 33, 64), (4, 50, 130), (60, 1, 90)], ids=str)
+def test_few_rows_or_columns(shape: tuple[int, int, int], kind: str):
+    for dims in (PLAIN, ("mk", "nk", "mn")):
+        b, total = product(dims, sized(*shape), DTYPES[kind])
+        b.write("mn", total)
+        check(b.kernel("packed"), b.arrays())
+
+
+@pytest.mark.parametrize("left", ["i8", "ui8", "i16", "ui16", "i4"])
+@pytest.mark.parametrize("right", ["i8", "ui8", "i16"])
+@pytest.mark.parametrize("depth", [1, 3, 64, 131])
+def test_small_integers(left: str, right: str, depth: int):
+    b = Building(m=9, n=37, k=depth)
+    x, y = b.read("mk", DTYPES[left]), b.read("nk", DTYPES[right])
+    b.write("mn", b.add(Contract(x, y, b.numbers("k"), I32, I32)))
+    check(b.kernel("packed"), b.arrays())
+
+
 def test_batches_and_devices():
     sizes = {"d": 3, "b": 2, "m": 20, "n": 24, "k": 30}
     for dims in (("dbmk", "dbkn", "dbmn"), ("bmdk", "dbkn", "bdmn"), ("bmk", "dbkn", "dbmn")):
@@ -166,14 +195,8 @@ def convolution(n: int, side: int, channels: int, out: int, window: int) -> Buil
     near = window // 2
     strides = b.rows("nhwc").strides
     places = dict(zip(b.names, strides, strict=True))
-    at = (
-        b.affine(-near * (places["h"] + places["w"]), **places, y=places["h"], x=places["w"])
-        if False
-        else Affine(
-            tuple({**places, "y": places["h"], "x": places["w"]}[name] for name in b.names),
-            -near * (places["h"] + places["w"]),
-        )
-    )
+    both = places | {"y": places["h"], "x": places["w"]}
+    at = Affine(tuple(both[name] for name in b.names), -near * (places["h"] + places["w"]))
     guards = [b.guard(0, side, -near, h=1, y=1), b.guard(0, side, -near, w=1, x=1)]
     left = b.load(image, at, guards)
     right = b.load(weights, b.rows("yxco"))
@@ -231,6 +254,11 @@ def test_any_product(data: st.DataObject):
             ("right", st.integers(0, 2)),
             ("vectors", st.integers(1, 3)),
             ("depth", st.sampled_from([16, 32, 512])),
+            ("parts", st.integers(1, 3)),
+            ("inner", st.integers(0, 1)),
+            ("unroll", st.integers(1, 2)),
+            ("task_rows", st.integers(1, 3)),
+            ("task_vectors", st.integers(1, 3)),
         )
         if data.draw(st.booleans())
     }

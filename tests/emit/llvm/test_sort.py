@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import weft
 from tests.emit.llvm.lone_nodes import check_alone, compiled, constant, lone_kernel, node_of
 from tests.emit.llvm.lone_nodes import scalar_region as region
 from weft.emit.llvm.comparator import sort_keys
@@ -166,3 +167,29 @@ def test_top_k_of_rows_in_order(order: int):
     assert dtype_of(x.dtype) is F32
     check_alone(TopK(30), x)
     check_alone(TopK(30), np.zeros((1, 4000), np.float32))
+
+
+def test_keys_wider_than_a_word_together():
+    """The second key is looked up in the order that the first pass has found."""
+    draw = np.random.default_rng(0)
+    first = draw.integers(0, 3, (5, 40)).astype(np.int32)
+    second = draw.standard_normal((5, 40))
+    order = np.lexsort((second, first))
+    text = """
+func.func @main(%y: tensor<5x40xi32>, %x: tensor<5x40xf64>)
+    -> (tensor<5x40xi32>, tensor<5x40xf64>) {
+  %0:2 = "stablehlo.sort"(%y, %x) <{dimension = 1 : i64, is_stable = true}> ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>, %c: tensor<f64>, %d: tensor<f64>):
+    %1 = stablehlo.compare LT, %a, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %2 = stablehlo.compare EQ, %a, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %3 = stablehlo.compare LT, %c, %d : (tensor<f64>, tensor<f64>) -> tensor<i1>
+    %4 = stablehlo.and %2, %3 : tensor<i1>
+    %5 = stablehlo.or %1, %4 : tensor<i1>
+    stablehlo.return %5 : tensor<i1>
+  }) : (tensor<5x40xi32>, tensor<5x40xf64>) -> (tensor<5x40xi32>, tensor<5x40xf64>)
+  return %0#0, %0#1 : tensor<5x40xi32>, tensor<5x40xf64>
+}
+"""
+    made = weft.compile(text)(first, second)
+    np.testing.assert_array_equal(np.asarray(made[0]), np.take_along_axis(first, order, 1))
+    np.testing.assert_array_equal(np.asarray(made[1]), np.take_along_axis(second, order, 1))

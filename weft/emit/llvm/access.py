@@ -233,6 +233,4 @@ def _scalar(v: Vectors, place: Place) -> str:
 
 
 def _reversed(v: Vectors, a: Vector) -> Vector:
-    lanes = ", ".join(f"i32 {lane}" for lane in reversed(range(v.width)))
-    text = f"shufflevector {a.typed}, {a.typed}, <{v.width} x i32> <{lanes}>"
-    return Vector(v.code.let(text), a.kind, v.width)
+    return v.shuffle(a, a, range(v.width)[::-1])

@@ -18,7 +18,7 @@ from weft.emit.llvm.vector import BITS, Vector, Vectors
 from weft.kernels.kernel import Choose, Load, Pick, Reduce, Store
 
 End = int | str
-SEGMENTS = 9  # a loop is written at most so often for guards that change along it
+COPIES = 9  # a loop is written at most so often for guards that change along it or outside
 
 
 class Loops:
@@ -31,6 +31,7 @@ class Loops:
         self.at = Values(plan, code, pointers)
         self.sums: dict[int, Sums] = {}
         self.bounds: dict[int, tuple[End, End]] = {}
+        self.copies = 1
 
     # Passes
 
@@ -126,15 +127,25 @@ class Loops:
         size = self.kernel.factors[factor].size
         low, high = self.bounds.get(factor, (0, size))
         cuts = self.cuts(factor, sinks)
-        for first, end in pairwise([0, *cuts, size]):
-            self.at.ranges[factor] = (first, end)
+        for first, end in self.segments(factor, cuts):
             start, last = (low, high) if not cuts else self.clipped(low, high, first, end)
             if factor == self.plan.vector:
                 self.lanes_loop(factor, sinks, carried, start, last)
             else:
                 with self.carrying(start, last, 1, carried) as index, self.inside(factor, index):
                     self.run(sinks)
+
+    def segments(self, factor: int, cuts: list[int]) -> Iterator[tuple[int, int]]:
+        """The ranges of a factor between cuts, for each of which there is text of its own."""
+        size, before = self.kernel.factors[factor].size, self.at.ranges.get(factor)
+        self.copies *= len(cuts) + 1
+        for first, end in pairwise([0, *cuts, size]):
+            self.at.ranges[factor] = (first, end)
+            yield first, end
+        self.copies //= len(cuts) + 1
         del self.at.ranges[factor]
+        if before is not None:
+            self.at.ranges[factor] = before
 
     def cuts(self, factor: int, sinks: Sequence[int]) -> list[int]:
         """Where along a factor a guard of what the sinks need begins or ceases to hold."""
@@ -144,7 +155,7 @@ class Loops:
             if isinstance(step, Load | Store | Choose):
                 found |= {cut for guard in step.guards for cut in turns(guard, factor)}
         inside = sorted(c for c in found if 0 < c < self.kernel.factors[factor].size)
-        return inside if len(inside) < SEGMENTS else []
+        return inside if (len(inside) + 1) * self.copies <= COPIES else []
 
     def clipped(self, low: End, high: End, first: int, end: int) -> tuple[End, End]:
         """The part of a range that lies between two indices; it may be empty."""

@@ -19,7 +19,8 @@ SPREAD = 8  # tasks that are enough for a machine's threads
 LINE = 64  # bytes
 STREAM = 1 << 25  # bytes from which on an operand is written past the caches
 LANES = 64  # of 32 bits: four registers, so that the latency of one hides behind the others
-FEW_LANES = 16  # where there are fewer or shorter registers
+FEW_LANES = 16  # where there are fewer or shorter registers, or very many values
+FEW_VALUES, FEW_STEPS = 6, 60  # that are wide
 
 
 @dataclass(frozen=True)
@@ -188,11 +189,16 @@ def _over(kernel: Kernel, n: int) -> tuple[int, ...]:
     return step.over if isinstance(step, Reduce | Pick) else ()
 
 
-def _width(kernel: Kernel, vector: int | None, lanes: int) -> int:
-    """Lanes for a factor: few values may be wide, many may not."""
-    if vector is None:
-        return 1
-    kinds = [register_kind(s.dtype) for s in kernel.steps if not isinstance(s, Store)]
+def _width(kernel: Kernel, vector: int, lanes: int) -> int:
+    """Lanes for a factor: few values at a time may be wide, many may not."""
+    pairs = zip(kernel.steps, kernel.spans, strict=True)
+    values = [s for s, span in pairs if vector in span or isinstance(s, Reduce | Pick)]
+    kinds = [register_kind(s.dtype) for s in values if not isinstance(s, Store)]
     widest = max((BITS[kind] for kind in kinds if kind != "i1"), default=32)
+    at_once = sum(isinstance(s, Load | Reduce | Pick) for s in values)
+    if at_once > FEW_VALUES or len(values) > FEW_STEPS:
+        lanes //= 2
+    if at_once > 2 * FEW_VALUES:
+        lanes //= 2
     size = kernel.factors[vector].size
-    return min(lanes * 32 // max(widest, 32), 1 << (size - 1).bit_length())
+    return min(max(lanes, FEW_LANES) * 32 // max(widest, 32), 1 << (size - 1).bit_length())

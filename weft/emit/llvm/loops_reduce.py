@@ -70,6 +70,9 @@ def update(
 
 def finish(v: Vectors, kernel: Kernel, n: int, sums: Sums, across: bool) -> Sums:
     """A reduction at its end: all lanes combined, if they were summed."""
+    step = kernel.steps[n]
+    if across and isinstance(step, Reduce) and step.how == "add" and sums[0][0].is_float:
+        return (tuple([v.total_sum(part) for part in sums[0]]),)
     while across and sums[0][0].width > 1:
         half = Vectors(v.code, sums[0][0].width // 2)
         low, high = (tuple([_half(v, held, part) for held in sums]) for part in (0, 1))
@@ -119,6 +122,4 @@ def _half_of(v: Vectors, a: Vector, part: int) -> Vector:
     count = a.width // 2
     if count == 1:
         return Vector(v.code.let(f"extractelement {a.typed}, i64 {part}"), a.kind)
-    lanes = ", ".join(f"i32 {n + part * count}" for n in range(count))
-    text = f"shufflevector {a.typed}, {a.typed}, <{count} x i32> <{lanes}>"
-    return Vector(v.code.let(text), a.kind, count)
+    return v.shuffle(a, a, range(part * count, (part + 1) * count))

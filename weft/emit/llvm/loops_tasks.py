@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.loops import Loops
@@ -23,6 +22,9 @@ def tasks_text(
     caches must be aligned: if it is not when the function is called, another one runs instead.
     """
     extra = [] if plan.turned is None else turning(plan.kernel, plan.turned)
+    steps = plan.kernel.steps
+    ours = {n for n, s in enumerate(steps) if isinstance(s, Store) and s.operand < operands}
+    plan = replace(plan, streams=plan.streams & ours)
     if not plan.streams:
         code, scratch = _tasks(plan, function(name), operands, shared)
         return [*extra, code], scratch
@@ -71,11 +73,7 @@ def _tasks(plan: Plan, code: Code, operands: int, shared: Sequence[int]) -> tupl
 def _run_between(loops: Loops, sinks: list[int], factors: list[int]) -> None:
     """Run a task; where a guard of a task factor changes, by text of its own on either side."""
     if not factors:
-        if loops.plan.turned is not None:
-            turn(loops, loops.plan.turned)
-        loops.run(sinks)
-        if loops.plan.turned is not None:
-            turn_back(loops, loops.plan.turned)
+        _run_turned(loops, sinks)
         return
     factor, *rest = factors
     cuts = loops.cuts(factor, sinks)
@@ -83,16 +81,25 @@ def _run_between(loops: Loops, sinks: list[int], factors: list[int]) -> None:
         _run_between(loops, sinks, rest)
         return
     at, code = loops.at, loops.code
-    size, index = loops.kernel.factors[factor].size, at.index[factor]
-    for first, end in pairwise([0, *cuts, size]):
-        above = code.let(f"icmp sge i64 {index}, {first}")
-        below = code.let(f"icmp slt i64 {index}, {end}")
-        at.ranges[factor] = (first, end)
+    for first, end in loops.segments(factor, cuts):
+        above = code.let(f"icmp sge i64 {at.index[factor]}, {first}")
+        below = code.let(f"icmp slt i64 {at.index[factor]}, {end}")
         with code.when(code.let(f"and i1 {above}, {below}")):
             known = dict(at.known)
             _run_between(loops, sinks, rest)
             at.known = known
-    at.ranges[factor] = (0, size)
+
+
+def _run_turned(loops: Loops, sinks: list[int]) -> None:
+    """Run a task; what lies across its lanes is turned before and after."""
+    turned, room = loops.plan.turned, loops.at.scratch
+    if turned is None:
+        loops.run(sinks)
+    else:
+        turn(loops, turned)
+        loops.run(sinks)
+        turn_back(loops, turned)
+        loops.at.scratch = room
 
 
 def _at_task(loops: Loops, number: str) -> None:

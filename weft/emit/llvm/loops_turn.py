@@ -11,16 +11,16 @@ from weft.emit.llvm.vector import Vector, Vectors
 from weft.kernels.kernel import Kernel, Load, Store
 
 SIDE = 8  # elements are turned in squares
+PARAMS = ("ptr %memory", "i64 %stride", "ptr %tile", "i64 %lines", "i64 %lanes")
 
 
 def turn(loops: Loops, turned: Turned) -> None:
     """Fill scratch memory with the tiles of a task, and make room for those that it writes."""
+    (line, _), (lane, _) = _ends(loops, turned)
     for n in (*turned.loads, *turned.stores):
         size = _bytes(loops, n)
-        ends = _ends(loops, turned)
-        first = ends[0][0], ends[1][0]
         room = loops.at.take(turned.nbytes(loops.kernel, size))
-        loops.at.tiles[n] = (room, str(first[0]), str(first[1]))
+        loops.at.tiles[n] = (room, str(line), str(lane))
         if n in turned.loads:
             _call(loops, turned, n, f"turn{size}")
 
@@ -66,9 +66,6 @@ def _bytes(loops: Loops, n: int) -> int:
     step = loops.kernel.steps[n]
     assert isinstance(step, Load | Store)
     return int(loops.kernel.operands[step.operand].dtype.numpy.itemsize)
-
-
-PARAMS = ("ptr %memory", "i64 %stride", "ptr %tile", "i64 %lines", "i64 %lanes")
 
 
 def _turn(size: int) -> Code:
@@ -120,16 +117,16 @@ def _transposed(v: Vectors, rows: list[Vector]) -> list[Vector]:
     """
     count, inside = len(rows), 128 // rows[0].bits
     neighbours = [_neighbours(count, inside, 1 << n) for n in range(inside.bit_length() - 1)]
-    pieces = [_pieces(count, inside)] * (SIDE // inside).bit_length()
+    pieces = [_pieces(count, inside)] * ((count // inside).bit_length() - 1)
     became = [inside >> n + 1 for n in range(len(neighbours))]
-    became += [inside << n for n in range(len(pieces) - 1)]
-    for slot, halves in enumerate([*neighbours, *pieces[1:]]):
+    became += [inside << n for n in range(len(pieces))]
+    for slot, halves in enumerate([*neighbours, *pieces]):
         made = list(rows)
         for n in range(count):
             if not n >> slot & 1:
                 other = n | 1 << slot
-                made[n] = _shuffled(v, rows[n], rows[other], halves[0])
-                made[other] = _shuffled(v, rows[n], rows[other], halves[1])
+                made[n] = v.shuffle(rows[n], rows[other], halves[0])
+                made[other] = v.shuffle(rows[n], rows[other], halves[1])
         rows = made
     turned = list(rows)
     for n, row in enumerate(rows):
@@ -159,9 +156,3 @@ def _pieces(count: int, inside: int) -> tuple[list[int], list[int]]:
         ]
 
     return half(0), half(1)
-
-
-def _shuffled(v: Vectors, a: Vector, b: Vector, order: list[int]) -> Vector:
-    lanes = ", ".join(f"i32 {lane}" for lane in order)
-    text = f"shufflevector {a.typed}, {b.typed}, <{len(order)} x i32> <{lanes}>"
-    return Vector(v.code.let(text), a.kind, len(order))

@@ -249,7 +249,8 @@ def _write(v: Vectors, value: Vector, base: str, j: int, block: Block, mask: Vec
 
 
 def _fma(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
-    return v.fma(a, b, c)
+    """a * b + c, in one instruction where there is one."""
+    return v.intrinsic("fmuladd", a, b, c)
 
 
 def _mul(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:

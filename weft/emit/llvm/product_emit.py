@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from weft.emit.llvm import pack
-from weft.emit.llvm.blocking import WORTH, Chip, chip_of, choose_blocking
+from weft.emit.llvm.blocking import Chip, chip_of
+from weft.emit.llvm.blocking_choice import WORTH, choose_blocking
 from weft.emit.llvm.code import Code, module_text
 from weft.emit.llvm.machine_code import Processor
 from weft.emit.llvm.microkernel import microkernel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import TypeAlias
 
 from weft.emit.llvm import storage
 from weft.emit.llvm.code import Code, module_text
@@ -19,6 +20,7 @@ from weft.kernels.emitted import Emitted
 from weft.ops.sort import Sort
 
 _LANES = 16
+Order: TypeAlias = tuple[Records, list[str]]  # what was sorted, and where it lies
 
 
 def sort(kernel: Alone) -> Emitted:
@@ -53,24 +55,24 @@ class Rows:
         code = function(self.kernel.name)
         buffers = pointers(code, len(self.kernel.operands))
         groups = grouped(keys)
-        sorters = [
-            Radix(code, records_of(sum(k.bits for k in group), self.length), "%scratch")
-            for group in groups
-        ]
+        kinds = [records_of(sum(k.bits for k in group), self.length) for group in groups]
+        sorters, scratch = [], 0
+        for records in kinds:  # each where the others' stay: their orders are looked up
+            base = code.let(f"getelementptr i8, ptr %scratch, i64 {scratch}")
+            sorters.append(Radix(code, records, base))
+            scratch += -(-records.scratch // 64) * 64
         is_bare = self.count == 1 and len(keys) == 1 and is_element(keys[0])
         bare = _Bare(self, code, keys[0], buffers) if is_bare else None
         with self.tasks.each(code) as (offsets, _, _), ExitStack() as stack:
             if bare is not None:
                 stack.enter_context(code.when(bare.sort(offsets)))
-            order: tuple[Records, list[str]] | None = None
+            found: list[Order] = []
             for group, sorter in zip(reversed(groups), reversed(sorters), strict=True):
                 arrays = sorter.begin()
-                self._fill(code, group, sorter.records, arrays, (buffers, offsets), order)
+                self._fill(code, group, sorter.records, arrays, (buffers, offsets), found)
                 sorter.sort()
-                order = sorter.records, sorter.current()
-            assert order is not None
-            self._place(code, *order, buffers, offsets)
-        scratch = max(sorter.records.scratch for sorter in sorters)
+                found.append((sorter.records, sorter.current()))
+            self._place(code, found, buffers, offsets)
         return Emitted(module_text(code), (self.tasks.phase(code.name),), scratch=scratch)
 
     def _fill(
@@ -80,18 +82,19 @@ class Rows:
         records: Records,
         arrays: list[str],
         rows: tuple[list[str], list[str]],
-        order: tuple[Records, list[str]] | None,
+        found: Sequence[Order],
     ) -> None:
-        """Write the records of a row: in its order, or in one that was found for lesser keys."""
-        width = _LANES if order is None else 1
+        """Write the records of a row: in its order, or in one that was found for lesser keys.
+
+        What a record holds is its place in that order, so that equal keys stay in it.
+        """
+        width = 1 if found else _LANES
         for lanes, index in vectors_and_rest(code, "0", str(self.length), width):
             v = Vectors(code, lanes)
-            if order is None:
-                places = v.add(v.splat(Vector(index, "i64")), v.lanes())
-            else:
-                places = Vector(place_of(code, *order, index), "i64")
+            ranks = v.add(v.splat(Vector(index, "i64")), v.lanes())
+            places = Vector(original(code, found, index), "i64") if found else ranks
             key = self._key(v, keys, rows, places)
-            made = record(v, records, key, places)
+            made = record(v, records, key, ranks)
             for value, array in zip(made, arrays, strict=True):
                 v.store(value, v.at(array, index, value.kind))
 
@@ -120,14 +123,13 @@ class Rows:
     def _place(
         self,
         code: Code,
-        records: Records,
-        arrays: list[str],
+        found: Sequence[Order],
         buffers: list[str],
         offsets: list[str],
     ) -> None:
         """Write the elements in the order that was found."""
         with code.loop(0, self.length) as loop:
-            place = place_of(code, records, arrays, loop.index)
+            place = original(code, found, loop.index)
             for n in range(self.count):
                 self.move(code, n, place, loop.index, buffers, offsets)
 
@@ -207,6 +209,13 @@ class _Bare:
         places = v.add(v.splat(Vector(index, "i64")), v.lanes())
         at = v.mul(places, v.constant(step, "i64"))
         storage.scatter(v, (bits,), base, at, DTYPES[f"u{bits.kind}"])
+
+
+def original(code: Code, found: Sequence[Order], index: str) -> str:
+    """Where an element of the last order comes from, through those before it."""
+    for records, arrays in reversed(found):
+        index = place_of(code, records, arrays, index)
+    return index
 
 
 def grouped(keys: Sequence[SortKey]) -> list[list[SortKey]]:

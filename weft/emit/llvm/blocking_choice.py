@@ -1,0 +1,153 @@
+"""Choosing blocks of a product: for registers, for caches, and for tasks."""
+
+from __future__ import annotations
+
+from weft.emit.llvm.blocking import Blocking, Chip, Packed, Panels, Shape
+from weft.emit.llvm.blocking_panels import FEW_LINES, inner_panels, register_panels
+from weft.emit.llvm.microkernel import Ahead
+
+WORTH = 1 << 18  # multiplications that make a task worth its beginning
+_EACH = 4  # tasks of a thread, so that threads of unequal speed end together
+_FEW = 24  # panels of rows that stay in one task
+_LONG, _PART = 2048, 256  # a depth that is summed up in parts, and the least of one
+_SMALL = 2 << 20  # bytes of a result that may be there several times
+_MUCH = 32 << 20  # bytes of a right side that are too many to be there a second time
+_SHORT = 256  # steps of the depth whose lines are too short to be foreseen
+_PACKED: tuple[Packed, ...] = ("direct", "task", "shared")  # as options number them
+
+
+def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocking:
+    """Blocks that fit a chip; options name what is to be otherwise."""
+    width = max(1, chip.vector // shape.element)
+    inner = 0
+    if shape.inner and options.get("inner", min(shape.rows, shape.columns) <= FEW_LINES):
+        inner, width = width, 1
+        rows, vectors = inner_panels(shape)
+    else:
+        rows, vectors = register_panels(shape, chip, width, options)
+    depth, part = _depth(shape, chip, options, whole=inner > 0 or shape.offset)
+    parts = max(1, -(-shape.depth // part))
+    left = _left(shape, vectors, options, inner=inner > 0)
+    panel = vectors.most * width * depth * shape.element  # bytes
+    group = max(1, min(vectors.count, chip.middle // 4 // panel))
+    task_rows, task_vectors = _tasks(shape, chip, rows, vectors, depth, parts)
+    is_much = shape.batch * shape.columns * shape.depth * shape.element > _MUCH
+    if is_much and not _used_little(shape, rows, vectors):
+        task_rows = rows.count if left == "direct" else task_rows
+        task_vectors = min(task_vectors, group)
+    task_rows = min(options.get("task_rows") or task_rows, rows.count)
+    task_vectors = min(options.get("task_vectors") or task_vectors, vectors.count)
+    read_once = task_rows == rows.count or parts > 1 or is_much
+    right = "direct" if inner else _right(shape, rows, vectors, options, read_once=read_once)
+    return Blocking(
+        width,
+        rows,
+        vectors,
+        (shape.columns - 1) % width + 1 if shape.columns else 0,
+        depth,
+        left,
+        right,
+        task_rows,
+        task_vectors,
+        min(group, task_vectors),
+        inner,
+        part,
+        parts,
+        options.get("unroll", 2) if shape.depth % 2 == 0 and not inner else 1,
+        "nothing" if inner else _ahead(shape, chip, rows, vectors, left, right),
+    )
+
+
+def _depth(shape: Shape, chip: Chip, options: dict[str, int], *, whole: bool) -> tuple[int, int]:
+    """The depth that is multiplied at a time, and that of a part that is summed up by itself."""
+    part = max(1, shape.depth)
+    parts = options.get("parts") or _parts(shape, chip)
+    if parts > 1 and not shape.offset:
+        part = _in_vectors(-(-shape.depth // parts))
+    if whole:
+        return _in_vectors(part), part
+    # A panel of the right side takes a part of the second cache.
+    most = max(64, chip.middle // 8 // (4 * chip.vector))
+    depth = options.get("depth") or -(-part // max(1, -(-part // most)))
+    return _in_vectors(min(depth, part)), part
+
+
+def _parts(shape: Shape, chip: Chip) -> int:
+    """Parts of the depth: where it is long, each part of both operands is then read only once."""
+    result = shape.batch * shape.rows * shape.columns * shape.element
+    long = shape.depth >= max(_LONG, 2 * shape.rows, 2 * shape.columns)
+    wanted = _EACH * chip.threads
+    if not long or result > _SMALL or shape.batch > wanted:
+        return 1
+    worth = shape.batch * shape.rows * shape.columns * shape.depth // WORTH
+    return max(1, min(wanted, shape.depth // _PART, worth))
+
+
+def _in_vectors(depth: int) -> int:
+    """A depth of whole vectors, of any width that there is."""
+    return -(-depth // 16) * 16
+
+
+def _left(shape: Shape, vectors: Panels, options: dict[str, int], *, inner: bool) -> Packed:
+    """How the left side is read: as it lies where it can be, if not in too small pieces."""
+    direct = shape.left_direct and (shape.left_lines == "depth" or vectors.count <= 2)
+    if "left" in options:
+        direct = shape.left_direct and options["left"] == 0
+    return "direct" if direct or inner else "task"
+
+
+def _right(
+    shape: Shape, rows: Panels, vectors: Panels, options: dict[str, int], *, read_once: bool
+) -> Packed:
+    """How the right side is read."""
+    found: Packed = "task" if read_once else "shared"
+    if _used_little(shape, rows, vectors):
+        found = "direct"
+    wanted = _PACKED[options["right"]] if "right" in options else found
+    if (wanted == "direct" and not shape.right_direct) or (wanted == "shared" and read_once):
+        return found
+    return wanted
+
+
+def _used_little(shape: Shape, rows: Panels, vectors: Panels) -> bool:
+    """Whether the right side is best read as it lies: it is used once or twice, or is one panel."""
+    return shape.right_direct and (rows.count <= 2 or vectors.count == 1)
+
+
+def _ahead(
+    shape: Shape, chip: Chip, rows: Panels, vectors: Panels, left: Packed, right: Packed
+) -> Ahead:
+    """What processors do not foresee: panels of the right side, its rows, or the left side."""
+    near = chip.middle // 2
+    if shape.columns * shape.depth * shape.element > near:
+        if right == "direct" and rows.count <= 2:
+            return "rows"
+        if right == "shared":
+            return "panel"
+    lines = shape.batch * shape.rows * shape.depth * shape.element
+    streamed = left == "direct" and shape.left_lines == "depth" and vectors.count == 1
+    return "left" if streamed and lines > near and shape.depth <= _SHORT else "nothing"
+
+
+def _tasks(
+    shape: Shape, chip: Chip, rows: Panels, vectors: Panels, depth: int, parts: int
+) -> tuple[int, int]:
+    """Panels of rows and columns that make a task: enough tasks, and each of them worth it."""
+    work = shape.rows * shape.columns * max(1, shape.depth) // (rows.count * vectors.count)
+    each = max(1, WORTH // max(1, work))  # blocks that are worth a task
+    fit = max(1, chip.middle // 2 // (max(1, rows.most) * depth * shape.element))
+    task_rows, task_vectors = min(rows.count, fit), vectors.count
+
+    def count() -> int:
+        along = -(-rows.count // task_rows) * -(-vectors.count // task_vectors)
+        return shape.batch * parts * along
+
+    # All rows in one task means that each panel of the right side is read by one task only.
+    while count() < _EACH * chip.threads and task_rows * task_vectors > each:
+        if task_vectors > 1 and (task_rows <= _FEW or task_rows < task_vectors):
+            task_vectors = -(-task_vectors // 2)
+        elif task_rows > 1:
+            task_rows = -(-task_rows // 2)
+        else:
+            break
+    return task_rows, task_vectors
