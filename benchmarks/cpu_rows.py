@@ -32,6 +32,11 @@ def use_busy() -> None:
     _chosen = "busy"
 
 
+def is_busy() -> bool:
+    """Whether times are seconds of the processor."""
+    return _chosen == "busy"
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One case: the seconds of Weft and of its peers, and what is asked of their ratio."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-from weft.emit.llvm.attention_exp import exp2_below
 from weft.emit.llvm.attention_pack import moved, stored
 from weft.emit.llvm.attention_part import Part, carried, write_vector
 from weft.emit.llvm.attention_product import UNROLL, Block, Left, Right, product, zeros
@@ -66,7 +65,7 @@ def write_softmax(name: str, t: Tiling, layout: Layout, *, online: bool) -> Code
     sums = [zero] * t.vectors
     if online:
         was = zip(part.each("was"), tops, strict=True)
-        decay = [exp2_below(v, v.sub(x, top)) for x, top in was]
+        decay = [part.exp2(v.sub(x, top)) for x, top in was]
         sums = [v.mul(x, y) for x, y in zip(part.each("sum"), decay, strict=True)]
         part.keep("decay", decay)
         part.keep("was", now)
@@ -75,7 +74,7 @@ def write_softmax(name: str, t: Tiling, layout: Layout, *, online: bool) -> Code
         made = []
         for n, (total, top) in enumerate(zip(part.named(loop.carried), tops, strict=True)):
             at = v.at(place, n * t.lanes, t.kind)
-            x = exp2_below(v, v.sub(v.load(at, t.kind), top))
+            x = part.exp2(v.sub(v.load(at, t.kind), top))
             v.store(x, at)
             made.append(v.add(total, x).text)
         loop.carry(*made)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 
-from weft.emit.llvm.attention_exp import exp2_below
 from weft.emit.llvm.attention_main import Main, least, most
 from weft.emit.llvm.attention_pack import moved, stored
 from weft.emit.llvm.attention_part import Part, write_vector
@@ -59,7 +58,7 @@ class Weights:
         lse, dots = self._facts(0), self._facts(1)
         block = self.blocks.block(index, rows, "%queries")
         weights = [
-            [exp2_below(v, v.sub(x, top)) for x, top in zip(row, lse, strict=True)] for row in block
+            [part.exp2(v.sub(x, top)) for x, top in zip(row, lse, strict=True)] for row in block
         ]
         self._store("weights", index, self._uniform(weights, block, lse))
         value_row = self.main.row_of(k.v, k.value_depth)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.emit.llvm.attention_exp import exp2_below
 from weft.emit.llvm.attention_pack import moved
 from weft.emit.llvm.attention_product import write_first
 from weft.emit.llvm.attention_tiling import Layout, Tiling
@@ -27,6 +28,10 @@ class Part:
     def constant(self, value: float) -> Vector:
         """A number in every lane."""
         return self.v.constant(value, self.kind)
+
+    def exp2(self, x: Vector) -> Vector:
+        """2^x for x <= 0."""
+        return exp2_below(self.v, x, scaling=self.tiling.scaling)
 
     def place(self, name: str, index: str | int = 0, stride: int = 1) -> str:
         """The address of an element of a piece of the scratch."""

@@ -19,6 +19,7 @@ class Tiling:
     accumulators: int  # vectors that a register block may have
     vectors: int  # of queries in a tile
     keys: int  # in a tile
+    scaling: bool  # whether there are instructions that scale floats by powers of two
 
     @property
     def queries(self) -> int:
@@ -57,7 +58,8 @@ def tiling(kernel: Attention, processor: Processor) -> Tiling:
     most = 64 if max(kernel.depth, kernel.value_depth) <= 64 else 32
     if kernel.gradients is None and kernel.keys <= 2 * most:
         most *= 2
-    return Tiling(kind, lanes, 16 if many else 8, vectors, chosen.get("keys", most))
+    scaling = processor.has("avx512dq")
+    return Tiling(kind, lanes, 16 if many else 8, vectors, chosen.get("keys", most), scaling)
 
 
 @dataclass

@@ -17,7 +17,7 @@ REGISTER_LANES = 16
 _SLOW: dict[type[Op], float] = {Divide: 10.0, Sqrt: 14.0, Rsqrt: 8.0, Remainder: 20.0, Power: 60.0}
 TRANSCENDENTAL = 20.0
 GATHER = 14.0  # a register whose lanes lie apart in memory
-TURN = 4.0  # the same, by tiles that are turned
+TURN = 10.0  # the same, by tiles that are turned
 TURNED = 8  # lines are turned together
 ACROSS = 12.0  # combining the lanes of a register
 
@@ -56,15 +56,16 @@ def _apply_cost(op: Op, dtype: DType) -> float:
 def per_point(kernel: Kernel, vector: int) -> float:
     """The cost of the whole kernel with lanes along one factor, by point of the space."""
     size = kernel.factors[vector].size
-    used = size / (-(-size // REGISTER_LANES) * REGISTER_LANES)
+    lanes = min(1 << (size - 1).bit_length(), 4 * REGISTER_LANES)
+    used = size / (-(-size // max(lanes, REGISTER_LANES)) * max(lanes, REGISTER_LANES))
     cost = 0.0
     for step, span in zip(kernel.steps, kernel.spans, strict=True):
         wide = span
         if isinstance(step, Reduce | Pick):
             wide = span | set(step.over)
         points = math.prod([kernel.factors[n].size for n in wide])
-        lanes = REGISTER_LANES * used if vector in wide else 1.0
-        cost += _access_cost(kernel, step, vector) * points / lanes
+        at_once = REGISTER_LANES * used if vector in wide else 1.0
+        cost += _access_cost(kernel, step, vector) * points / at_once
         if isinstance(step, Reduce | Pick) and vector in step.over:
             cost += ACROSS * math.prod([kernel.factors[n].size for n in span])
     return cost

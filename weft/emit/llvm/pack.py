@@ -12,7 +12,7 @@ from weft.emit.llvm.microkernel import MULTIPLY
 from weft.emit.llvm.nest import plus, pointers, smaller, times
 from weft.emit.llvm.pack_cells import Cells, in_chunks
 from weft.emit.llvm.product import Product
-from weft.emit.llvm.product_points import flat_lanes, flat_point, lane_count
+from weft.emit.llvm.product_points import Point, flat_lanes, flat_point, lane_count
 from weft.emit.llvm.vector import Vector, Vectors
 
 PACK_LEFT = "pack_left"
@@ -48,7 +48,7 @@ def pack_left(product: Product, shape: Shape, blocking: Blocking) -> Code:
     left = _Left(product, shape, blocking, code)
     if shape.left_lines == "depth":
         with code.loop("%first", "%last") as line:
-            left.line(line.index)
+            (left.runs if left.run else left.line)(line.index)
     else:
         width = left.turned.width
         rows, steps = (left.origin, "%last", width), ("%near", "%far", width)
@@ -70,7 +70,37 @@ class _Left:
         self.origin = first_line(code, product, blocking, "%first")
         lanes = lane_count(self.factors, product.depth, blocking.width * shape.group)
         self.along = Vectors(code, lanes // shape.group)
+        self.width = blocking.width
+        # What is packed at once, and not in parts, can be walked through factor by factor.
+        whole = blocking.part == shape.depth and blocking.depth >= shape.depth
+        self.run = self.cells.side_by_side() if whole and shape.group == 1 else 0
         self.turned = Vectors(code, lane_count(self.factors, product.rows, blocking.width))
+
+    def runs(self, row: str) -> None:
+        """One row, in vectors along those factors of the depth that are one in memory."""
+        code, product = self.code, self.product
+        v = Vectors(code, self.width)
+        here = self.batch | flat_point(code, self.factors, product.rows, row)
+        outer = product.depth[: len(product.depth) - self.run]
+        run = product.depth[len(outer) :]
+        count = product.size(run)
+
+        def loops(left: tuple[int, ...], point: Point, number: str) -> None:
+            if left:
+                with code.loop(0, self.factors[left[0]].size) as loop:
+                    size = self.factors[left[0]].size
+                    following = plus(code, times(code, number, size), loop.index)
+                    loops(left[1:], point | Point({left[0]: loop.index}), following)
+                return
+            begin = times(code, number, count)
+
+            def body(at: str, mask: Vector | None) -> None:
+                there = point | flat_lanes(v, self.factors, run, at, aligned=count % v.width == 0)
+                v.store(self.cells.at(v, there, mask), self._at(row, plus(code, begin, at)))
+
+            in_chunks(v, "0", str(count), body, whole=count % v.width == 0)
+
+        loops(outer, here, "0")
 
     def line(self, row: str) -> None:
         """One row, in vectors along the depth."""

@@ -11,11 +11,14 @@ from collections.abc import Callable, Sequence
 from weft.emit.llvm.blocking import Shape
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.nest import plus, smaller, times
-from weft.emit.llvm.product import Product
+from weft.emit.llvm.product import Product, needed
 from weft.emit.llvm.product_points import Point, flat_lanes, flat_point
 from weft.emit.llvm.product_values import Values
 from weft.emit.llvm.vector import Vector, Vectors, vector_type
 from weft.ir.types import DTYPES, DType
+from weft.kernels.kernel import Load
+
+_RUN = 8  # elements side by side that are worth a loop of their own
 
 
 class Cells:
@@ -33,6 +36,22 @@ class Cells:
         # One side of bytes is taken without sign: where it has one, 128 is added.
         self.flip = left and shape.offset
         self.steps = product.size(product.depth)
+
+    def side_by_side(self) -> int:
+        """How many of the innermost factors of the depth are one in memory; 0 if that is little."""
+        product, steps = self.product, self.product.kernel.steps
+        loads = [s for n in needed(steps, [self.side], ()) if isinstance(s := steps[n], Load)]
+        spanning = [load.at for load in loads if any(load.at.strides[f] for f in product.depth)]
+        count = len(product.depth)
+        while count > 1 and any(product.stride(at, product.depth[-count:]) != 1 for at in spanning):
+            count -= 1
+        long = product.size(product.depth[-count:]) >= _RUN
+        return count if len(product.depth) > 1 and long else 0
+
+    def at(self, v: Vectors, point: Point, mask: Vector | None) -> Vector:
+        """Cells of one element each, at a point."""
+        values = Values(self.product.kernel, v, self.operands)
+        return values.side(self.side, point, self.element, mask)
 
     def across(self, v: Vectors, point: Point, step: str, mask: Vector | None) -> Vector:
         """The cells of a step, of rows or columns in lanes."""

@@ -12,16 +12,36 @@ from weft.kernels.kernel import Affine, Factor, Guard
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """Factors that lanes count as one, outermost first, and the number of lane 0."""
+
+    role: tuple[int, ...]
+    sizes: tuple[int, ...]
+    number: str
+
+    def stride(self, affine: Affine) -> int | None:
+        """How far apart lanes are, if that is the same everywhere."""
+        step = stride = affine.strides[self.role[-1]]
+        for factor, size in zip(reversed(self.role[:-1]), reversed(self.sizes[1:]), strict=True):
+            step *= size
+            if affine.strides[factor] != step:
+                return None
+        return stride
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """Indices of factors: a number, one that grows by 1 from lane to lane, or any in each lane."""
 
     numbers: dict[int, str] = field(default_factory=dict)
     ramp: int | None = None  # the factor whose number is that of lane 0, one more in the next
     lanes: dict[int, Vector] = field(default_factory=dict)
+    together: Together | None = None  # how the factors of lanes are counted
 
     def __or__(self, other: Point) -> Point:
         ramp = self.ramp if other.ramp is None else other.ramp
-        return Point(self.numbers | other.numbers, ramp, self.lanes | other.lanes)
+        lanes = self.lanes | other.lanes
+        return Point(self.numbers | other.numbers, ramp, lanes, other.together or self.together)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +101,8 @@ def _each_lane(v: Vectors, factors: Sequence[Factor], role: Sequence[int], numbe
             index = v.sub(left, v.mul(quotient, size))
             left = quotient
         found[factor] = v.cast("zext", index, "i64")
-    return Point({}, None, found)
+    sizes = tuple([factors[f].size for f in role])
+    return Point({}, None, found, Together(tuple(role), sizes, number))
 
 
 def place(v: Vectors, affine: Affine, point: Point) -> Place:
@@ -89,8 +110,11 @@ def place(v: Vectors, affine: Affine, point: Point) -> Place:
     code = v.code
     base, step = "0", 0
     lanes: Vector | None = None
+    even = None if point.together is None else point.together.stride(affine)
+    if point.together is not None and even:
+        base, step = times(code, point.together.number, even), even
     for factor, stride in enumerate(affine.strides):
-        if stride == 0:
+        if stride == 0 or (even is not None and factor in point.lanes):
             continue
         if factor in point.lanes:
             far = v.mul(point.lanes[factor], v.constant(stride, "i64"))
