@@ -4,11 +4,11 @@
 
 The program is the training step (forward, backward, Adam) of a transformer on 8 devices (2 x 4), as
 JAX lowers it: batches split along one axis, weights along the other. Both sides get the same MLIR
-bytecode, in turn. Weft: reading it, shardings, partitioning; then optimizing, and preparing
-the program that runs, kernels included (what the cache has of them is not compiled again). XLA: the times that its own log gives for `shardy-xla` and
-`spmd-partitioning` (what comes before and after them, such as reading, is left out), and the whole
-of `compile`. Wall clock and, where it is known, processor time, the best of the rounds; XLA runs in
-a process of its own, on all cores.
+bytecode, in turn. Weft: reading it, shardings, partitioning; then optimizing, and preparing the
+program that runs, kernels included (what the cache has of them is not compiled again). XLA: the
+times that its own log gives for `shardy-xla` and `spmd-partitioning` (what comes before and after
+them, such as reading, is left out), and the whole of `compile`. Wall clock and, where it is known,
+processor time, the best of the rounds; XLA runs in a process of its own, on all cores.
 """
 
 from __future__ import annotations

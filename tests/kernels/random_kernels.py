@@ -14,8 +14,8 @@ from weft.ops.transcendental import Tanh
 
 SIZES = (1, 2, 3, 5, 7, 16, 17, 33, 64, 65, 130)
 POINTS = 1 << 14
-FLOATS = (F32, F32, F32, dtype("bf16"), dtype("f16"), F64)
-OTHERS = (I32, dtype("i8"), dtype("ui16"), dtype("i64"), BOOL)
+FLOATS = (F32, F32, F32, dtype("bf16"), dtype("f16"), F64, dtype("f8E5M2"))
+OTHERS = (I32, dtype("i8"), dtype("ui16"), dtype("i64"), dtype("i4"), BOOL)
 
 
 @st.composite

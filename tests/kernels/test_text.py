@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.kernels.building import Building
 from weft.ir.types import F32, I32
 from weft.kernels.alone import Alone
+from weft.kernels.attention import Access, Attention, Window
 from weft.kernels.kernel import Operand, Shift
 from weft.kernels.text import kernel_text
 from weft.ops.pointwise import Compare, Multiply, Subtract
@@ -67,4 +70,23 @@ def test_a_node_alone():
 kernel reverse: reverse(dimensions=(0,))
   input #0: 4x1x8xf32
   output #1: 4x1x8xf32"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("window", "seen"),
+    [
+        (Window(), "first..last"),
+        (Window(right=0), "first..i"),
+        (Window(left=2, right=-1, shift=4), "i + 2..i + 3"),
+        (Window(left=3), "i - 3..last"),
+    ],
+)
+def test_attention(window, seen):
+    operands = tuple([Operand(F32, (2, 8, 16), output=n == 3) for n in range(4)])
+    q, k, v, out = (Access(n, (128,), 16, 1) for n in range(4))
+    made = Attention("a", (2,), 8, 8, 16, 16, operands, q, k, v, out, window=window)
+    assert kernel_text(made).splitlines()[0] == (
+        "kernel a: forward attention at 2 points, 8 queries x 16 and 8 keys x 16; "
+        f"query i sees keys {seen}"
     )

@@ -45,12 +45,17 @@ def _attention(kernel: Attention) -> str:
     """The sizes of attention, and who sees whom."""
     way = "forward" if kernel.gradients is None else "backward"
     window, options = kernel.window, "".join(f", {n}={v}" for n, v in kernel.options)
-    seen = "all keys" if window.is_open else f"keys {window.left}..{window.right} around it"
+    low = "first" if window.left is None else _near("i", window.shift - window.left)
+    high = "last" if window.right is None else _near("i", window.shift + window.right)
     return (
         f"{way} attention at {'x'.join(map(str, kernel.outer))} points, {kernel.queries} queries "
-        f"x {kernel.depth} and {kernel.keys} keys x {kernel.value_depth}; a query sees "
-        f"{seen}{'' if kernel.mask is None else ' that the mask allows'}{options}"
+        f"x {kernel.depth} and {kernel.keys} keys x {kernel.value_depth}; query i sees keys "
+        f"{low}..{high}{'' if kernel.mask is None else ' that the mask allows'}{options}"
     )
+
+
+def _near(name: str, offset: int) -> str:
+    return name if not offset else f"{name} {'-' if offset < 0 else '+'} {abs(offset)}"
 
 
 def op_text(op: Op) -> str:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kernels.attention_cases import Sizes, backward, forward, inputs, kernels
+from tests.kernels.attention_cases import Sizes, backward, forward, inputs, kernels, windows
 from tests.tolerance import assert_close
 from weft.emit.llvm.attention import emit_attention
 from weft.emit.llvm.commands import Commands
@@ -75,6 +75,33 @@ def test_backward(kernel: Attention, seed: int, bias: bool):
     arrays = inputs(kernel, seed)
     made = interpret_attention(kernel, arrays)
     check(backward(kernel, bias=bias), with_outputs(kernel, made, arrays))
+
+
+@given(
+    st.integers(1, 9),
+    st.integers(1, 4),
+    st.sampled_from((1, 7, 64, 300)),
+    st.sampled_from(("f32", "bf16", "f64")),
+    st.booleans(),
+    st.data(),
+)
+@settings(max_examples=30, deadline=None)
+def test_few_queries(
+    queries: int, heads: int, keys: int, dtype: str, masked: bool, data: st.DataObject
+):
+    """One token after another: heads that share keys become queries."""
+    sizes = Sizes((2, heads), (False, True), queries, keys, 20, 36)
+    alike = (False, True, True) if masked else None
+    kernel = forward(
+        sizes,
+        DTYPES[dtype],
+        mask=alike,
+        bias=alike,
+        fill=-1e30,
+        lse=True,
+        window=data.draw(windows(queries, keys)),
+    )
+    check(kernel, inputs(kernel))
 
 
 SIZES = Sizes((2, 3), (False, True), 70, 90, 48, 40)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.emit.llvm.products import BF16, F16, I8, MIDDLE, NARROW, check, product, run_kernel
 from tests.kernels.building import Building
+from tests.tolerance import assert_close
 from weft.emit.llvm.product import supports
 from weft.ir.types import DTYPES, F32, F64, I32, DType
 from weft.kernels.interpret import interpret
@@ -189,6 +190,23 @@ def test_before_and_after():
     check(b.kernel("packed"), b.arrays())
 
 
+def test_large_results():
+    b, total = product(PLAIN, sized(601, 519, 6))
+    shifted = b.apply(Add(), b.apply(Add(), total, b.read("n")), b.read("mn", BF16))
+    b.write("mn", shifted, BF16)
+    check(b.kernel("packed"), b.arrays())
+
+
+@pytest.mark.long
+def test_right_sides_too_large_to_be_there_twice():
+    for dims in (PLAIN, ("mk", "nk", "mn")):
+        b, total = product(dims, sized(40, 9000, 1024))
+        b.write("mn", total)
+        x, y = b.arrays()
+        (found,) = run_kernel(b.kernel("packed"), [x, y])
+        assert_close(found, x @ (y if dims == PLAIN else y.T), 1024)
+
+
 def convolution(n: int, side: int, channels: int, out: int, window: int) -> Building:
     b = Building(n=n, h=side, w=side, o=out, y=window, x=window, c=channels)
     image, weights = b.input(n, side, side, channels), b.input(window, window, channels, out)
@@ -204,7 +222,7 @@ def convolution(n: int, side: int, channels: int, out: int, window: int) -> Buil
     return b
 
 
-@pytest.mark.parametrize("channels", [1, 3, 16, 20])
+@pytest.mark.parametrize("channels", [1, 3, 16, 20, 128])
 def test_convolution(channels: int):
     b = convolution(2, 7, channels, 12, 3)
     check(b.kernel("packed"), b.arrays())

@@ -233,4 +233,6 @@ def _scalar(v: Vectors, place: Place) -> str:
 
 
 def _reversed(v: Vectors, a: Vector) -> Vector:
+    if a.text.startswith("<"):  # a constant stays one
+        return Vector(f"<{', '.join(reversed(a.text[1:-1].split(', ')))}>", a.kind, a.width)
     return v.shuffle(a, a, range(v.width)[::-1])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from weft.emit.llvm.attention_backward import Backward
+from weft.emit.llvm.attention_few import Few, are_few, folded
 from weft.emit.llvm.attention_forward import (
     Values,
     write_finish,
@@ -30,7 +31,10 @@ from weft.kernels.emitted import Emitted, Phase
 
 def emit_attention(kernel: Attention, processor: Processor | None = None) -> Emitted:
     """The text of an attention kernel."""
+    kernel = folded(kernel)
     tiles = tiling(kernel, processor or host())
+    if are_few(kernel):
+        return Few(kernel, tiles).emitted()
     if kernel.gradients is not None:
         return Backward(kernel, tiles).emitted()
     return _Forward(kernel, tiles).emitted()

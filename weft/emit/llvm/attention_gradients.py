@@ -16,7 +16,7 @@ from weft.emit.llvm.attention_main import Main, least, most
 from weft.emit.llvm.attention_pack import moved, stored
 from weft.emit.llvm.attention_part import Part, write_vector
 from weft.emit.llvm.attention_product import UNROLL, Block, Left, Right, first_lanes, product, zeros
-from weft.emit.llvm.attention_scores import LOG2_E, ScoreBlocks
+from weft.emit.llvm.attention_scores import LOG2_E, ScoreBlocks, finite_fill
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.storage import load, memory_kind
 from weft.emit.llvm.vector import Vector
@@ -77,7 +77,7 @@ class Weights:
         if not self.kernel.may_be_alike:
             return weights
         v, part = self.part.v, self.part
-        limit, nothing = part.constant(self.blocks.fill / 2), part.constant(-math.inf)
+        limit, nothing = part.constant(finite_fill(self.kernel) / 2), part.constant(-math.inf)
         found: Block = []
         for row, xs in zip(weights, scores, strict=True):
             found.append([])

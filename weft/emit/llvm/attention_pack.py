@@ -125,17 +125,21 @@ class Across:
 
 def transposed(v: Vectors, rows: list[Vector]) -> list[Vector]:
     """The columns of a square of vectors: blocks off the diagonal change places, size by size."""
-    rows, size, width = list(rows), 1, v.width
-    while size < width:
-        for i in range(width):
-            if i & size:
-                continue
-            a, b = rows[i], rows[i + size]
-            low = [n if not n & size else width + n - size for n in range(width)]
-            high = [n + size if not n & size else width + n for n in range(width)]
-            rows[i], rows[i + size] = _shuffled(v, a, b, low), _shuffled(v, a, b, high)
+    rows, size = list(rows), 1
+    while size < v.width:
+        for i in range(v.width):
+            if not i & size:
+                rows[i], rows[i + size] = transposing(v, rows[i], rows[i + size], size)
         size *= 2
     return rows
+
+
+def transposing(v: Vectors, a: Vector, b: Vector, size: int) -> tuple[Vector, Vector]:
+    """Two vectors with every second block of the first changed for the one before of the other."""
+    width = v.width
+    low = [n if not n & size else width + n - size for n in range(width)]
+    high = [n + size if not n & size else width + n for n in range(width)]
+    return _shuffled(v, a, b, low), _shuffled(v, a, b, high)
 
 
 def moved(code: Code, base: str, index: str, stride: int, kind: str) -> str:

@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.emit.llvm.code import Code
+from weft.emit.llvm.storage import load, memory_kind
 from weft.emit.llvm.vector import Vector, Vectors
+from weft.ir.types import DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,12 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Rows of vectors: where they begin, the stride between rows, and lanes of the last vector."""
+    """Rows of vectors: where they begin, and the stride between rows."""
 
     base: str
     step: int
     last: int | None = None  # how many lanes of the last vector there are, if not all
+    dtype: DType | None = None  # of the elements in memory, if they are not held numbers
 
 
 Block = list[list[Vector]]
@@ -93,17 +96,16 @@ class _Places:
 
     left: str
     right: str
-    step: int
-    last: int | None
+    rows: Right
 
 
 def _moved(code: Code, left: Left, right: Right, index: str, block: Block) -> _Places:
     kind = block[0][0].kind
+    stored = kind if right.dtype is None else memory_kind(right.dtype)
     return _Places(
         address(code, left.base, index, left.step, kind),
-        address(code, right.base, index, right.step, kind),
-        right.step,
-        right.last,
+        address(code, right.base, index, right.step, stored),
+        right,
     )
 
 
@@ -114,12 +116,11 @@ def address(code: Code, base: str, index: str, stride: int, kind: str) -> str:
 
 
 def _step(vectors: Vectors, block: Block, at: _Places, n: int, left: Left) -> Block:
-    kind, width = block[0][0].kind, vectors.width
+    kind, width, columns = block[0][0].kind, vectors.width, len(block[0])
     row: list[Vector] = []
-    for j in range(len(block[0])):
-        place = vectors.at(at.right, n * at.step + j * width, kind)
-        partial = at.last is not None and j == len(block[0]) - 1
-        row.append(read_first(vectors, place, kind, at.last if partial else None))
+    for j in range(columns):
+        lanes = at.rows.last if j == columns - 1 else None
+        row.append(_read(vectors, at, n * at.rows.step + j * width, kind, lanes))
     made: Block = []
     one = Vectors(vectors.code, 1)
     for i, before in enumerate(block):
@@ -127,6 +128,14 @@ def _step(vectors: Vectors, block: Block, at: _Places, n: int, left: Left) -> Bl
         spread = vectors.splat(one.load(place, kind))
         made.append([vectors.fma(spread, x, y) for x, y in zip(row, before, strict=True)])
     return made
+
+
+def _read(vectors: Vectors, at: _Places, index: int, kind: str, lanes: int | None) -> Vector:
+    """A vector of a row, as held numbers."""
+    if at.rows.dtype is None:
+        return read_first(vectors, vectors.at(at.right, index, kind), kind, lanes)
+    mask = None if lanes is None else first_lanes(vectors, lanes)
+    return load(vectors, at.right, index, at.rows.dtype, mask)[0]
 
 
 def read_first(vectors: Vectors, place: str, kind: str, lanes: int | None) -> Vector:

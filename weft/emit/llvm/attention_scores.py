@@ -19,6 +19,14 @@ from weft.kernels.attention import Attention
 LOG2_E = 1 / math.log(2)
 
 
+def finite_fill(kernel: Attention) -> float:
+    """What hidden scores are, in units of log(2): finite ones stay finite."""
+    assert kernel.mask is not None
+    fill = kernel.mask.fill
+    largest = float(np.finfo(kernel.held.numpy).max)
+    return fill if math.isinf(fill) else max(-largest, min(largest, fill * LOG2_E))
+
+
 class ScoreBlocks:
     """Writes blocks of scores into a function that has %first: where query 0 is among the keys."""
 
@@ -52,7 +60,7 @@ class ScoreBlocks:
     def _masked(self, block: Block, index: str) -> Block:
         if self.kernel.mask is None:
             return block
-        fill, zero = self.part.constant(self.fill), self.part.constant(0.0)
+        fill, zero = self.part.constant(finite_fill(self.kernel)), self.part.constant(0.0)
         return [
             [
                 self.v.select(self.v.compare("une", y, zero), fill, x)
@@ -60,14 +68,6 @@ class ScoreBlocks:
             ]
             for i, row in enumerate(block)
         ]
-
-    @property
-    def fill(self) -> float:
-        """What hidden scores are: finite ones stay finite."""
-        assert self.kernel.mask is not None
-        fill = self.kernel.mask.fill
-        largest = float(np.finfo(self.kernel.held.numpy).max)
-        return fill if math.isinf(fill) else max(-largest, min(largest, fill * LOG2_E))
 
     def _windowed(self, block: Block, index: str) -> Block:
         """The block with -inf where a query does not see a key."""

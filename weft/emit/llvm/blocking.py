@@ -121,6 +121,7 @@ class Blocking:
     task_rows: int  # panels of one task
     task_vectors: int
     group: int  # panels of columns that a task packs at a time
+    row_group: int  # and of rows
     inner: int  # lanes along the depth, if it is read in vectors; 0 else
     part: int  # steps of the depth in one of
     parts: int  # that tasks sum up apart from each other

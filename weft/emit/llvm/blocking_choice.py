@@ -50,6 +50,7 @@ def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocki
         task_rows,
         task_vectors,
         min(group, task_vectors),
+        min(_row_group(shape, chip, rows, task_vectors, depth, part) or task_rows, task_rows),
         inner,
         part,
         parts,
@@ -112,6 +113,15 @@ def _right(
 def _used_little(shape: Shape, rows: Panels, vectors: Panels) -> bool:
     """Whether the right side is best read as it lies: it is used once or twice, or is one panel."""
     return shape.right_direct and (rows.count <= 2 or vectors.count == 1)
+
+
+def _row_group(
+    shape: Shape, chip: Chip, rows: Panels, columns: int, depth: int, part: int
+) -> int | None:
+    """Panels of rows to pack at a time: few, if they are used at once, and not again; else None."""
+    if columns > 2 or depth < part:
+        return None
+    return max(1, chip.near // 2 // (max(1, rows.most) * depth * shape.element))
 
 
 def _ahead(

@@ -183,19 +183,13 @@ class Loops:
             with self.carrying(low, middle, width, carried) as index, self.inside(factor, index):
                 self.run(sinks)
         if rest > 0:
-            with self.inside(factor, str(middle), self.first_lanes(rest)):
+            with self.inside(factor, str(middle), self.at.wide.first(str(rest))):
                 self.run(sinks)
         elif rest < 0:
             with self.carrying(middle, high, width, carried) as index:
                 left = self.code.let(f"sub nsw i64 {high}, {index}")
                 with self.inside(factor, index, self.at.wide.first(left)):
                     self.run(sinks)
-
-    def first_lanes(self, count: int) -> Vector:
-        """The mask of some lanes."""
-        width = self.plan.width
-        lanes = ", ".join(f"i1 {'true' if n < count else 'false'}" for n in range(width))
-        return Vector(f"<{lanes}>", "i1", width)
 
     @contextmanager
     def carrying(self, low: End, high: End, step: int, carried: list[int]) -> Iterator[str]:
@@ -242,6 +236,8 @@ class Loops:
         for n in sorted(reached(self.kernel.steps, roots, self.at.ready)):
             if self.is_open(n):
                 self.at.value(n)
+            else:
+                self.at.prepare(n)
 
     def read_by(self, sink: int) -> tuple[int, ...]:
         """The steps that a sink reads while it runs; the init of a reduction is for the end."""

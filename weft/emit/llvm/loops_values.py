@@ -141,11 +141,27 @@ class Values:
 
     def scaled(self, n: int, divisor: int, v: Vectors) -> Held:
         """A quotient by a number that all lanes share: two products instead of a division."""
-        (by,) = self.spread(divisor, self.one)
         (value,) = self.spread(n, v)
-        for factor in reciprocal(self.one, by):
+        for factor in self.scales(divisor):
             value = v.mul(value, v.splat(factor))
         return (value,)
+
+    def scales(self, divisor: int) -> Held:
+        """What to multiply with instead of dividing by a step."""
+        number = -1 - divisor  # beside the value of the step itself
+        if number not in self.known:
+            (by,) = self.spread(divisor, self.one)
+            self.known[number] = reciprocal(self.one, by)
+        return self.known[number]
+
+    def prepare(self, n: int) -> None:
+        """Compute what a step needs once for all lanes, where the loops stand now."""
+        step = self.kernel.steps[n]
+        if isinstance(step, Apply) and isinstance(step.op, Divide):
+            divisor = step.args[1]
+            is_open = self.kernel.spans[divisor] <= self.index.keys()
+            if is_open and self.is_same_in_lanes(divisor, self.lanes(self.kernel.spans[n])):
+                self.scales(divisor)
 
     def load(self, step: Load, n: int) -> Held:
         """Elements of an operand."""

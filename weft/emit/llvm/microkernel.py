@@ -98,7 +98,7 @@ def microkernel(block: Block) -> Code:
     for i in range(block.rows):
         for j in range(0, block.columns * block.element, 64):
             row = plus(code, times(code, "%out_stride", i), j)
-            _fetch(code, "%out", row, near=True)
+            fetch(code, "%out", row, write=True)
     fixed = _left_pointers(code, block)
     right, first = _begin(v, block)
     moving = [*([] if _indexed(block) else fixed), right]
@@ -135,20 +135,19 @@ def _begin(v: Vectors, block: Block) -> tuple[str, list[tuple[str, str]]]:
 def _fetch_ahead(code: Code, block: Block, index: str, far: str, right: str) -> None:
     """Ask for what later steps, or later blocks, will need."""
     if block.ahead in ("panel", "left"):
-        _fetch(code, "%ahead", code.let(f"shl i64 {index}, 6"), near=False)
+        fetch(code, "%ahead", code.let(f"shl i64 {index}, 6"), write=False)
     if block.ahead == "rows":
         element = block.stored.numpy.itemsize if block.stored else block.element
         for j in range(0, block.columns * element, 64):
-            _fetch(code, right, plus(code, far, j), near=False)
+            fetch(code, right, plus(code, far, j), write=False)
 
 
-def _fetch(code: Code, base: str, far: str, *, near: bool) -> None:
-    """Ask for a line: `near` to write it soon, else to read it some time from the second cache."""
+def fetch(code: Code, base: str, far: str, *, write: bool) -> None:
+    """Ask for a line: to write it soon, or else to read it some time from the second cache."""
     at = code.let(f"getelementptr i8, ptr {base}, i64 {far}")
     code.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
-    code.do(
-        f"call void @llvm.prefetch.p0(ptr {at}, i32 {int(near)}, i32 {3 if near else 2}, i32 1)"
-    )
+    how = f"i32 {int(write)}, i32 {3 if write else 2}, i32 1"
+    code.do(f"call void @llvm.prefetch.p0(ptr {at}, {how})")
 
 
 def _indexed(block: Block) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm import pack
 from weft.emit.llvm.blocking import Chip, chip_of
 from weft.emit.llvm.blocking_choice import WORTH, choose_blocking
 from weft.emit.llvm.code import Code, module_text
 from weft.emit.llvm.machine_code import Processor
 from weft.emit.llvm.microkernel import microkernel
 from weft.emit.llvm.microkernel_inner import inner_microkernel
+from weft.emit.llvm.pack_left import pack_left
+from weft.emit.llvm.pack_right import pack_right
 from weft.emit.llvm.product import find_product, supports
 from weft.emit.llvm.product_finish import finish
 from weft.emit.llvm.product_job import Job, memory_of
@@ -77,7 +78,7 @@ def _functions(job: Job) -> list[Code]:
     if job.store is None:
         found.append(finish(product, shape, blocking))
     if blocking.left != "direct":
-        found.append(pack.pack_left(product, shape, blocking))
+        found.append(pack_left(product, shape, blocking))
     if blocking.right != "direct":
-        found.append(pack.pack_right(product, shape, blocking))
+        found.append(pack_right(product, shape, blocking))
     return found

@@ -71,7 +71,7 @@ def memory_of(job: Job) -> Memory:
     b, shape = job.blocking, job.shape
     left = right = sums = 0
     if b.left != "direct":
-        rows = b.task_rows * b.rows.most + 2 * b.width
+        rows = b.row_group * b.rows.most + 2 * b.width
         left = rows * pack.line_length(b, shape.element) + b.width
     if b.right == "task":
         right = b.group * b.line * (b.depth + int(shape.offset))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft.emit.llvm import pack
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.nest import divided, function, plus, pointers, smaller, times
+from weft.emit.llvm.product_ahead import fetch_end, next_side
 from weft.emit.llvm.product_finish import FINISH
 from weft.emit.llvm.product_job import Job, Place, Places, Task, memory_of
 
@@ -98,11 +101,8 @@ def _part(places: Places, task: Task, near: str, far: str, more: str) -> None:
     """All blocks of a task, along a part of the depth, added to those before if there are more."""
     code, job = places.code, places.job
     b = job.blocking
-    if b.left == "task":
-        first, _ = pack.panel_bounds(code, b.rows, task.first_row)
-        last, _ = pack.panel_bounds(code, b.rows, task.last_row)
-        to = places.scratch(places.memory.left)
-        _pack(code, pack.PACK_LEFT, to, task.batch, first, last, near, far)
+    if b.left == "task" and b.row_group >= b.task_rows:
+        _pack_left(places, task, near, far)
     if b.right != "task":
         _columns(places, task, (task.first_column, task.last_column), (near, far, more))
         return
@@ -113,10 +113,34 @@ def _part(places: Places, task: Task, near: str, far: str, more: str) -> None:
         _columns(places, task, (group.index, last), (near, far, more))
 
 
+def _pack_left(places: Places, task: Task, near: str, far: str) -> None:
+    """Pack the left side of a task's rows."""
+    code, rows = places.code, places.job.blocking.rows
+    first, _ = pack.panel_bounds(code, rows, task.first_row)
+    last, _ = pack.panel_bounds(code, rows, task.last_row)
+    to = places.scratch(places.memory.left)
+    _pack(code, pack.PACK_LEFT, to, task.batch, first, last, near, far)
+
+
 def _columns(
     places: Places, task: Task, panels: tuple[str, str], part: tuple[str, str, str]
 ) -> None:
-    """All blocks of some panels of columns."""
+    """All blocks of some panels of columns; rows are packed a few at a time, if not before."""
+    code, b = places.code, places.job.blocking
+    if b.left == "task" and b.row_group < b.task_rows:
+        with code.loop(task.first_row, task.last_row, b.row_group, at_least_once=True) as group:
+            last = smaller(code, plus(code, group.index, b.row_group), task.last_row)
+            some = replace(task, first_row=group.index, last_row=last)
+            _pack_left(places, some, part[0], part[1])
+            _blocks(places, some, panels, part)
+    else:
+        _blocks(places, task, panels, part)
+
+
+def _blocks(
+    places: Places, task: Task, panels: tuple[str, str], part: tuple[str, str, str]
+) -> None:
+    """All blocks of a task's rows and some panels of columns."""
     code, b = places.code, places.job.blocking
     with code.loop(*panels, at_least_once=True) as column:
         start, vectors = pack.panel_bounds(code, b.vectors, column.index)
@@ -143,7 +167,9 @@ def _block(
     depth = far if near == "0" else code.let(f"sub nsw i64 {far}, {near}")
     given = ", ".join(f"ptr {p.pointer}, i64 {p.stride}" for p in (left, right, out))
     chosen = _chosen(code, job, row, column)
-    ahead = _ahead(places, task, row, (left, count), column_count, right)
+    ahead = next_side(places, task, row, (left, count), column_count, right)
+    if job.store is None and job.blocking.parts == 1:
+        fetch_end(places, task, start, count, column_start)
     rest = f"i64 {depth}, i1 {more}, i64 {job.blocking.lanes}, ptr {ahead}"
     code.do(f"call void {chosen}({given}, {rest})")
     if job.store is None and job.blocking.parts == 1:
@@ -153,25 +179,6 @@ def _block(
         done = "true" if job.once else code.let(f"icmp sge i64 {far}, {job.shape.depth}")
         with code.when(done):
             code.do(f"call void @{FINISH}(ptr %operands, ptr {out.pointer}, {listed})")
-
-
-def _ahead(
-    places: Places, task: Task, row: str, left: tuple[Place, str], columns: str, right: Place
-) -> str:
-    """What a block fetches: its share of the next panel, or the left side of the next block."""
-    code, shape = places.code, places.job.shape
-    if places.job.blocking.ahead == "left":
-        far = code.let(f"mul nsw i64 {left[0].stride}, {left[1]}")
-        return code.let(f"getelementptr i8, ptr {left[0].pointer}, i64 {far}")
-    if places.job.blocking.ahead != "panel":
-        return "null"
-    down = code.let(f"sub nsw i64 {row}, {task.first_row}")
-    far = times(code, down, places.job.blocking.depth * 64)
-    size = times(code, columns, places.job.panel_depth * shape.element)
-    inside = code.let(f"icmp slt i64 {far}, {size}")
-    next_panel = plus(code, size, far)
-    chosen = code.let(f"select i1 {inside}, i64 {next_panel}, i64 0")
-    return code.let(f"getelementptr i8, ptr {right.pointer}, i64 {chosen}")
 
 
 def _chosen(code: Code, job: Job, row: str, column: str) -> str:

@@ -61,6 +61,13 @@ def float_text(value: float, kind: str = "float") -> str:
     return f"0x{pattern:016X}"
 
 
+def _only_lane(mask: Vector) -> int | None:
+    """The lane of a constant mask that has just one."""
+    if not mask.text.startswith("<") or mask.text.count("true") != 1:
+        return None
+    return mask.text.split(", ").index(next(t for t in mask.text.split(", ") if "true" in t))
+
+
 class Vectors:
     """Instructions on vectors of one width in one function."""
 
@@ -224,6 +231,11 @@ class Vectors:
 
     def store_masked(self, value: Vector, address: str, mask: Vector) -> None:
         """Write neighbouring elements where a mask says so."""
+        if (lane := _only_lane(mask)) is not None:
+            # LLVM 22 writes too much if it narrows what it stores through a mask of one lane.
+            one = self.code.let(f"extractelement {value.typed}, i64 {lane}")
+            self.store(Vector(one, value.kind), self.at(address, lane, value.kind))
+            return
         name = f"llvm.masked.store.{suffix(value.kind, value.width)}.p0"
         self.code.declare(
             f"declare void @{name}({value.type}, ptr, i32 immarg, <{value.width} x i1>)"
@@ -233,6 +245,11 @@ class Vectors:
 
     def first(self, count: str) -> Vector:
         """The mask of the lanes below a number (an i64)."""
+        if count.isdecimal():
+            lanes = ", ".join(
+                f"i1 {'true' if n < int(count) else 'false'}" for n in range(self.width)
+            )
+            return Vector(f"<{lanes}>" if self.width > 1 else lanes[3:], "i1", self.width)
         limit = self.splat(Vector(count, "i64"))
         return self.compare("slt", self.lanes(), limit)
 
