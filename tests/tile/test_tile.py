@@ -45,6 +45,12 @@ ONE_KERNEL = {
     "layer_norm": (layer_norm, [(20, 8), (8,), (8,)]),
     "rms_norm": (rms_norm, [(20, 8), (8,)]),
     "rotary": (rotary, [(4, 6, 8), (6, 8), (6, 8)]),
+    "rotary by halves": (
+        lambda x, c, s: jnp.concatenate(
+            [x[..., :4] * c - x[..., 4:] * s, x[..., 4:] * c + x[..., :4] * s], -1
+        ),
+        [(4, 6, 8), (6, 4), (6, 4)],
+    ),
     "transposed": (lambda x, y: x.T + y, [(6, 8), (8, 6)]),
     "sliced and reversed": (lambda x: x[1:5, ::2] * x[::-1][1:5, 1::2], [(6, 8)]),
     "merged and split dims": (lambda x: (x.reshape(48) * 2).reshape(2, 3, 8) + 1, [(6, 8)]),

@@ -25,7 +25,7 @@ from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, Pad
 from weft.tile.draft import Draft, tensor
-from weft.tile.index import At, Bound, Split, covers, factors_of
+from weft.tile.index import At, Bound, Split, covers, factors_of, limits
 from weft.tile.picks import counts, pick_of
 from weft.tile.pulls import (
     MAPS,
@@ -411,7 +411,7 @@ class Grouping:
         if value in self.light:
             return True
         order = [n for n in draft.root if n not in draft.rows] + [*draft.rows]
-        points = sum(_points(draft, order, draft.at(n)) for n in numbers)
+        points = sum(_points(draft, order, n) for n in numbers)
         if points <= self.elements(value):
             return True
         size = self.elements(value) * tensor(value).dtype.numpy.itemsize
@@ -430,11 +430,15 @@ class Grouping:
         return math.prod(self.shape(value))
 
 
-def _points(draft: Draft, order: Sequence[int], at: At) -> int:
-    """How often something is computed: once for each point of the loops around it."""
-    used = factors_of(at)
+def _points(draft: Draft, order: Sequence[int], number: int) -> float:
+    """How often an instance is computed: at each point of the loops around it, where it matters."""
+    used = factors_of(draft.at(number))
     deepest = max((n for n, f in enumerate(order) if f in used), default=-1)
-    return math.prod(draft.sizes[f] for f in order[: deepest + 1])
+    points = float(math.prod(draft.sizes[f] for f in order[: deepest + 1]))
+    for expr, low, high in draft.bounds(number):
+        least, most = limits(expr, draft.size)
+        points *= min(1.0, (high - low) / (most - least + 1))
+    return points
 
 
 def _dense(node: Node) -> bool:
