@@ -20,6 +20,21 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+OWN_SETTINGS: dict[Callable[..., object], settings] = {}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give a parametrized test its own settings back.
+
+    The plugin of hypothesis wraps them at every call of the test, and looks through all wrappers;
+    after a thousand calls that is too deep.
+    """
+    test = getattr(item, "obj", None)
+    found = getattr(test, "_hypothesis_internal_use_settings", None)
+    if found is not None:
+        test._hypothesis_internal_use_settings = OWN_SETTINGS.setdefault(test, found)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files anew; review the diff"

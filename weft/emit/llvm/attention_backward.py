@@ -1,15 +1,16 @@
 """The backward kernel: tiles of keys against all tiles of queries, probabilities made again.
 
 A task is one point of the outer dims, or several whose gradients of keys and values are one. It
-turns its queries and gradients once, then goes through its keys tile by tile: gradients of keys and
-values are added up in the nearest cache, those of the queries in the scratch. With few tasks the
-keys of one are given to several; each adds up its own gradients of queries, and a second phase adds
-these.
+takes as many queries as the caches hold, turns them and their gradients once, then goes through its
+keys tile by tile: gradients of keys and values are added up in the nearest cache, those of the
+queries in the scratch. With few tasks the keys of one are given to several; each adds up its own
+gradients of queries, and a second phase adds these.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from weft.emit.llvm.attention_gradients import (
     Products,
@@ -31,6 +32,16 @@ from weft.kernels.emitted import Emitted, Phase
 
 ENOUGH = 16  # tasks that keep many threads busy
 FACTS = 3  # numbers that are kept of each query
+ROOM = 640 << 10  # bytes of queries, gradients and sums that are worked on at a time
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Queries that are worked on at a time: their tiles, and the first of them."""
+
+    begin: str
+    end: str
+    first: str
 
 
 class Backward(Main):
@@ -45,6 +56,10 @@ class Backward(Main):
         self.summed = tuple(n for n, (a, b, _) in enumerate(strides) if not a and not b)
         self.own = tuple(n for n in range(len(k.outer)) if n not in self.summed)
         self.tiles = -(-k.queries // t.queries)
+        row = 3 * t.padded(k.depth) + 2 * t.padded(k.value_depth)
+        fits = ROOM // (row * t.queries * BITS[t.kind] // 8)
+        self.span = max(1, min(self.tiles, fits))  # tiles of queries at a time
+        self.spans = -(-self.tiles // self.span)
         self.key_tiles = -(-k.keys // t.keys)
         points = math.prod(k.outer[n] for n in self.own)
         self.parts_of_keys = max(1, min(self.key_tiles, ENOUGH // max(1, points)))
@@ -57,19 +72,24 @@ class Backward(Main):
         return math.prod(self.kernel.outer[n] for n in self.summed)
 
     @property
+    def turns(self) -> int:
+        """How often a task goes through its keys."""
+        return self.groups * self.spans
+
+    @property
     def query_bytes(self) -> int:
         """Bytes of the held gradients of the queries of one point."""
         k, t = self.kernel, self.tiling
         return self.tiles * t.queries * t.padded(k.depth) * BITS[t.kind] // 8
 
     def _lay_out(self) -> None:
-        k, t, rows = self.kernel, self.tiling, self.tiles * self.tiling.queries
+        k, t, rows = self.kernel, self.tiling, self.span * self.tiling.queries
         self.layout.add("turned_q", rows * t.padded(k.depth))
         self.layout.add("turned_dout", rows * t.padded(k.value_depth))
         self.layout.add("facts", FACTS * rows)
         self.layout.add("weights", t.queries * t.keys)
         self.layout.add("slopes", t.queries * t.keys)
-        every = self.key_tiles * t.keys if self.groups > 1 else t.keys
+        every = self.key_tiles * t.keys if self.turns > 1 else t.keys
         self.layout.add("dk", every * t.padded(k.depth))
         self.layout.add("dv", every * t.padded(k.value_depth))
         if self.parts_of_keys == 1:
@@ -122,8 +142,9 @@ class Backward(Main):
         """All functions, and the phases that run them."""
         k = self.kernel
         points = math.prod(k.outer)
-        if not points or not k.queries or not k.keys:
-            raise AssertionError("a backward kernel of nothing")
+        if not points:
+            return Emitted("", ())
+        assert k.queries and k.keys, "somebody sees something"
         tasks = math.prod(k.outer[n] for n in self.own) * self.parts_of_keys
         phases = [Phase(k.name, tasks)]
         functions = [*self.parts, self._main()]
@@ -142,22 +163,28 @@ class Backward(Main):
         with code.loop("%begin", "%end") as task:
             sizes = (*(k.outer[n] for n in self.own), self.parts_of_keys)
             *own, part = self.split(code, task.index, sizes)
-            with code.loop(0, self.groups) as group:
-                inner = self.split(code, group.index, tuple(k.outer[n] for n in self.summed))
+            with code.loop(0, self.turns) as turn:
+                sizes = (*(k.outer[n] for n in self.summed), self.spans)
+                *inner, span = self.split(code, turn.index, sizes)
                 outer = [""] * len(k.outer)
                 for where, index in (
                     *zip(self.own, own, strict=True),
                     *zip(self.summed, inner, strict=True),
                 ):
                     outer[where] = index
-                self._point(code, outer, part, group.index)
+                self._point(code, outer, part, self._span(code, span), turn.index)
         return code
 
-    def _point(self, code: Code, outer: list[str], part: str, group: str) -> None:
+    def _span(self, code: Code, number: str) -> _Span:
+        begin = code.let(f"mul i64 {number}, {self.span}")
+        end = least(code, code.let(f"add i64 {begin}, {self.span}"), str(self.tiles))
+        return _Span(begin, end, code.let(f"mul i64 {begin}, {self.tiling.queries}"))
+
+    def _point(self, code: Code, outer: list[str], part: str, span: _Span, turn: str) -> None:
         k, t = self.kernel, self.tiling
         bases = {name: self.base(code, a, outer) for name, a in self._accesses().items()}
-        bases["to_dq"] = self._queries_sum(code, outer, part)
-        self._turn(code, bases)
+        bases["to_dq"] = self._queries_sum(code, outer, part, span)
+        self._turn(code, bases, span)
         first = code.let(f"mul i64 {part}, {self.key_tiles}")
         first = code.let(f"udiv i64 {first}, {self.parts_of_keys}")
         end = code.let(f"mul i64 {code.let(f'add i64 {part}, 1')}, {self.key_tiles}")
@@ -165,10 +192,12 @@ class Backward(Main):
         with code.loop(first, end) as tile:
             key = code.let(f"mul i64 {tile.index}, {t.keys}")
             count = least(code, code.let(f"sub i64 {k.keys}, {key}"), str(t.keys))
-            self._key_tile(code, bases, key, count, group)
+            self._key_tile(code, bases, key, count, span, turn)
         if self.parts_of_keys == 1:
-            given = (("ptr", bases["to_dq"]), ("ptr", bases["dq"]), ("i64", str(k.queries)))
-            self.call(code, "write_dq", *given)
+            left = code.let(f"sub i64 {k.queries}, {span.first}")
+            rows = least(code, left, str(self.span * t.queries))
+            to = self.row(code, self.gradients.q, bases["dq"], span.first)
+            self.call(code, "write_dq", ("ptr", bases["to_dq"]), ("ptr", to), ("i64", rows))
 
     def _accesses(self) -> dict[str, Access]:
         k, g = self.kernel, self.gradients
@@ -177,14 +206,16 @@ class Backward(Main):
         found |= {"dout": g.out, "dq": g.q, "dk": g.k, "dv": g.v}
         return found if g.bias is None else found | {"dbias": g.bias}
 
-    def _queries_sum(self, code: Code, outer: list[str], part: str) -> str:
-        """Where the gradients of the queries are added up: nothing yet."""
+    def _queries_sum(self, code: Code, outer: list[str], part: str, span: _Span) -> str:
+        """Where the gradients of the queries of a span are added up: nothing yet."""
         t, v = self.tiling, Vectors(code, self.tiling.lanes)
+        padded = t.padded(self.kernel.depth)
         if self.parts_of_keys == 1:
             to = self.place(code, "dq")
         else:
-            to = self._shared(code, outer, part)
-        with code.loop(0, self.query_bytes * 8 // BITS[t.kind], t.lanes) as loop:
+            to = moved(code, self._shared(code, outer, part), span.first, padded, t.kind)
+        tiles = code.let(f"sub i64 {span.end}, {span.begin}")
+        with code.loop(0, code.let(f"mul i64 {tiles}, {t.queries * padded}"), t.lanes) as loop:
             v.store(v.constant(0.0, t.kind), v.at(to, loop.index, t.kind))
         return to
 
@@ -200,12 +231,13 @@ class Backward(Main):
         base = code.let(f"load ptr, ptr {place}")
         return code.let(f"getelementptr i8, ptr {base}, i64 {index}")
 
-    def _turn(self, code: Code, bases: dict[str, str]) -> None:
-        """Queries and gradients of a point, turned; facts about its queries."""
+    def _turn(self, code: Code, bases: dict[str, str], span: _Span) -> None:
+        """Queries and gradients of a span, turned; facts about its queries."""
         k, t, g = self.kernel, self.tiling, self.gradients
         assert k.lse is not None
-        with code.loop(0, self.tiles) as tile:
+        with code.loop(span.begin, span.end) as tile:
             first = code.let(f"mul i64 {tile.index}, {t.queries}")
+            here = code.let(f"sub i64 {first}, {span.first}")
             rows = self._rows(code, first)
             scale = k.scale * LOG2_E
             for label, access, depth, by in (
@@ -213,15 +245,13 @@ class Backward(Main):
                 ("dout", g.out, k.value_depth, 1.0),
             ):
                 at = self.row(code, access, bases[label], first)
-                to = moved(
-                    code, self.place(code, f"turned_{label}"), first, t.padded(depth), t.kind
-                )
+                to = moved(code, self.place(code, f"turned_{label}"), here, t.padded(depth), t.kind)
                 self.turn(code, access, at, to, rows, depth, by)
             places = [
                 ("ptr", self.row(code, access, bases[label], first))
                 for label, access in (("lse", k.lse), ("out", k.out), ("dout", g.out))
             ]
-            to = moved(code, self.place(code, "facts"), first, FACTS, t.kind)
+            to = moved(code, self.place(code, "facts"), here, FACTS, t.kind)
             self.call(code, "facts", *places, ("ptr", to), ("i64", rows), ("i64", first))
 
     def _rows(self, code: Code, first: str) -> str:
@@ -230,22 +260,24 @@ class Backward(Main):
         return least(code, left, str(self.tiling.queries))
 
     def _key_tile(
-        self, code: Code, bases: dict[str, str], key: str, count: str, group: str
+        self, code: Code, bases: dict[str, str], key: str, count: str, span: _Span, turn: str
     ) -> None:
         k, t, g = self.kernel, self.tiling, self.gradients
         keys = self.tile(code, "keys", k.k, self.row(code, k.k, bases["k"], key), count)
         values = self.tile(code, "values", k.v, self.row(code, k.v, bases["v"], key), count)
-        at = key if self.groups > 1 else "0"
+        at = key if self.turns > 1 else "0"
         sums = {
             "dk": moved(code, self.place(code, "dk"), at, t.padded(k.depth), t.kind),
             "dv": moved(code, self.place(code, "dv"), at, t.padded(k.value_depth), t.kind),
         }
-        with code.when(code.let(f"icmp eq i64 {group}, 0")):
+        with code.when(code.let(f"icmp eq i64 {turn}, 0")):
             self._clear(code, sums)
         begin, end = self._queries_that_see(code, key, count)
-        with code.loop(begin, end) as tile:
-            self._pair(code, bases, tile.index, key, count, keys, values, sums)
-        with code.when(code.let(f"icmp eq i64 {group}, {self.groups - 1}")):
+        with code.loop(most(code, begin, span.begin), least(code, end, span.end)) as tile:
+            first = code.let(f"mul i64 {tile.index}, {t.queries}")
+            here = code.let(f"sub i64 {first}, {span.first}")
+            self._pair(code, bases, first, here, key, count, keys, values, sums)
+        with code.when(code.let(f"icmp eq i64 {turn}, {self.turns - 1}")):
             for label, access in (("dk", g.k), ("dv", g.v)):
                 to = self.row(code, access, bases[label], key)
                 given = (("ptr", sums[label]), ("ptr", to), ("i64", count))
@@ -278,22 +310,22 @@ class Backward(Main):
         self,
         code: Code,
         bases: dict[str, str],
-        tile: str,
+        first: str,
+        place: str,
         key: str,
         count: str,
         keys: str,
         values: str,
         sums: dict[str, str],
     ) -> None:
-        """One tile of queries and one of keys."""
+        """One tile of queries, at a place of the scratch, and one of keys."""
         k, t, g = self.kernel, self.tiling, self.gradients
-        first = code.let(f"mul i64 {tile}, {t.queries}")
         rows = self._rows(code, first)
         turned = {
-            label: moved(code, self.place(code, f"turned_{label}"), first, t.padded(depth), t.kind)
+            label: moved(code, self.place(code, f"turned_{label}"), place, t.padded(depth), t.kind)
             for label, depth in (("q", k.depth), ("dout", k.value_depth))
         }
-        facts = moved(code, self.place(code, "facts"), first, FACTS, t.kind)
+        facts = moved(code, self.place(code, "facts"), place, FACTS, t.kind)
         aligned = code.let(f"add nsw i64 {first}, {k.window.shift}")
         here = code.let(f"sub nsw i64 {aligned}, {key}")
         self.pairs(code, bases, first, key, rows, count)
@@ -306,7 +338,7 @@ class Backward(Main):
             self.call(code, "write_bias", ("ptr", to), ("i64", count), ("i64", rows))
         dout = self.tile(code, "dout", g.out, self.row(code, g.out, bases["dout"], first), rows)
         queries = self.tile(code, "queries", k.q, self.row(code, k.q, bases["q"], first), rows)
-        dq = moved(code, bases["to_dq"], first, t.padded(k.depth), t.kind)
+        dq = moved(code, bases["to_dq"], place, t.padded(k.depth), t.kind)
         for label, pairs, source, to, steps in (
             ("dv", "weights", dout, sums["dv"], rows),
             ("dk", "slopes", queries, sums["dk"], rows),

@@ -54,12 +54,17 @@ def tiling(kernel: Attention, processor: Processor) -> Tiling:
     lanes = bits // BITS[kind]
     many = processor.has("avx512f") or processor.triple.startswith(("aarch64", "arm64"))
     chosen = dict(kernel.options)
-    vectors = chosen.get("vectors", 1 if kernel.queries <= lanes else 2)
-    most = 64 if max(kernel.depth, kernel.value_depth) <= 64 else 32
-    if kernel.gradients is None and kernel.keys <= 2 * most:
-        most *= 2
-    scaling = processor.has("avx512dq")
-    return Tiling(kind, lanes, 16 if many else 8, vectors, chosen.get("keys", most), scaling)
+    # Wide tiles read less for each product, narrow ones leave out more of what is not seen.
+    wide = many and kernel.queries >= 16 * lanes and kernel.window.left is None
+    vectors = 4 if wide else 1 if kernel.queries <= lanes else 2
+    deep = max(kernel.depth, kernel.value_depth) > 64
+    if kernel.gradients is not None:
+        keys = 64 if wide and not deep else 32
+    else:
+        keys = 32 if deep else 64
+        keys *= 2 if kernel.keys <= 2 * keys else 1
+    vectors, keys = chosen.get("vectors", vectors), chosen.get("keys", keys)
+    return Tiling(kind, lanes, 16 if many else 8, vectors, keys, processor.has("avx512dq"))
 
 
 @dataclass
