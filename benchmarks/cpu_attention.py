@@ -60,7 +60,7 @@ def both_rows(
         ("backward", second, [*arrays, *out, dout, *gradients], torch_backward, xla_backward),
     ):
         sides = {"weft": weft_side(one, ours), "torch": torch_side, "XLA": xla_side}
-        times = race(sides, rounds=5 if quick else 9)
+        times = race(sides, rounds=3 if quick else 5)
         weft = times.pop("weft")
         text = "x".join(map(str, shape))
         yield Row("Attention", f"{way} {name} {kind}", text, weft, times, flops=one.flops)

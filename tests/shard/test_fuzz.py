@@ -24,7 +24,7 @@ from weft.shard import Level, propagate, shard
 
 CHUNK = 50
 # Local ops are made by partition, when shardings are gone; to Shardy they are composites.
-SHARDED = [op for op in CHECKED if op.__module__ != "weft.ops.local"]
+SHARDED = [op for op in CHECKED if not op.composite]
 # Why the oracle may give no answer.
 REFUSED = (
     "ended with status -11",  # a priority on a dead value (see test_propagate.py)

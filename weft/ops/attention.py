@@ -142,7 +142,10 @@ class Attention(Op):
         for dim in range(rank - 3):
             builder.factor([dim] * 3 + where(dim), made(dim), q.bounds[dim])
         heads, groups = rank - 3, q.bounds[-3] // max(1, k.bounds[-3])
-        builder.factor([heads] * 3 + where(heads), made(heads), k.bounds[heads])
+        if k.bounds[heads] == 1 < groups:  # one head of keys for all: it is no part of the others
+            builder.factor([None, heads, heads, *[None] * len(pairs)], [None] * len(results), 1)
+        else:
+            builder.factor([heads] * 3 + where(heads), made(heads), k.bounds[heads])
         if groups > 1:
             builder.factor([heads, None, None, *where(heads)], made(heads), groups)
         rows, last = rank - 2, rank - 1

@@ -272,6 +272,8 @@ def _backward_group(drawn: _Drawing, first: Group, found: Backward) -> Group | N
     if any(p is None for p in places):
         return None
     dq, dk, dv = (p for p in places if p is not None)
+    if [not s for s in dk.outer] != [not s for s in dv.outer] or not all(dq.outer):
+        return None  # keys and values must be shared alike, and every query has its own gradient
     gradients = Gradients(dout, dq, dk, dv, None, found.dq.scale, found.dk.scale)
     outputs = [drawn.output(w.value) for w, _ in written]
     stack = replace(first.kernel.operands[first.kernel.lse.operand], output=False)
