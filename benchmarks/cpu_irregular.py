@@ -28,7 +28,7 @@ from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import F32, I32, Array, DType, TensorType, type_of
 from weft.kernels.alone import alone
-from weft.kernels.group import Placed
+from weft.kernels.placed import Placed
 from weft.ops.index import Gather, GatherDims
 from weft.ops.pointwise import Add, Compare, Maximum, Select
 from weft.ops.random import RngBitGenerator

@@ -24,8 +24,9 @@ from weft.ir.types import DType, TensorType
 from weft.kernels.alone import Alone, alone
 from weft.kernels.attention import Attention
 from weft.kernels.emitted import Emitted
-from weft.kernels.group import Group, Launch, Placed
+from weft.kernels.group import Group, Launch
 from weft.kernels.kernel import Kernel
+from weft.kernels.placed import Placed
 from weft.tile import tile
 from weft.tile.pulls import PRODUCTS, held_in
 from weft.tile.recall import fingerprint, packed, restored
@@ -148,13 +149,16 @@ def added_up(dtype: DType) -> bool:
     return held_in(dtype).name in HELD
 
 
-_TEXTS: dict[Launch, Emitted] = {}  # of the kernels that this process has met
+_TEXTS: dict[Launch, Emitted] = {}  # of the kernels that this process has met lately
+MOST_TEXTS = 4096
 
 
 def emitted(kernel: Launch) -> Emitted:
     """The text of a kernel."""
     found = _TEXTS.get(kernel)
     if found is None:
+        if len(_TEXTS) >= MOST_TEXTS:
+            _TEXTS.clear()
         found = _TEXTS[kernel] = _emitted(kernel)
     return found
 

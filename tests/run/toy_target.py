@@ -12,9 +12,10 @@ import numpy as np
 from weft.ir.module import Node, Value
 from weft.ir.reading import reads
 from weft.ir.types import TensorType
-from weft.kernels.group import Group, Placed
+from weft.kernels.group import Group
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Affine, Apply, Factor, Kernel, Load, Operand, Schedule, Store
+from weft.kernels.placed import Placed
 
 
 class ToyCommands:

@@ -9,9 +9,10 @@ import numpy as np
 import weft
 from weft.evaluate import evaluate
 from weft.ir.module import Module, Value
-from weft.kernels.group import Group, Placed
+from weft.kernels.group import Group
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel
+from weft.kernels.placed import Placed
 from weft.tile import tile
 
 

@@ -19,8 +19,9 @@ from tests.tile.attention_programs import FORWARD, OTHERS, WITH_GRADIENTS, squar
 from tests.tolerance import assert_close
 from weft.ir.module import Module
 from weft.kernels.attention import Attention, Window
-from weft.kernels.group import Group, Placed
+from weft.kernels.group import Group
 from weft.kernels.interpret_attention import interpret_attention
+from weft.kernels.placed import Placed
 from weft.ops import attention as composite
 from weft.tile.attention import attention_groups
 from weft.tile.draft import tensor

@@ -16,9 +16,9 @@ from weft.emit.llvm.emit import emit
 from weft.emit.llvm.engine import load
 from weft.evaluate import evaluate
 from weft.ir.types import F32, Array, TensorType, type_of
-from weft.kernels.group import Placed
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel
+from weft.kernels.placed import Placed
 from weft.ops.convolution import ConvDims, Convolution, conv_shape, conv_window
 from weft.tile.convolution import convolution_kernel
 

@@ -11,8 +11,8 @@ from weft.ir.module import Region, Value
 from weft.ir.op import Op
 from weft.ir.reading import captured
 from weft.ir.types import TensorType, Type
-from weft.kernels.group import Placed
 from weft.kernels.kernel import Operand
+from weft.kernels.placed import Placed
 from weft.ops.index import Gather, TorchIndexSelect
 from weft.ops.linalg import Cholesky, TriangularSolve
 from weft.ops.random import RngBitGenerator

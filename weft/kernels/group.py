@@ -1,31 +1,16 @@
-"""Nodes of a stacked program where they stand, and the groups of them that become kernels."""
+"""Groups: nodes of a stacked program that run together, most of them as one kernel."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from weft.ir.module import Node, Value
+from weft.kernels.alone import Alone
+from weft.kernels.attention import Attention
+from weft.kernels.kernel import Kernel
 
-if TYPE_CHECKING:
-    from weft.kernels.alone import Alone
-    from weft.kernels.attention import Attention
-    from weft.kernels.kernel import Kernel
-
-Launch: TypeAlias = "Kernel | Alone | Attention"
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A node of a lockstep program, and the leading dims (a bit mask) that its values vary along.
-
-    A value is a stack: leading device dims, of size 1 where it does not vary, before its own dims.
-    """
-
-    node: Node
-    given: tuple[int, ...]  # for each operand
-    made: tuple[int, ...]  # for each result
-    along: tuple[int, ...] | None = None  # of a collective: the leading dims that meet, major first
+Launch: TypeAlias = Kernel | Alone | Attention
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from weft.ir.module import Node, Region, Value
 from weft.ir.reading import reads
-from weft.kernels.group import Group, Placed
+from weft.kernels.group import Group
+from weft.kernels.placed import Placed
 from weft.ops.collective import CollectivePermute
 from weft.ops.control import AsyncDone, AsyncStart
 from weft.ops.local import AllSlice, AxisIndex

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from weft.array.stacked import Stacked
 from weft.ir.module import Node
-from weft.kernels.group import Group, Placed
+from weft.kernels.group import Group
+from weft.kernels.placed import Placed
 from weft.run.code import Code, Item, Slots, Step
 from weft.run.execute import execute
 from weft.run.local import LocalProgram

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from weft.ir.module import Value
-from weft.kernels.group import Group, Placed
+from weft.kernels.group import Group
+from weft.kernels.placed import Placed
 
 
 class Commands(Protocol):

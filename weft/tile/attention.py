@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from weft.ir.module import Node, Value
 from weft.ir.types import F32, F64, TensorType
 from weft.kernels.attention import Access, Attention, Gradients, Mask
-from weft.kernels.group import Group, Placed
+from weft.kernels.group import Group
 from weft.kernels.kernel import Operand
+from weft.kernels.placed import Placed
 from weft.ops.contract import Dot, DotGeneral
 from weft.tile.attention_backward import Backward, Rows, Written, find_backward, recomputed
 from weft.tile.attention_composite import named_attention

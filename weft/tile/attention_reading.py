@@ -9,7 +9,7 @@ from functools import cached_property
 from weft.ir.module import Node, Value
 from weft.ir.op import Op
 from weft.ir.reading import reads
-from weft.kernels.group import Placed
+from weft.kernels.placed import Placed
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.reduce import Reduce
 from weft.ops.transcendental import Exponential

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weft.ir.types import TensorType
-from weft.kernels.group import Placed
 from weft.kernels.kernel import (
     Affine,
     Apply,
@@ -28,6 +27,7 @@ from weft.kernels.kernel import (
     Step,
     Store,
 )
+from weft.kernels.placed import Placed
 from weft.ops.convolution import Convolution
 from weft.ops.pointwise import Multiply
 from weft.ops.window import Window

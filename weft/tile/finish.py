@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from weft.ir.module import Value
 from weft.kernels.group import Group
@@ -202,18 +203,12 @@ def _span(load: Load) -> int:
 
 # Names
 
-_KNOWN: dict[tuple[object, ...], str] = {}
 
-
-def _name(*parts: object) -> str:
+@lru_cache(maxsize=4096)
+def _name(steps: tuple[Step, ...], *parts: object) -> str:
     """What is computed in short, and a number that tells kernels apart."""
-    found = _KNOWN.get(parts)
-    if found is None:
-        steps = parts[0]
-        assert isinstance(steps, tuple)
-        ops = [s.op.name.rpartition(".")[2] for s in steps if isinstance(s, Apply)]
-        kinds = [type(s).__name__.lower() for s in steps if isinstance(s, Reduce | Contract)]
-        short = "_".join([*dict.fromkeys(kinds), *dict.fromkeys(ops)][:4]) or "copy"
-        digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
-        found = _KNOWN[parts] = f"{short}_{digest}"
-    return found
+    ops = [s.op.name.rpartition(".")[2] for s in steps if isinstance(s, Apply)]
+    kinds = [type(s).__name__.lower() for s in steps if isinstance(s, Reduce | Contract)]
+    short = "_".join([*dict.fromkeys(kinds), *dict.fromkeys(ops)][:4]) or "copy"
+    digest = hashlib.sha256(repr((steps, *parts)).encode()).hexdigest()[:8]
+    return f"{short}_{digest}"

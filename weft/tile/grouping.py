@@ -16,7 +16,8 @@ from typing import Literal
 from weft.ir.module import Node, Value
 from weft.ir.reading import reads
 from weft.ir.types import TensorType, Type
-from weft.kernels.group import Group, Placed
+from weft.kernels.group import Group
+from weft.kernels.placed import Placed
 from weft.ops.collective import AllReduce, ReduceScatter
 from weft.ops.convert import Convert
 from weft.ops.convolution import Convolution
@@ -376,7 +377,7 @@ class Grouping:
             case "product":
                 return self._product_fits(value, numbers, draft)
             case "reduce":
-                return len(numbers) == 1 and rows_fit(self, placed, numbers[0], draft)
+                return len(numbers) == 1 and rows_fit(placed, numbers[0], draft)
         if any(n in draft.upstream for n in numbers):
             return self._prologue_fits(placed, numbers, draft)
         return self._map_fits(placed, numbers, draft)

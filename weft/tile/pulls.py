@@ -11,7 +11,7 @@ from weft.ir.module import Node, Value
 from weft.ir.op import Op
 from weft.ir.types import DTYPES, DType, TensorType
 from weft.kernels import kernel as k
-from weft.kernels.group import Placed
+from weft.kernels.placed import Placed
 from weft.ops.collective import AllReduce, ReduceScatter
 from weft.ops.contract import Dot, DotDims, DotGeneral
 from weft.ops.convolution import Convolution

@@ -13,7 +13,8 @@ from weft.ir.module import Node, Region, Value
 from weft.ir.reading import captured
 from weft.kernels.alone import Alone
 from weft.kernels.emitted import Emitted
-from weft.kernels.group import Group, Launch, Placed
+from weft.kernels.group import Group, Launch
+from weft.kernels.placed import Placed
 from weft.ops.shape import Constant
 
 ROOM = Path(__file__).parent.parent

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from weft.kernels.group import Placed
+from weft.kernels.placed import Placed
 from weft.ops.reduce import Reduce
 from weft.tile.draft import Draft, tensor
 from weft.tile.index import factors_of
-
-if TYPE_CHECKING:
-    from weft.tile.grouping import Grouping
 
 LONG = 1 << 16  # elements of a row that is read again while it is near
 FEW = 16  # rows that are too few to share out, if they are long
 
 
-def rows_fit(grouping: Grouping, placed: Placed, number: int, draft: Draft) -> bool:
+def rows_fit(placed: Placed, number: int, draft: Draft) -> bool:
     """Whether a reduction's rows are those of a group, or can become them."""
     if draft.contract is not None or draft.bounds(number):
         return False

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from weft.ir.module import Node, Value, apply
 from weft.ir.reading import reads
-from weft.kernels.group import Placed
+from weft.kernels.placed import Placed
 from weft.ops.collective import AllReduce
 from weft.ops.pointwise import Add
 from weft.ops.shape import Reshape, Transpose

@@ -8,7 +8,8 @@ from itertools import pairwise
 
 from weft.ir.module import Node, Value
 from weft.ir.reading import captured
-from weft.kernels.group import Group, Launch, Placed
+from weft.kernels.group import Group, Launch
+from weft.kernels.placed import Placed
 from weft.ops.convolution import Convolution
 from weft.tile.attention import attention_groups
 from weft.tile.convolution import convolution_kernel

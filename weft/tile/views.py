@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from weft.ir.module import Node, Value
 from weft.ir.op import Op
-from weft.kernels.group import Placed
+from weft.kernels.placed import Placed
 from weft.ops.collective import AllGather, AllToAll
 from weft.ops.control import OptimizationBarrier
 from weft.ops.local import AllSlice

@@ -15,7 +15,7 @@ from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import Array, DType, TensorType, type_of
 from weft.kernels.alone import Alone, alone
-from weft.kernels.group import Placed
+from weft.kernels.placed import Placed
 from weft.ops.shape import Constant
 
 Build = Callable[..., Sequence[Node]]

@@ -139,16 +139,10 @@ def transposing(v: Vectors, a: Vector, b: Vector, size: int) -> tuple[Vector, Ve
     width = v.width
     low = [n if not n & size else width + n - size for n in range(width)]
     high = [n + size if not n & size else width + n for n in range(width)]
-    return _shuffled(v, a, b, low), _shuffled(v, a, b, high)
+    return v.shuffle(a, b, low), v.shuffle(a, b, high)
 
 
 def moved(code: Code, base: str, index: str, stride: int, kind: str) -> str:
     """The address of the element at an index times a stride."""
     at = index if stride == 1 else code.let(f"mul nsw i64 {index}, {stride}")
     return code.let(f"getelementptr {kind}, ptr {base}, i64 {at}")
-
-
-def _shuffled(v: Vectors, a: Vector, b: Vector, order: list[int]) -> Vector:
-    lanes = ", ".join(f"i32 {lane}" for lane in order)
-    text = f"shufflevector {a.typed}, {b.typed}, <{len(order)} x i32> <{lanes}>"
-    return Vector(v.code.let(text), a.kind, v.width)

@@ -49,6 +49,30 @@ def read_inits(
     return found
 
 
+def read_inputs(
+    v: Vectors, kernel: Alone, buffers: Sequence[str], offsets: Sequence[str]
+) -> list[Held]:
+    """Neighbouring elements of every input, in the results' types."""
+    found = []
+    for n, out in enumerate(kernel.outputs):
+        given = kernel.operands[n].dtype
+        held = storage.load(v, buffers[n], offsets[n], given)
+        found.append(converted(v, held, given, out.dtype))
+    return found
+
+
+def write_results(
+    v: Vectors,
+    kernel: Alone,
+    values: Sequence[Held],
+    buffers: Sequence[str],
+    offsets: Sequence[str],
+) -> None:
+    """Write neighbouring elements of every result, which follow inputs and initial values."""
+    for n, (held, out) in enumerate(zip(values, kernel.outputs, strict=True), 2 * len(values)):
+        storage.store(v, held, buffers[n], offsets[n], out.dtype)
+
+
 def in_every_lane(v: Vectors, values: Sequence[Held]) -> list[Held]:
     """Scalars as vectors."""
     return [tuple([v.splat(part) for part in held]) for held in values]
@@ -56,11 +80,7 @@ def in_every_lane(v: Vectors, values: Sequence[Held]) -> list[Held]:
 
 def shuffled(v: Vectors, part: Vector, order: list[int]) -> Vector:
     """The lanes in another order."""
-    if v.width == 1:
-        return part
-    lanes = ", ".join(f"i32 {n}" for n in order)
-    text = f"shufflevector {part.typed}, {part.type} poison, <{len(order)} x i32> <{lanes}>"
-    return Vector(v.code.let(text), part.kind, len(order))
+    return part if v.width == 1 else v.shuffle(part, part, order)
 
 
 def first_lane(v: Vectors, values: Sequence[Held]) -> list[Held]:

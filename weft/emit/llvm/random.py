@@ -239,17 +239,11 @@ def _interleaved(v: Vectors, *parts: Vector) -> Vector:
     first = joined[0]
     while len(joined) > 1:
         joined = [
-            _shuffle(v, a, b, list(range(a.width + b.width)))
+            v.shuffle(a, b, range(a.width + b.width))
             for a, b in zip(joined[::2], joined[1::2], strict=True)
         ]
     order = [n * first.width + lane for lane in range(first.width) for n in range(count)]
-    return _shuffle(v, joined[0], joined[0], order)
-
-
-def _shuffle(v: Vectors, a: Vector, b: Vector, order: list[int]) -> Vector:
-    lanes = ", ".join(f"i32 {n}" for n in order)
-    text = f"shufflevector {a.typed}, {b.typed}, <{len(order)} x i32> <{lanes}>"
-    return Vector(v.code.let(text), a.kind, len(order))
+    return v.shuffle(joined[0], joined[0], order)
 
 
 class Philox:

@@ -12,7 +12,9 @@ from weft.emit.llvm.folding import (
     is_commutative,
     joined,
     read_inits,
+    read_inputs,
     texts,
+    write_results,
 )
 from weft.emit.llvm.nest import (
     Along,
@@ -126,16 +128,10 @@ class _Reduction:
         return inline(v, self.kernel.regions[0], [*before, *here])
 
     def _read(self, v: Vectors, offsets: list[str]) -> list[Held]:
-        found = []
-        for n, dtype in enumerate(self.dtypes):
-            given = self.kernel.operands[n].dtype
-            held = storage.load(v, self.buffers[n], offsets[n], given)
-            found.append(converted(v, held, given, dtype))
-        return found
+        return read_inputs(v, self.kernel, self.buffers, offsets)
 
     def _write(self, v: Vectors, values: Sequence[Held], offsets: list[str]) -> None:
-        for n, (held, dtype) in enumerate(zip(values, self.dtypes, strict=True), 2 * self.count):
-            storage.store(v, held, self.buffers[n], offsets[n], dtype)
+        write_results(v, self.kernel, values, self.buffers, offsets)
 
     # One result: lanes fold parts of a row, in order, and then each other
 

@@ -16,8 +16,10 @@ from weft.emit.llvm.folding import (
     is_commutative,
     joined,
     read_inits,
+    read_inputs,
     shuffled,
     texts,
+    write_results,
 )
 from weft.emit.llvm.nest import (
     TASK,
@@ -36,7 +38,7 @@ from weft.emit.llvm.nest import (
     times,
     vectors_and_rest,
 )
-from weft.emit.llvm.region import converted, inline
+from weft.emit.llvm.region import inline
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vector, Vectors
 from weft.kernels.alone import Alone, strides
@@ -94,17 +96,10 @@ class _Fold:
         return inline(v, self.kernel.regions[0], args)
 
     def _read(self, v: Vectors, offsets: list[str]) -> list[Held]:
-        found = []
-        for n, dtype in enumerate(self.dtypes):
-            given = self.kernel.operands[n].dtype
-            held = storage.load(v, self.buffers[n], offsets[n], given)
-            found.append(converted(v, held, given, dtype))
-        return found
+        return read_inputs(v, self.kernel, self.buffers, offsets)
 
     def _write(self, v: Vectors, values: Sequence[Held], offsets: list[str]) -> None:
-        for n, (held, dtype) in enumerate(zip(values, self.dtypes, strict=True)):
-            out = 2 * self.count + n
-            storage.store(v, held, self.buffers[out], offsets[out], dtype)
+        write_results(v, self.kernel, values, self.buffers, offsets)
 
     # Down columns: vectors of neighbouring columns
 
