@@ -23,6 +23,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+# OpenBLAS's threads look for work for a tenth of a second, while others are at their turn.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "8")
 
 from rich.console import Console
 from rich.table import Table

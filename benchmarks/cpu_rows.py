@@ -23,6 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "busy": time.process_time}
+REST = 0.04  # seconds in which the threads of the side before stop looking for work
 _chosen = "wall"
 
 
@@ -70,12 +71,15 @@ def race(
 ) -> dict[str, float]:
     """The median seconds of one call of each side; the sides take turns.
 
-    A turn is as many calls as take about `seconds`. The first turn of each only warms up.
+    A turn is as many calls as take about `seconds`, after a rest and a call that is not counted:
+    threads of other pools look for more work for a while, and would take the processor away.
     """
     calls = {name: _calls(run, seconds) for name, run in sides.items()}
     taken: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, run in sides.items():
+            time.sleep(REST)
+            run()
             taken[name].append(timed(run, calls[name]))
     return {name: statistics.median(times) for name, times in taken.items()}
 

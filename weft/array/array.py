@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from weft.array.awaited import Awaited
 from weft.array.device import Device, device_at
 from weft.array.exchange import to_jax, to_torch
 from weft.array.stacked import Stacked, assemble
-from weft.errors import WeftError
 from weft.ir.types import Array as Numpy
 from weft.ir.types import DType
 from weft.mesh import Mesh, Sharding
 from weft.mesh.pieces import counts, local_shape, piece_at
 
 Index = tuple[slice, ...]
-_LOCK = threading.Lock()  # for a moment each, whatever the array
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class Shard:
     data: Numpy  # without padding
 
 
-class Array:
+class Array(Awaited):
     """A value of a global shape whose pieces the devices of a mesh hold.
 
     It may be asked for anything before it is ready; whoever needs the elements waits. An error in
@@ -50,13 +48,7 @@ class Array:
         self.element_type = dtype
         self.sharding = sharding
         self.mesh = mesh
-        self._stacked = stacked
-        self._error: BaseException | None = None
-        self._deleted: str | None = None
-        self._ready = stacked is not None  # the elements, or an error, are there
-        self._waiting: threading.Event | None = None  # made by who waits first
-        self._claims = 0  # by those who take the elements even if the array is deleted
-        self._helper: Callable[[Array], None] | None = None
+        super().__init__(stacked)
 
     @classmethod
     def of(cls, stacked: Stacked, place: tuple[tuple[int, ...], DType, Sharding, Mesh]) -> Array:
@@ -87,117 +79,6 @@ class Array:
     def local_shape(self) -> tuple[int, ...]:
         """The shape of each device's piece, padding included."""
         return local_shape(self.shape, self.sharding, self.mesh)
-
-    # Ready, failed, deleted
-
-    def helped_by(self, helper: Callable[[Array], None]) -> Array:
-        """Have somebody asked who may do the work, before it is waited for."""
-        self._helper = helper
-        return self
-
-    def resolve(self, stacked: Stacked) -> None:
-        """Give the elements that others wait for."""
-        self._stacked = stacked
-        self._helper = None
-        self._tell()
-
-    def fail(self, error: BaseException) -> None:
-        """Say that there will be no elements, and why."""
-        self._error = error
-        self._tell()
-
-    def failed(self, error: BaseException) -> Array:
-        """The array itself, after it was said why there will be no elements."""
-        self.fail(error)
-        return self
-
-    def _tell(self) -> None:
-        """Let those go on who wait."""
-        with _LOCK:
-            self._ready = True
-            if self._waiting is not None:
-                self._waiting.set()
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the elements, or an error, are there."""
-        return self._ready
-
-    def wait(self, timeout: float | None = None) -> Array:
-        """Wait until the elements are there; raise what has kept them from it."""
-        if not self._ready and (helper := self._helper) is not None:
-            helper(self)
-        if not self._ready and not self._event().wait(timeout):
-            raise WeftError(
-                f"an array is not ready after {timeout} seconds",
-                help="wait longer; does the program run for ever, or wait for itself?",
-            )
-        if self._error is not None:
-            raise self._error
-        return self
-
-    block_until_ready = wait
-
-    def _event(self) -> threading.Event:
-        """What is set when the array is ready."""
-        with _LOCK:
-            if self._waiting is None:
-                self._waiting = threading.Event()
-            if self._ready:
-                self._waiting.set()
-            return self._waiting
-
-    @property
-    def error(self) -> BaseException | None:
-        """What has kept the elements from being computed, if something has."""
-        return self._error
-
-    def delete(self, why: str = "deleted") -> None:
-        """Give the memory back; whoever asks for the elements from now on is told why."""
-        with _LOCK:
-            self._deleted = self._deleted or why
-            if not self._claims:
-                self._stacked = None
-
-    def claim(self) -> None:
-        """Have the elements kept for somebody who takes them when they are ready."""
-        with _LOCK:
-            self._claims += 1
-
-    def take(self) -> Stacked:
-        """Wait for elements that were claimed, and take them out of the array if it is deleted."""
-        self.wait()
-        with _LOCK:
-            found = self._stacked
-            assert found is not None
-            self._claims -= 1
-            if self._deleted is not None and not self._claims:
-                self._stacked = None
-            return found
-
-    @property
-    def is_deleted(self) -> bool:
-        """Whether the elements are gone."""
-        return self._deleted is not None
-
-    @property
-    def stacked(self) -> Stacked:
-        """The pieces of all devices."""
-        self.check_alive()
-        self.wait()
-        found = self._stacked
-        if found is None:
-            self.check_alive()
-        assert found is not None
-        return found
-
-    def check_alive(self) -> None:
-        """Refuse an array whose elements are gone."""
-        if self._deleted is not None:
-            raise WeftError(
-                f"this array was {self._deleted}: its elements are gone",
-                help="keep a copy, or do not donate what is still needed",
-            )
 
     # Pieces and the whole
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from weft.array.array import Array
 from weft.array.atoms import Atoms
+from weft.array.awaited import Awaited
 from weft.array.exchange import to_numpy
 from weft.array.put import put
 from weft.array.stacked import Stacked, split
@@ -46,7 +47,7 @@ def execute(
             return made
     help_ = stream.help
     results = {n: Array(*place).helped_by(help_) for n, place in face.given.items()}
-    task = _Task(program, arrays, results, stream)
+    task = Run(program, arrays, results, stream)
     for n in program.donated:
         arrays[n].delete("donated to a program")
     if sync_every_op:
@@ -78,14 +79,14 @@ def tensors(types: Sequence[Type]) -> list[int]:
     return [n for n, type in enumerate(types) if isinstance(type, TensorType)]
 
 
-class _Task:
+class Run:
     """One run of a program."""
 
     def __init__(
         self,
         program: LocalProgram,
-        arrays: dict[int, Array],
-        results: dict[int, Array],
+        arrays: Mapping[int, Awaited],
+        results: Mapping[int, Awaited],
         stream: Stream,
     ) -> None:
         self.program = program
@@ -94,7 +95,7 @@ class _Task:
         self.stream = stream
         self.calls_host = program.calls_host
         # An array that is ready gives its stack now: it may be deleted before the task runs.
-        self.given: dict[int, Stacked | Array] = {n: _held(a) for n, a in arrays.items()}
+        self.given: dict[int, Stacked | Awaited] = {n: _held(a) for n, a in arrays.items()}
 
     @property
     def is_ready(self) -> bool:
@@ -127,7 +128,7 @@ class _Task:
             found = {n: Stacked(s.data, s.atoms) for n, s in found.items()}
         return [found.get(n) for n in range(len(self.program.arg_types))]
 
-    def _wait(self, given: Stacked | Array) -> Stacked:
+    def _wait(self, given: Stacked | Awaited) -> Stacked:
         if isinstance(given, Stacked):
             return given
         if not given.is_ready:
@@ -136,7 +137,7 @@ class _Task:
         return given.take()
 
 
-def _held(array: Array) -> Stacked | Array:
+def _held(array: Awaited) -> Stacked | Awaited:
     if array.is_ready and array.error is None:
         return array.stacked
     array.claim()

@@ -20,7 +20,7 @@ from weft.run.code import Code, Item, Slots, Step
 from weft.run.plan import bytes_of
 from weft.run.target import Target
 
-BRIEF = 1 << 21  # bytes that are gone through in the time that another thread takes to wake
+BRIEF = 1 << 25  # bytes: going through fewer takes no longer than waking another thread may
 Place: TypeAlias = tuple[int, int]  # the slot of a call's table, and where in it
 
 

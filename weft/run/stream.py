@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from weft.array.array import Array
+from weft.array.awaited import Awaited
 from weft.errors import WeftError
 
 LINGER = 0.05  # seconds that a thread waits for more work
@@ -139,7 +139,7 @@ class Stream:
                 self.outside -= 1
                 self.changed.notify_all()
 
-    def help(self, array: Array) -> None:
+    def help(self, array: Awaited) -> None:
         """Do what must be done before an array is ready, if this thread is the one to do it."""
         if _here.stream is not self:
             return
