@@ -21,7 +21,12 @@ LOOKS_AT = {"explain": {"shard"}}
 CORE = {"numpy", "ml_dtypes"}
 # The files that may import an optional package, inside a function.
 OPTIONAL = {
-    "jaxlib": {"capture/mlir_parser.py", "capture/jax_calls.py"},
+    "jaxlib": {
+        "capture/jax_calls.py",
+        "capture/mlir_parser.py",
+        "jax/client.py",
+        "jax/compiling.py",
+    },
     "jax": {
         "array/exchange.py",
         "capture/constrain.py",
@@ -31,6 +36,8 @@ OPTIONAL = {
         "capture/jax_lowerings.py",
         "capture/jax_shardings.py",
         "capture/jax_values.py",
+        "jax/lowering.py",
+        "jax/plugin.py",
     },
     "torch": {"array/exchange.py"},
     "llvmlite": {"emit/llvm/machine_code.py"},

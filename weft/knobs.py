@@ -43,6 +43,10 @@ def _count(text: str) -> int | None:
     return int(text)
 
 
+def _devices(text: str) -> int:
+    return _count(text) or 0
+
+
 TRACE = Knob("WEFT_TRACE", "a folder to write every stage of every program to", _folder, None)
 
 CACHE = Knob(
@@ -59,4 +63,11 @@ THREADS = Knob(
     None,
 )
 
-KNOBS = (TRACE, CACHE, THREADS)
+DEVICES = Knob(
+    "WEFT_DEVICES",
+    "how many virtual devices JAX sees with JAX_PLATFORMS=weft: a number of at least 1; else 8",
+    _devices,
+    8,
+)
+
+KNOBS = (TRACE, CACHE, THREADS, DEVICES)

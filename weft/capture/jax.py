@@ -176,8 +176,12 @@ def read_lowered(lowered: Any) -> Module:
     """The module that JAX has made, read in this process: what JAX writes is not damaged."""
     buffer = io.BytesIO()
     lowered.compiler_ir("stablehlo").operation.write_bytecode(file=buffer)
-    module = read_module(read_in_process(buffer.getvalue()), BY_NAME)
-    return keep_tokens_inside(give_lines_of_calls(module))
+    return keep_tokens_inside(read_bytecode(buffer.getvalue()))
+
+
+def read_bytecode(program: bytes) -> Module:
+    """The module in what JAX has written, with its lines."""
+    return give_lines_of_calls(read_module(read_in_process(program), BY_NAME))
 
 
 def _results(traced: Any) -> tuple[Leaf, ...]:

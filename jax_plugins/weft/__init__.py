@@ -1,0 +1,33 @@
+"""How JAX finds Weft: JAX imports every module of this namespace and calls `initialize`.
+
+Nothing of Weft is imported before somebody asks for its devices, so JAX programs that do not are
+as they were.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PLATFORM = "weft"
+PRIORITY = -100  # below all of JAX's own: Weft is used where it is asked for
+
+
+def initialize() -> None:
+    """Tell JAX that there is a platform of that name."""
+    from jax._src import xla_bridge
+
+    if PLATFORM not in xla_bridge._backend_factories:
+        xla_bridge.register_backend_factory(
+            PLATFORM, _backend, priority=PRIORITY, fail_quietly=True
+        )
+
+
+def _backend() -> Any:
+    """JAX's client of Weft, where JAX_PLATFORMS names it."""
+    import jax
+
+    if PLATFORM not in (jax.config.jax_platforms or "").split(","):
+        raise RuntimeError("set JAX_PLATFORMS=weft to use Weft's devices")
+    from weft.jax.plugin import backend
+
+    return backend()

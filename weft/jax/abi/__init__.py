@@ -1,0 +1,86 @@
+"""PJRT's C API as data: which functions a plugin has, in order, and how their arguments lie.
+
+Every function is a slot of a table and takes one pointer to a structure. Structures only grow at
+their ends, and slots are only added after the others, so the table of one version serves later
+ones, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+Structure = type[ctypes.Structure]
+VERSION = "pjrt_0_112.txt"  # what jaxlib 0.10 speaks
+
+_WORDS: dict[str, Any] = {
+    "pointer": ctypes.c_size_t,
+    "size": ctypes.c_size_t,
+    "i64": ctypes.c_int64,
+    "i32": ctypes.c_int32,
+    "bool": ctypes.c_bool,
+    "union": ctypes.c_size_t,
+}
+HEAD: list[tuple[str, Any]] = [
+    ("struct_size", ctypes.c_size_t),
+    ("extension_start", ctypes.c_size_t),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One version of PJRT."""
+
+    version: tuple[int, int]
+    slots: tuple[str, ...]
+    structs: dict[str, Structure]
+
+    def args(self, slot: str) -> Structure:
+        """The structure that a slot is called with."""
+        return self.structs[f"{slot}_Args"]
+
+    def offset(self, slot: str, name: str) -> tuple[int, int]:
+        """Where a field of a slot's arguments lies, and how many bytes it has."""
+        field = getattr(self.args(slot), name)
+        return field.offset, field.size
+
+
+@cache
+def api() -> Api:
+    """The version of PJRT that Weft speaks."""
+    return parse(files(__name__).joinpath(VERSION).read_text())
+
+
+def parse(text: str) -> Api:
+    """A version from its text: `version`, `slot` and `struct` lines."""
+    version, slots, structs = (0, 0), [], dict[str, Structure]()
+    for word, name, *fields in _lines(text):
+        match word:
+            case "version":
+                major, minor = map(int, name.split("."))
+                version = major, minor
+            case "slot":
+                slots.append(name)
+            case _:
+                structs[name] = _structure(name, fields, structs)
+    return Api(version, tuple(slots), structs)
+
+
+def _lines(text: str) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            yield line.split()
+
+
+def _structure(name: str, fields: list[str], known: dict[str, Structure]) -> Structure:
+    listed: list[tuple[str, Any]] = []
+    if fields[:1] == ["head"]:
+        listed, fields = list(HEAD), fields[1:]
+    for field in fields:
+        label, _, word = field.partition(":")
+        listed.append((label, _WORDS.get(word) or known[word]))
+    return type(name, (ctypes.Structure,), {"_fields_": listed})

@@ -1,0 +1,165 @@
+"""Executing: one call carries the buffers of all devices, and runs in lockstep."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.array.awaited import Awaited
+from weft.array.stacked import Stacked
+from weft.jax.abi import api
+from weft.jax.client import Device, the_client
+from weft.jax.events import event_of
+from weft.jax.executables import Loaded
+from weft.jax.handles import INVALID, Handles, Refused
+from weft.jax.slots import slot
+from weft.jax.values import NOTHING, Value, deleted, note, value_of
+from weft.run.execute import Run
+from weft.run.stream import DEFAULT
+
+_Pointer = ctypes.c_size_t
+_DELETED = 1  # what the native code says of an argument one of whose buffers is deleted
+
+
+class Execution(Run):
+    """One run of a program, and the event that it has ended."""
+
+    def __init__(
+        self, loaded: Loaded, given: Mapping[int, Awaited], results: Mapping[int, Value]
+    ) -> None:
+        super().__init__(loaded.program, given, results, DEFAULT)
+        self.loaded = loaded
+        self.done = Awaited()
+
+    def __call__(self) -> None:
+        """Run; an error is told to whoever asks for the results."""
+        try:
+            stacks = [s and self.loaded.fit(n, s) for n, s in enumerate(self._stacks())]
+            self._resolve(self.program(*stacks))
+        except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
+            for result in self.results:
+                result.fail(error)
+            self.done.fail(error)
+        else:
+            self.done.resolve(NOTHING)
+
+
+@slot("LoadedExecutable_Execute")
+def _execute(handles: Handles, args: Any) -> None:
+    handles.drain()
+    loaded: Loaded = handles.kept[args.executable]
+    count, lists = args.num_devices, args.argument_lists
+    if count != loaded.count:
+        raise Refused(INVALID, f"the program runs on {loaded.count} devices, {count} are given")
+    values = _arguments(handles, loaded, lists, args.num_args)
+    donated = _donated(loaded, args.options) if loaded.program.donated else ()
+    made, done = _run(loaded, values, donated)
+    for n in donated:
+        handles.native.drop(lists, count, n)
+    _hand_out(handles, loaded, made, done is None, args)
+    if args.device_complete_events:
+        events = (_Pointer * count).from_address(args.device_complete_events)
+        for n in range(count):
+            events[n] = handles.ready if done is None else event_of(handles, done)
+
+
+def _arguments(handles: Handles, loaded: Loaded, lists: int, count: int) -> list[Value]:
+    """The values that are passed, a piece of each on every device."""
+    if not count:
+        return []
+    found = (_Pointer * count)()
+    handles.native.columns(lists, loaded.count, count, ctypes.addressof(found))
+    kept = handles.kept
+    values: list[Value] = []
+    for n, family in enumerate(found):
+        if family == _DELETED:
+            raise deleted()
+        value = kept[family] if family else None
+        if value is None or value.order != loaded.order:
+            value = _gathered(handles, loaded, lists, n)
+        values.append(value)
+    return values
+
+
+def _gathered(handles: Handles, loaded: Loaded, lists: int, index: int) -> Value:
+    """A value from buffers that were made one by one; the first of them remembers it."""
+    devices = (_Pointer * loaded.count).from_address(lists)
+    at = index * ctypes.sizeof(_Pointer)
+    parts = []
+    for place in loaded.distinct(index):
+        partition = place if loaded.order is None else loaded.order.index(place)
+        parts.append(value_of(handles, _Pointer.from_address(devices[partition] + at).value))
+    first = parts[0][0]
+    if (found := first.gathered_from(parts, loaded.order)) is not None:
+        return found
+    made = Value(loaded.stack(index, [value.piece(part) for value, part in parts]), loaded.order)
+    first.remember(parts, made)
+    return made
+
+
+def _donated(loaded: Loaded, options: int) -> Sequence[int]:
+    """The arguments that may be overwritten."""
+    asked: Any = api().structs["ExecuteOptions"].from_address(options)
+    count = asked.num_non_donatable_input_indices
+    if not count:
+        return loaded.program.donated
+    kept = set((ctypes.c_int64 * count).from_address(asked.non_donatable_input_indices))
+    return [n for n in loaded.program.donated if n not in kept]
+
+
+def _run(
+    loaded: Loaded, values: list[Value], donated: Sequence[int]
+) -> tuple[list[Value], Awaited | None]:
+    """The results, and the event that they are there, if they are not."""
+    program = loaded.program
+    for n in program.donated:
+        if n not in donated:
+            values[n] = Value(_lent(values[n].stacked), values[n].order)
+    at_once = program.is_brief and DEFAULT.is_idle
+    if at_once and all(value.is_ready and value.error is None for value in values):
+        stacks = [loaded.fit(n, value.stacked) for n, value in enumerate(values)]
+        _give_up(values, donated)
+        order = loaded.order
+        return [Value(stacked, order) for stacked in program(*stacks)], None
+    results = [Value(order=loaded.order) for _ in loaded.results]
+    for result in results:
+        result.helped_by(DEFAULT.help)
+    task = Execution(loaded, dict(enumerate(values)), dict(enumerate(results)))
+    _give_up(values, donated)
+    DEFAULT.enqueue(task)
+    return results, task.done
+
+
+def _lent(stacked: Stacked) -> Stacked:
+    """The same pieces, not to be written to."""
+    return Stacked(stacked.data, stacked.atoms)
+
+
+def _give_up(values: list[Value], donated: Sequence[int]) -> None:
+    for n in donated:
+        values[n].delete("donated to a program")
+
+
+def _hand_out(
+    handles: Handles, loaded: Loaded, results: list[Value], ready: bool, args: Any
+) -> None:
+    """Buffers for the results, on the devices of the program or on the one that was asked for."""
+    if not results:
+        return
+    on, inside = loaded.on_at, loaded.inside_at
+    if args.execute_device:
+        device = the_client().by_handle[args.execute_device]
+        assert isinstance(device, Device)
+        on, inside = loaded.elsewhere(device)
+    families = (_Pointer * len(results))()
+    templates = loaded.ready_at if ready else loaded.pending_at
+    spread = (args.output_lists, loaded.count, len(results), templates, on, inside)
+    while not handles.native.spread(*spread, ctypes.addressof(families)):
+        handles.more((loaded.count + 1) * len(results))
+    for value, family in zip(results, families, strict=True):
+        if ready:
+            value.address = family
+            handles.kept[family] = value
+        else:
+            note(handles, value, family)

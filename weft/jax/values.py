@@ -1,0 +1,188 @@
+"""Values: what a family of buffers stands for, the pieces of one array on its devices."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+from weakref import ref
+
+import ml_dtypes
+import numpy as np
+
+from weft.array.atoms import Atoms, atoms_of
+from weft.array.awaited import Awaited
+from weft.array.room import ROOM
+from weft.array.stacked import Stacked, one_for_all
+from weft.errors import WeftError
+from weft.ir.types import Array
+from weft.jax.client import Memory
+from weft.jax.handles import FOR_EVER, Handles
+from weft.jax.records import BUFFER, FAILED, FAMILY, FIELDS, MOST_DIMS, PENDING, READY, SIZE, words
+
+ONE_DEVICE: Atoms = atoms_of(1, ())
+
+# PJRT's numbers of element types.
+_NAMES = (
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 "
+    "complex64 complex128 float8_e5m2 float8_e4m3fn float8_e4m3b11fnuz float8_e5m2fnuz "
+    "float8_e4m3fnuz int4 uint4 token int2 uint2 float8_e4m3 float8_e3m4 float8_e8m0fnu "
+    "float4_e2m1fn"
+).split()
+DTYPES: dict[int, np.dtype[Any]] = {
+    number: np.dtype(getattr(ml_dtypes, name, None) or name)
+    for number, name in enumerate(_NAMES, 1)
+    if name != "token"
+}
+NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
+
+
+def dtype_at(number: int) -> np.dtype[Any]:
+    """The numpy type of one of PJRT's numbers."""
+    if found := DTYPES.get(number):
+        return found
+    raise WeftError(f"JAX's element type {number} is not known", help="convert the array first")
+
+
+class Value(Awaited):
+    """One array: its pieces, in the order of the devices that its buffers are on."""
+
+    def __init__(
+        self,
+        stacked: Stacked | None = None,
+        order: tuple[int, ...] | None = None,
+    ) -> None:
+        super().__init__(stacked)
+        self.order = order  # the place in the stack of each device's piece; None: one after another
+        self.address = 0  # of the family's record, while JAX holds one of its buffers
+        self.deletions = 0  # buffers that were deleted by hand
+        self.host: Any = None  # what has to be told when the memory is no longer read
+        # What it was put together with, and what came of that.
+        self._gathered: tuple[list[tuple[ref[Value], int]], Value] | None = None
+
+    def piece(self, place: int) -> Array:
+        """The piece of one of the devices."""
+        return self.stacked.piece(place if self.order is None else self.order[place])
+
+    def share(self) -> None:
+        """Say that others read the memory, so that it must not be written to."""
+        self.stacked.owned = False
+
+    def remember(self, parts: Sequence[tuple[Value, int]], made: Value) -> None:
+        """Remember what pieces of values, the first of them this one's, were put together to."""
+        self._gathered = [(ref(value), place) for value, place in parts], made
+
+    def gathered_from(
+        self, parts: Sequence[tuple[Value, int]], order: tuple[int, ...] | None
+    ) -> Value | None:
+        """What pieces of values were put together to before."""
+        if self._gathered is None:
+            return None
+        known, made = self._gathered
+        same = len(known) == len(parts) and made.order == order and not made.is_deleted
+        pairs = zip(known, parts, strict=False)
+        if same and all(a() is value and b == place for (a, b), (value, place) in pairs):
+            return made
+        return None
+
+    def released(self) -> bool:
+        """JAX holds no buffer any longer: whether the record can be used again."""
+        self.address = 0
+        if self.host is not None:
+            self.host.resolve(NOTHING)
+        return True
+
+
+NOTHING = Stacked(np.zeros(1, np.uint8), ONE_DEVICE)
+
+
+def template(shape: Sequence[int], dtype: np.dtype[Any], state: int = PENDING) -> bytes:
+    """The record of a family that is to have this shape and type."""
+    line = (ctypes.c_int64 * (SIZE // 8))()
+    fields = FIELDS["family"]
+    line[1] = FAMILY
+    line[fields["state"]] = state
+    line[fields["type"]] = NUMBERS[dtype]
+    line[fields["rank"]] = len(shape)
+    line[fields["nbytes"]] = math.prod(shape) * dtype.itemsize
+    line[fields["order"]] = _minor_to_major(len(shape))
+    if len(shape) <= MOST_DIMS:
+        line[8 : 8 + len(shape)] = list(shape)  # and `dims` is 0: the sizes are in the record
+    else:
+        line[fields["dims"]] = _sizes_at(tuple(shape))
+    return bytes(line)
+
+
+@cache
+def _minor_to_major(rank: int) -> int:
+    held = (ctypes.c_int64 * max(1, rank))(*reversed(range(rank)))
+    FOR_EVER.append(held)
+    return ctypes.addressof(held)
+
+
+@cache
+def _sizes_at(shape: tuple[int, ...]) -> int:
+    held = (ctypes.c_int64 * len(shape))(*shape)
+    FOR_EVER.append(held)
+    return ctypes.addressof(held)
+
+
+def single(handles: Handles, value: Value, shape: Sequence[int], dtype: Any, memory: Memory) -> int:
+    """A family of one buffer: the handle of the buffer."""
+    family = handles.new(FAMILY)
+    ctypes.memmove(family, template(shape, dtype), SIZE)
+    record, fields = words(family), FIELDS["family"]
+    record[fields["live"]] = 1
+    if len(shape) <= MOST_DIMS:
+        record[fields["dims"]] = family + 64
+    note(handles, value, family)
+    buffer = handles.new(BUFFER)
+    line, names = words(buffer), FIELDS["buffer"]
+    line[names["family"]] = family
+    line[names["device"]] = memory.device.handle
+    line[names["memory"]] = memory.handle
+    return buffer
+
+
+def note(handles: Handles, value: Value, family: int) -> None:
+    """Have a family stand for a value, and say when it is ready."""
+    value.address = family
+    handles.kept[family] = value
+    if value.is_ready and value.error is None:
+        words(family)[_STATE] = READY
+    else:
+        value.then(lambda: _settled(handles, value))
+
+
+_STATE = FIELDS["family"]["state"]
+
+
+def _settled(handles: Handles, value: Value) -> None:
+    with handles.lock:
+        if value.address:
+            words(value.address)[_STATE] = READY if value.error is None else FAILED
+
+
+def copied(array: Array) -> Stacked:
+    """An array of one device, in memory of its own."""
+    made = ROOM.empty(array.shape, array.dtype, array.nbytes)
+    made[...] = array
+    return one_for_all(made, ONE_DEVICE, owned=True)
+
+
+def value_of(handles: Handles, buffer: int) -> tuple[Value, int]:
+    """The value of a buffer, and which of its pieces the buffer is."""
+    record, names = words(buffer), FIELDS["buffer"]
+    if record[names["deleted"]]:
+        raise deleted()
+    return handles.kept[record[names["family"]]], record[names["place"]]
+
+
+def deleted() -> WeftError:
+    """The refusal of a buffer that is gone."""
+    return WeftError(
+        "Array has been deleted: the buffer has been deleted or donated",
+        help="keep a copy, or do not donate what is still needed",
+    )
