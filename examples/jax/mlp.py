@@ -5,6 +5,7 @@ JAX_PLATFORMS=weft python examples/jax/mlp.py
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -33,7 +34,7 @@ class MLP(NamedTuple):
 
 def make(key, sizes):
     layers = []
-    for n, m in zip(sizes, sizes[1:], strict=False):
+    for n, m in itertools.pairwise(sizes):
         key, part = jax.random.split(key)
         layers.append(Linear(jax.random.normal(part, (n, m)) * (2 / n) ** 0.5, jnp.zeros(m)))
     return MLP(tuple(layers))
