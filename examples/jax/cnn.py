@@ -10,7 +10,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 
@@ -56,7 +56,7 @@ def step(params, velocity, x, y):
 
 
 def main():
-    mesh = jax.make_mesh((len(jax.devices()),), ("data",))
+    mesh = jax.make_mesh((len(jax.devices()),), ("data",), (AxisType.Auto,))
     images = jax.random.normal(jax.random.key(0), (16, 16, 16, 1))
     labels = jnp.arange(16) % 10
     images, labels = jax.device_put((images, labels), NamedSharding(mesh, P("data")))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 STEPS, PIXELS, HIDDEN = 20, 16, 64
@@ -67,7 +67,7 @@ def sample(params, key):
 
 
 def main():
-    mesh = jax.make_mesh((len(jax.devices()),), ("data",))
+    mesh = jax.make_mesh((len(jax.devices()),), ("data",), (AxisType.Auto,))
     images = jnp.sin(jnp.arange(32)[:, None] + jnp.arange(PIXELS) / 3)
     images = jax.device_put(images, NamedSharding(mesh, P("data")))
     params = jax.device_put(make(jax.random.key(0)), NamedSharding(mesh, P()))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 
@@ -52,7 +52,7 @@ def step(model, x, y):
 
 
 def main():
-    mesh = jax.make_mesh((len(jax.devices()),), ("data",))
+    mesh = jax.make_mesh((len(jax.devices()),), ("data",), (AxisType.Auto,))
     x = jax.random.normal(jax.random.key(0), (64, 20))
     y = (x[:, 0] + x[:, 1] * x[:, 2] > 0).astype(jnp.int32) + (x[:, 3] > 1)
     x, y = jax.device_put((x, y), NamedSharding(mesh, P("data")))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 TOKENS, WIDTH, EXPERTS, CAPACITY = 64, 16, 8, 24
@@ -47,7 +47,7 @@ def layer(params, x, mesh):
 
 def main():
     count = len(jax.devices())
-    mesh = jax.make_mesh((count,), ("expert",))
+    mesh = jax.make_mesh((count,), ("expert",), (AxisType.Auto,))
     split, whole = NamedSharding(mesh, P("expert")), NamedSharding(mesh, P())
     params = jax.device_put(make(jax.random.key(0)), {"gate": whole, "up": split, "down": split})
     x = jax.device_put(jax.random.normal(jax.random.key(1), (TOKENS, WIDTH)), split)

@@ -9,7 +9,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 WIDTH, MICROBATCHES, ROWS = 16, 6, 4
@@ -45,7 +45,7 @@ def forward(mesh, weights, batches):
 
 
 def main():
-    mesh = jax.make_mesh((len(jax.devices()),), ("stage",))
+    mesh = jax.make_mesh((len(jax.devices()),), ("stage",), (AxisType.Auto,))
     weights = jax.random.normal(jax.random.key(0), (mesh.size, WIDTH, WIDTH)) * WIDTH**-0.5
     weights = jax.device_put(weights, NamedSharding(mesh, P("stage")))
     batches = jax.random.normal(jax.random.key(1), (MICROBATCHES, ROWS, WIDTH))

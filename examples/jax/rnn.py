@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 INPUTS, HIDDEN = 4, 16
@@ -49,7 +49,7 @@ def step(params, xs, ys):
 
 
 def main():
-    mesh = jax.make_mesh((len(jax.devices()),), ("data",))
+    mesh = jax.make_mesh((len(jax.devices()),), ("data",), (AxisType.Auto,))
     xs = jax.random.normal(jax.random.key(0), (12, 8, INPUTS))
     ys = jnp.cumsum(xs[..., :1], axis=0) * 0.3
     xs, ys = jax.device_put((xs, ys), NamedSharding(mesh, P(None, "data")))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 VOCABULARY, WIDTH, HEADS, LAYERS, LENGTH, BATCH = 64, 32, 4, 2, 16, 8
@@ -66,7 +66,7 @@ def loss(params, tokens):
 def main():
     count = len(jax.devices())
     model = 2 if count % 2 == 0 else 1
-    mesh = jax.make_mesh((count // model, model), ("data", "model"))
+    mesh = jax.make_mesh((count // model, model), ("data", "model"), (AxisType.Auto,) * 2)
     layers = [{n: NamedSharding(mesh, spec) for n, spec in SPECS.items()}] * LAYERS
     shardings = {"embedding": NamedSharding(mesh, P()), "layers": layers}
     params = jax.device_put(make(jax.random.key(0)), shardings)
