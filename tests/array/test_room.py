@@ -58,9 +58,10 @@ def test_sizes_that_nobody_asks_for_go_first():
     for _ in range(3):
         new = taken(room, (1 << 26) - PAGE)
         del new
-    assert list(room.free) == [(1 << 26) - PAGE]
+    waiting = {size: len(shelf.waiting) for size, shelf in room.shelves.items()}
+    assert waiting == {1 << 26: 0, (1 << 26) - PAGE: 1}
     room.clear()
-    assert room.kept == 0 and not room.free
+    assert room.kept == 0 and not any(shelf.waiting for shelf in room.shelves.values())
 
 
 def test_small_values_are_left_to_the_system():
@@ -91,7 +92,7 @@ def test_threads_and_the_collector_may_give_back_at_any_time():
     gc.collect()
     assert not wrong
     assert room.used == 0
-    assert room.kept == sum(size * len(waiting) for size, waiting in room.free.items())
+    assert room.kept == sum(s.size * len(s.waiting) for s in room.shelves.values())
 
 
 @pytest.mark.parametrize(

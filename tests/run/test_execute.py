@@ -317,6 +317,99 @@ def test_an_error_that_no_result_can_carry_is_told(monkeypatch):
     assert fail is not None and isinstance(told[0], ZeroDivisionError)
 
 
+def idle_stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
+    """A stream whose own threads never come to work."""
+    stream = Stream()
+    monkeypatch.setattr(stream, "_staff", lambda: None)
+    return stream
+
+
+def later() -> LocalProgram:
+    """A program that is enqueued however short it is."""
+    program = step()
+    program.is_brief = False
+    return program
+
+
+def test_who_waits_does_what_nobody_has_begun(monkeypatch):
+    stream, program = idle_stream(monkeypatch), later()
+    (first,) = execute(program, W, W / 2, stream=stream)
+    (second,) = execute(program, first, W / 2, stream=stream)
+    (third,) = execute(program, second, W / 2, stream=stream)
+    assert not first.is_ready
+    assert np.array_equal(second.numpy(), np.zeros_like(W))
+    assert first.is_ready and not third.is_ready and not stream.busy
+    assert np.array_equal(third.numpy(), -W / 2)
+    assert stream.is_idle
+
+
+def test_who_has_no_time_does_nothing_for_others(monkeypatch):
+    stream = idle_stream(monkeypatch)
+    (out,) = execute(later(), W, W / 2, stream=stream)
+    with pytest.raises(WeftError, match="not ready after"):
+        out.wait(0.01)
+    assert not out.is_ready and len(stream.tasks) == 1
+    assert out.wait() is out
+
+
+def test_callbacks_are_left_to_the_stream():
+    stream, seen = Stream(), []
+    note = HostFunction(lambda x: (seen.append(threading.current_thread()), (x,))[1])
+    (out,) = execute(calling(note), np.zeros(4, np.float32), stream=stream)
+    (behind,) = execute(later(), W, W / 2, stream=stream)
+    behind.wait()
+    assert out.is_ready and threading.current_thread() not in seen
+
+
+def test_an_error_in_what_is_taken_over_is_raised(monkeypatch):
+    stream, program = idle_stream(monkeypatch), later()
+    (out,) = execute(program, W, W / 2, stream=stream)
+
+    def fail() -> None:
+        raise ZeroDivisionError("no such thing")
+
+    monkeypatch.setattr(stream.tasks[0], "_stacks", fail)
+    with pytest.raises(ZeroDivisionError):
+        out.wait()
+    assert stream.is_idle
+
+
+def test_an_interrupt_is_told_to_all_who_wait(monkeypatch):
+    stream, program = idle_stream(monkeypatch), later()
+    (out,) = execute(program, W, W / 2, stream=stream)
+    (behind,) = execute(program, W, W / 4, stream=stream)
+
+    def interrupted(task: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(stream, "_do", interrupted)
+        out.wait()
+    assert isinstance(out.error, KeyboardInterrupt) and len(stream.tasks) == 1
+    assert np.array_equal(behind.numpy(), W * 3 / 4) and stream.is_idle
+
+
+def test_many_wait_for_the_same_stream():
+    """Whoever does it, everything is done once and in order."""
+    stream, program = Stream(), later()
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        x = put(W * 0 + number, P("x"), MESH)
+        one = put(W * 0 + 1, P("x"), MESH)
+        for n in range(1, 40):
+            (x,) = execute(program, x, one, stream=stream)
+            if n % 3 == 0 and not (x.numpy() == number - n).all():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(1000 * n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
 def test_devices_are_listed():
     assert [d.id for d in wa.devices(3)] == [0, 1, 2]
     assert repr(wa.devices(Mesh(a=2, b=2))[3]) == "Device(3, a=1, b=1)"

@@ -132,6 +132,18 @@ def test_cheap_values_are_not_kept_for_the_backward_pass():
     assert len(product.outputs) <= 2
 
 
+def test_what_several_values_are_made_of_is_kept_alone():
+    """x + x^3, of which gelu and its gradient need the tangent, is made of x once more."""
+
+    def loss(w, v, x):
+        return ((jax.nn.gelu(x @ w) @ v) ** 2).sum()
+
+    shapes = ((8, 24), (24, 10), (16, 8))
+    groups = check(jax.grad(loss, (0, 1)), *(normal(*shape) for shape in shapes), rtol=1e-3)
+    large = [v for g in groups for v in g.outputs if v.type.sizes == (16, 24)]
+    assert len(large) == 3  # the product, its gelu, and its gradient
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_gradients_of_a_block(seed):
     width, heads, batch, length = 16, 2, 3, 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,25 @@ class Shard:
     data: Numpy  # without padding
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """What an array is: of which shape and type, and how it is split over which devices.
+
+    There is one object for each, so that to compare two is to see whether they are the same one.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+    sharding: Sharding
+    mesh: Mesh
+
+
+@lru_cache(maxsize=1 << 14)
+def placement(shape: tuple[int, ...], dtype: DType, sharding: Sharding, mesh: Mesh) -> Placement:
+    """The placement of arrays like this."""
+    return Placement(shape, dtype, sharding, mesh)
+
+
 class Array(Awaited):
     """A value of a global shape whose pieces the devices of a mesh hold.
 
@@ -44,21 +64,42 @@ class Array(Awaited):
         mesh: Mesh,
         stacked: Stacked | None = None,
     ) -> None:
-        self.shape = shape
-        self.element_type = dtype
-        self.sharding = sharding
-        self.mesh = mesh
+        self.place = placement(shape, dtype, sharding, mesh)
         super().__init__(stacked)
 
     @classmethod
-    def of(cls, stacked: Stacked, place: tuple[tuple[int, ...], DType, Sharding, Mesh]) -> Array:
-        """An array whose elements are there: its shape, element type, sharding and mesh."""
-        return cls(*place, stacked)
+    def of(cls, stacked: Stacked | None, place: Placement) -> Array:
+        """An array of a placement that is known, its elements there or not."""
+        made = cls.__new__(cls)
+        made.place = place
+        made.held = stacked
+        made._ready = stacked is not None
+        return made
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the whole value."""
+        return self.place.shape
+
+    @property
+    def element_type(self) -> DType:
+        """The type of the elements."""
+        return self.place.dtype
+
+    @property
+    def sharding(self) -> Sharding:
+        """How it is split."""
+        return self.place.sharding
+
+    @property
+    def mesh(self) -> Mesh:
+        """The devices that it is split over."""
+        return self.place.mesh
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The numpy type of the elements."""
-        return self.element_type.numpy
+        return self.place.dtype.numpy
 
     @property
     def ndim(self) -> int:

@@ -15,24 +15,34 @@ _LOCK = threading.Lock()  # for a moment each, whatever the value
 class Awaited:
     """The pieces of all devices, which are there, or will be, or never will because of an error."""
 
-    def __init__(self, stacked: Stacked | None = None) -> None:
-        self._stacked = stacked
-        self._error: BaseException | None = None
-        self._deleted: str | None = None
-        self._ready = stacked is not None  # the elements, or an error, are there
-        self._waiting: threading.Event | None = None  # made by who waits first
-        self._claims = 0  # by those who take the elements even if the array is deleted
-        self._helper: Callable[[Any], None] | None = None
-        self._told: tuple[Callable[[], None], ...] = ()  # called when it is ready
+    held: Stacked | None  # the pieces, if they are there to be taken
+    _ready: bool  # the elements, or an error, are there
+    _error: BaseException | None = None
+    _deleted: str | None = None
+    # Made by who waits first, and held until it is ready. A lock, and not an event: an event whose
+    # waiting is interrupted at a bad moment stays locked for ever.
+    _waiting: threading.Lock | None = None
+    _claims = 0  # by those who take the elements even if the array is deleted
+    _claimed: Stacked | None = None  # what they take then
+    _helper: Callable[[Any, bool], None] | None = None
+    _told: tuple[Callable[[], None], ...] = ()  # called when it is ready
 
-    def helped_by(self, helper: Callable[[Self], None]) -> Self:
-        """Have somebody asked who may do the work, before it is waited for."""
+    def __init__(self, stacked: Stacked | None = None) -> None:
+        self.held = stacked
+        self._ready = stacked is not None
+
+    def helped_by(self, helper: Callable[[Self, bool], None]) -> Self:
+        """Have somebody asked who may do the work, before it is waited for (however long)."""
         self._helper = helper
         return self
 
     def resolve(self, stacked: Stacked) -> None:
         """Give the elements that others wait for."""
-        self._stacked = stacked
+        with _LOCK:
+            if self._deleted is None:
+                self.held = stacked
+            elif self._claims:
+                self._claimed = stacked
         self._helper = None
         self._tell()
 
@@ -49,9 +59,9 @@ class Awaited:
     def _tell(self) -> None:
         """Let those go on who wait."""
         with _LOCK:
-            self._ready = True
-            if self._waiting is not None:
-                self._waiting.set()
+            before, self._ready = self._ready, True  # who is let go on looks at it at once
+            if self._waiting is not None and not before:
+                self._waiting.release()
             told, self._told = self._told, ()
         for callback in told:
             callback()
@@ -72,8 +82,8 @@ class Awaited:
     def wait(self, timeout: float | None = None) -> Self:
         """Wait until the elements are there; raise what has kept them from it."""
         if not self._ready and (helper := self._helper) is not None:
-            helper(self)
-        if not self._ready and not self._event().wait(timeout):
+            helper(self, timeout is None)
+        if not self._ready and not self._come(timeout):
             raise WeftError(
                 f"an array is not ready after {timeout} seconds",
                 help="wait longer; does the program run for ever, or wait for itself?",
@@ -84,14 +94,20 @@ class Awaited:
 
     block_until_ready = wait
 
-    def _event(self) -> threading.Event:
-        """What is set when the array is ready."""
+    def _come(self, timeout: float | None) -> bool:
+        """Wait; whether it is ready."""
         with _LOCK:
-            if self._waiting is None:
-                self._waiting = threading.Event()
             if self._ready:
-                self._waiting.set()
-            return self._waiting
+                return True
+            if self._waiting is None:
+                self._waiting = threading.Lock()
+                self._waiting.acquire()
+        if timeout is None:
+            with self._waiting:
+                return True
+        if self._waiting.acquire(timeout=timeout):
+            self._waiting.release()
+        return self._ready
 
     @property
     def error(self) -> BaseException | None:
@@ -102,8 +118,9 @@ class Awaited:
         """Give the memory back; whoever asks for the elements from now on is told why."""
         with _LOCK:
             self._deleted = self._deleted or why
-            if not self._claims:
-                self._stacked = None
+            if self._claims and self.held is not None:
+                self._claimed = self.held
+            self.held = None
 
     def claim(self) -> None:
         """Have the elements kept for somebody who takes them when they are ready."""
@@ -114,11 +131,11 @@ class Awaited:
         """Wait for elements that were claimed, and take them out of the array if it is deleted."""
         self.wait()
         with _LOCK:
-            found = self._stacked
+            found = self.held or self._claimed
             assert found is not None
             self._claims -= 1
-            if self._deleted is not None and not self._claims:
-                self._stacked = None
+            if not self._claims:
+                self._claimed = None
             return found
 
     @property
@@ -131,7 +148,7 @@ class Awaited:
         """The pieces of all devices."""
         self.check_alive()
         self.wait()
-        found = self._stacked
+        found = self.held
         if found is None:
             self.check_alive()
         assert found is not None

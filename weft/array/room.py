@@ -7,6 +7,7 @@ import mmap as mmap_module
 import threading
 from contextlib import suppress
 from mmap import mmap
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,16 @@ SMALL = 1 << 16  # bytes below which the system's own allocation touches no new 
 PAGE = 1 << 12
 LARGE = 1 << 22  # bytes from which large pages pay
 LEAST = 1 << 26  # bytes that may always be kept
+_BYTE = np.dtype(np.uint8)
 _HEADER = object.__basicsize__  # in numpy's arrays the address of the elements follows it
 _DENSE = 0x101  # of numpy's flags: in row-major order, and aligned to the elements
+
+
+class _Pages(mmap):
+    """Memory of the system's that a room has."""
+
+    __slots__ = ("shelf",)
+    shelf: _Shelf
 
 
 class _Block(np.ndarray[Any, np.dtype[np.uint8]]):
@@ -28,12 +37,32 @@ class _Block(np.ndarray[Any, np.dtype[np.uint8]]):
     The memory is no array's: numpy has views refer to the base of a base, past the block.
     """
 
-    room: Room
+    __slots__ = ()
 
     def __del__(self) -> None:
-        room = getattr(self, "room", None)
-        if room is not None and self.base is not None:  # views of a block have no room
-            room.give(self.base)
+        base: Any = self.base
+        if base.__class__ is _Pages:  # those of views of a block are not
+            base.shelf.give(base)
+
+
+class _Shelf:
+    """The memory of one size that a room has."""
+
+    __slots__ = ("asked", "room", "size", "waiting")
+
+    def __init__(self, room: Room, size: int) -> None:
+        self.room, self.size = room, size
+        self.waiting: list[_Pages] = []  # what nobody uses, the last to be used at the end
+        self.asked = 0  # when it was last asked for
+
+    def give(self, pages: _Pages) -> None:
+        """Take bytes back."""
+        room, size = self.room, self.size
+        self.waiting.append(pages)
+        room.used -= size
+        room.kept += size
+        if room.kept > room.most and room.kept > LEAST:
+            room.let_go()
 
 
 class Room:
@@ -41,78 +70,81 @@ class Room:
 
     A program that runs again and again gets the memory of its earlier results, whose pages are
     there already. No more is kept than values had at once; sizes that nobody asks for go first.
+
+    Threads take and give without a lock: what they do to a list is done at once, and the sums are
+    only there to say how much is kept.
     """
 
     def __init__(self) -> None:
-        self.free: dict[int, list[mmap]] = {}  # by size, the one that was last used at the end
+        self.shelves: dict[int, _Shelf] = {}  # by size
         self.kept = self.used = self.most = 0  # bytes
-        self.lock = threading.RLock()  # a block may be given back while one is taken
+        self.asked = 0  # counts what was asked for
+        self.lock = threading.RLock()  # a block may be given back while memory is let go
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array:
         """An array of so many bytes whose elements are whatever they are."""
         if nbytes < SMALL:
             return np.empty(shape, dtype)
-        return np.ndarray(shape, dtype, self._block(-(-nbytes // PAGE) * PAGE))
-
-    def _block(self, size: int) -> _Block:
-        with self.lock:
-            waiting = self.free.get(size)
-            if waiting:
-                raw = waiting.pop()
-                self.kept -= size
-            else:
-                raw = self._from_system(size)
-            self.used += size
-            self.most = max(self.most, self.used)
-        block = _Block((size,), np.uint8, raw)
-        block.room = self
-        return block
-
-    def _from_system(self, size: int) -> mmap:
+        size = -(-nbytes // PAGE) * PAGE
         try:
-            return pages(size)
+            shelf = self.shelves[size]
+            raw = shelf.waiting.pop()
+            self.kept -= size
+        except (KeyError, IndexError):
+            raw = self._from_system(size)
+            shelf = raw.shelf
+        self.used = used = self.used + size
+        if used > self.most:
+            self.most = used
+        self.asked = shelf.asked = self.asked + 1
+        return np.ndarray(shape, dtype, _Block((size,), _BYTE, raw))
+
+    def _from_system(self, size: int) -> _Pages:
+        try:
+            made = pages(size)
         except OSError:
             self.clear()
-        try:
-            return pages(size)
-        except OSError as error:
-            raise MemoryError(f"no memory for {size} bytes") from error
-
-    def give(self, raw: mmap) -> None:
-        """Take bytes back."""
+            try:
+                made = pages(size)
+            except OSError as error:
+                raise MemoryError(f"no memory for {size} bytes") from error
         with self.lock:
-            size = len(raw)
-            waiting = self.free.pop(size, [])
-            self.free[size] = waiting
-            waiting.append(raw)
-            self.used -= size
-            self.kept += size
-            if self.kept > max(LEAST, self.most):
-                self._let_go()
+            if size not in self.shelves:
+                self.shelves[size] = _Shelf(self, size)
+            made.shelf = self.shelves[size]
+        return made
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """Let the system have what was not asked for of late."""
-        for size in list(self.free):
-            waiting = self.free[size]
-            while waiting and self.kept > max(LEAST, self.most):
-                waiting.pop()
-                self.kept -= size
-            if not waiting:
-                del self.free[size]
+        with self.lock:
+            for shelf in sorted(self.shelves.values(), key=attrgetter("asked")):
+                while self.kept > max(LEAST, self.most) and self._drop(shelf):
+                    pass
+
+    def _drop(self, shelf: _Shelf) -> bool:
+        """Let go of one block, if one waits."""
+        try:
+            shelf.waiting.pop()
+        except IndexError:
+            return False
+        self.kept -= shelf.size
+        return True
 
     def clear(self) -> None:
         """Let go of all that is kept."""
         with self.lock:
-            self.free.clear()
-            self.kept, self.most = 0, self.used
+            for shelf in self.shelves.values():
+                while self._drop(shelf):
+                    pass
+            self.most = self.used
 
 
 ROOM = Room()
 
 
-def pages(size: int) -> mmap:
+def pages(size: int) -> _Pages:
     """New pages of the system's memory; large ones where there are such, and they fill some."""
-    made = mmap(-1, size)
+    made = _Pages(-1, size)
     if size >= LARGE and hasattr(made, "madvise") and hasattr(mmap_module, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system without large pages
             made.madvise(mmap_module.MADV_HUGEPAGE)
@@ -133,8 +165,11 @@ def is_dense(array: Array) -> bool:
 
 def dense(array: Array) -> Array:
     """The array itself if it is dense, or a copy that is."""
-    if is_dense(array):
-        return array
+    return array if is_dense(array) else copied(array)
+
+
+def copied(array: Array) -> Array:
+    """A copy that is dense, in memory that may have been another value's."""
     made = ROOM.empty(array.shape, array.dtype, array.nbytes)
     made[...] = array
     return made

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -32,6 +32,7 @@ def kind_of(atoms: Atoms, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Kind:
     return Kind(atoms, shape, dtype)
 
 
+@final
 @dataclass(slots=True, eq=False)
 class Stacked:
     """The pieces of all devices: a leading dim for each digit of the device's number.
@@ -43,8 +44,8 @@ class Stacked:
     data: Array
     atoms: Atoms
     owned: bool = False  # nobody else holds the memory, so a donated value may be overwritten
-    kind: Kind | None = None  # known once it is dense and its address has been asked for
-    address: int = 0
+    kind: Kind | None = None  # known only of one that is dense
+    address: int = 0  # known once it has been asked for
 
     @property
     def lead(self) -> int:
@@ -66,7 +67,8 @@ class Stacked:
         at = []
         for n, (stride, size) in enumerate(zip(self.atoms.strides, self.atoms.sizes, strict=True)):
             at.append(place // stride % size if self.data.shape[n] > 1 else 0)
-        return np.asarray(self.data[tuple(at)])
+        index: tuple[Any, ...] = (*at, ...)  # a view, of a single element, too
+        return np.asarray(self.data[index])
 
     def pieces(self) -> Array:
         """Every device's piece along one leading dim, in the order of the mesh."""
@@ -74,12 +76,16 @@ class Stacked:
         return full.reshape(self.atoms.count, *self.shape)
 
     def located(self) -> Kind:
-        """Have the elements lie in row-major order, if they do not, and their address known."""
+        """Have the elements lie in row-major order, if they do not, so that the kind is known."""
         if not is_dense(self.data):
             self.data, self.owned = dense(self.data), True
-        self.address = address_of(self.data)
         self.kind = kind_of(self.atoms, self.data.shape, self.data.dtype)
         return self.kind
+
+    def locate(self) -> int:
+        """The address of the elements, which are dense."""
+        self.address = address_of(self.data)
+        return self.address
 
     def to(self, atoms: Atoms) -> Stacked:
         """The same value with other digits."""
@@ -128,19 +134,15 @@ def split(array: Array, sharding: Sharding, mesh: Mesh, atoms: Atoms) -> Stacked
 
     No copy is made unless something has to be padded.
     """
-    way = _way(array.shape, sharding, mesh, atoms)
+    way = way_to_split(array.shape, sharding, mesh, atoms)
     if way is None:  # the parts of an axis cross those that are in use
         own = _own_digits(sharding, mesh, atoms)
         return stack(split(array, sharding, mesh, own).pieces(), atoms)
-    owned = False
-    if way.room != array.shape:
-        padding = [(0, new - size) for new, size in zip(way.room, array.shape, strict=True)]
-        array, owned = np.pad(array, padding), True
-    return Stacked(array.reshape(way.apart).transpose(way.order).reshape(way.shape), atoms, owned)
+    return way.split(array, atoms)
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class Way:
     """How a whole array becomes a stack."""
 
     room: tuple[int, ...]  # its sizes, padding included
@@ -148,9 +150,20 @@ class _Way:
     order: tuple[int, ...]  # digits first
     shape: tuple[int, ...]  # with a leading dim for every digit
 
+    def split(self, array: Array, atoms: Atoms) -> Stacked:
+        """A whole array's pieces."""
+        owned = False
+        if self.room != array.shape:
+            padding = [(0, new - size) for new, size in zip(self.room, array.shape, strict=True)]
+            array, owned = np.pad(array, padding), True
+        apart = array.reshape(self.apart).transpose(self.order)
+        return Stacked(apart.reshape(self.shape), atoms, owned)
+
 
 @lru_cache(maxsize=1 << 14)
-def _way(shape: tuple[int, ...], sharding: Sharding, mesh: Mesh, atoms: Atoms) -> _Way | None:
+def way_to_split(
+    shape: tuple[int, ...], sharding: Sharding, mesh: Mesh, atoms: Atoms
+) -> Way | None:
     """How to split arrays of a shape, None if the sharding's axes are no unions of the digits."""
     if _own_digits(sharding, mesh, atoms) != atoms:
         return None
@@ -171,7 +184,7 @@ def _way(shape: tuple[int, ...], sharding: Sharding, mesh: Mesh, atoms: Atoms) -
         apart.append(part)
     order = [*(source[d] for d in sorted(source)), *kept]
     lead = [atoms.sizes[d] if d in source else 1 for d in range(len(atoms.sizes))]
-    return _Way(tuple(room), tuple(apart), tuple(order), (*lead, *local))
+    return Way(tuple(room), tuple(apart), tuple(order), (*lead, *local))
 
 
 def assemble(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from weft.array import Array
 from weft.capture.call_lines import give_lines_of_calls
 from weft.capture.captured import Captured, Leaf
 from weft.capture.jax_lowerings import lowering_rules, unsupported_primitive
@@ -79,6 +82,53 @@ class Arguments:
         dynamic, static = iter(positional), dict(self.static)
         count = len(self.given) + len(static)
         return [static[n] if n in static else next(dynamic) for n in range(count)], keywords
+
+
+def glance(
+    args: tuple[Any, ...], kwargs: dict[str, Any], static_argnums: Positions = ()
+) -> tuple[Hashable, list[Any]]:
+    """What tells cheaply that arguments have the key of earlier ones, and their leaves.
+
+    It is None where only the key itself tells. Arguments with the same key may differ in this: an
+    array of numpy's and one of JAX's are traced alike.
+    """
+    tree_flatten, trace_context, jax_array = _of_jax()
+    static: tuple[object, ...] = ()
+    if static_argnums != ():
+        chosen = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
+        count = len(args)
+        if not all(-count <= n < count for n in chosen):
+            return None, []
+        named = {n % count for n in chosen}
+        static = tuple([(n, args[n].__class__, args[n]) for n in sorted(named)])
+        args = tuple([value for n, value in enumerate(args) if n not in named])
+    values, tree = tree_flatten((args, kwargs))
+    marks: list[object] = []
+    for value in values:
+        if value.__class__ is Array:
+            marks.append(value.place)
+        elif value.__class__ is np.ndarray:
+            marks.append((value.shape, value.dtype))
+        elif value.__class__ is jax_array:
+            marks.append((value.aval, value.sharding))
+        elif value.__class__ in _SCALARS:
+            marks.append(value.__class__)
+        else:
+            return None, []
+    return (tree, tuple(marks), static, trace_context()), values
+
+
+_SCALARS = {bool, int, float, complex}
+
+
+@cache
+def _of_jax() -> tuple[Callable[[Any], tuple[list[Any], Any]], Callable[[], Any], Any]:
+    """What JAX takes trees apart with, what says how it traces now, and the class of its arrays."""
+    jax = _import_jax()
+    from jax._src.array import ArrayImpl
+    from jax._src.config import trace_context
+
+    return jax.tree_util.tree_flatten, trace_context, ArrayImpl
 
 
 def flatten(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.array import Array
+from weft.array.room import copied
 from weft.capture.captured import Leaf
 from weft.errors import WeftError
 
@@ -104,11 +105,16 @@ def to_physical(value: Any, leaf: Leaf) -> Any:
         return value
     array = np.asarray(value)
     if array.dtype == leaf.dtype:
-        return array.copy() if array.flags.writeable else array
+        return copied(array) if array.flags.writeable else array
     made = array.astype(leaf.dtype)
     if isinstance(value, int) and int(made) != value:
         raise OverflowError(f"argument {leaf.name}: {value} does not fit into {leaf.dtype}")
     return made
+
+
+def is_changed(leaf: Leaf) -> bool:
+    """Whether a result is not what the program gives as it is."""
+    return leaf.holds_keys or leaf.dtype.names == ("float0",)
 
 
 def from_physical(array: Any, leaf: Leaf) -> Any:

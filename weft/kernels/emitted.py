@@ -27,3 +27,4 @@ class Emitted:
     phases: tuple[Phase, ...]
     scratch: int = 0  # bytes a thread needs, aligned to 64
     shared: int = 0  # bytes that all tasks of a launch share, aligned to 64
+    brief: bool = False  # so little to do that compiling it soon is worth more than fast code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -44,19 +45,32 @@ class Arguments:
     def put(self, stacks: Sequence[Stacked | None], s: Slots) -> None:
         """Write the arguments of a call into its slots."""
         if len(stacks) != len(self.listed):
-            raise WeftError(
-                f"{self.function.name} takes {len(self.listed)} arguments, {len(stacks)} given",
-                help="give one value for each argument",
-                loc=self.function.loc,
-            )
+            raise self.miscounted(len(stacks))
         for given, (kind, slot, places) in zip(stacks, self.listed, strict=True):
             if given is not None and given.kind is kind:
                 s[slot] = given.data
-                address = given.address
+                address = given.address or given.locate()
             else:
                 s[slot], address = self._put(self.slots.index(slot), given, kind, places)
             for table, place in places:
                 s[table][place] = address
+
+    def miscounted(self, count: int) -> WeftError:
+        """What is said to whoever gives another number of arguments."""
+        return WeftError(
+            f"{self.function.name} takes {len(self.listed)} arguments, {count} given",
+            help="give one value for each argument",
+            loc=self.function.loc,
+        )
+
+    def writable(self, stacks: Sequence[Stacked | None], donated: Sequence[int]) -> list[int]:
+        """The donated arguments whose memory nobody else holds, by number."""
+        owned = [n for n in donated if (s := stacks[n]) is not None and s.owned]
+        listed = [id(s.data) for s in stacks if s is not None]
+        if len({*listed}) == len(listed):
+            return owned
+        given = Counter(listed)  # one may be given twice
+        return [n for n in owned if (s := stacks[n]) is not None and given[id(s.data)] == 1]
 
     def _put(
         self, index: int, given: Stacked | None, kind: Kind | None, places: Sequence[Place]
@@ -68,7 +82,7 @@ class Arguments:
         assert given is not None
         if array is given.data:  # the next time it fits
             if given.located() is kind:
-                return given.data, given.address
+                return given.data, given.locate()
             array = given.data
         array = dense(array)
         return array, address_of(array)

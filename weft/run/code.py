@@ -138,22 +138,22 @@ class Code:
             else:
                 for step in self.steps:
                     step(slots)
-        except WeftError as error:
-            raise error.at(*self.where(step)) from None
-        except MemoryError:
-            loc, text = self.where(step)
-            raise Unsupported(
-                "the value does not fit into memory", help="use smaller sizes", loc=loc, node=text
-            ) from None
         except BaseException as error:
-            loc, text = self.where(step)
-            error.add_note(f"while running {text}\n  --> {loc.describe()}")
-            raise
+            told = self.explained(error, self.items[self.steps.index(step)])  # type: ignore[arg-type]
+            if told is error:
+                raise
+            raise told from None
 
-    def where(self, step: Step | None) -> Any:
-        """The place and the text of the node that a step runs."""
-        node = self.items[self.steps.index(step)].node  # type: ignore[arg-type]
-        return node.loc, node_text(node)
+    def explained(self, error: BaseException, item: Item) -> BaseException:
+        """An error in an instruction, as those are told who run the program."""
+        loc, text = item.node.loc, node_text(item.node)
+        if isinstance(error, WeftError):
+            return error.at(loc, text)
+        if isinstance(error, MemoryError):
+            what = "the value does not fit into memory"
+            return Unsupported(what, help="use smaller sizes", loc=loc, node=text)
+        error.add_note(f"while running {text}\n  --> {loc.describe()}")
+        return error
 
 
 def _then(step: Step, after: Step | None) -> Step:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from operator import is_
-from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
+from typing import Any
 
-from weft.array.array import Array
-from weft.array.atoms import Atoms
+from weft.array.array import Array, Placement, placement
 from weft.array.awaited import Awaited
 from weft.array.exchange import to_numpy
 from weft.array.put import put
-from weft.array.stacked import Stacked, split
+from weft.array.room import is_dense
+from weft.array.stacked import Kind, Stacked, Way, kind_of, way_to_split
 from weft.errors import WeftError
-from weft.ir.types import DType, TensorType, Type
+from weft.ir.types import TensorType, Type
 from weft.mesh import DimSharding, Mesh, Sharding
 from weft.mesh.pieces import counts, local_shape
 from weft.run.local import LocalProgram
@@ -40,13 +38,12 @@ def execute(
             help="give one array for each argument",
             loc=program.function.loc,
         )
-    arrays = {n: face.argument(n, a) for n, a in zip(face.taken, arguments, strict=True)}
-    if face.is_brief and not sync_every_op and stream.is_idle:
-        made = _at_once(program, face, arrays)
-        if made is not None:
-            return made
+    listed = [face.argument(n, a) for n, a in zip(face.taken, arguments, strict=True)]
+    if not sync_every_op and (made := at_once(program, face, listed, stream)) is not None:
+        return made
+    arrays = dict(zip(face.taken, listed, strict=True))
     help_ = stream.help
-    results = {n: Array(*place).helped_by(help_) for n, place in face.given.items()}
+    results = {n: Array.of(None, place).helped_by(help_) for n, place in face.given.items()}
     task = Run(program, arrays, results, stream)
     for n in program.donated:
         arrays[n].delete("donated to a program")
@@ -57,21 +54,25 @@ def execute(
     return tuple(results.values())
 
 
-def _at_once(
-    program: LocalProgram, face: Face, arrays: dict[int, Array]
+def at_once(
+    program: LocalProgram, face: Face, arrays: Sequence[Array], stream: Stream = DEFAULT
 ) -> tuple[Array, ...] | None:
-    """The results of a program that takes less time than to enqueue it; None if it has to wait."""
-    listed = arrays.values()
-    if not all(array.is_ready and array.error is None for array in listed):
+    """The results of a program that takes less time than to enqueue it; None if it has to wait.
+
+    The arrays are split as the program takes them.
+    """
+    if not face.is_brief or stream.tasks or stream.busy or stream.outside:
         return None
-    stacks = [array.stacked for array in listed]
+    stacks = [array.held for array in arrays]
+    if None in stacks:
+        return None
     for n in program.donated:
         arrays[n].delete("donated to a program")
     try:
         made = program(*stacks)
     except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
-        return tuple([Array(*place).failed(error) for place in face.given.values()])
-    return tuple(map(Array.of, made, face.given.values()))
+        return tuple([Array.of(None, place).failed(error) for place in face.placements])
+    return tuple(map(Array.of, made, face.placements))
 
 
 def tensors(types: Sequence[Type]) -> list[int]:
@@ -112,6 +113,12 @@ class Run:
             if not self.results:
                 told = (type(error), error, error.__traceback__, threading.current_thread())
                 threading.excepthook(threading.ExceptHookArgs(told))
+
+    def abandon(self, error: BaseException) -> None:
+        """Say that an interrupt has kept it from running."""
+        for result in self.results:
+            if not result.is_ready:
+                result.fail(error)
 
     def check(self) -> None:
         """Run here and now, op by op; an error is raised at once."""
@@ -154,22 +161,28 @@ class Face:
         self.given = {n: _result(program, n) for n in tensors(program.result_types)}
         whole = len(self.taken) == len(program.arg_types)
         self.is_brief = program.is_brief and whole and len(self.given) == len(program.results)
-        self.known: dict[int, tuple[object, ...]] = {}  # what fitted the last time, by argument
-        self.split: dict[int, tuple[*Placement, Atoms]] = {}  # how it was split the last time
+        self.placements = tuple(self.given.values())
+        # What fitted the last time, by argument, and how what did not was split.
+        self.known: dict[int, Placement] = {}
+        self.split: dict[int, tuple[Placement, Kind, Way]] = {}
 
     def argument(self, index: int, given: Any) -> Array:
         """An argument on the program's devices, split as it takes it."""
         if not isinstance(given, Array):
             return self._put(index, given)
         given.check_alive()
-        seen = (given.shape, given.element_type, given.sharding, given.mesh)
-        known = self.known.get(index)
-        if known is not None and all(map(is_, seen, known)):
+        if given.place is self.known.get(index):
             return given
         if self._fits(index, given):
-            self.known[index] = seen
+            self.known[index] = given.place
             return given
         return self._put(index, given)
+
+    def takes(self, arrays: Sequence[Array]) -> bool:
+        """Whether arrays like these are split as the program takes them."""
+        listed = zip(self.taken, arrays, strict=False)
+        same = len(arrays) == len(self.taken)
+        return same and all(self._fits(index, given) for index, given in listed)
 
     def _fits(self, index: int, given: Array) -> bool:
         type, wanted = self.types[index], self.shardings[index]
@@ -182,26 +195,28 @@ class Face:
         held = given if isinstance(given, Array) else to_numpy(given)
         before = self.split.get(index)
         if before is not None and not isinstance(held, Array):
-            shape, dtype, sharding, mesh, atoms = before
-            if held.shape == shape and held.dtype == dtype.numpy:
-                return Array(shape, dtype, sharding, mesh, split(held, sharding, mesh, atoms))
+            place, kind, way = before
+            if held.shape == place.shape and held.dtype == place.dtype.numpy:
+                stacked = way.split(held, kind.atoms)
+                if is_dense(stacked.data):
+                    stacked.kind = kind
+                return Array.of(stacked, place)
         type, mesh = self.types[index], self.mesh
         assert isinstance(type, TensorType), "only tensors are arrays"
         wanted = self.shardings[index] or _whole(type.rank, mesh)
         made = put(held, wanted if isinstance(wanted.mesh, Mesh) else _on(wanted, mesh))
-        place = (made.shape, made.element_type, made.sharding, made.mesh)
-        self.split[index] = (*place, made.stacked.atoms)
+        place, atoms = made.place, made.stacked.atoms
+        way_there = way_to_split(place.shape, place.sharding, place.mesh, atoms)
+        if way_there is not None:
+            self.split[index] = (place, kind_of(atoms, way_there.shape, made.dtype), way_there)
         return made
-
-
-_FACES: WeakKeyDictionary[LocalProgram, Face] = WeakKeyDictionary()
 
 
 def face_of(program: LocalProgram) -> Face:
     """The face of a program."""
-    found = _FACES.get(program)
+    found: Face | None = program.face
     if found is None:
-        found = _FACES[program] = Face(program)
+        found = program.face = Face(program)
     return found
 
 
@@ -221,9 +236,6 @@ def _whole(rank: int, mesh: Mesh) -> Sharding:
     return Sharding(mesh, (DimSharding(),) * rank)
 
 
-Placement: TypeAlias = tuple[tuple[int, ...], DType, Sharding, Mesh]
-
-
 def _result(program: LocalProgram, index: int) -> Placement:
     """What an array is that holds a result, whole."""
     type = program.result_types[index]
@@ -232,7 +244,7 @@ def _result(program: LocalProgram, index: int) -> Placement:
     mesh = program.mesh
     placed = _whole(type.rank, mesh) if sharding is None else _on(sharding, mesh)
     shape = program.global_shape(index) or _joined(type.sizes, placed, mesh)
-    return shape, type.dtype, placed, mesh
+    return placement(shape, type.dtype, placed, mesh)
 
 
 def _joined(sizes: Sequence[int], sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:

@@ -57,7 +57,7 @@ class Launches:
         self._join(code)
         for launch in self.launches:
             self._find_places(launch)
-        self.fresh = {slot for item in items for slot, *_ in self._fresh(item)}
+        self.fresh = {slot for item in items for slot, *_ in self.fresh_of(item)}
         _mark_dense(code, self.places)
 
     def _note_arena(self, item: Item) -> None:
@@ -100,7 +100,7 @@ class Launches:
         launch = code.items[0].launch if len(code.items) == 1 else None
         if not isinstance(launch, Launch):
             return None
-        return None if any(any(self._fresh(item)) for item in launch.items) else launch
+        return None if any(any(self.fresh_of(item)) for item in launch.items) else launch
 
     def _find_places(self, launch: Launch) -> None:
         """Where in the table of a call the addresses are that are not known before it runs."""
@@ -158,7 +158,7 @@ class Launches:
     def _bound(self, launch: Launch, dead: tuple[int, ...]) -> Step:
         """The closure of a call."""
         commands = launch.commands
-        fresh = [entry for item in launch.items for entry in self._fresh(item)]
+        fresh = [entry for item in launch.items for entry in self.fresh_of(item)]
         outs = [slot for item in launch.items for slot in item.outs]
         views = [(slot, self.views[slot][0]) for slot in outs if slot in self.views]
         empty = ROOM.empty
@@ -172,7 +172,7 @@ class Launches:
         def step(s: Slots) -> None:
             for slot, donor, shape, dtype, nbytes, places in fresh:
                 if donor in s[1]:
-                    array = _as(s[donor], shape, dtype)
+                    array = reshaped(s[donor], shape, dtype)
                 else:
                     array = empty(shape, dtype, nbytes)
                 s[slot] = array
@@ -187,7 +187,7 @@ class Launches:
 
         return step
 
-    def _fresh(self, item: Item) -> Iterator[tuple[Any, ...]]:
+    def fresh_of(self, item: Item) -> Iterator[tuple[Any, ...]]:
         """The results of a kernel that memory is taken for when it runs."""
         for number, slot in enumerate(item.outs):
             if number in item.places or number in item.turning:
@@ -226,7 +226,7 @@ def _array(item: Item, number: int, arena: Array) -> Array:
     return np.ndarray(shape, type.dtype.numpy, arena, item.places[number])
 
 
-def _as(array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def reshaped(array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """The memory of an array that is dense, as one of another shape and type."""
     if array.shape == shape and array.dtype == dtype:
         return array

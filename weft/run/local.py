@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 
 from weft.array.atoms import Atoms
 from weft.array.place_buffers import most_alive, place
-from weft.array.room import address_of, aligned_bytes
+from weft.array.room import aligned_bytes
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
@@ -25,6 +24,7 @@ from weft.ops.custom import CustomCall
 from weft.run.arguments import Arguments
 from weft.run.code import checking
 from weft.run.compile import Compiler
+from weft.run.direct import Direct, direct_of
 from weft.run.launch import Launches, is_brief, is_native
 from weft.run.layout import Layout, Mask
 from weft.run.plan import Memory, Planner, outside_arena, piece_bytes
@@ -55,6 +55,7 @@ class LocalProgram:
     ) -> None:
         self.module = module
         self.frames: list[list[Any]] = []
+        self.face: Any = None  # what it is to those who have arrays
         self.target = target if fold else None
         self._given = (function, devices, donate, fold)
         with without_gc():
@@ -102,6 +103,10 @@ class LocalProgram:
         self.known = self._known_kinds()
         self.is_brief = is_brief(self.code, self.memory().peak)
         self.is_native = self.launches is not None and is_native(self.code)
+        self.direct: Direct | None = None
+        if self.launches is not None:
+            rest = (self.arguments, self.results, self.donated, self.frames)
+            self.direct = direct_of(self.code, self.launches, *rest)
 
     def _plan(self, compiler: Compiler) -> None:
         """Decide where results live."""
@@ -191,6 +196,8 @@ class LocalProgram:
 
     def __call__(self, *stacks: Stacked | None) -> tuple[Stacked, ...]:
         """Run on all devices."""
+        if self.direct is not None:
+            return self.direct(stacks, self.frame)
         slots = self.frame()
         self.arguments.put(stacks, slots)
         slots[1] = self._writable(stacks) if self.donated else NOTHING
@@ -202,8 +209,7 @@ class LocalProgram:
         atoms = self.atoms
         made = [Stacked(slots[slot], atoms, owned) for slot, owned in self.results]
         for stacked, kind in self.known:
-            found = made[stacked]
-            found.kind, found.address = kind, address_of(found.data)
+            made[stacked].kind = kind
         for slot, value in self.lasting:
             slots[slot] = value
         self.frames.append(slots)
@@ -243,9 +249,8 @@ class LocalProgram:
 
     def _writable(self, stacks: Sequence[Stacked | None]) -> frozenset[int]:
         """The slots of donated arguments whose memory nobody else holds."""
-        given = Counter([id(s.data) for s in stacks if s is not None])  # one may be given twice
-        owned = [(n, s) for n in self.donated if (s := stacks[n]) is not None and s.owned]
-        return frozenset([self.inputs[n] for n, s in owned if given[id(s.data)] == 1])
+        writable = self.arguments.writable(stacks, self.donated)
+        return frozenset([self.inputs[n] for n in writable])
 
     def global_shape(self, index: int) -> tuple[int, ...] | None:
         """The shape of a whole result, where the program says it."""

@@ -16,6 +16,7 @@ from weft.ir.op import RegionCall
 from weft.ir.reading import captured
 from weft.ir.types import Array, TensorType
 from weft.mesh import Mesh
+from weft.ops.callbacks import called_by_each
 from weft.ops.custom import CustomCall
 from weft.run.kernel import Kernel, Site, several
 from weft.run.stream import released
@@ -150,14 +151,20 @@ def plain_region(site: Site, index: int = 0) -> PlainRegion:
 
 
 def one_by_one(site: Site) -> Kernel:
-    """Run the reference for every distinct combination of operands."""
+    """Run the reference for every distinct combination of operands, or for every device."""
     node, lead, outside = site.node, site.lead, captured(site.node)
     device = OneDevice(site.scope.module, NOWHERE)
     calls_host = isinstance(node.op, CustomCall)
+    each = isinstance(node.op, CustomCall) and called_by_each(node.op)
+    layout = site.scope.layout
 
     def run(*arrays: Any) -> tuple[Any, ...]:
         tensors = [a for a in arrays if isinstance(a, np.ndarray)]
         head = np.broadcast_shapes((1,) * lead, *[a.shape[:lead] for a in tensors])
+        if each:
+            rows = len(arrays[-1]) if layout.has_rows else 1
+            head = layout.shape(layout.everything, rows)
+            arrays = arrays[: len(node.operands)]
         outs: tuple[Any, ...] | None = None
         for index in np.ndindex(head):
             local = [_at(a, index) for a in arrays]
@@ -167,7 +174,8 @@ def one_by_one(site: Site) -> Kernel:
             outs = _store(outs, made, head, index)
         return outs if outs is not None else _empty(site, head)
 
-    return Kernel(several(run, len(node.results)), extra=outside)
+    active = each and layout.has_rows
+    return Kernel(several(run, len(node.results)), extra=outside, reads_active=active)
 
 
 def _at(array: Any, index: tuple[int, ...]) -> Any:

@@ -4,6 +4,9 @@ While a run is inside of a callback, what the callback itself enqueues or waits 
 by its own thread. A second thread goes on with the work that calls nobody, for whoever else waits;
 work with callbacks keeps its order.
 
+A thread that waits for a result takes over what has not been begun, if it is next and calls nobody:
+the stream's own thread may take long to wake up.
+
 Threads end when there is no work for a moment, and the process ends after them: what was enqueued
 is done, also where nobody waits for it.
 """
@@ -36,6 +39,10 @@ class Task(Protocol):
         """Do it."""
         ...
 
+    def abandon(self, error: BaseException) -> None:
+        """Say that an interrupt has kept it from being done."""
+        ...
+
 
 class _Here(threading.local):
     """Whose thread this is, and which tasks it is in the midst of."""
@@ -56,7 +63,8 @@ class Stream:
     def __init__(self, name: str = "weft") -> None:
         self.name = name
         self.tasks: deque[Task] = deque()
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()  # an interrupt cannot leave it locked, as it can a condition
+        self.changed = threading.Condition(self.lock)
         self.free = 0  # threads that wait for work
         self.busy = 0  # threads that do work and are not inside of a callback
         self.outside = 0  # threads that are inside of a callback
@@ -66,7 +74,7 @@ class Stream:
         if _here.stream is self:
             self._do(task)
             return
-        with self.changed:
+        with self.lock:
             self.tasks.append(task)
             self._staff()
             self.changed.notify_all()
@@ -90,6 +98,12 @@ class Stream:
             self.free += 1
             threading.Thread(target=self._work, name=self.name, daemon=False).start()
 
+    def _go_on(self) -> None:
+        """Have what is left to do looked at: nobody is woken if that is nothing."""
+        if self.tasks:
+            self._staff()
+            self.changed.notify_all()
+
     def _work(self) -> None:
         _here.stream = self
         while (task := self._take()) is not None:
@@ -97,14 +111,14 @@ class Stream:
                 self._do(task)
             finally:
                 del task  # what it holds must not live on while the thread waits
-                with self.changed:
+                with self.lock:
                     self.busy -= 1
                     self.free += 1
-                    self.changed.notify_all()
+                    self._go_on()
 
     def _take(self) -> Task | None:
         """Wait for a task and take it on; None if none comes for a while."""
-        with self.changed:
+        with self.lock:
             self.changed.wait_for(lambda: self._next() is not None, LINGER)
             self.free -= 1
             task = self._next()
@@ -119,29 +133,32 @@ class Stream:
             task()
         finally:
             _here.tasks.pop()
-            with self.changed:
-                self._staff()  # what waited for its results may be begun
-                self.changed.notify_all()
+            with self.lock:
+                self._go_on()  # what waited for its results may be begun
 
     @contextmanager
     def released(self) -> Iterator[None]:
         """Let another thread go on, while this one is inside of a callback."""
-        with self.changed:
+        with self.lock:
             self.busy -= 1
             self.outside += 1
-            self._staff()
-            self.changed.notify_all()
+            self._go_on()
         try:
             yield
         finally:
-            with self.changed:
+            with self.lock:
                 self.busy += 1  # for a while there may be two at work, on different programs
                 self.outside -= 1
-                self.changed.notify_all()
+                self._go_on()
 
-    def help(self, array: Awaited) -> None:
-        """Do what must be done before an array is ready, if this thread is the one to do it."""
+    def help(self, array: Awaited, patient: bool = True) -> None:
+        """Do what must be done before an array is ready, if this thread is the one to do it.
+
+        One that is not patient, and of another's, only waits.
+        """
         if _here.stream is not self:
+            if patient:
+                self._take_over(array)
             return
         while not array.is_ready:
             if any(array in getattr(task, "results", ()) for task in _here.tasks):
@@ -149,11 +166,42 @@ class Stream:
                     "a callback waits for a result of the program that calls it",
                     help="wait for it where the program was called",
                 )
-            with self.changed:
+            with self.lock:
                 task = self.tasks.popleft() if self.tasks else None
             if task is None:
                 return  # another thread is at it
             self._do(task)
+
+    def _take_over(self, array: Awaited) -> None:
+        """Do what is next, in order, until an array is ready or somebody else is at it.
+
+        Tasks do not raise, but an interrupt may come at any time to a thread of the user's: what it
+        kept from being done is told to those who wait.
+        """
+        while not array.is_ready:
+            before, taken = _here.stream, False
+            try:
+                with self.lock:
+                    idle = self.tasks and not self.busy and not self.outside
+                    task = self.tasks[0] if idle else None
+                    if task is None or task.calls_host or not task.is_ready:
+                        return
+                    self.busy += 1
+                    taken = True
+                    self.tasks.popleft()
+                _here.stream = self
+                self._do(task)
+            except BaseException as error:
+                if taken and task is not None:
+                    task.abandon(error)
+                raise
+            finally:
+                _here.stream = before
+                task = None
+                if taken:
+                    with self.lock:
+                        self.busy -= 1
+                        self._go_on()
 
 
 @contextmanager

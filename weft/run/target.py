@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from weft.array.stacked import Kind, Stacked
 from weft.ir.module import Value
 from weft.kernels.group import Group
 from weft.kernels.placed import Placed
@@ -39,6 +40,23 @@ class Repeats(Protocol):
         written next, where each level is now (it becomes what the one above was), the buffers, how
         many operands read each level and how many write it, and where these operands' addresses
         are. How many rounds there were; after `limit` of them it has not been tested again.
+        """
+        ...
+
+
+# What a stack has to be, and where in `pointers` its address is to be.
+Said: TypeAlias = tuple[Kind, Sequence[int]]
+OnStacks: TypeAlias = Callable[[tuple[Stacked | None, ...], tuple[Stacked, ...]], bool]
+
+
+@runtime_checkable
+class TakesStacks(Protocol):
+    """Commands that can find the addresses in stacks, where native code knows how to read them."""
+
+    def on_stacks(self, given: Sequence[Said], made: Sequence[Said]) -> OnStacks:
+        """What runs all kernels on stacks that are given, and on others that they write to.
+
+        It answers whether the given ones are what they have to be; else nothing has run.
         """
         ...
 

@@ -14,6 +14,7 @@ from weft.ir.op import Op
 from weft.ir.reading import captured
 from weft.ir.types import Array, FutureType, TensorType, TupleType, Type
 from weft.mesh import Sharding
+from weft.ops.callbacks import called_by_each
 from weft.ops.collective import (
     AllGather,
     AllReduce,
@@ -36,6 +37,7 @@ from weft.ops.control import (
     Tuple,
     While,
 )
+from weft.ops.custom import CustomCall
 from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 from weft.ops.sharding import NamedComputation
 from weft.ops.together import DoneTogether, StartTogether
@@ -179,6 +181,13 @@ def _same(node: Node, given: Masks, scope: Scope) -> Masks:
     return given
 
 
+def _custom_call(node: Node, given: Masks, scope: Scope) -> Masks:
+    """What every device gets by itself may differ."""
+    assert isinstance(node.op, CustomCall)
+    seen = scope.layout.everything if called_by_each(node.op) else union(*given)
+    return tuple([seen if isinstance(v.type, TensorType) else 0 for v in node.results])
+
+
 # Who a device is
 
 
@@ -299,6 +308,7 @@ VARY: dict[type[Op], Outcome] = {
     Tuple: _tuple,
     GetTupleElement: _element,
     OptimizationBarrier: _same,
+    CustomCall: _custom_call,
     ReplicaId: _replica,
     PartitionId: _partition,
     AxisIndex: _axis_index,

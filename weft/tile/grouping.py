@@ -45,6 +45,7 @@ Kind = Literal["view", "map", "reduce", "product", "other"]
 PLACED_MAPS = frozenset({Iota, AxisIndex, Pad, Concatenate})  # whose places must be known
 SMALL = 1 << 16  # bytes of a value that may be computed again for every row
 LARGEST = 160  # instances in a kernel
+CHAIN = 8  # nodes that are computed again rather than that their result is read
 PARTS = 6  # operands of a concatenation that is computed by choosing
 
 
@@ -219,13 +220,33 @@ class Grouping:
     def _again(self, placed: Placed, readers: int) -> bool:
         """Whether computing a node wherever it is read costs no more than reading its result.
 
-        It does not if one operand, which is read instead, is as large; even a function that takes
+        It does not if one value, which is read instead, is as large; even a function that takes
         a while to compute is faster computed twice than written and read.
         """
-        (value,) = placed.node.results
-        large = [v for v in placed.node.operands if not self._is_small(v, self.elements(value))]
         cheap = _simple(placed.node) or readers <= 2
-        return _widens(placed.node) or (cheap and len({*large}) <= 1)
+        return _widens(placed.node) or (cheap and len(self._sources(placed.node)) <= 1)
+
+    def _sources(self, node: Node) -> set[Value]:
+        """Large values that suffice to compute a node: its operands, or what they are made of."""
+        found = self._large(node, node)
+        for _ in range(CHAIN):
+            made = [self.makers[v] for v in found if v in self.makers]
+            last = max(made, key=lambda p: self.positions[p.node], default=None)
+            if len(found) < 2 or last is None or not self._is_short(last.node):
+                break
+            found -= {*last.node.results}
+            found |= self._large(last.node, node)
+        return found
+
+    def _large(self, node: Node, reader: Node) -> set[Value]:
+        """What operands are views of, those left out that are far smaller than another's result."""
+        elements = self.elements(reader.results[0])
+        return {self._viewed(v) for v in node.operands if not self._is_small(v, elements)}
+
+    def _is_short(self, node: Node) -> bool:
+        """Whether a node is done to each element, soon, and nobody needs its result in memory."""
+        is_map = self.kinds[node] == "map" and node.op.elementwise and _simple(node)
+        return is_map and self.outside.isdisjoint(node.results)
 
     def _is_small(self, value: Value, elements: int) -> bool:
         """Whether what a value is a view of has far fewer elements than so many, or none."""

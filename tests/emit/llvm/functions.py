@@ -16,6 +16,7 @@ from weft.emit.llvm import math_exponential as exponential
 from weft.emit.llvm import math_gamma as gamma
 from weft.emit.llvm import math_hyperbolic as hyperbolic
 from weft.emit.llvm import math_logarithm as logarithm
+from weft.emit.llvm import math_logistic as logistic
 from weft.emit.llvm import math_power as powers
 from weft.emit.llvm.vector import Vector
 from weft.ir.types import F32, Array, DType
@@ -64,7 +65,7 @@ FUNCTIONS = (
     Function("exp", exponential.exp, np.exp, 1, 1, (-20, 20)),
     Function("expm1", exponential.expm1, np.expm1, 1.5, 2.5),
     Function("tanh", exponential.tanh, np.tanh, 1.5, 2),
-    Function("logistic", exponential.logistic, _logistic, 2, 2),
+    Function("logistic", logistic.logistic, _logistic, 2, 2),
     Function("sinh", exponential.sinh, np.sinh, 2, 2),
     Function("cosh", exponential.cosh, np.cosh, 1.5, 1.5),
     Function("log", logarithm.log, np.log, 1.1, 1, (0, 10)),

@@ -20,6 +20,8 @@ from tests.emit.llvm.small_kernels import (
     doubled_through_scratch,
     reversed_through_shared,
 )
+from weft.array.atoms import Atoms
+from weft.array.stacked import Stacked, kind_of
 from weft.emit.llvm.commands import Commands
 from weft.emit.llvm.engine import load
 from weft.emit.llvm.machine_code import Processor, assembly
@@ -205,6 +207,50 @@ def test_idle_threads_sleep(pool):
     for _ in range(20):  # and they wake
         commands.run()
     assert (done == 21).all()
+
+
+def test_threads_are_not_woken_for_little(pool):
+    """Nor is anything left undone while they sleep."""
+    if pool.threads == 1:
+        pytest.skip("nobody sleeps")
+    commands = Commands(pool)
+    (loaded,) = load([count(64, 8)])
+    counted = np.zeros(65, np.int64)
+    commands.kernel(loaded, [0, at(counted)])
+    commands.run()
+    takes = commands._sealed[0, 1:2].view(np.int64)
+    for n in range(2, 8):
+        deadline = time.monotonic() + 5
+        while asleep(pool) < pool.threads - 1 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        takes[0] = 0  # nanoseconds: as if that were known
+        commands.run()
+        assert (counted[:-1] == n).all()
+        assert asleep(pool) == pool.threads - 1
+    takes[0] = 1 << 40
+    commands.run()  # this wakes some, which then sleep again
+    assert (counted[:-1] == 8).all() and takes[0] < 1 << 40
+
+
+def asleep(pool):
+    return int(pool._state[512:516].view(np.int32)[0])
+
+
+def test_stacks_are_found_in_tuples(pool):
+    atoms = Atoms((1,))
+    commands = Commands(pool)
+    (loaded,) = load([affine(64, 8, times=2, plus=5)])
+    start = commands.kernel(loaded, [0, 0])
+    kind = kind_of(atoms, (1, 64), np.dtype(np.int64))
+    run = commands.on_stacks([(kind, [start])], [(kind, [start + 1])])
+    for n in range(5):
+        given = Stacked(np.arange(n, n + 64).reshape(1, 64), atoms)
+        made = Stacked(np.zeros((1, 64), np.int64), atoms, kind=kind)
+        assert not run((given,), (made,)) and not made.data.any()  # its kind is not known
+        assert not run((None,), (made,)) and not run((given.data,), (made,))
+        given.located()
+        assert run((given,), (made,))
+        np.testing.assert_array_equal(made.data, 2 * given.data + 5)
 
 
 def test_a_closed_pool_runs_in_its_caller():

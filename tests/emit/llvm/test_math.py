@@ -9,7 +9,8 @@ from tests.emit.llvm.functions import FUNCTIONS, Function, errors, patterns, usu
 from tests.emit.llvm.jit import Compiled
 from weft.emit.llvm.code import Code, module_text
 from weft.emit.llvm.machine_code import Processor, assembly, host
-from weft.emit.llvm.math_exponential import exp, logistic, tanh
+from weft.emit.llvm.math_exponential import exp, tanh
+from weft.emit.llvm.math_logistic import logistic
 from weft.emit.llvm.math_power import power
 from weft.emit.llvm.storage import Held, load, store
 from weft.emit.llvm.vector import Vectors

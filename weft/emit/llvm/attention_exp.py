@@ -26,15 +26,16 @@ _MANTISSA = {"float": 23, "double": 52}
 _BIAS = {"float": 127, "double": 1023}
 
 
-def exp2_below(v: Vectors, x: Vector, *, scaling: bool = False) -> Vector:
-    """2^x for x <= 0; 0 far below the least normal number, NaN for NaN.
+def exp2_below(v: Vectors, x: Vector, *, scaling: bool = False, least: int = -126) -> Vector:
+    """2^x for x <= 0; 0 below the least normal number, or far below it, NaN for NaN.
 
-    With `scaling` the processor takes floats apart and scales them by itself (AVX-512).
+    With `scaling` the processor takes floats apart and scales them by itself (AVX-512); what is
+    below 2^least is 0 then.
     """
     if scaling and x.kind == "float" and x.width == 16:
-        return _scaled(v, x)
-    least = v.constant(-_BIAS[x.kind], x.kind)
-    x = v.select(v.compare("ogt", least, x), least, x)
+        return _scaled(v, x, least)
+    lowest = v.constant(-_BIAS[x.kind], x.kind)
+    x = v.select(v.compare("ogt", lowest, x), lowest, x)
     # Adding this leaves the nearest integer, with the bias of exponents, in the lowest bits.
     large = v.constant(1.5 * 2.0 ** _MANTISSA[x.kind] + _BIAS[x.kind], x.kind)
     shifted = v.add(x, large)
@@ -54,7 +55,7 @@ def _sum(v: Vectors, x: Vector, series: tuple[float, ...]) -> Vector:
     return found
 
 
-def _scaled(v: Vectors, x: Vector) -> Vector:
+def _scaled(v: Vectors, x: Vector, least: int) -> Vector:
     """The same by two instructions: what is above the floor, and a product with 2^floor."""
     type, every, rounding = x.type, "i16 -1", "i32 4"  # all lanes; as the mode says
     reduce = "llvm.x86.avx512.mask.reduce.ps.512"
@@ -65,5 +66,8 @@ def _scaled(v: Vectors, x: Vector) -> Vector:
     scale = "llvm.x86.avx512.mask.scalef.ps.512"
     v.code.declare(f"declare {type} @{scale}({type}, {type}, {type}, i16, i32 immarg)")
     sum_ = _sum(v, fraction, _UP_TO_1)
-    text = f"call {type} @{scale}({sum_.typed}, {x.typed}, {nothing}, {every}, {rounding})"
+    # Where it is below the least normal number, rounding it would take a hundred times as long.
+    kept = v.compare("uge", x, v.constant(least, x.kind))
+    lanes = v.code.let(f"bitcast {kept.typed} to i16")
+    text = f"call {type} @{scale}({sum_.typed}, {x.typed}, {nothing}, i16 {lanes}, {rounding})"
     return Vector(v.code.let(text), x.kind, x.width)

@@ -19,12 +19,13 @@ from weft.emit.llvm.storage import memory_kind
 from weft.emit.llvm.vector import Vector
 from weft.kernels.attention import Attention
 
+SCORES = ["ptr %keys", "i64 %count", "i64 %first"]  # the parameters of a part that makes scores
 
-def write_scores(name: str, t: Tiling, layout: Layout, kernel: Attention, row: int) -> Code:
+
+def write_scores(part: Part, kernel: Attention, blocks: ScoreBlocks) -> Code:
     """scores[key][query] of a tile, and the largest of each query so far."""
-    part = Part(name, ["ptr %keys", "i64 %count", "i64 %first"], t, layout)
-    code, height, tail = part.code, t.key_rows, kernel.keys % t.key_rows
-    blocks, queries = ScoreBlocks(part, kernel, row), part.place("queries")
+    code, t, queries = part.code, part.tiling, part.place("queries")
+    height, tail = t.key_rows, kernel.keys % t.key_rows
 
     def block(index: str, rows: int, tops: list[Vector]) -> list[Vector]:
         target = part.place("scores", index, t.queries)
@@ -52,23 +53,10 @@ def _larger(part: Part, a: Vector, b: Vector) -> Vector:
 
 
 def write_softmax(name: str, t: Tiling, layout: Layout, *, online: bool) -> Code:
-    """Scores become 2^(score - largest); their sums are carried on.
-
-    With `online` there are tiles before this one, and `decay` is what their sums have to lose.
-    """
+    """Scores become 2^(score - largest); their sums are carried on."""
     part = Part(name, ["i64 %count"], t, layout)
     code, v = part.code, part.v
-    lowest, zero = part.constant(-math.inf), part.constant(0.0)
-    now = part.each("top")
-    # A query that has seen nothing yet has no largest score: any number will do.
-    tops = [v.select(v.compare("oeq", x, lowest), zero, x) for x in now]
-    sums = [zero] * t.vectors
-    if online:
-        was = zip(part.each("was"), tops, strict=True)
-        decay = [part.exp2(v.sub(x, top)) for x, top in was]
-        sums = [v.mul(x, y) for x, y in zip(part.each("sum"), decay, strict=True)]
-        part.keep("decay", decay)
-        part.keep("was", now)
+    tops, sums = begin_softmax(part, online=online)
     with code.loop(0, "%count", 1, carried(sums)) as loop:
         place = part.place("scores", loop.index, t.queries)
         made = []
@@ -80,6 +68,26 @@ def write_softmax(name: str, t: Tiling, layout: Layout, *, online: bool) -> Code
         loop.carry(*made)
     part.keep("sum", part.named(loop.carried))
     return code
+
+
+def begin_softmax(part: Part, *, online: bool) -> tuple[list[Vector], list[Vector]]:
+    """The largest score of each query, and the sums before this tile.
+
+    With `online` there are tiles before this one, and `decay` is what their sums have to lose.
+    """
+    v, t = part.v, part.tiling
+    lowest, zero = part.constant(-math.inf), part.constant(0.0)
+    now = part.each("top")
+    # A query that has seen nothing yet has no largest score: any number will do.
+    tops = [v.select(v.compare("oeq", x, lowest), zero, x) for x in now]
+    sums = [zero] * t.vectors
+    if online:
+        was = zip(part.each("was"), tops, strict=True)
+        decay = [part.exp2(v.sub(x, top)) for x, top in was]
+        sums = [v.mul(x, y) for x, y in zip(part.each("sum"), decay, strict=True)]
+        part.keep("decay", decay)
+        part.keep("was", now)
+    return tops, sums
 
 
 class Values(Part):
@@ -96,7 +104,7 @@ class Values(Part):
         """Blocks of queries and columns one after another; without `online` they are the result."""
         begin = 0
         if not online:
-            _keep_shares(self, self.kernel)
+            keep_shares(self, self.kernel)
         for columns in self.tiling.columns(self.kernel.value_depth):
             rows = min(self.tiling.rows(columns), self.tiling.queries)
             with self.code.loop(0, self.tiling.queries if online else "%rows", rows) as loop:
@@ -155,7 +163,7 @@ def write_row(part: Part, kernel: Attention, row: list[Vector], at: str, begin: 
         write_vector(part, stored(v, x, dtype), target, first, kernel.value_depth, access.column)
 
 
-def _keep_shares(part: Part, kernel: Attention) -> None:
+def keep_shares(part: Part, kernel: Attention) -> None:
     """What each query's sums are multiplied by in the end: 1 / sum, kept as `decay`."""
     v, zero, one = part.v, part.constant(0.0), part.constant(1.0)
     nothing = part.constant(0.0 if kernel.empty == "zero" else math.nan)
@@ -168,7 +176,7 @@ def write_finish(name: str, t: Tiling, layout: Layout, kernel: Attention) -> Cod
     """out[query] = sums[query] / sum."""
     part = Part(name, ["ptr %to", "i64 %rows"], t, layout)
     code, v = part.code, part.v
-    _keep_shares(part, kernel)
+    keep_shares(part, kernel)
     width = t.padded(kernel.value_depth)
     with code.loop(0, "%rows") as loop:
         share = part.spread("decay", loop.index, 0)

@@ -162,9 +162,14 @@ class Main:
             at = moved(code, at, key, access.column, memory_kind(k.dtype(access)))
             self.call(code, f"pack_{label}", ("ptr", at), ("i64", rows), ("i64", count))
 
+    @property
+    def height(self) -> int:
+        """Keys that are seen or left out together: those of a register block."""
+        return self.tiling.key_rows
+
     def keys_seen(self, code: Code, aligned: str, rows: str) -> tuple[str, str]:
         """The keys that some of the queries see: begin and end, in whole register blocks."""
-        k, height = self.kernel, self.tiling.key_rows
+        k, height = self.kernel, self.height
         begin, end = "0", str(k.keys)
         if k.window.left is not None:
             begin = code.let(f"sub nsw i64 {aligned}, {k.window.left}")

@@ -29,9 +29,9 @@ class Part:
         """A number in every lane."""
         return self.v.constant(value, self.kind)
 
-    def exp2(self, x: Vector) -> Vector:
-        """2^x for x <= 0."""
-        return exp2_below(self.v, x, scaling=self.tiling.scaling)
+    def exp2(self, x: Vector, least: int = -126) -> Vector:
+        """2^x for x <= 0; what is below 2^least may be 0."""
+        return exp2_below(self.v, x, scaling=self.tiling.scaling, least=least)
 
     def place(self, name: str, index: str | int = 0, stride: int = 1) -> str:
         """The address of an element of a piece of the scratch."""

@@ -40,9 +40,13 @@ class ScoreBlocks:
         left = Left(moved(self.code, keys, index, self.row, t.kind), self.row, 1)
         start = zeros(self.v, rows, t.vectors, t.kind)
         block = product(self.v, start, left, Right(queries, t.queries), self.kernel.depth)
+        return self.shown(block, index)
+
+    def shown(self, block: Block, index: str) -> Block:
+        """Scores with the bias, and without what is not seen."""
         return self._windowed(self._masked(self._biased(block, index), index), index)
 
-    def _tile_row(self, name: str, index: str, i: int) -> list[Vector]:
+    def tile_row(self, name: str, index: str, i: int) -> list[Vector]:
         """The numbers of one key in a piece of the scratch that is laid out as scores are."""
         t = self.tiling
         at = self.v.at(self.part.place(name, index, t.queries), i * t.queries, t.kind)
@@ -53,7 +57,7 @@ class ScoreBlocks:
         if self.kernel.bias is None:
             return block
         return [
-            [self.v.add(x, y) for x, y in zip(row, self._tile_row("bias", index, i), strict=True)]
+            [self.v.add(x, y) for x, y in zip(row, self.tile_row("bias", index, i), strict=True)]
             for i, row in enumerate(block)
         ]
 
@@ -64,7 +68,7 @@ class ScoreBlocks:
         return [
             [
                 self.v.select(self.v.compare("une", y, zero), fill, x)
-                for x, y in zip(row, self._tile_row("mask", index, i), strict=True)
+                for x, y in zip(row, self.tile_row("mask", index, i), strict=True)
             ]
             for i, row in enumerate(block)
         ]

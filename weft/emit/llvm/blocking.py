@@ -27,6 +27,8 @@ class Chip:
     middle: int = _MIDDLE  # the second one, of one core
     adds_small: bool = False  # products of bytes and halves, several at a time
     threads: int = 2  # that share the tasks
+    tiles_of_bf16: bool = False  # registers of matrices, and products of them
+    tiles_of_bytes: bool = False
 
 
 def chip_of(processor: Processor) -> Chip:
@@ -35,7 +37,9 @@ def chip_of(processor: Processor) -> Chip:
     made = Chip(16, 16, near, middle, threads=thread_count())
     if processor.has("avx512f"):
         small = processor.has("avx512vnni")
-        return replace(made, vector=64, registers=32, adds_small=small)
+        made = replace(made, vector=64, registers=32, adds_small=small)
+        floats, small = (processor.has(f"amx-{kind}") for kind in ("bf16", "int8"))
+        return replace(made, tiles_of_bf16=floats, tiles_of_bytes=small)
     if processor.has("avx"):
         return replace(made, vector=32)
     if processor.triple.startswith(("aarch64", "arm64")):
@@ -106,6 +110,16 @@ class Shape:
     left_stored: DType | None = None  # the type it lies in memory as, if that is another one
     right_stored: DType | None = None
 
+    @property
+    def tiled(self) -> bool:
+        """Whether blocks are made of matrix tiles."""
+        return self.multiply.startswith("tdp")
+
+    @property
+    def pace(self) -> int:
+        """How many multiplications take as long as one does in vectors."""
+        return 16 if self.tiled else 1
+
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
@@ -138,6 +152,10 @@ class Blocking:
         """The columns of all panels, those that are not there included."""
         return (self.vectors.size * self.vectors.count + self.vectors.large) * self.width
 
+    def stores(self, shape: Shape) -> bool:
+        """Whether blocks can be written to where the result is: tiles are written whole."""
+        return not shape.tiled or (not self.rows.large and self.lanes == self.width)
+
     def widths(self, *, masked: bool) -> list[tuple[int, bool]]:
         """Vectors of panels: the first ones', those of the rest, and, masked, the last one's."""
         first = [(self.vectors.most, False)] if self.vectors.large else []
@@ -149,7 +167,7 @@ class Blocking:
         """The block of a panel of rows and one of columns."""
         vectors, masked = width
         return Block(
-            rows,
+            self.rows.most if shape.tiled and self.parts == 1 else rows,
             vectors,
             self.inner or self.width,
             shape.kind,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.emit.llvm.blocking import Blocking, Chip, Packed, Panels, Shape
 from weft.emit.llvm.blocking_panels import FEW_LINES, inner_panels, register_panels
 from weft.emit.llvm.microkernel import Ahead
+from weft.emit.llvm.product_tiles import tile_panels
 
 WORTH = 1 << 18  # multiplications that make a task worth its beginning
 _EACH = 4  # tasks of a thread, so that threads of unequal speed end together
@@ -12,6 +13,8 @@ _FEW = 24  # panels of rows that stay in one task
 _LONG, _PART = 2048, 256  # a depth that is summed up in parts, and the least of one
 _SMALL = 2 << 20  # bytes of a result that may be there several times
 _MUCH = 32 << 20  # bytes of a right side that are too many to be there a second time
+_WIDE = 128  # steps of a panel that is one of many
+_SHALLOW = 128  # steps at a time, of a part
 _SHORT = 256  # steps of the depth whose lines are too short to be foreseen
 _PACKED: tuple[Packed, ...] = ("direct", "task", "shared")  # as options number them
 
@@ -23,14 +26,19 @@ def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocki
     if shape.inner and options.get("inner", min(shape.rows, shape.columns) <= FEW_LINES):
         inner, width = width, 1
         rows, vectors = inner_panels(shape)
+    elif shape.tiled:
+        rows, vectors = tile_panels(shape, options)
     else:
         rows, vectors = register_panels(shape, chip, width, options)
-    depth, part = _depth(shape, chip, options, whole=inner > 0 or shape.offset)
+    depth, part = _depth(shape, chip, rows, options, whole=inner > 0 or shape.offset)
     parts = max(1, -(-shape.depth // part))
-    left = _left(shape, vectors, options, inner=inner > 0)
+    left = _left(shape, rows, vectors, options, inner=inner > 0)
     panel = vectors.most * width * depth * shape.element  # bytes
     group = max(1, min(vectors.count, chip.middle // 4 // panel))
     task_rows, task_vectors = _tasks(shape, chip, rows, vectors, depth, parts)
+    if depth < part and left == "direct":  # sums, which are read for every depth, stay near
+        sums = task_rows * rows.most * vectors.most * width * shape.element
+        task_vectors = min(task_vectors, max(1, chip.middle // 4 // max(1, sums)))
     is_much = shape.batch * shape.columns * shape.depth * shape.element > _MUCH
     if is_much and not _used_little(shape, rows, vectors):
         task_rows = rows.count if left == "direct" else task_rows
@@ -54,12 +62,14 @@ def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocki
         inner,
         part,
         parts,
-        options.get("unroll", 2) if shape.depth % 2 == 0 and not inner else 1,
-        "nothing" if inner else _ahead(shape, chip, rows, vectors, left, right),
+        1 if inner else _unroll(shape, options),
+        "nothing" if inner or shape.tiled else _ahead(shape, chip, rows, right),
     )
 
 
-def _depth(shape: Shape, chip: Chip, options: dict[str, int], *, whole: bool) -> tuple[int, int]:
+def _depth(
+    shape: Shape, chip: Chip, rows: Panels, options: dict[str, int], *, whole: bool
+) -> tuple[int, int]:
     """The depth that is multiplied at a time, and that of a part that is summed up by itself."""
     part = max(1, shape.depth)
     parts = options.get("parts") or _parts(shape, chip)
@@ -69,6 +79,10 @@ def _depth(shape: Shape, chip: Chip, options: dict[str, int], *, whole: bool) ->
         return _in_vectors(part), part
     # A panel of the right side takes a part of the second cache.
     most = max(64, chip.middle // 8 // (4 * chip.vector))
+    if shape.tiled and rows.count <= 2:  # many panels are packed at a time, from long lines
+        most = min(most, _WIDE)
+    if part < shape.depth and not shape.tiled:  # both sides come from far and are used little
+        most = min(most, _SHALLOW)
     depth = options.get("depth") or -(-part // max(1, -(-part // most)))
     return _in_vectors(min(depth, part)), part
 
@@ -80,8 +94,16 @@ def _parts(shape: Shape, chip: Chip) -> int:
     wanted = _EACH * chip.threads
     if not long or result > _SMALL or shape.batch > wanted:
         return 1
-    worth = shape.batch * shape.rows * shape.columns * shape.depth // WORTH
+    worth = shape.batch * shape.rows * shape.columns * shape.depth // (WORTH * shape.pace)
     return max(1, min(wanted, shape.depth // _PART, worth))
+
+
+def _unroll(shape: Shape, options: dict[str, int]) -> int:
+    """Steps of the depth in a round of a block's loop: 2 or 4, if that divides all parts of it."""
+    wanted = options.get("unroll", 2 if shape.tiled else 4)
+    while wanted > 1 and shape.depth % wanted:
+        wanted //= 2
+    return wanted
 
 
 def _in_vectors(depth: int) -> int:
@@ -89,8 +111,12 @@ def _in_vectors(depth: int) -> int:
     return -(-depth // 16) * 16
 
 
-def _left(shape: Shape, vectors: Panels, options: dict[str, int], *, inner: bool) -> Packed:
+def _left(
+    shape: Shape, rows: Panels, vectors: Panels, options: dict[str, int], *, inner: bool
+) -> Packed:
     """How the left side is read: as it lies where it can be, if not in too small pieces."""
+    if shape.tiled and rows.large:  # the smaller blocks read a row too much
+        return "task"
     direct = shape.left_direct and (shape.left_lines == "depth" or vectors.count <= 2)
     if "left" in options:
         direct = shape.left_direct and options["left"] == 0
@@ -124,9 +150,7 @@ def _row_group(
     return max(1, chip.near // 2 // (max(1, rows.most) * depth * shape.element))
 
 
-def _ahead(
-    shape: Shape, chip: Chip, rows: Panels, vectors: Panels, left: Packed, right: Packed
-) -> Ahead:
+def _ahead(shape: Shape, chip: Chip, rows: Panels, right: Packed) -> Ahead:
     """What processors do not foresee: panels of the right side, its rows, or the left side."""
     near = chip.middle // 2
     if shape.columns * shape.depth * shape.element > near:
@@ -135,8 +159,8 @@ def _ahead(
         if right == "shared":
             return "panel"
     lines = shape.batch * shape.rows * shape.depth * shape.element
-    streamed = left == "direct" and shape.left_lines == "depth" and vectors.count == 1
-    return "left" if streamed and lines > near and shape.depth <= _SHORT else "nothing"
+    is_short = shape.left_lines == "depth" and shape.depth <= _SHORT
+    return "left" if is_short and lines > near else "nothing"
 
 
 def _tasks(
@@ -144,7 +168,7 @@ def _tasks(
 ) -> tuple[int, int]:
     """Panels of rows and columns that make a task: enough tasks, and each of them worth it."""
     work = shape.rows * shape.columns * max(1, shape.depth) // (rows.count * vectors.count)
-    each = max(1, WORTH // max(1, work))  # blocks that are worth a task
+    each = max(1, WORTH * shape.pace // max(1, work))  # blocks that are worth a task
     fit = max(1, chip.middle // 2 // (max(1, rows.most) * depth * shape.element))
     task_rows, task_vectors = min(rows.count, fit), vectors.count
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from weft.array.stacked import Kind, Stacked
 from weft.emit.llvm.engine import Loaded
 from weft.emit.llvm.pool import Pool, functions, the_pool
-from weft.emit.llvm.pool_text import ROW_WORDS
+from weft.emit.llvm.pool_commands import ROW_WORDS
 
+Said: TypeAlias = tuple[Kind, Sequence[int]]  # what a stack is, and where it goes in `pointers`
+
+_CHUNK_TAKES = 3000  # nanoseconds at least, before it is known how many
 _COPIED_AT_ONCE = 1 << 18  # bytes of a copy that one task moves
 
 
@@ -66,6 +71,34 @@ class Commands:
         else:
             self._pool.run(self._at)
 
+    def on_stacks(
+        self, given: Sequence[Said], made: Sequence[Said]
+    ) -> Callable[[tuple[Stacked | None, ...], tuple[Stacked, ...]], bool]:
+        """What runs all commands on stacks, whose addresses go to their places in `pointers`.
+
+        It answers whether the given ones are of the kinds that are said; else nothing has run.
+        """
+        self._seal()
+        pool, at = self._pool, int(self._pointers.ctypes.data)
+        said = [pool.run_at, self._at, id(Stacked), len(given), len(made)]
+        for kind, places in (*given, *made):
+            said += [id(kind), len(places), *[at + 8 * place for place in places]]
+        words = np.array(said, np.uint64)
+        keep, said_at = (self, words, given, made), int(words.ctypes.data)
+
+        def run(
+            given: tuple[Stacked | None, ...], made: tuple[Stacked, ...], keep: object = keep
+        ) -> bool:
+            return pool.call(said_at, id(given), id(made)) == 0
+
+        def run_shared(
+            given: tuple[Stacked | None, ...], made: tuple[Stacked, ...], keep: object = keep
+        ) -> bool:
+            needs = (self._shared, self._place)
+            return pool.call(said_at, id(given), id(made), *needs) == 0
+
+        return run_shared if self._shared else run
+
     def repeat(self, work: Commands, verdict: int, moves: int, limit: int) -> int:
         """Run this, a test, and then `work`, as long as the byte at `verdict` is not 0.
 
@@ -92,7 +125,8 @@ class Commands:
         if self._sealed is None:
             self._pointers = np.array(self._operands, np.uint64)
             rows = np.zeros((1 + len(self._rows), ROW_WORDS), np.uint64)
-            rows[0, 0] = len(self._rows)
+            shared = [-(-row[2] // row[3]) for row in self._rows if row[2] > row[3]]
+            rows[0, :2] = len(self._rows), sum(shared) * _CHUNK_TAKES
             if self._rows:
                 rows[1:] = self._rows
                 rows[1:, 1] = rows[1:, 1] * np.uint64(8) + np.uint64(self._pointers.ctypes.data)

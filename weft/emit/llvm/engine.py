@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 
 from weft.emit.llvm.linking import Linked
 from weft.emit.llvm.machine_code import llvm_lock, symbol
-from weft.emit.llvm.objects import Progress, objects
+from weft.emit.llvm.objects import Progress, Source, objects
 from weft.kernels.emitted import Emitted
 
 
@@ -58,11 +58,13 @@ def load(emitted: Sequence[Emitted], progress: Progress | None = None) -> list[L
     """Compile, link and find the functions of kernels; `progress` is told (done, total)."""
     with _LOCK:
         linked = {e.text: found for e in emitted if (found := _LINKED.get(e.text))}
-        missing = {e.text: e.phases[0].function for e in emitted if e.phases}
-        missing = {text: name for text, name in missing.items() if text not in linked}
+        missing = {
+            e.text: Source(e.phases[0].function, e.text, e.brief)
+            for e in emitted
+            if e.phases and e.text not in linked
+        }
         if missing:
-            named = [(name, text) for text, name in missing.items()]
-            made = Linked(objects(named, progress))
+            made = Linked(objects([*missing.values()], progress))
             linked |= dict.fromkeys(missing, made)
             _LINKED.update(dict.fromkeys(missing, made))
     loaded = {e: _loaded(e, linked.get(e.text)) for e in dict.fromkeys(emitted)}

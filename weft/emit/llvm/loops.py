@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -13,11 +13,12 @@ from weft.emit.llvm.loops_plan import Plan
 from weft.emit.llvm.loops_reduce import Sums, begin, combined, finish, update
 from weft.emit.llvm.loops_values import Kept, Values
 from weft.emit.llvm.nest import larger, plus, smaller
-from weft.emit.llvm.storage import Held
+from weft.emit.llvm.storage import Held, is_narrow
 from weft.emit.llvm.vector import BITS, Vector, Vectors
 from weft.kernels.kernel import Choose, Load, Pick, Reduce, Store
 
 End = int | str
+SHARED = 1 << 13  # elements of a row that are kept for all others
 COPIES = 9  # a loop is written at most so often for guards that change along it or outside
 
 
@@ -40,7 +41,9 @@ class Loops:
         at = self.at
         before, room = set(at.kept), at.scratch
         passes = arrange(self.kernel, sinks, at.ready, at.index.keys())
-        busy = busiest(self.kernel, passes, at.ready) if len(passes) > 1 else None
+        busy = None
+        if len(passes) > 1:
+            busy = busiest(self.kernel, passes, at.ready, at.index.keys())
         for one in passes:
             outer = at.is_busy
             if busy is not None:
@@ -59,7 +62,8 @@ class Loops:
             if n in spilled:
                 self.clear(n, at.keep(n))
             else:
-                self.sums[n] = begin(at.lanes(self.all_factors(n)), self.kernel, n)
+                v, across = at.lanes(self.all_factors(n)), self.is_across(n)
+                self.sums[n] = begin(v, self.kernel, n, across)
         self.run_sinks((*one.sinks, *one.starts))
         for n in one.keeps:
             at.kept[n].ready = True
@@ -100,6 +104,12 @@ class Loops:
         step, span = self.kernel.steps[n], self.kernel.spans[n]
         return span | set(step.over) if isinstance(step, Reduce | Pick) else span
 
+    def is_across(self, n: int) -> bool:
+        """Whether a reduction combines lanes."""
+        step = self.kernel.steps[n]
+        assert isinstance(step, Reduce | Pick), "a reduction or a pick"
+        return self.plan.vector in step.over
+
     def clear(self, n: int, kept: Kept) -> None:
         """Begin a reduction in scratch memory."""
         v = Vectors(self.code, self.plan.width)
@@ -130,7 +140,7 @@ class Loops:
         for first, end in self.segments(factor, cuts):
             start, last = (low, high) if not cuts else self.clipped(low, high, first, end)
             if factor == self.plan.vector:
-                self.lanes_loop(factor, sinks, carried, start, last)
+                self.lanes_loop(factor, lambda: self.run(sinks), carried, start, last)
             else:
                 with self.carrying(start, last, 1, carried) as index, self.inside(factor, index):
                     self.run(sinks)
@@ -166,9 +176,9 @@ class Loops:
         return below, larger(self.code, smaller(self.code, high, end), below)
 
     def lanes_loop(
-        self, factor: int, sinks: list[int], carried: list[int], low: End, high: End
+        self, factor: int, body: Callable[[], None], carried: list[int], low: End, high: End
     ) -> None:
-        """Run sinks in vectors: whole ones, then what is left."""
+        """Run a body in vectors: whole ones, then what is left."""
         width = self.plan.width
         if isinstance(low, int) and isinstance(high, int):
             middle: End = low + (high - low) // width * width
@@ -181,15 +191,45 @@ class Loops:
                 rest = 0
         if low != middle:
             with self.carrying(low, middle, width, carried) as index, self.inside(factor, index):
-                self.run(sinks)
+                body()
         if rest > 0:
             with self.inside(factor, str(middle), self.at.wide.first(str(rest))):
-                self.run(sinks)
+                body()
         elif rest < 0:
             with self.carrying(middle, high, width, carried) as index:
                 left = self.code.let(f"sub nsw i64 {high}, {index}")
                 with self.inside(factor, index, self.at.wide.first(left)):
-                    self.run(sinks)
+                    body()
+
+    def read_ahead(self) -> None:
+        """Before all tasks: read narrow floats that every row shares, as registers have them."""
+        at, vector = self.at, self.plan.vector
+        if vector is None:
+            return
+        shared = [n for n in range(len(self.kernel.steps)) if self.is_shared(n, vector)]
+        if not shared:
+            return
+        for n in shared:
+            at.keep(n)
+        size = self.kernel.factors[vector].size
+        at.ranges[vector] = (0, size)
+
+        def body() -> None:
+            for n in shared:
+                at.value(n)
+
+        self.lanes_loop(vector, body, [], 0, size)
+        del at.ranges[vector]
+        for n in shared:
+            at.kept[n].ready = True
+
+    def is_shared(self, n: int, vector: int) -> bool:
+        """Whether a step is a narrow float's load that varies along lanes only, and is short."""
+        step = self.kernel.steps[n]
+        if not isinstance(step, Load) or step.guards or step.shifts or not is_narrow(step.dtype):
+            return False
+        inner = self.kernel.spans[n] == {vector} and self.plan.starts(vector) == 0
+        return inner and self.kernel.factors[vector].size <= SHARED
 
     @contextmanager
     def carrying(self, low: End, high: End, step: int, carried: list[int]) -> Iterator[str]:
@@ -268,9 +308,8 @@ class Loops:
         """What a reduction ends with."""
         step, span = self.kernel.steps[n], self.kernel.spans[n]
         assert isinstance(step, Reduce | Pick)
-        across = self.plan.vector in step.over
         v = self.at.lanes(self.all_factors(n))
-        sums = finish(v, self.kernel, n, self.sums.pop(n), across)
+        sums = finish(v, self.kernel, n, self.sums.pop(n), self.is_across(n))
         if isinstance(step, Pick):
             return sums[1]
         made = sums[0]

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.emit.llvm.loops_cost import step_cost
-from weft.emit.llvm.storage import register_kind
-from weft.kernels.kernel import Fill, Kernel, Pick, Position, Reduce, Step, Store, args_of
+from weft.emit.llvm.storage import is_narrow, register_kind
+from weft.kernels.kernel import Fill, Kernel, Load, Pick, Position, Reduce, Step, Store, args_of
 
 KEEP = 6.0  # what a step must cost so that its value is kept instead of computed again
 BUSY = 20.0  # what a pass must cost so that memory can work beside it
+NEAR = 1 << 16  # bytes up to which narrow floats are kept as they are in registers
 ROOM = 1 << 18  # bytes that all values kept at one place may take
 
 
@@ -51,13 +52,16 @@ def arrange(
     return _Keeping(kernel, set(opened), set(ready), levels).keep(passes)
 
 
-def busiest(kernel: Kernel, passes: Sequence[Pass], ready: Collection[int]) -> Pass | None:
+def busiest(
+    kernel: Kernel, passes: Sequence[Pass], ready: Collection[int], opened: Collection[int]
+) -> Pass | None:
     """The pass that has most of the work, if it has much."""
     done = set(ready)
     costs: list[float] = []
     for one in passes:
         computed = reached(kernel.steps, (*one.sinks, *one.starts), done)
-        costs.append(sum([step_cost(kernel.steps[n]) for n in computed]))
+        inside = [n for n in computed if not kernel.spans[n] <= set(opened)]
+        costs.append(sum([step_cost(kernel.steps[n]) for n in inside]))
         done |= {*one.starts, *one.keeps}
     most = max(costs)
     return passes[costs.index(most)] if most >= BUSY else None
@@ -138,6 +142,8 @@ class _Keeping:
         step = self.kernel.steps[n]
         if isinstance(step, Store | Fill | Position) or step.dtype.is_complex:
             return False
+        if isinstance(step, Load) and is_narrow(step.dtype):
+            return self.nbytes(n) <= NEAR
         return register_kind(step.dtype) != "i1" and self.cost(n) >= KEEP
 
     def cost(self, n: int) -> float:

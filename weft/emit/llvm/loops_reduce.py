@@ -10,22 +10,28 @@ from weft.emit.llvm import storage
 from weft.emit.llvm.loops_simplify import value_dtype
 from weft.emit.llvm.pointwise import apply
 from weft.emit.llvm.storage import Held
+from weft.emit.llvm.supplied import larger, smaller
 from weft.emit.llvm.vector import BITS, Vector, Vectors
 from weft.errors import Unsupported
 from weft.ir.types import DType
 from weft.kernels.interpret import COMBINE, identity
 from weft.kernels.kernel import Kernel, Pick, Reduce
 
-# What a reduction has so far: one value; of a pick, the key, the value and the position.
+# What a reduction has so far: one value; of a pick, the key, the value and the position; of a
+# marked one the value of the numbers seen, and the lanes where nothing but numbers was seen.
 Sums: TypeAlias = tuple[Held, ...]
 FEW = 1 << 24  # positions that i32 has room for, with those of lanes beyond the end
+REGISTER = 512  # bits; longer vectors are for processors that have masks beside their registers
 
 
-def begin(v: Vectors, kernel: Kernel, n: int) -> Sums:
-    """What a reduction begins with."""
+def begin(v: Vectors, kernel: Kernel, n: int, across: bool = False) -> Sums:
+    """What a reduction begins with; `across` if all lanes become one value."""
     step = kernel.steps[n]
     if isinstance(step, Reduce):
-        return (storage.fill(v, neutral(step.how, step.dtype), step.dtype),)
+        first = storage.fill(v, neutral(step.how, step.dtype), step.dtype)
+        if not (across and _is_marked(v, step)):
+            return (first,)
+        return first, (Vectors(v.code, REGISTER // first[0].bits).constant(True, "i1"),)
     assert isinstance(step, Pick)
     key, where = _key_dtype(kernel, step), position_kind(kernel, step)
     return (
@@ -33,6 +39,12 @@ def begin(v: Vectors, kernel: Kernel, n: int) -> Sums:
         storage.fill(v, 0, step.dtype),
         (v.constant((1 << BITS[where] - 1) - 1, where),),
     )
+
+
+def _is_marked(v: Vectors, step: Reduce) -> bool:
+    """Whether NaN is looked for beside the largest or smallest number, which is quicker."""
+    bits = BITS[storage.register_kind(step.dtype)]
+    return step.how in ("max", "min") and step.dtype.is_float and v.width * bits > REGISTER
 
 
 def position_kind(kernel: Kernel, step: Pick) -> str:
@@ -65,6 +77,9 @@ def update(
     if mask is not None:
         rest = storage.fill(v, neutral(step.how, step.dtype), step.dtype)
         value = _chosen(v, mask, value, rest)
+    if len(sums) == 2:
+        (best,), (numbers,) = sums
+        return (_further(v, step.how, best, value[0]),), (_numbers(v, value[0], numbers),)
     return (combined(v, step.how, step.dtype, sums[0], value),)
 
 
@@ -73,11 +88,41 @@ def finish(v: Vectors, kernel: Kernel, n: int, sums: Sums, across: bool) -> Sums
     step = kernel.steps[n]
     if across and isinstance(step, Reduce) and step.how == "add" and sums[0][0].is_float:
         return (tuple([v.total_sum(part) for part in sums[0]]),)
+    if isinstance(step, Reduce) and len(sums) == 2:
+        return ((_furthest(v, step.how, *sums[0], *sums[1]),),)
     while across and sums[0][0].width > 1:
         half = Vectors(v.code, sums[0][0].width // 2)
         low, high = (tuple([_half(v, held, part) for held in sums]) for part in (0, 1))
         sums = update(half, kernel, n, low, high, None)
     return sums
+
+
+def _further(v: Vectors, how: str, a: Vector, b: Vector) -> Vector:
+    return larger(v, a, b) if how == "max" else smaller(v, a, b)
+
+
+def _numbers(v: Vectors, x: Vector, seen: Vector) -> Vector:
+    """The lanes of a register where none of a longer vector, and nothing before, was NaN."""
+    one = Vectors(v.code, seen.width)
+    parts = [v.shuffle(x, x, range(n, n + one.width)) for n in range(0, x.width, one.width)]
+    for a, b in zip(parts[::2], parts[1::2], strict=True):  # one comparison for two
+        seen = one.binary("and", seen, one.compare("ord", a, b))
+    return seen
+
+
+def _furthest(v: Vectors, how: str, best: Vector, numbers: Vector) -> Vector:
+    """The best of all lanes, NaN if not all were numbers."""
+    while best.width > numbers.width:
+        low, high = (_half_of(v, best, part) for part in (0, 1))
+        best = _further(Vectors(v.code, low.width), how, low, high)
+    one = Vectors(v.code, best.width)
+    step = best.width // 2
+    while step:  # whole registers all along
+        turned = one.shuffle(best, best, [(n + step) % best.width for n in range(best.width)])
+        best, step = _further(one, how, best, turned), step // 2
+    found = Vector(v.code.let(f"extractelement {best.typed}, i64 0"), best.kind)
+    alone = Vectors(v.code, 1)
+    return alone.select(one.total("and", numbers), found, alone.constant(math.nan, best.kind))
 
 
 def _key_dtype(kernel: Kernel, step: Pick) -> DType:

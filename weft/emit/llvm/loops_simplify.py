@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+from weft.emit.llvm.loops_chosen import chosen
 from weft.ir.op import Op
 from weft.ir.types import DType, tensor
 from weft.kernels.interpret import COMBINE, identity
@@ -90,7 +91,8 @@ def _plain(
                 return Fill(identity(how, dtype), dtype) if init is None else init
             over = tuple([n for n in over if sizes[n] > 1])
             if over:
-                return replace(step, over=over)
+                step = replace(step, over=over)
+                return chosen(step, steps, kernel) or step
             return arg if init is None else Apply(COMBINE[how](), (init, arg), dtype)
         case Pick(value=value, over=over, dtype=dtype):
             if any(sizes[n] == 0 for n in over):

@@ -62,6 +62,8 @@ def _tasks(plan: Plan, code: Code, operands: int, shared: Sequence[int]) -> tupl
         loops.bounds[factor] = (times(code, "%begin", block), last)
         loops.run(sinks)
     else:
+        if plan.turned is None:
+            loops.read_ahead()
         with code.loop("%begin", "%end") as task:
             _at_task(loops, task.index)
             _run_between(loops, sinks, [f for f, block in plan.tasks if block == 1])

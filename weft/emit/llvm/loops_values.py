@@ -26,6 +26,7 @@ from weft.emit.llvm.loops_plan import Plan
 from weft.emit.llvm.loops_reduce import combined, position_kind
 from weft.emit.llvm.loops_simplify import value_dtype
 from weft.emit.llvm.loops_turned import TILE
+from weft.emit.llvm.math_exponential import note_at_most_zero
 from weft.emit.llvm.nest import plus, times
 from weft.emit.llvm.pointwise import apply
 from weft.emit.llvm.reciprocal import reciprocal
@@ -44,11 +45,12 @@ from weft.kernels.kernel import (
     Store,
 )
 from weft.ops.convert import Convert
-from weft.ops.pointwise import Divide
+from weft.ops.pointwise import Divide, Maximum, Subtract
 
 FAR = 1 << 20  # bytes from which on an operand is fetched before it is needed
 AHEAD = 1536  # bytes between what is read and what is fetched for later
-FAR_ROW = 1 << 15  # bytes of a row that the next one may come beside
+FAR_ROW = 1 << 15  # bytes of a row that others may come beside
+ROWS_AHEAD = 1 << 13  # bytes of the rows between one that is read and one that comes meanwhile
 
 
 @dataclass(slots=True)
@@ -107,6 +109,8 @@ class Values:
         if n not in self.known:
             kept = self.kept.get(n)
             if kept is not None and kept.ready:
+                if self.is_busy:
+                    self.fetch(n)
                 self.known[n] = self.recall(n)
             else:
                 self.known[n] = self.computed(n)
@@ -129,10 +133,22 @@ class Values:
                     return self.scaled(args[0], args[1], v)
                 given = [self.spread(a, v) for a in args]
                 dtypes = [value_dtype(self.kernel.steps[a]) for a in args]
-                return apply(v, op, given, dtypes, dtype)
+                made = apply(v, op, given, dtypes, dtype)
+                if isinstance(op, Subtract) and self.is_largest(args[1], of=args[0]):
+                    note_at_most_zero(v, made[0])
+                return made
             case Choose():
                 return self.choose(step, n)
         raise AssertionError(f"step {n}, a {type(step).__name__}, is not ready")
+
+    def is_largest(self, n: int, of: int) -> bool:
+        """Whether a float is the largest one of those that another step has, or above, or NaN."""
+        match self.kernel.steps[n]:
+            case Reduce(how="max", arg=arg, dtype=dtype):
+                return arg == of and dtype.is_float
+            case Apply(op=Maximum(), args=args):
+                return any(self.is_largest(a, of) for a in args)
+        return False
 
     def is_same_in_lanes(self, n: int, v: Vectors) -> bool:
         """Whether a float is one for all lanes."""
@@ -177,16 +193,27 @@ class Values:
             signed = value_dtype(self.kernel.steps[shift.index]).kind == "int"
             place, inside = shifted(v, place, shift, index, signed)
             mask = both(v, mask, inside)
-        base, operand = self.pointers[step.operand], self.kernel.operands[step.operand]
-        ahead = self.ahead(step)
-        if mask is None and v.width > 1 and operand.nbytes >= FAR and ahead:
-            announce(v, base, place, step.dtype, ahead)
-        return read(v, base, place, step.dtype, mask)
+        if mask is None:
+            self.announced(step, v, place)
+        return read(v, self.pointers[step.operand], place, step.dtype, mask)
+
+    def fetch(self, n: int) -> None:
+        """Have elements come in for later whose likes are in scratch memory here."""
+        step, v, point = self.kernel.steps[n], self.lanes(self.kernel.spans[n]), self.point(n)
+        if isinstance(step, Load) and not (step.guards or step.shifts or point.mask):
+            place = Place(base_of(v, step.at, point), point.stride(step.at))
+            self.announced(step, v, place)
+
+    def announced(self, step: Load, v: Vectors, place: Place) -> None:
+        """Have the elements that follow a place come in for later, if there are many."""
+        operand, ahead = self.kernel.operands[step.operand], self.ahead(step)
+        if v.width > 1 and operand.nbytes >= FAR and ahead:
+            announce(v, self.pointers[step.operand], place, step.dtype, ahead)
 
     def ahead(self, step: Load) -> int:
         """How many bytes after the ones that are read others should be fetched for later.
 
-        Where one of several passes along a row has most of the work, the next row comes in
+        Where one of several passes along a row has most of the work, a row that follows comes in
         meanwhile.
         """
         if self.is_busy is None or not self.plan.tasks:
@@ -195,7 +222,7 @@ class Values:
         row = step.at.strides[factor] * step.dtype.numpy.itemsize
         if block > 1 or not AHEAD <= row <= FAR_ROW:
             return AHEAD
-        return row if self.is_busy else 0
+        return -(-ROWS_AHEAD // row) * row if self.is_busy else 0
 
     def tile(self, n: int) -> tuple[str, str]:
         """Where the tile of a turned access is, and the index in it."""

@@ -11,11 +11,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from weft.emit.llvm.matrix_tiles import tiles_permitted
 from weft.emit.llvm.polynomial import QUICK_DIVISION
+from weft.emit.llvm.supplied import BODIES, supplied
 from weft.errors import Unsupported, WeftError, missing_extra
 
 # What every object depends on besides its text and processor; part of the key of a cached one.
-PIPELINE = "always inline, sroa, code 2"
+PIPELINE = f"{BODIES}, always inline, sroa, code 2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +35,14 @@ class Processor:
 
 @functools.cache
 def host() -> Processor:
-    """The processor of this machine, with full-width vectors and without matrix tiles."""
+    """The processor of this machine, with full-width vectors, and matrix tiles if we get them."""
     llvm = binding()
     features = llvm.get_host_cpu_features()
-    # Tiles are advertised where a hypervisor forbids them; 256 bits are preferred for reasons of
-    # frequency that newer processors no longer have.
-    named = {name: on and not name.startswith("amx") for name, on in features.items()}
+    # Tiles are advertised where a hypervisor forbids them, or the system has not been asked; 256
+    # bits are preferred for reasons of frequency that newer processors no longer have.
+    tiles = any(on and name.startswith("amx") for name, on in features.items())
+    tiles = tiles and tiles_permitted()
+    named = {name: on and (tiles or not name.startswith("amx")) for name, on in features.items()}
     if named.get("avx512f"):
         named["prefer-256-bit"] = False
     listed = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(named.items()))
@@ -100,10 +104,10 @@ def optimized(text: str, processor: Processor | None = None) -> str:
 class Compiler:
     """LLVM set up for a processor. Several can work at the same time, each in its own thread."""
 
-    def __init__(self, processor: Processor) -> None:
+    def __init__(self, processor: Processor, *, brief: bool = False) -> None:
         llvm = binding()
-        self._context = llvm.create_context()
-        self._machine = target_machine(processor)
+        self._machine = target_machine(processor, 0 if brief else 2)
+        self._processor = processor
         # Other processors have no estimates of a quotient, or too coarse ones.
         self._estimates = processor.has("avx512f")
         self._layout = str(self._machine.target_data)
@@ -140,7 +144,9 @@ class Compiler:
         """A module of the text, verified, after the passes."""
         try:
             exact = text if self._estimates else text.replace(QUICK_DIVISION, "fdiv")
-            module = binding().parse_assembly(exact, self._context)
+            whole = supplied(exact, self._processor)
+            # What a context has seen it keeps: each module has its own.
+            module = binding().parse_assembly(whole, binding().create_context())
             module.verify()
         except RuntimeError as error:
             raise WeftError(
@@ -195,7 +201,7 @@ def _library(path: str) -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
-def target_machine(processor: Processor) -> Any:
+def target_machine(processor: Processor, level: int = 2) -> Any:
     """LLVM's own object for a processor; an execution engine takes one for itself."""
     llvm = binding()
     if processor.triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
@@ -209,5 +215,5 @@ def target_machine(processor: Processor) -> Any:
             help="llvmlite's packages have the targets of common processors only",
         ) from error
     return target.create_target_machine(
-        cpu=processor.cpu, features=processor.features, opt=2, jit=True
+        cpu=processor.cpu, features=processor.features, opt=level, jit=True
     )

@@ -1,4 +1,4 @@
-"""Exponentials of vectors, and what is made of one: tanh, the logistic function, sinh, cosh.
+"""Exponentials of vectors, and what is made of one: tanh, sinh, cosh.
 
 e^x is 2^n e^r with |r| <= log(2) / 2. Every function is right for NaN, infinities, signed zeros
 and subnormal numbers, has no branches, and is within 2 units in the last place in f32.
@@ -22,6 +22,7 @@ from weft.emit.llvm.polynomial import (
     where,
     with_sign,
 )
+from weft.emit.llvm.supplied import scale
 from weft.emit.llvm.vector import Vector, Vectors
 
 
@@ -42,7 +43,7 @@ class Exponential:
 
 
 # fmt: off
-_TABLE = {
+EXPONENTIAL = {
     "float": Exponential(
         (
             0.4999999403953552, 0.16666516661643982, 0.041668105870485306, 0.00836909469217062,
@@ -54,7 +55,7 @@ _TABLE = {
         ),
         (0.1666666716337204, 0.00833331048488617, 0.00019842895562760532, 2.7822136416943977e-06),
         0.693147182464599609375, -1.904654323148236017e-9,
-        89.0, -86.0, -104.0, 20.0, 64,
+        89.0, -86.0, -105.0, 20.0, 64,
     ),
     "double": Exponential(
         (
@@ -78,23 +79,42 @@ _TABLE = {
     ),
 }
 # fmt: on
+COARSE = (1.0, 1.0, 0.5000513792037964, 0.1675368696451187, 0.04127699136734009)  # of e^r
 _NEAR_TANH = 0.6  # below, tanh is the series
+_AT_MOST_ZERO = "at most zero"
 
 
 def exp(v: Vectors, x: Vector) -> Vector:
     """e^x."""
-    return power_of_negative(v, at_most(v, x, _TABLE[x.kind].overflow))
+    n, r = whole_and_rest(v, _in_range(v, x))
+    return scale(v, horner(v, r, [1.0, 1.0, *EXPONENTIAL[x.kind].series]), n)
 
 
-def power_of_negative(v: Vectors, x: Vector) -> Vector:
-    """e^x for x that is negative, or positive and at most a little above overflow."""
-    shifted, r = reduced(v, x)
-    return scaled(v, x, shifted, _mantissa(v, r))
+def coarse_exp(v: Vectors, x: Vector) -> Vector:
+    """e^x to 17 bits."""
+    n, r = coarse_rest(v, _in_range(v, x))
+    return scale(v, horner(v, r, COARSE), n)
+
+
+def _in_range(v: Vectors, x: Vector) -> Vector:
+    """x, at most a little above where e^x is infinite, and not far below where it is 0."""
+    table = EXPONENTIAL[x.kind]
+    return at_least(v, x if is_at_most_zero(v, x) else at_most(v, x, table.overflow), table.zero)
+
+
+def note_at_most_zero(v: Vectors, x: Vector) -> None:
+    """Remember that a number is negative, zero or NaN."""
+    v.code.facts[x.text, _AT_MOST_ZERO] = "yes"
+
+
+def is_at_most_zero(v: Vectors, x: Vector) -> bool:
+    """Whether it is known that a number is negative, zero or NaN."""
+    return (x.text, _AT_MOST_ZERO) in v.code.facts
 
 
 def scaled(v: Vectors, x: Vector, shifted: Vector, doubled: Vector) -> Vector:
     """2^n times half of a number, where n belongs to x: subnormal or 0 where it has to be."""
-    layout, table = LAYOUTS[x.kind], _TABLE[x.kind]
+    layout, table = LAYOUTS[x.kind], EXPONENTIAL[x.kind]
     tiny = v.compare("olt", x, v.constant(table.subnormal, x.kind))
     plain = v.constant(layout.power(-1), layout.integer)
     lifted = v.constant(layout.power(table.lift - 1), layout.integer)
@@ -112,7 +132,7 @@ def _mantissa(v: Vectors, r: Vector) -> Vector:
 
 def doubled_series(kind: str) -> list[float]:
     """Coefficients of 2 (e^r - 1) / r."""
-    return [2.0, *(2 * c for c in _TABLE[kind].series)]
+    return [2.0, *(2 * c for c in EXPONENTIAL[kind].series)]
 
 
 def normal_power(v: Vectors, x: Vector, factor: int = 0) -> Vector:
@@ -125,12 +145,39 @@ def normal_power(v: Vectors, x: Vector, factor: int = 0) -> Vector:
 
 def reduced(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
     """n + a large number, and r: x = n log(2) + r."""
-    table = _TABLE[x.kind]
-    large = v.constant(1.5 * 2.0 ** LAYOUTS[x.kind].mantissa, x.kind)
-    shifted = v.fma(x, v.constant(1 / math.log(2), x.kind), large)
-    n = v.sub(shifted, large)
-    r = v.fma(n, v.constant(-table.log2_high, x.kind), x)
-    return shifted, v.fma(n, v.constant(-table.log2_low, x.kind), r)
+    shifted = _shifted(v, x, 1.0)
+    return shifted, _rest(v, x, _whole(v, shifted), 1.0)
+
+
+def whole_and_rest(v: Vectors, x: Vector, times: float = 1.0) -> tuple[Vector, Vector]:
+    """n and r: x = (n log(2) + r) / times, where `times` is a power of two."""
+    n = _whole(v, _shifted(v, x, times))
+    return n, _rest(v, x, n, times)
+
+
+def coarse_rest(v: Vectors, x: Vector, times: float = 1.0) -> tuple[Vector, Vector]:
+    """n and r, which is not exact for large n."""
+    n = _whole(v, _shifted(v, x, times))
+    return n, v.fma(n, v.constant(-math.log(2) / times, x.kind), x)
+
+
+def _shifted(v: Vectors, x: Vector, times: float) -> Vector:
+    return v.fma(x, v.constant(times / math.log(2), x.kind), _large(v, x.kind))
+
+
+def _whole(v: Vectors, shifted: Vector) -> Vector:
+    return v.sub(shifted, _large(v, shifted.kind))
+
+
+def _large(v: Vectors, kind: str) -> Vector:
+    """A number to which only whole numbers can be added."""
+    return v.constant(1.5 * 2.0 ** LAYOUTS[kind].mantissa, kind)
+
+
+def _rest(v: Vectors, x: Vector, n: Vector, times: float) -> Vector:
+    table = EXPONENTIAL[x.kind]
+    r = v.fma(n, v.constant(-table.log2_high / times, x.kind), x)
+    return v.fma(n, v.constant(-table.log2_low / times, x.kind), r)
 
 
 def _exponent(v: Vectors, shifted: Vector) -> Vector:
@@ -141,7 +188,7 @@ def _exponent(v: Vectors, shifted: Vector) -> Vector:
 
 def expm1(v: Vectors, x: Vector) -> Vector:
     """e^x - 1 = 2 (2^(n-1) (e^r - 1) + 2^(n-1) - 1/2), exact near 0."""
-    layout, table = LAYOUTS[x.kind], _TABLE[x.kind]
+    layout, table = LAYOUTS[x.kind], EXPONENTIAL[x.kind]
     shifted, r = reduced(v, at_most(v, at_least(v, x, -2 * table.one), table.overflow))
     rest = v.mul(r, horner(v, r, table.series))
     minus = v.fma(rest, r, r)
@@ -153,7 +200,7 @@ def expm1(v: Vectors, x: Vector) -> Vector:
 
 def tanh(v: Vectors, x: Vector) -> Vector:
     """tanh(x): a series near 0, and 1 - 2e / (1 + e) with e = e^-2|x| farther away."""
-    table = _TABLE[x.kind]
+    table = EXPONENTIAL[x.kind]
     size = magnitude(v, x)
     twice = v.mul(at_most(v, size, table.one), v.constant(-2.0, x.kind))
     doubled = normal_power(v, twice, 1)
@@ -163,26 +210,17 @@ def tanh(v: Vectors, x: Vector) -> Vector:
     return with_sign(v, where(v, "olt", size, _NEAR_TANH, near, far), x)
 
 
-def logistic(v: Vectors, x: Vector) -> Vector:
-    """1 / (1 + e^-x): with e = e^-|x| and q = e / (1 + e) it is 1 - q, or e - e q where x < 0."""
-    one = v.constant(1.0, x.kind)
-    small = power_of_negative(v, v.neg(magnitude(v, x)))
-    ratio = quotient(v, small, v.add(one, small))
-    whole = where(v, "olt", x, 0.0, small, one)
-    return v.fma(v.neg(whole), ratio, whole)
-
-
 def sinh(v: Vectors, x: Vector) -> Vector:
     """(e^x - e^-x) / 2; a series near 0."""
     size = magnitude(v, x)
-    half = normal_power(v, at_most(v, size, _TABLE[x.kind].overflow + 1), -1)
+    half = normal_power(v, at_most(v, size, EXPONENTIAL[x.kind].overflow + 1), -1)
     far = v.sub(half, v.div(v.constant(0.25, x.kind), half))
-    near = odd_series(v, size, _TABLE[x.kind].sinh)
+    near = odd_series(v, size, EXPONENTIAL[x.kind].sinh)
     return with_sign(v, where(v, "olt", size, 1.0, near, far), x)
 
 
 def cosh(v: Vectors, x: Vector) -> Vector:
     """(e^x + e^-x) / 2."""
-    size = at_most(v, magnitude(v, x), _TABLE[x.kind].overflow + 1)
+    size = at_most(v, magnitude(v, x), EXPONENTIAL[x.kind].overflow + 1)
     half = normal_power(v, size, -1)
     return v.add(half, v.div(v.constant(0.25, x.kind), half))

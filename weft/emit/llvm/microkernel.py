@@ -31,7 +31,9 @@ PARAMS = (
     "ptr readnone %ahead",
 )
 Lines = Literal["rows", "columns", "depth"]  # along what the elements of a side are neighbours
-Multiply = Literal["fma", "mul", "dot2", "dot4"]
+Multiply = Literal[
+    "fma", "mul", "dot2", "dot4", "tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"
+]
 # What is fetched early: a share of the next panel, or the next left side, both at %ahead; or rows.
 Ahead = Literal["nothing", "panel", "left", "rows"]
 

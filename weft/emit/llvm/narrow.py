@@ -9,6 +9,7 @@ from functools import cache
 import ml_dtypes
 
 from weft.emit.llvm.polynomial import at_most, bits_of, magnitude
+from weft.emit.llvm.supplied import bf16_bits
 from weft.emit.llvm.vector import Vector, Vectors
 from weft.ir.types import DType
 
@@ -84,7 +85,7 @@ def encode(v: Vectors, x: Vector, dtype: DType) -> Vector:
         case "f16":
             return v.cast("bitcast", v.cast("fptrunc", x, "half"), "i16")
         case "bf16":
-            return _encode_bf16(v, x)
+            return bf16_bits(v, x)
         case "f8E8M0FNU":
             return _encode_power(v, x)
         case _:
@@ -106,24 +107,6 @@ def own_number(v: Vectors, x: Vector, dtype: DType) -> Vector:
 def own_bits(v: Vectors, x: Vector, dtype: DType) -> Vector:
     """A float as the integer of the bits that its own type has."""
     return encode(v, x, dtype) if dtype.bits < 32 else bits_of(v, x)
-
-
-def _encode_bf16(v: Vectors, x: Vector) -> Vector:
-    """The upper halves, after adding just less than half of a lower one, or half to odd ones."""
-    bits = v.cast("bitcast", x, "i32")
-    last = v.binary("and", bits, v.constant(0x10000, "i32"))
-    even = v.compare("eq", last, v.constant(0, "i32"))
-    half = v.select(even, v.constant(0x7FFF, "i32"), v.constant(0x8000, "i32"))
-    quiet = v.binary("or", bits, v.constant(0x400000, "i32"))
-    return _upper_halves(v, v.select(v.compare("uno", x, x), quiet, v.add(bits, half)))
-
-
-def _upper_halves(v: Vectors, x: Vector) -> Vector:
-    """The upper 16 bits of every 32: every second lane, which is one instruction."""
-    if x.width == 1:
-        return v.cast("trunc", v.binary("lshr", x, v.constant(16, "i32")), "i16")
-    halves = Vector(v.code.let(f"bitcast {x.typed} to <{2 * x.width} x i16>"), "i16", 2 * x.width)
-    return v.shuffle(halves, halves, range(1, 2 * x.width, 2))
 
 
 # Powers of two without a sign

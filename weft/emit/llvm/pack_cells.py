@@ -36,6 +36,7 @@ class Cells:
         # One side of bytes is taken without sign: where it has one, 128 is added.
         self.flip = left and shape.offset
         self.steps = product.size(product.depth)
+        self.whole = self.steps == shape.depth * shape.group
 
     def side_by_side(self) -> int:
         """How many of the innermost factors of the depth are one in memory; 0 if that is little."""
@@ -64,10 +65,10 @@ class Cells:
         cells: Vector | None = None
         for n in range(group):
             number = plus(code, times(code, step, group), n)
-            kept = number if self.steps % group == 0 else smaller(code, number, self.steps - 1)
+            kept = number if self.whole else smaller(code, number, self.steps - 1)
             there = point | flat_point(code, factors, depth, kept)
             value = v.cast("zext", values.side(self.side, there, self.element, mask), "i32")
-            if self.steps % group:
+            if not self.whole:
                 inside = Vector(code.let(f"icmp slt i64 {number}, {self.steps}"), "i1")
                 value = v.select(v.splat(inside), value, v.constant(0, "i32"))
             value = v.binary("shl", value, v.constant(n * self.element.bits, "i32"))
@@ -87,7 +88,7 @@ class Cells:
         values = Values(self.product.kernel, wide, self.operands)
         number = times(code, step, group)
         inside: Vector | None = None
-        if self.steps % wide.width:
+        if self.steps % wide.width or not self.whole:
             inside = wide.first(code.let(f"sub nsw i64 {self.steps}, {number}"))
         there = point | flat_lanes(wide, factors, depth, number)
         value = values.side(self.side, there, self.element, inside)

@@ -27,7 +27,8 @@ def pack_left(product: Product, shape: Shape, blocking: Blocking) -> Code:
     else:
         width = left.turned.width
         rows, steps = (left.origin, "%last", width), ("%near", "%far", width)
-        with code.loop(*rows) as row, code.loop(*steps) as step:
+        # Along the rows first: that is how they lie in memory.
+        with code.loop(*steps) as step, code.loop(*rows) as row:
             left.square(row.index, step.index)
     return code
 

@@ -25,7 +25,7 @@ def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:
     """
     code = pack_function(PACK_RIGHT)
     operands = pointers(code, len(product.kernel.operands))
-    right = _Right(product, shape, blocking, code, operands)
+    right = Right(product, shape, blocking, code, operands)
     if shape.right_lines == "columns":
         # Along the rows of the right side first: its elements are read as they lie in memory.
         with code.loop("%near", "%far") as step, code.loop("%first", "%last") as panel:
@@ -44,7 +44,7 @@ def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:
     return code
 
 
-class _Right:
+class Right:
     """Pieces of panels of the right side, in the function that packs them."""
 
     def __init__(
@@ -64,7 +64,7 @@ class _Right:
         """One step of the depth, in vectors along the columns."""
         code, product = self.code, self.product
         v = Vectors(code, lane_count(self.factors, product.columns, self.blocking.width))
-        start, columns, line = self._line(panel, step)
+        start, columns, line = self.line(panel, step)
         with code.loop(0, columns, v.width, at_least_once=True) as chunk:
             at = plus(code, start, chunk.index)
             point = self.batch | flat_lanes(v, self.factors, product.columns, at)
@@ -81,7 +81,7 @@ class _Right:
         """
         code, product, shape = self.code, self.product, self.shape
         v = Vectors(code, self.blocking.width)
-        start, columns, line = self._line(panel, "%near")
+        start, columns, line = self.line(panel, "%near")
         with code.loop(0, columns, v.width, at_least_once=True) as chunk:
             points = []
             for lane in range(v.width):
@@ -101,7 +101,7 @@ class _Right:
         """What sums begin with, before the first step: -128 times the sum of each column."""
         code, kind = self.code, self.shape.kind
         v = Vectors(code, self.blocking.width)
-        _, columns, first = self._line(panel, "%near")
+        _, columns, first = self.line(panel, "%near")
         many = v.constant(int.from_bytes(b"\x80" * 4, signed=True), kind)
         with code.loop(0, columns, v.width, at_least_once=True) as chunk:
             zero = (v.constant(0, kind).type, "zeroinitializer")
@@ -115,7 +115,7 @@ class _Right:
             back = code.let(f"sub nsw i64 {chunk.index}, {columns}")
             v.store(v.sub(v.constant(0, kind), total), v.at(first, back, kind))
 
-    def _line(self, panel: str, step: str) -> tuple[str, str, str]:
+    def line(self, panel: str, step: str) -> tuple[str, str, str]:
         """The first column of a panel, how many it has, and where a step of it is packed."""
         code, blocking, shape = self.code, self.blocking, self.shape
         start, columns = (

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from weft.emit.llvm import math_complex
 from weft.emit.llvm import pointwise_complex as pairs
 from weft.emit.llvm import pointwise_integer as integers
+from weft.emit.llvm.math_logistic import divide, negative, one_plus
 from weft.emit.llvm.narrow import decode, own_bits, own_number
 from weft.emit.llvm.pointwise_kinds import Emit, by_kind, refused
 from weft.emit.llvm.polynomial import float_of, magnitude, where, with_sign
@@ -22,6 +23,9 @@ from weft.ops import pointwise as ops
 
 
 def _add(v: Vectors, a: Vector, b: Vector) -> Vector:
+    for one, other in ((a, b), (b, a)):
+        if one == v.constant(1.0, one.kind):
+            return one_plus(v, other)
     return v.binary("fadd contract", a, b)
 
 
@@ -155,8 +159,8 @@ EMIT: dict[type[Op], Emit] = {
     ops.Multiply: by_kind(
         real=_multiply, complex=pairs.multiply, integer=integers.multiply, boolean=_both
     ),
-    ops.Divide: by_kind(real=Vectors.div, complex=math_complex.divide, integer=integers.divide),
-    ops.Negate: by_kind(real=Vectors.neg, complex=pairs.negate, integer=integers.negate),
+    ops.Divide: by_kind(real=divide, complex=math_complex.divide, integer=integers.divide),
+    ops.Negate: by_kind(real=negative, complex=pairs.negate, integer=integers.negate),
     ops.Sign: by_kind(real=_sign, complex=math_complex.sign, integer=integers.sign),
     ops.Maximum: _maximum,
     ops.Minimum: _minimum,

@@ -9,6 +9,7 @@ from weft.emit.llvm import math_exponential as exponential
 from weft.emit.llvm import math_gamma as gamma
 from weft.emit.llvm import math_hyperbolic as hyperbolic
 from weft.emit.llvm import math_logarithm as logarithm
+from weft.emit.llvm import math_logistic as logistic
 from weft.emit.llvm import math_power as powers
 from weft.emit.llvm import pointwise_integer as integers
 from weft.emit.llvm.pointwise_kinds import Emit, by_kind
@@ -21,16 +22,20 @@ EMIT: dict[type[Op], Emit] = {
     pointwise.Remainder: by_kind(real=powers.remainder, integer=integers.remainder),
     ops.Cbrt: by_kind(real=logarithm.cbrt),
     ops.Cosine: by_kind(real=circular.cos),
-    ops.Exponential: by_kind(real=exponential.exp, complex=math_complex.exponential),
+    ops.Exponential: by_kind(
+        real=logistic.noted_exp,
+        coarse=logistic.noted_coarse_exp,
+        complex=math_complex.exponential,
+    ),
     ops.ExponentialMinusOne: by_kind(real=exponential.expm1),
     ops.Log: by_kind(real=logarithm.log, complex=math_complex.logarithm),
     ops.LogPlusOne: by_kind(real=logarithm.log1p),
-    ops.Logistic: by_kind(real=exponential.logistic),
+    ops.Logistic: by_kind(real=logistic.logistic, coarse=logistic.coarse_logistic),
     ops.Rsqrt: by_kind(real=logarithm.rsqrt),
     ops.Sine: by_kind(real=circular.sin),
     ops.Sqrt: by_kind(real=logarithm.sqrt, complex=math_complex.square_root),
     ops.Tan: by_kind(real=circular.tan),
-    ops.Tanh: by_kind(real=exponential.tanh),
+    ops.Tanh: by_kind(real=logistic.noted_tanh, coarse=logistic.noted_coarse_tanh),
     ops.Atan2: by_kind(real=circular.atan2),
     special.Acos: by_kind(real=circular.acos),
     special.Acosh: by_kind(real=hyperbolic.acosh),

@@ -16,23 +16,30 @@ OnVectors: TypeAlias = Callable[..., Vector]  # (v, *vectors) -> vector
 OnIntegers: TypeAlias = Callable[..., Vector]  # (v, type of the operands, *vectors) -> vector
 OnPairs: TypeAlias = Callable[..., Held]  # (v, *pairs) -> pair, or one vector
 
+COARSE = 7  # mantissa bits of the floats for which coarse functions are exact enough
 _POWERS = "f8E8M0FNU"  # powers of two, without sign or zero: scales, of which none computes
 
 
 def by_kind(
     *,
     real: OnVectors | None = None,
+    coarse: OnVectors | None = None,
     complex: OnPairs | None = None,
     integer: OnIntegers | None = None,
     boolean: OnVectors | None = None,
 ) -> Emit:
-    """An op that is one function of vectors for each kind of operand."""
+    """An op that is one function of vectors for each kind of operand.
+
+    `coarse` is for floats of few bits, if `real` is more exact than they need.
+    """
 
     def emit(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
         dtype = given[0]
         firsts = [arg[0] for arg in args]
         match dtype.kind:
             case "float" if real is not None and dtype.name != _POWERS:
+                if coarse is not None and dtype.mantissa <= COARSE:
+                    return (coarse(v, *firsts),)
                 return (real(v, *firsts),)
             case "int" | "uint" if integer is not None:
                 return (wrap(v, integer(v, dtype, *firsts), dtype),)

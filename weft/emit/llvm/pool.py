@@ -16,8 +16,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from weft.array.references import offsets
 from weft.emit.llvm.engine import load
 from weft.emit.llvm.machine_code import host
+from weft.emit.llvm.pool_call import call_text
 from weft.emit.llvm.pool_text import POOL_BYTES, SPINS_AT, THREAD_BYTES, pool_text
 from weft.emit.llvm.repeat_text import REPEAT
 from weft.emit.llvm.thread_count import thread_count
@@ -42,8 +44,18 @@ class _Functions:
         self.spin = ctypes.CFUNCTYPE(None, number)(spin)
         self.copy = copy
         (self._loop,) = load([Emitted(REPEAT, (Phase("repeat", 1),))])
+        self.run_at = run
         repeat_type = ctypes.CFUNCTYPE(number, *[pointer] * 6, number)
         self.repeat = functools.partial(repeat_type(self._loop.phases[0].address), run)
+
+    @functools.cached_property
+    def call(self) -> Callable[[int, int, int, int], int]:
+        """What runs commands on the stacks of tuples."""
+        kept = offsets()
+        assert kept is not None, "this Python keeps stacks where native code finds them"
+        (self._call,) = load([Emitted(call_text(kept), (Phase("call", 1),))])
+        call_type = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+        return call_type(self._call.phases[0].address)
 
 
 @functools.cache
@@ -92,6 +104,34 @@ class Pool:
         if failed:
             raise _no_memory()
 
+    @property
+    def run_at(self) -> int:
+        """Where the function is that runs commands."""
+        return functions(self._futex).run_at
+
+    def call(
+        self,
+        said: int,
+        given: int,
+        made: int,
+        nbytes: int = 0,
+        place: Callable[[int], None] | None = None,
+    ) -> int:
+        """Run commands on the stacks of two tuples, as is `said` at an address.
+
+        Where they need shared bytes `place` is told where these are. Not 0 if the stacks are not
+        what is said, and nothing has run.
+        """
+        with self._lock:
+            if not self._count:
+                self._start()
+            if place is not None:
+                self._share(nbytes, place)
+            answer = self._call(self._state_at, said, given, made)
+        if answer == 1:
+            raise _no_memory()
+        return answer
+
     def repeat(self, loop: Sequence[int], nbytes: int, place: Callable[[int], None]) -> int:
         """Run commands as long as a test says so; how many rounds there were.
 
@@ -139,6 +179,8 @@ class Pool:
             self._threads = aligned(THREAD_BYTES * wanted)
         self._state_at, self._threads_at = address(self._state), address(self._threads)
         self._run = native.run
+        if offsets() is not None:
+            self._call = native.call
         # Signals are for Python's threads: those that start here inherit that they are blocked.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:

@@ -14,6 +14,9 @@ All state is in two pieces of memory that the caller owns. The pool, in lines of
     920   alone       whether the caller's thread is the only one
     928   ranges      how many there are
     1024  a mutex, 1280 and 1536 two condition variables, where there are no futexes
+    1792  busy        nanoseconds that threads have spent on the chunks of launches
+    1800  ended       when the last commands had run
+    1808  streak      what `busy` came to, in commands that followed close upon each other
     2048  ranges      128 bytes each: chunks that nobody has claimed yet (below 0 when late workers
                       ask), and the number after its last chunk
 
@@ -23,20 +26,18 @@ The chunks of a launch are cut into ranges. A thread begins with a range of its 
 finds in its caches what it wrote in the launch before, and helps with the others then. A chunk is
 claimed by counting its range down, and only then is the launch read: it stays as it is until all
 claimed chunks are done, so a late worker gets nothing or a chunk of the launch that stands there.
-
-Commands are rows of 64 bytes: function, operands, tasks, chunk, bytes of scratch, and three words
-that are free. The first row only tells how many follow.
 """
 
 from __future__ import annotations
 
+from weft.emit.llvm.pool_commands import COMMANDS
 from weft.emit.llvm.pool_sleep import sleep_text
 
 MOST_RANGES = 16
 POOL_BYTES = 2048 + 128 * MOST_RANGES
 THREAD_BYTES = 128
 SPINS_AT = 896
-ROW_WORDS = 8
+_CLOCK, _DARWINS_CLOCK = 1, 6  # the numbers of clocks that only go forward
 
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
@@ -50,7 +51,9 @@ def pool_text(triple: str, *, futex: bool | None = None) -> str:
     architecture = triple.partition("-")[0]
     declared, pause = _PAUSE.get(architecture, ("", ""))
     threads = _THREADS.replace("PAUSE", pause).replace("MOST_RANGES", str(MOST_RANGES))
-    return "\n".join([declared, sleep_text(triple, futex), threads, _COMMANDS])
+    clock = _DARWINS_CLOCK if "darwin" in triple else _CLOCK
+    threads = threads.replace("CLOCK", str(clock))
+    return "\n".join([declared, sleep_text(triple, futex), threads, COMMANDS])
 
 
 _THREADS = """
@@ -60,6 +63,20 @@ declare i32 @posix_memalign(ptr, i64, i64)
 declare void @free(ptr)
 declare i32 @llvm.smin.i32(i32, i32)
 declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+declare i32 @clock_gettime(i32, ptr)
+
+; Nanoseconds since some time.
+define internal i64 @now() {
+  %time = alloca [2 x i64]
+  %error = call i32 @clock_gettime(i32 CLOCK, ptr %time)
+  %at_rest = getelementptr i64, ptr %time, i64 1
+  %seconds = load i64, ptr %time
+  %rest = load i64, ptr %at_rest
+  %whole = mul i64 %seconds, 1000000000
+  %all = add i64 %whole, %rest
+  ret i64 %all
+}
 
 ; The scratch of a thread, of at least %need bytes; null if there is no memory.
 define internal ptr @scratch(ptr %thread, i64 %need) {
@@ -124,6 +141,7 @@ range:
   %tried = phi i64 [0, %entry], [%tries, %next_range]
   %count = phi i32 [0, %entry], [%counted, %next_range]
   %scratch = phi ptr [null, %entry], [%kept, %next_range]
+  %since = phi i64 [0, %entry], [%begun, %next_range]
   %offset = mul i64 %number, 128
   %at_left = getelementptr i8, ptr %first_range, i64 %offset
   %at_end = getelementptr i8, ptr %at_left, i64 8
@@ -131,6 +149,7 @@ range:
 look:
   %counted = phi i32 [%count, %range], [%one_more, %after]
   %kept = phi ptr [%scratch, %range], [%memory, %after]
+  %begun = phi i64 [%since, %range], [%started, %after]
   %left = load atomic i64, ptr %at_left monotonic, align 8
   %some = icmp sgt i64 %left, 0
   br i1 %some, label %try, label %next_range
@@ -143,10 +162,12 @@ claimed:
   %is_first = icmp eq i32 %counted, 0
   br i1 %is_first, label %prepare, label %run
 prepare:
+  %start = call i64 @now()
   %grown = call ptr @scratch(ptr %thread, i64 %need)
   br label %run
 run:
   %memory = phi ptr [%kept, %claimed], [%grown, %prepare]
+  %started = phi i64 [%begun, %claimed], [%start, %prepare]
   %missing = icmp eq ptr %memory, null
   %needed = icmp ne i64 %need, 0
   %skip = and i1 %missing, %needed
@@ -177,6 +198,10 @@ finish:
   %none = icmp eq i32 %counted, 0
   br i1 %none, label %out, label %report
 report:
+  %stop = call i64 @now()
+  %took = sub i64 %stop, %begun
+  %at_busy = getelementptr i8, ptr %pool, i64 1792
+  %busy = atomicrmw add ptr %at_busy, i64 %took seq_cst
   %chunks = load i64, ptr %at_chunks
   %before = atomicrmw add ptr %at_done, i32 %counted seq_cst
   %now = add i32 %before, %counted
@@ -299,8 +324,9 @@ out:
   ret void
 }
 
-; One launch on all threads, the caller's among them.
-define internal void @launch(ptr %pool, ptr %thread, ptr %command, i64 %chunks) noinline {
+; One launch on all threads, the caller's among them; those that sleep are woken if it is worth it.
+define internal void @launch(
+    ptr %pool, ptr %thread, ptr %command, i64 %chunks, i1 %worth) noinline {
 entry:
   %at_done = getelementptr i8, ptr %pool, i64 256
   %at_launch = getelementptr i8, ptr %pool, i64 384
@@ -337,7 +363,8 @@ begin_all:
   %e = atomicrmw add ptr %pool, i32 1 seq_cst
   %sleepers = load atomic i32, ptr %at_sleepers seq_cst, align 4
   %some = icmp sgt i32 %sleepers, 0
-  br i1 %some, label %wake, label %share
+  %call = and i1 %some, %worth
+  br i1 %call, label %wake, label %share
 wake:
   %all = trunc i64 %chunks to i32
   %others = sub i32 %all, 1
@@ -388,88 +415,6 @@ head:
   %more = icmp slt i64 %next, %rounds
   br i1 %more, label %head, label %out
 out:
-  ret void
-}
-"""
-
-_COMMANDS = """
-; Run commands one after another; 0, or 1 if there was no memory for scratch.
-define i32 @run(ptr %pool, ptr %commands) {
-entry:
-  %at_threads = getelementptr i8, ptr %pool, i64 912
-  %threads = load ptr, ptr %at_threads
-  %at_alone = getelementptr i8, ptr %pool, i64 920
-  %alone = load i64, ptr %at_alone
-  %count = load i64, ptr %commands
-  %at_failed = getelementptr i8, ptr %pool, i64 904
-  store atomic i32 0, ptr %at_failed seq_cst, align 4
-  br label %head
-head:
-  %n = phi i64 [1, %entry], [%next, %after]
-  %more = icmp sle i64 %n, %count
-  br i1 %more, label %look, label %out
-look:
-  %offset = mul i64 %n, 64
-  %command = getelementptr i8, ptr %commands, i64 %offset
-  %at_tasks = getelementptr i8, ptr %command, i64 16
-  %tasks = load i64, ptr %at_tasks
-  %at_chunk = getelementptr i8, ptr %command, i64 24
-  %chunk = load i64, ptr %at_chunk
-  %short = icmp sle i64 %tasks, %chunk
-  %one = icmp ne i64 %alone, 0
-  %inline = or i1 %short, %one
-  br i1 %inline, label %here, label %launch
-here:
-  %at_operands = getelementptr i8, ptr %command, i64 8
-  %operands = load ptr, ptr %at_operands
-  %at_need = getelementptr i8, ptr %command, i64 32
-  %need = load i64, ptr %at_need
-  %function = load ptr, ptr %command
-  %at = getelementptr i8, ptr %threads, i64 8
-  %at_size = getelementptr i8, ptr %threads, i64 16
-  %size = load i64, ptr %at_size
-  %enough = icmp ule i64 %need, %size
-  br i1 %enough, label %do, label %grow
-grow:
-  %grown = call ptr @scratch(ptr %threads, i64 %need)
-  %none = icmp eq ptr %grown, null
-  br i1 %none, label %out, label %do
-do:
-  %scratch = load ptr, ptr %at
-  call void %function(ptr %operands, ptr %scratch, i64 0, i64 %tasks)
-  br label %after
-launch:
-  %up = add i64 %tasks, %chunk
-  %most = sub i64 %up, 1
-  %chunks = sdiv i64 %most, %chunk
-  call void @launch(ptr %pool, ptr %threads, ptr %command, i64 %chunks)
-  br label %after
-after:
-  %next = add i64 %n, 1
-  br label %head
-out:
-  %failed = load atomic i32, ptr %at_failed seq_cst, align 4
-  ret i32 %failed
-}
-
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-; Copy bytes: operands are where to, where from, how many (a number), and bytes a task.
-define void @copy(ptr %operands, ptr %scratch, i64 %begin, i64 %end) {
-  %to = load ptr, ptr %operands
-  %at_from = getelementptr ptr, ptr %operands, i64 1
-  %from = load ptr, ptr %at_from
-  %at_bytes = getelementptr ptr, ptr %operands, i64 2
-  %bytes = load i64, ptr %at_bytes
-  %at_piece = getelementptr ptr, ptr %operands, i64 3
-  %piece = load i64, ptr %at_piece
-  %low = mul i64 %begin, %piece
-  %up = mul i64 %end, %piece
-  %high = call i64 @llvm.smin.i64(i64 %up, i64 %bytes)
-  %count = sub i64 %high, %low
-  %target = getelementptr i8, ptr %to, i64 %low
-  %source = getelementptr i8, ptr %from, i64 %low
-  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %source, i64 %count, i1 false)
   ret void
 }
 """

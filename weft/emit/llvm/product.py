@@ -32,6 +32,7 @@ from weft.kernels.kernel import (
 )
 from weft.ops.convert import Convert
 
+_WIDE = 32  # rows and columns from which on it matters how results lie
 HELD = {"f32", "f64", "i32", "i64", "ui32", "ui64"}  # dtypes that products are added up in
 
 
@@ -129,6 +130,7 @@ def supports(kernel: Kernel) -> str | None:
 
 def find_product(kernel: Kernel) -> Product:
     """The product of a kernel that `supports` takes, with as few factors as can be."""
+    kernel = _turned(kernel)
     roles = _roles(kernel)
     small = {f for f, factor in enumerate(kernel.factors) if factor.size == 1}
     kept = [[f for f in _ordered(kernel, role) if f not in small] for role in roles]
@@ -138,6 +140,22 @@ def find_product(kernel: Kernel) -> Product:
     at = next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
     batch, rows, columns, depth = (tuple(role) for role in kept)
     return Product(kernel, at, batch, rows, columns, depth)
+
+
+def _turned(kernel: Kernel) -> Kernel:
+    """lhs * rhs -> rhs * lhs, when all results lie side by side along the rows of the left side."""
+    _, rows, columns, _ = _roles(kernel)
+    at = next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
+    contract = kernel.steps[at]
+    assert isinstance(contract, Contract)
+    lanes = [f for f in rows if kernel.factors[f].size > 1]
+    stores = [step.at for step in kernel.steps if isinstance(step, Store)]
+    many = all(math.prod(kernel.factors[f].size for f in role) >= _WIDE for role in (rows, columns))
+    aside = all(any(store.strides[f] == 1 for f in lanes) for store in stores)
+    if not (many and aside and contract.held.is_float):
+        return kernel
+    turned = replace(contract, lhs=contract.rhs, rhs=contract.lhs)
+    return replace(kernel, steps=(*kernel.steps[:at], turned, *kernel.steps[at + 1 :]))
 
 
 def _peeled(kernel: Kernel) -> Kernel:

@@ -6,14 +6,17 @@ from weft.emit.llvm.blocking import Chip, chip_of
 from weft.emit.llvm.blocking_choice import WORTH, choose_blocking
 from weft.emit.llvm.code import Code, module_text
 from weft.emit.llvm.machine_code import Processor
-from weft.emit.llvm.microkernel import microkernel
+from weft.emit.llvm.microkernel import Block, microkernel
 from weft.emit.llvm.microkernel_inner import inner_microkernel
+from weft.emit.llvm.microkernel_tiles import Registers, tile_microkernel
 from weft.emit.llvm.pack_left import pack_left
 from weft.emit.llvm.pack_right import pack_right
+from weft.emit.llvm.pack_tiles import lines_of_columns, pack_right_tiles
 from weft.emit.llvm.product import find_product, supports
 from weft.emit.llvm.product_finish import finish
 from weft.emit.llvm.product_job import Job, memory_of
 from weft.emit.llvm.product_shape import plain_store, shape_of
+from weft.emit.llvm.product_sides import choose_sides
 from weft.emit.llvm.product_tasks import (
     finish_phase,
     finish_tasks,
@@ -21,6 +24,7 @@ from weft.emit.llvm.product_tasks import (
     pack_phase,
     pack_tasks,
 )
+from weft.emit.llvm.product_tiles import in_bits
 from weft.errors import Unsupported
 from weft.kernels.emitted import Emitted, Phase
 from weft.kernels.kernel import Kernel
@@ -32,11 +36,11 @@ def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None)
         raise Unsupported(
             f"kernel {kernel.name}: {reason}", help="this is a bug in weft: ask `supports` first"
         )
-    product = find_product(kernel)
     chip = chip or chip_of(processor)
+    product = choose_sides(find_product(kernel), chip)
     shape = shape_of(product, chip)
     blocking = choose_blocking(shape, chip, dict(kernel.schedule.options))
-    store = plain_store(product) if blocking.parts == 1 else None
+    store = plain_store(product) if blocking.parts == 1 and blocking.stores(shape) else None
     job = Job(product, shape, blocking, store)
     functions = _functions(job)
     phases = []
@@ -62,23 +66,36 @@ def _multiplying(job: Job) -> Phase:
     count = count if shape.rows and shape.columns else 0
     blocks = blocking.task_rows * blocking.task_vectors
     each = blocks * blocking.rows.most * blocking.line * max(1, shape.depth)
-    chunk = min(WORTH // max(1, each), count // 16)
+    chunk = min(WORTH * shape.pace // max(1, each), count // 16)
     return Phase(job.product.kernel.name, count, max(1, chunk))
 
 
 def _functions(job: Job) -> list[Code]:
     """What the phases call."""
     product, shape, blocking = job.product, job.shape, job.blocking
-    make_block = inner_microkernel if blocking.inner else microkernel
-    found = [
-        make_block(blocking.block(shape, rows, width))
+    blocks = [
+        blocking.block(shape, rows, width)
         for rows in blocking.rows.sizes
         for width in blocking.widths(masked=job.masked)
     ]
+    found = [_block(job, block) for block in dict.fromkeys(blocks)]
     if job.store is None:
         found.append(finish(product, shape, blocking))
+    packed = in_bits(product) if shape.tiled else product
     if blocking.left != "direct":
-        found.append(pack_left(product, shape, blocking))
+        found.append(pack_left(packed, shape, blocking))
     if blocking.right != "direct":
-        found.append(pack_right(product, shape, blocking))
+        interleaved = shape.tiled and lines_of_columns(packed) is not None
+        pack = pack_right_tiles if interleaved else pack_right
+        found.append(pack(packed, shape, blocking))
     return found
+
+
+def _block(job: Job, block: Block) -> Code:
+    """The function of a block."""
+    b = job.blocking
+    if job.shape.tiled:
+        registers = Registers(b.rows.most, b.vectors.most)
+        # Sums of parts lie row by row, and what is not there must not be written.
+        return tile_microkernel(block, registers, begins=b.parts > 1 and b.rows.large > 0)
+    return (inner_microkernel if b.inner else microkernel)(block)

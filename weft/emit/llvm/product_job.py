@@ -121,7 +121,7 @@ class Places:
             load = product.kernel.steps[product.contract.lhs]
             assert isinstance(load, Load)
             strided = product.depth if shape.left_lines == "rows" else product.rows
-            where = (product.rows, start), (product.depth, near)
+            where = (product.rows, start), (product.depth, times(code, near, shape.group))
             return self._operand(load.operand, load.at, task.batch, strided, *where)
         base = self.scratch(self.memory.left)
         length = pack.line_length(b, shape.element)

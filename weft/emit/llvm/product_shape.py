@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from weft.emit.llvm.blocking import Chip, Shape
 from weft.emit.llvm.microkernel import Lines, Multiply
+from weft.emit.llvm.microkernel_tiles import LINES, TILE_GROUPS
 from weft.emit.llvm.product import Product, needed
+from weft.emit.llvm.product_tiles import tile_instruction
 from weft.emit.llvm.storage import memory_kind, register_kind
 from weft.emit.llvm.vector import BITS
 from weft.ir.types import DType
@@ -16,20 +18,24 @@ def shape_of(product: Product, chip: Chip) -> Shape:
     kind = register_kind(product.contract.held)
     lines = _lines(product, product.contract.lhs, product.rows, "rows")
     right_lines = _lines(product, product.contract.rhs, product.columns, "columns")
-    multiply = _multiply(product, chip)
-    group = {"dot2": 2, "dot4": 4}.get(multiply, 1)
+    multiply = tile_instruction(product, chip) or _multiply(product, chip)
+    group = TILE_GROUPS.get(multiply) or {"dot2": 2, "dot4": 4}.get(multiply, 1)
     batch, rows, columns, depth = product.sizes
+    steps = -(-depth // group)
+    tiled = multiply in TILE_GROUPS
     return Shape(
         batch,
         rows,
         columns,
-        -(-depth // group),
+        -(-steps // LINES) * LINES if tiled else steps,
         kind,
         BITS[kind] // 8,
         multiply,
         lines,
         right_lines,
-        group == 1 and _left_direct(product, kind, lines),
+        tiles_direct(product, group)
+        if tiled
+        else group == 1 and _left_direct(product, kind, lines),
         group == 1 and _right_direct(product, kind),
         group,
         multiply == "dot4" and product.dtype(product.contract.lhs).kind == "int",
@@ -96,6 +102,18 @@ def _left_direct(product: Product, kind: str, lines: Lines) -> bool:
     if lines == "rows":
         along, across = across, along
     return product.stride(load.at, along) == 1 and product.stride(load.at, across) is not None
+
+
+def tiles_direct(product: Product, group: int) -> bool:
+    """Whether tiles of the left side can be read as they lie: whole ones, along the depth."""
+    load = bare_load(product, product.contract.lhs)
+    return (
+        load is not None
+        and load.dtype.bits * group == 32
+        and product.size(product.depth) % (LINES * group) == 0
+        and product.stride(load.at, product.depth) == 1
+        and product.stride(load.at, product.rows) is not None
+    )
 
 
 def _right_direct(product: Product, kind: str) -> bool:

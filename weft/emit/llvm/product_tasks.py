@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from weft.emit.llvm import pack
 from weft.emit.llvm.code import Code
+from weft.emit.llvm.microkernel_tiles import Registers, begin_tiles, end_tiles
 from weft.emit.llvm.nest import divided, function, plus, pointers, smaller, times
 from weft.emit.llvm.product_ahead import fetch_end, next_side
 from weft.emit.llvm.product_finish import FINISH
@@ -51,6 +52,8 @@ def multiply_phase(job: Job, name: str) -> Code:
     shared = _shared(code, job) if job.shared else ""
     places = Places(job, memory_of(job), code, operands, shared)
     along_rows, along_columns = job.tasks
+    if shape.tiled:
+        begin_tiles(code, Registers(b.rows.most, b.vectors.most))
     with code.loop("%begin", "%end") as number:
         rest, r = divided(code, number.index, along_rows)
         rest, c = divided(code, rest, along_columns)
@@ -70,6 +73,8 @@ def multiply_phase(job: Job, name: str) -> Code:
                 far = smaller(code, plus(code, step.index, b.depth), end)
                 more = code.let(f"icmp ne i64 {step.index}, {begin}")
                 _part(places, task, step.index, far, more)
+    if shape.tiled:
+        end_tiles(code)
     return code
 
 

@@ -27,6 +27,11 @@ def register_kind(dtype: DType) -> str:
             return f"i{max(8, dtype.bits)}"
 
 
+def is_narrow(dtype: DType) -> bool:
+    """Whether elements are floats that registers hold as longer ones."""
+    return dtype.is_float and dtype.bits < 32
+
+
 def memory_kind(dtype: DType) -> str:
     """The LLVM type of an element (of a part of it, if complex) in memory."""
     if dtype.real.is_float and dtype.real.bits >= 32:

@@ -1,0 +1,184 @@
+"""Programs that are one native call, which finds stacks by itself, on whatever it is given."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tolerance import assert_close
+from weft.array import references
+from weft.array.room import ROOM, SMALL, address_of
+from weft.array.stacked import Stacked, one_for_all
+from weft.capture import parse
+from weft.errors import WeftError
+from weft.run import LocalProgram
+
+pytestmark = pytest.mark.parametrize("target", ["llvm"], indirect=True)
+
+ADD = """func.func @main(%x: tensor<ROWSx8xf32>, %y: tensor<ROWSx8xf32>) -> tensor<ROWSx8xf32> {
+  %0 = stablehlo.add %x, %y : tensor<ROWSx8xf32>
+  return %0 : tensor<ROWSx8xf32>
+}"""
+
+
+def adding(rows: int = 4, **options: Any) -> LocalProgram:
+    program = LocalProgram(parse(ADD.replace("ROWS", str(rows))), devices=1, **options)
+    assert program.direct is not None
+    return program
+
+
+def stack(program: LocalProgram, value: float, rows: int = 4, owned: bool = False) -> Stacked:
+    return one_for_all(np.full((rows, 8), value, np.float32), program.atoms, owned)
+
+
+def test_this_python_keeps_things_where_native_code_looks():
+    found = references.offsets()
+    assert found is not None
+    assert found.items == tuple.__basicsize__ and found.elements == object.__basicsize__
+
+
+def test_an_unknown_python_gets_its_results_another_way(monkeypatch):
+    monkeypatch.setattr("weft.run.direct.offsets", lambda: None)
+    program = LocalProgram(parse(ADD.replace("ROWS", "4")), devices=1)
+    assert program.direct is None
+    (made,) = program(stack(program, 1), stack(program, 2))
+    assert (made.data == 3).all()
+
+
+def test_one_program_takes_the_results_of_another():
+    program = adding()
+    x = stack(program, 1)
+    for n in range(2, 20):
+        (x,) = program(x, stack(program, 1))
+        assert (x.data == n).all() and x.kind is program.arguments.listed[0][0]
+
+
+def test_one_object_may_be_given_twice_and_with_other_elements():
+    program = adding()
+    x = stack(program, 3)
+    assert (program(x, x)[0].data == 6).all()
+    x.data[...] = 5
+    assert (program(x, x)[0].data == 10).all()
+
+
+@pytest.mark.parametrize(
+    "wrong, what",
+    [
+        (lambda a: one_for_all(np.ones((4, 8), np.float64), a), "argument 1 holds float64"),
+        (lambda a: one_for_all(np.ones((4, 9), np.float32), a), "argument 1 holds float32"),
+        (lambda a: None, "argument 1 is missing"),
+    ],
+)
+def test_what_does_not_fit_is_refused_however_often_it_has_fitted(wrong, what):
+    program = adding()
+    x = stack(program, 1)
+    program(x, x)
+    other = wrong(program.atoms)
+    if other is not None:
+        other.located()
+    with pytest.raises(WeftError, match=what):
+        program(x, other)
+    with pytest.raises(WeftError, match="takes 2 arguments, 1 given"):
+        program(x)
+    assert (program(x, x)[0].data == 2).all()
+
+
+def test_an_argument_is_taken_apart_only_once():
+    program = adding()
+    columns = one_for_all(np.asfortranarray(np.arange(32, dtype=np.float32).reshape(4, 8)),
+                          program.atoms)  # fmt: skip
+    for _ in range(2):
+        (made,) = program(columns, stack(program, 1))
+        assert_close(made.piece(0), np.arange(1, 33, dtype=np.float32).reshape(4, 8))
+    assert columns.data.flags.c_contiguous
+
+
+@pytest.mark.parametrize("rows", [4, SMALL // 16])
+def test_a_donated_argument_is_written_over_unless_somebody_holds_it(rows):
+    program = adding(rows, donate=(0,))
+    y = stack(program, 1, rows)
+    for owned in (True, False):
+        x = stack(program, 1, rows, owned)
+        before = address_of(x.data)
+        (made,) = program(x, y)
+        assert (made.data == 2).all()
+        assert (address_of(made.data) == before) is owned
+        assert owned or (x.data == 1).all()
+    twice = stack(program, 4, rows, owned=True)
+    (made,) = program(twice, twice)
+    assert (made.data == 8).all() and (twice.data == 4).all()
+
+
+def test_results_that_are_gone_leave_their_memory():
+    rows = SMALL // 8
+    program = adding(rows)
+    x = stack(program, 1, rows)
+    (made,) = program(x, x)
+    where, used = address_of(made.data), ROOM.used
+    view = made.data[0, 3:, ::2]
+    del made
+    (other,) = program(x, x)
+    assert address_of(other.data) != where and (view == 2).all()
+    del view, other
+    assert ROOM.used == used - rows * 32
+    assert address_of(program(x, x)[0].data) == where or ROOM.kept >= 2 * rows * 32
+
+
+def test_threads_may_call_one_program_at_once():
+    program = adding(256)
+    wrong: list[float] = []
+
+    def work(number: int) -> None:
+        x = stack(program, number, 256)
+        y = stack(program, 1, 256)
+        for n in range(1, 60):
+            (x,) = program(x, y)
+            if not (x.data == number + n).all():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(100 * n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(program.frames) <= 4
+
+
+def test_many_arguments_and_results():
+    names = [f"%x{n}" for n in range(40)]
+    listed = ", ".join(f"{name}: tensor<3xf32>" for name in names)
+    lines = "\n".join(
+        f"  %y{n} = stablehlo.add {name}, {names[n - 1]} : tensor<3xf32>"
+        for n, name in enumerate(names)
+    )
+    types = ", ".join(["tensor<3xf32>"] * 41)
+    made = ", ".join([*(f"%y{n}" for n in range(40)), "%y0"])
+    text = f"func.func @main({listed}) -> ({types}) {{\n{lines}\n  return {made} : {types}\n}}"
+    program = LocalProgram(parse(text), devices=1)
+    assert program.direct is not None
+    given = [one_for_all(np.full(3, n, np.float32), program.atoms) for n in range(40)]
+    for _ in range(3):
+        results = program(*given)
+        for n, result in enumerate(results[:40]):
+            assert (result.data == n + (n - 1) % 40).all()
+        assert (results[40].data == results[0].data).all()
+
+
+def test_memory_that_is_not_there_is_told(monkeypatch):
+    program = adding(SMALL // 8)
+    x = stack(program, 1, SMALL // 8)
+    program(x, x)
+
+    def none(*needed: object) -> None:
+        raise MemoryError
+
+    taken = [(none, needed, *rest) for _, needed, *rest in program.direct.taken]
+    monkeypatch.setattr(program.direct, "taken", taken)
+    with pytest.raises(WeftError, match="does not fit into memory"):
+        program(x, x)
+    monkeypatch.undo()
+    assert (program(x, x)[0].data == 2).all()

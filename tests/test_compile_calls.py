@@ -1,0 +1,195 @@
+"""Calls of what weft.compile makes: seen at a glance, they run the program that they are for."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import weft
+from weft import Mesh, P, WeftError
+from weft.array import put
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def test_other_settings_of_jax_make_other_programs():
+    compiled = weft.compile(lambda x: x * jnp.arange(4).astype(float).sum())
+    x = put(X)
+    for _ in range(2):
+        assert compiled(x).dtype == np.float32
+        with jax.enable_x64(True):
+            assert compiled(x).dtype == np.float64
+        with jax.default_matmul_precision("highest"):
+            compiled(x)
+    assert len(compiled._programs) == 3
+
+
+def test_settings_for_all_threads_count_too():
+    compiled = weft.compile(lambda x: x + jnp.zeros((), float))
+    x = put(X)
+    assert compiled(x).dtype == np.float32
+    jax.config.update("jax_enable_x64", True)
+    try:
+        assert compiled(x).dtype == np.float64
+    finally:
+        jax.config.update("jax_enable_x64", False)
+    assert compiled(x).dtype == np.float32
+
+
+def test_numpy_arrays_that_become_others_are_seen_again():
+    compiled = weft.compile(lambda x: x + x)
+    x = np.ones((2, 6), np.float32)
+    assert np.array_equal(compiled(x), 2 * x)
+    x.shape = (3, 4)
+    assert np.array_equal(compiled(x), 2 * x)
+    x.dtype = np.int32
+    assert compiled(x).dtype == np.int32 and np.array_equal(compiled(x), 2 * x)
+    x[...] = 7
+    assert np.array_equal(compiled(x), 2 * x)
+
+
+@pytest.mark.parametrize("kind", ["weft", "numpy", "jax"])
+def test_arrays_of_any_kind_come_by_turns(kind: str):
+    compiled = weft.compile(lambda x, y: {"sum": x + y, "all": (x, y)})
+    make = {"weft": put, "numpy": np.array, "jax": jnp.asarray}[kind]
+    for n in range(3):
+        for dtype in (np.float32, np.int32):
+            x = (X + n).astype(dtype)
+            made = compiled(make(x), put(x))
+            assert np.array_equal(made["sum"], 2 * x) and made["sum"].dtype == dtype
+            assert np.array_equal(made["all"][0], x)
+    assert len(compiled._programs) == 2
+
+
+def test_weak_types_and_scalars():
+    compiled = weft.compile(lambda x, scale: x * scale)
+    x = put(X.astype(np.float16))
+    half, wide = np.float16, np.float32
+    for scale, dtype in ((2.0, half), (3, half), (np.float32(2), wide), (True, half)):
+        for _ in range(2):
+            made = compiled(x, scale)
+            assert made.dtype == dtype
+            assert np.array_equal(made, X.astype(np.float16) * scale)
+    weak, strong = jnp.asarray(2.0), jnp.ones((), np.float32)
+    for _ in range(2):
+        assert compiled(x, weak).dtype == np.float16
+        assert compiled(x, strong).dtype == np.float32
+    with pytest.raises(OverflowError):
+        compiled(x, 1 << 40)
+
+
+def test_static_arguments_are_told_apart():
+    compiled = weft.compile(lambda x, how, n=1: x * n if how else -x, static_argnums=(1,))
+    x = put(X)
+    for _ in range(2):
+        for how in (True, False, 1, "yes", ""):
+            assert np.array_equal(compiled(x, how), X if how else -X)
+        assert np.array_equal(compiled(x, True, n=2), 2 * X)
+    assert len(compiled._programs) == 6
+    with pytest.raises(WeftError, match="cannot be hashed"):
+        compiled(x, [1])
+    with pytest.raises(WeftError, match="static_argnums"):
+        compiled(x)
+
+
+def test_how_arrays_are_split_is_seen():
+    mesh = Mesh(data=2)
+    compiled = weft.compile(lambda x: x - 1, mesh=mesh)
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    for _ in range(2):
+        for spec in (P(), P("data"), P(None, "data")):
+            assert np.array_equal(compiled(put(x, spec, mesh)), x - 1)
+
+
+def test_donated_arrays_are_gone_every_time():
+    compiled = weft.compile(lambda x, y: x + y, donate_argnums=0)
+    y = put(X)
+    for n in range(4):
+        x = put(X * n)
+        made = compiled(x, y)
+        assert np.array_equal(made, X * n + X)
+        with pytest.raises(WeftError, match="donated"):
+            compiled(x, y)
+        x = compiled(made, y)
+        assert made.is_deleted and np.array_equal(x, X * n + 2 * X)
+
+
+def test_an_array_that_failed_or_is_deleted_is_not_taken():
+    compiled = weft.compile(lambda x: x + 1)
+    x = put(X)
+    compiled(x)
+    broken = put(X)
+    pending = type(broken).of(None, broken.place).failed(ZeroDivisionError("no elements"))
+    with pytest.raises(ZeroDivisionError):
+        compiled(pending).wait()
+    x.delete()
+    with pytest.raises(WeftError, match="deleted"):
+        compiled(x)
+
+
+def test_a_module_checks_its_arguments_every_time():
+    text = """func.func @main(%x: tensor<3x4xf32>) -> tensor<3x4xf32> {
+      %0 = stablehlo.add %x, %x : tensor<3x4xf32>
+      return %0 : tensor<3x4xf32>
+    }"""
+    compiled = weft.compile(text)
+    x = put(X)
+    for _ in range(2):
+        (made,) = compiled(x)
+        assert np.array_equal(made, 2 * X)
+        with pytest.raises(WeftError, match="shape"):
+            compiled(put(X[:2]))
+        with pytest.raises(WeftError, match="float64"):
+            compiled(put(X.astype(np.float64)))
+        with pytest.raises(WeftError, match="1 arguments, 2 given"):
+            compiled(x, x)
+        with pytest.raises(WeftError, match="no names"):
+            compiled(x=x)
+
+
+def test_results_in_every_form():
+    forms: list[Any] = [
+        lambda x: x + 1,
+        lambda x: (x + 1,),
+        lambda x: [x + 1, None],
+        lambda x: {"a": x + 1, "b": ()},
+        lambda x: None,
+    ]
+    for fn in forms:
+        compiled = weft.compile(fn)
+        for _ in range(2):
+            made = compiled(put(X))
+            expected = fn(X)
+            assert jax.tree.structure(made) == jax.tree.structure(expected)
+            assert all(map(np.array_equal, jax.tree.leaves(made), jax.tree.leaves(expected)))
+
+
+def test_the_latest_program_is_that_of_the_latest_call():
+    compiled = weft.compile(lambda x: x + 1)
+    for shape in ((2,), (3,), (2,), (3,)):
+        compiled(put(np.ones(shape, np.float32)))
+        assert compiled.program.local.arg_types[0].sizes == shape
+
+
+def test_threads_may_call_at_once_with_settings_of_their_own():
+    compiled = weft.compile(lambda x: x + jnp.ones((), float))
+    wrong: list[object] = []
+
+    def work(wide: bool) -> None:
+        x = put(X)
+        with jax.enable_x64(wide):
+            for _ in range(50):
+                if compiled(x).dtype != (np.float64 if wide else np.float32):
+                    wrong.append(wide)
+
+    threads = [threading.Thread(target=work, args=(n % 2 == 1,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -1,0 +1,181 @@
+"""Programs that are one native call: stacks go in and out as they are, and Python does little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.array.references import offsets
+from weft.array.room import ROOM, SMALL, dense
+from weft.array.stacked import Kind, Stacked, kind_of
+from weft.ir.types import Array
+from weft.run.arguments import Arguments
+from weft.run.code import Code, Slots
+from weft.run.launch import Launch, Launches, Place, reshaped
+from weft.run.target import TakesStacks
+
+
+class Direct:
+    """A program whose kernels run in one native call, which finds the memory of stacks by itself.
+
+    A stack that native code cannot read as it is, is put into order and tried again.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        launches: Launches,
+        arguments: Arguments,
+        results: Sequence[tuple[int, bool]],
+        donated: Sequence[int],
+        frames: list[Slots],
+    ) -> None:
+        (item,) = code.items
+        assert isinstance(item.launch, Launch), "the only item is a launch"
+        self.code, self.launch, self.arguments = code, item.launch, arguments
+        self.donated = donated
+        self.given = [(kind, _numbers(places)) for kind, _, places in arguments.listed if kind]
+        self.kinds = [kind for kind, _ in self.given]
+        self.made: list[tuple[Kind, int, bool]] = []  # what it is, its bytes, whether it is owned
+        self.written: list[tuple[Kind, list[int]]] = []
+        self.over: dict[int, int] = {}  # by number of what is made, whose memory it may take
+        slots = {slot: n for n, slot in enumerate(arguments.slots)}
+        numbers, owned = dict[int, int](), dict(results)
+        for made in self.launch.items:
+            for slot, donor, shape, dtype, nbytes, places in launches.fresh_of(made):
+                if donor in slots:
+                    self.over[len(self.made)] = slots[donor]
+                numbers[slot] = len(self.made)
+                kind = kind_of(arguments.atoms, shape, dtype)
+                self.made.append((kind, nbytes, owned.get(slot, False)))
+                self.written.append((kind, _numbers(places)))
+        self.taken = [(*_taking(kind, nbytes), own, kind) for kind, nbytes, own in self.made]
+        self.is_whole = [slot for slot, _ in results] == [*numbers]
+        # What each result is: one that is made, an argument, or else a constant in a slot.
+        self.picked = [(numbers.get(slot), slots.get(slot), slot, own) for slot, own in results]
+        self.frames = frames
+
+    def ready(self, slots: Slots) -> Slots:
+        """A new frame with what runs the kernels on its memory, where their table was."""
+        commands: TakesStacks = slots[self.launch.commands]
+        slots[self.launch.table] = commands.on_stacks(self.given, self.written)
+        return slots
+
+    def __call__(
+        self, stacks: tuple[Stacked | None, ...], new: Callable[[], Slots]
+    ) -> tuple[Stacked, ...]:
+        """Run on all devices; `new` gives another frame."""
+        if len(stacks) != len(self.given):
+            raise self.arguments.miscounted(len(stacks))
+        try:
+            slots = self.frames.pop()
+        except IndexError:
+            slots = self.ready(new())
+        if self.over:
+            stacks = self._fitted(stacks)
+        try:
+            made = self._taken_over(stacks) if self.over else self._taken()
+            ran: bool = slots[self.launch.table](stacks, made)
+        except BaseException as error:
+            told = self.code.explained(error, self.code.items[0])
+            if told is error:
+                raise
+            raise told from None
+        self.frames.append(slots)
+        if not ran:
+            return self(self._fitted(stacks), new)
+        return made if self.is_whole else self._results(stacks, made, slots)
+
+    def _taken(self) -> tuple[Stacked, ...]:
+        """Memory for all that is made."""
+        atoms = self.arguments.atoms
+        return tuple(
+            [Stacked(take(*needed), atoms, owned, kind) for take, needed, owned, kind in self.taken]
+        )
+
+    def _taken_over(self, stacks: Sequence[Stacked | None]) -> tuple[Stacked, ...]:
+        """The same, some of it from arguments that are donated."""
+        writable = {*self.arguments.writable(stacks, self.donated)}
+        made: list[Stacked] = []
+        for number, (kind, nbytes, owned) in enumerate(self.made):
+            donor = stacks[self.over[number]] if self.over.get(number) in writable else None
+            if donor is None:
+                data = ROOM.empty(kind.shape, kind.dtype, nbytes)
+            else:
+                data = reshaped(donor.data, kind.shape, kind.dtype)
+            made.append(Stacked(data, self.arguments.atoms, owned, kind))
+        return tuple(made)
+
+    def _fitted(self, stacks: tuple[Stacked | None, ...]) -> tuple[Stacked | None, ...]:
+        """The arguments in an order that native code can read."""
+        if [stack and stack.kind for stack in stacks] == self.kinds:
+            return stacks
+        return tuple([self._fit(n, stack) for n, stack in enumerate(stacks)])
+
+    def _fit(self, index: int, given: Stacked | None) -> Stacked:
+        kind, _ = self.given[index]
+        if given is not None and given.kind is kind:
+            return given
+        array = self.arguments.array(index, given)
+        assert given is not None and array is not None, "arguments of direct programs are tensors"
+        if array is given.data and given.located() is kind:  # the next time it fits
+            return given
+        made = Stacked(dense(array), self.arguments.atoms)
+        assert made.located() is kind, "arguments are what their types say"
+        return made
+
+    def _results(
+        self, stacks: Sequence[Stacked | None], made: Sequence[Stacked], slots: Slots
+    ) -> tuple[Stacked, ...]:
+        """The results, where they are not all that is made, in order."""
+        return tuple([self._result(stacks, made, slots, *picked) for picked in self.picked])
+
+    def _result(
+        self,
+        stacks: Sequence[Stacked | None],
+        made: Sequence[Stacked],
+        slots: Slots,
+        number: int | None,
+        argument: int | None,
+        slot: int,
+        owned: bool,
+    ) -> Stacked:
+        if number is not None:
+            return made[number]
+        given = stacks[argument] if argument is not None else None
+        data = slots[slot] if given is None else given.data
+        return Stacked(data, self.arguments.atoms, owned)
+
+
+def direct_of(
+    code: Code,
+    launches: Launches,
+    arguments: Arguments,
+    results: Sequence[tuple[int, bool]],
+    donated: Sequence[int],
+    frames: list[Slots],
+) -> Direct | None:
+    """A program as one native call, if it is one and the target can read stacks."""
+    if len(code.items) != 1 or not isinstance(code.items[0].launch, Launch):
+        return None
+    known = {*launches.fresh, *arguments.slots, *launches.constants}
+    if not known.issuperset(slot for slot, _ in results):
+        return None
+    if offsets() is None or not isinstance(launches.target.commands(), TakesStacks):
+        return None
+    if any(kind is None for kind, *_ in arguments.listed):  # tokens
+        return None
+    return Direct(code, launches, arguments, results, donated, frames)
+
+
+def _taking(kind: Kind, nbytes: int) -> tuple[Callable[..., Array], tuple[Any, ...]]:
+    """What takes memory for something, and what it has to be told."""
+    needed = (kind.shape, kind.dtype)
+    return (np.empty, needed) if nbytes < SMALL else (ROOM.empty, (*needed, nbytes))
+
+
+def _numbers(places: Sequence[Place]) -> list[int]:
+    """Where in the only table there is."""
+    return [place for _, place in places]
