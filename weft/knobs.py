@@ -47,6 +47,12 @@ def _devices(text: str) -> int:
     return _count(text) or 0
 
 
+def _truth(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError
+    return text == "1"
+
+
 TRACE = Knob("WEFT_TRACE", "a folder to write every stage of every program to", _folder, None)
 
 CACHE = Knob(
@@ -70,4 +76,11 @@ DEVICES = Knob(
     8,
 )
 
-KNOBS = (TRACE, CACHE, THREADS, DEVICES)
+EXPLAIN = Knob(
+    "WEFT_EXPLAIN",
+    "1 to print what devices send each other, line by line, of each program that JAX has compiled",
+    _truth,
+    False,
+)
+
+KNOBS = (TRACE, CACHE, THREADS, DEVICES, EXPLAIN)

@@ -12,7 +12,7 @@ from weft.knobs import TRACE
 from weft.machine import Machine
 from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
-from weft.partition import partition
+from weft.partition import is_of_one, partition
 from weft.run import LocalProgram
 from weft.shard import Rules, shard
 from weft.target import target_named
@@ -54,13 +54,22 @@ def compile_module(
     With `fold_sums` a product also sums over devices where an all_reduce comes next, which rounds
     otherwise than devices that sum up by themselves first.
     """
-    chosen = target_named(target, fold_sums=fold_sums)
     with without_gc():
         stages = _stages(module, mesh, level, machine)
-        best = stages[STAGES[-1]]
-        return Program(
-            stages, LocalProgram(best, target=chosen, fold=fold_sums or chosen is not None)
-        )
+        return Program(stages, _local(stages[STAGES[-1]], target, fold_sums))
+
+
+def optimized_program(
+    module: Module, *, target: str | None = None, fold_sums: bool = True
+) -> Program:
+    """The program of a module that went through all stages before, and was written down."""
+    with without_gc():
+        return Program({STAGES[-1]: module}, _local(module, target, fold_sums))
+
+
+def _local(best: Module, target: str | None, fold_sums: bool) -> LocalProgram:
+    chosen = target_named(target, fold_sums=fold_sums)
+    return LocalProgram(best, target=chosen, fold=fold_sums or chosen is not None)
 
 
 def _stages(
@@ -69,7 +78,8 @@ def _stages(
     trace = Trace(TRACE.value(), module.name)
     trace.write("captured", module)
     rules = Rules()
-    sharded = shard(module, mesh, rules=rules)
+    whole = mesh is None and is_of_one(module)  # most of what JAX compiles while a program starts
+    sharded = module if whole else shard(module, mesh, rules=rules)
     trace.write("sharded", sharded)
     local = partition(sharded, rules)
     trace.write("partitioned", local)

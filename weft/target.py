@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 from weft.cache.entry import Key
@@ -150,7 +152,8 @@ def added_up(dtype: DType) -> bool:
 
 
 _TEXTS: dict[Launch, Emitted] = {}  # of the kernels that this process has met lately
-MOST_TEXTS = 4096
+MOST_TEXTS = 1024
+FEW_POINTS, FEW_BYTES = 1 << 10, 1 << 13  # of kernels whose calls take longer than they do
 
 
 def emitted(kernel: Launch) -> Emitted:
@@ -159,8 +162,15 @@ def emitted(kernel: Launch) -> Emitted:
     if found is None:
         if len(_TEXTS) >= MOST_TEXTS:
             _TEXTS.clear()
-        found = _TEXTS[kernel] = _emitted(kernel)
+        made = _emitted(kernel)
+        found = _TEXTS[kernel] = replace(made, brief=True) if _is_brief(kernel) else made
     return found
+
+
+def _is_brief(kernel: Launch) -> bool:
+    """Whether a kernel has so little to do that its code need not be good."""
+    points = math.prod([f.size for f in kernel.factors]) if isinstance(kernel, Kernel) else 0
+    return points <= FEW_POINTS and sum([o.nbytes for o in kernel.operands]) <= FEW_BYTES
 
 
 def _emitted(kernel: Launch) -> Emitted:

@@ -14,8 +14,12 @@ PRIORITY = -100  # below all of JAX's own: Weft is used where it is asked for
 
 def initialize() -> None:
     """Tell JAX that there is a platform of that name."""
+    import jax
     from jax._src import xla_bridge
 
+    if jax.config.jax_platforms == PLATFORM:
+        # Programs ask for the host's own device, too, wherever they run.
+        jax.config.update("jax_platforms", f"{PLATFORM},cpu")
     if PLATFORM not in xla_bridge._backend_factories:
         xla_bridge.register_backend_factory(
             PLATFORM, _backend, priority=PRIORITY, fail_quietly=True

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from weft.capture.jax_calls import Lowering, custom_call, location_of, rules_of
-from weft.errors import Unsupported
-from weft.ops.callbacks import HOST_CALL, HostFunction
+import numpy as np
+
+from weft.capture.jax_calls import Lowering, custom_call, rules_of
+from weft.ops.callbacks import HOST_CALL, HOST_CALL_ON_PIECES, HostFunction
 
 
 def callback_rules() -> tuple[tuple[Any, Lowering], ...]:
@@ -20,16 +21,32 @@ def callback_rules() -> tuple[tuple[Any, Lowering], ...]:
     return rules_of(callback, called) + rules_of(debugging, shown)
 
 
-def _pure(ctx: Any, *args: Any, callback: Callable[..., Any], **_: Any) -> Sequence[Any]:
-    return _emit(ctx, callback, args, None, has_side_effect=False)
+def _pure(
+    ctx: Any, *args: Any, callback: Callable[..., Any], sharding: Any = None, **_: Any
+) -> Sequence[Any]:
+    _check_place(ctx, sharding)
+    return host_call(ctx, callback, args, None, has_side_effect=False)
 
 
 def _io(
-    ctx: Any, *args: Any, callback: Callable[..., Any], ordered: bool, **_: Any
+    ctx: Any,
+    *args: Any,
+    callback: Callable[..., Any],
+    ordered: bool,
+    sharding: Any = None,
+    **_: Any,
 ) -> Sequence[Any]:
     from jax._src.callback import _OrderedIOEffect
 
-    return _emit(ctx, callback, args, _OrderedIOEffect if ordered else None)
+    _check_place(ctx, sharding)
+    return host_call(ctx, callback, args, _OrderedIOEffect if ordered else None)
+
+
+def _check_place(ctx: Any, sharding: Any) -> None:
+    """Refuse what JAX refuses: a place to call from where there is none, or none for all pieces."""
+    from jax._src.callback import _callback_op_sharding
+
+    _callback_op_sharding(ctx.module_context.axis_context, sharding, ctx.avals_out)
 
 
 def _debug(
@@ -38,18 +55,26 @@ def _debug(
     callback: Callable[..., Any],
     effect: Any,
     partitioned: bool = False,
-    **_: Any,
+    **params: Any,
 ) -> Sequence[Any]:
-    from jax._src import effects
+    from jax._src import debugging, effects
+    from jax._src.interpreters import mlir
+    from jax._src.sharding_impls import SPMDAxisContext
 
-    if partitioned:
-        raise Unsupported(
-            "a debug callback on the pieces of a value",
-            help="leave out partitioned=True: the callback then sees whole values",
-            loc=location_of(ctx.traceback),
+    where = ctx.module_context.axis_context
+    if isinstance(where, SPMDAxisContext) and {*where.mesh.axis_names} - where.manual_axes:
+        first = partial(
+            debugging._debug_callback_partial_auto,
+            where,
+            callback=callback,
+            effect=effect,
+            partitioned=partitioned,
+            **params,
         )
-    ordered = effects.ordered_effects.contains(effect)
-    return _emit(ctx, partial(_no_results, callback), args, effect if ordered else None)
+        lowered: Sequence[Any] = mlir.lower_fun(first)(ctx, *args)
+        return lowered
+    ordered = effect if effects.ordered_effects.contains(effect) else None
+    return host_call(ctx, partial(_no_results, callback), args, ordered, on_pieces=partitioned)
 
 
 def _print(
@@ -84,38 +109,72 @@ def _no_results(callback: Callable[..., Any], *args: Any) -> tuple[()]:
     return ()
 
 
-def _emit(
+def host_call(
     ctx: Any,
     callback: Callable[..., Any],
     args: Sequence[Any],
     effect: Any,
     *,
     has_side_effect: bool = True,
+    on_pieces: bool = False,
 ) -> Sequence[Any]:
-    """The call; one that has an effect in an order takes a token and gives one."""
+    """A call with arrays of JAX; one with an effect in an order takes a token and gives one."""
+    from jax._src.config import enable_x64
     from jax._src.interpreters import mlir
-    from jax._src.sharding_impls import SPMDAxisContext
 
-    function = HostFunction(partial(_on_jax_arrays, callback))
-    ctx.module_context.add_keepalive(function)
-    manual = isinstance(ctx.module_context.axis_context, SPMDAxisContext)
-    tokens = [] if effect is None else [ctx.tokens_in.get(effect)]
-    results = custom_call(
-        ctx,
-        HOST_CALL,
-        (*tokens, *args),
-        {"function": function.number, "once": not manual},
-        more_types=[token.type for token in tokens],
-        has_side_effect=has_side_effect,
-    )
+    call = partial(_on_jax_arrays, callback, enable_x64.value)
+    token = None if effect is None else ctx.tokens_in.get(effect)
+    kind = {"has_side_effect": has_side_effect, "on_pieces": on_pieces}
+    results, token = emit_call(ctx, call, token, args, **kind)
     if effect is not None:
-        token, *results = results
         ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({effect: token})))
     return results
 
 
-def _on_jax_arrays(callback: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
-    """Call back as JAX does: with arrays of JAX, for arrays of any kind."""
-    import jax
+def emit_call(
+    ctx: Any,
+    call: Callable[..., Any],
+    token: Any,
+    args: Sequence[Any],
+    *,
+    has_side_effect: bool,
+    on_pieces: bool = False,
+) -> tuple[list[Any], Any]:
+    """A call of a Python function of arrays: its results, and a token if it takes one.
 
-    return tuple(jax.tree_util.tree_leaves(callback(*map(jax.numpy.asarray, args))))
+    In a manual part each device calls with what it has; elsewhere there is one call, with whole
+    values, unless it is to be called on pieces.
+    """
+    from jax._src.sharding_impls import SPMDAxisContext
+
+    function = HostFunction(call)
+    ctx.module_context.add_keepalive(function)
+    manual = isinstance(ctx.module_context.axis_context, SPMDAxisContext)
+    tokens = [] if token is None else [token]
+    results = custom_call(
+        ctx,
+        HOST_CALL_ON_PIECES if on_pieces else HOST_CALL,
+        (*tokens, *args),
+        {"function": function.number, "once": not manual and not on_pieces},
+        more_types=[token.type for token in tokens],
+        has_side_effect=has_side_effect,
+    )
+    return (results, None) if token is None else (results[1:], results[0])
+
+
+def _on_jax_arrays(callback: Callable[..., Any], wide: bool, *args: Any) -> tuple[Any, ...]:
+    """Call back as JAX does: with arrays of JAX, for arrays of any kind.
+
+    What holds for the thread that traced the program holds here, too: 64 bits, and no mesh.
+    """
+    import jax
+    from jax._src import mesh, sharding_impls
+    from jax._src.dtypes import canonicalize_value
+
+    with (
+        jax.enable_x64(wide),
+        sharding_impls._internal_use_concrete_mesh(mesh.empty_concrete_mesh),
+        mesh.use_abstract_mesh(mesh.empty_abstract_mesh),
+    ):
+        made = jax.tree_util.tree_leaves(callback(*map(jax.numpy.asarray, args)))
+        return tuple([canonicalize_value(np.asarray(value)) for value in made])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -29,7 +30,7 @@ def custom_call(
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
 
-    types = [mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_out]
+    types = [_type_of(ctx, aval) for aval in ctx.avals_out]
     made = stablehlo.CustomCallOp.build_generic(
         results=[*more_types, *types],
         operands=list(operands),
@@ -41,6 +42,14 @@ def custom_call(
         },
     )
     return list(made.results)
+
+
+def _type_of(ctx: Any, aval: Any) -> Any:
+    """MLIR's type of a value; JAX 0.10.0 does not ask where it is for."""
+    from jax._src.interpreters import mlir
+
+    takes_context = len(inspect.signature(mlir.aval_to_ir_type).parameters) > 1
+    return mlir.aval_to_ir_type(*([ctx.module_context] if takes_context else []), aval)
 
 
 def _number(value: int) -> Any:

@@ -8,13 +8,14 @@ from typing import Any
 
 from weft.capture.jax_callbacks import callback_rules
 from weft.capture.jax_calls import Lowering, custom_call, location_of, rules_of
+from weft.capture.jax_on_host import host_rules
 from weft.errors import Unsupported
 
 
 @cache
 def lowering_rules() -> tuple[tuple[Any, Lowering], ...]:
     """Every primitive with a lowering of ours; one tuple, so that JAX can remember what it made."""
-    return (*callback_rules(), *_linalg_rules(), *_other_rules())
+    return (*callback_rules(), *host_rules(), *_linalg_rules(), *_other_rules())
 
 
 def unsupported_primitive(jaxpr: Any, error: NotImplementedError) -> Unsupported:

@@ -1,13 +1,12 @@
-"""The table of a program's collectives: what is sent, how often, and which line causes it."""
+"""The table of a program's collectives on the screen."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from weft.cost.sent import Sent
-from weft.machine import bytes_text
+from weft.cost.sent_table import HEADS, TO_THE_RIGHT, cells
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,22 +18,12 @@ def collectives_table(rows: Sequence[Sent]) -> Table:
     from rich.text import Text
 
     table = Table(title="collectives", title_justify="left", box=None, pad_edge=False)
-    for name in ("collective", "over"):
-        table.add_column(name)
-    for name in ("times", "sent each", "sent in all"):
-        table.add_column(name, justify="right")
-    table.add_column("line", no_wrap=True, overflow="ellipsis")
-    for row in sorted(rows, key=lambda r: -r.total):
-        table.add_row(
-            row.name.partition(".")[2],
-            row.over,
-            f"{row.count:,}",
-            bytes_text(round(row.bytes)),
-            bytes_text(round(row.total)),
-            Text(row.loc.describe().removeprefix(f"{os.getcwd()}/")),  # brackets are no markup
-        )
-    total = bytes_text(round(sum(row.total for row in rows)))
-    count = f"{sum(row.count for row in rows):,}"
+    for n, name in enumerate(HEADS[:-1]):
+        table.add_column(name, justify="right" if n in TO_THE_RIGHT else "left")
+    table.add_column(HEADS[-1], no_wrap=True, overflow="ellipsis")
+    *shown, together = cells(rows)
+    for line in shown:
+        table.add_row(*line[:-1], Text(line[-1]))  # brackets are no markup
     table.add_section()
-    table.add_row("in all", "", count, "", total, "")
+    table.add_row(*together)
     return table

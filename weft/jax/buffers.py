@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
-from weft.array.room import address_of
-from weft.array.stacked import one_for_all
+from weft.array.room import ROOM, address_of
+from weft.array.stacked import Stacked, one_for_all
 from weft.ir.types import Array
 from weft.jax.abi import api
 from weft.jax.client import Device, Memory, the_client
@@ -30,16 +35,85 @@ def sizes_at(address: int, count: int) -> tuple[int, ...]:
 @slot("Client_BufferFromHostBuffer")
 def _from_host(handles: Handles, args: Any) -> None:
     handles.drain()
-    shape, dtype = sizes_at(args.dims, args.num_dims), dtype_at(args.type)
-    strides = sizes_at(args.byte_strides, args.num_byte_strides) or None
-    memory = _memory(args.memory, args.device)
-    given = host_array(args.data, shape, dtype, strides)
-    value = Value(copied(given))
-    args.buffer = single(handles, value, shape, dtype, memory)
+    address, rank = args.data, args.num_dims
+    shape = sizes_at(args.dims, rank)
+    strides = sizes_at(args.byte_strides, rank) if args.num_byte_strides else None
+    dtype, nbytes, is_dense = _elements(args.type, shape, strides)
+    lent = _now.array
+    if lent is not None and lent.ctypes.data == address and lent.shape == shape:
+        value = Value(one_for_all(lent, ONE_DEVICE))
+    elif not is_dense:
+        value = Value(copied(host_array(address, shape, dtype, strides)))
+    elif nbytes >= _LARGE:
+        value = _shared(address, shape, dtype, nbytes)
+    else:
+        value = Value(_moved(address, shape, dtype, nbytes))
+    args.buffer = single(handles, value, shape, dtype, memory_of(args.memory, args.device))
     args.done_with_host_buffer = handles.ready
 
 
-def _memory(memory: int, device: int) -> Memory:
+@lru_cache(maxsize=1 << 12)
+def _elements(
+    number: int, shape: tuple[int, ...], strides: tuple[int, ...] | None
+) -> tuple[np.dtype[Any], int, bool]:
+    """The type of elements, how many bytes they are, and whether they lie one after another."""
+    dtype = dtype_at(number)
+    nbytes = math.prod(shape) * dtype.itemsize
+    steps = [math.prod(shape[n + 1 :]) * dtype.itemsize for n in range(len(shape))]
+    pairs = zip(shape, strides or steps, steps, strict=True)
+    return dtype, nbytes, not nbytes or all(n == 1 or a == b for n, a, b in pairs)
+
+
+def _moved(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Stacked:
+    """A copy of dense memory of the host."""
+    made = ROOM.empty((1, *shape), dtype, nbytes)
+    ctypes.memmove(address_of(made), address, nbytes)
+    return Stacked(made, ONE_DEVICE, owned=True)
+
+
+_LARGE = 1 << 12  # bytes from which it pays to look whether they are on a device already
+_last: list[tuple[int, tuple[int, ...], np.dtype[Any], ref[Value]]] = []  # what was put last
+
+
+def _shared(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Value:
+    """A copy of dense memory of the host; one for all devices that are given the same."""
+    for *known, value in _last:
+        held = value()
+        if known == [address, shape, dtype] and held is not None and not held.is_part:
+            before = held.held
+            if before is not None and not _compare(address, address_of(before.data), nbytes):
+                held.share()
+                return Value(Stacked(before.data, ONE_DEVICE))
+    made = Value(_moved(address, shape, dtype, nbytes))
+    _last[:] = [(address, shape, dtype, ref(made))]
+    return made
+
+
+_compare = ctypes.PyDLL(None).memcmp  # with Python's lock held: nothing happens meanwhile
+_compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
+class _Now(threading.local):
+    """What is taken over without a copy, by whoever puts it onto a device."""
+
+    array: Array | None = None
+
+
+_now = _Now()
+
+
+@contextmanager
+def aliased(array: Array) -> Iterator[None]:
+    """Have this array, which is dense and nobody changes, put onto a device without a copy."""
+    _now.array = array
+    try:
+        yield
+    finally:
+        _now.array = None
+
+
+def memory_of(memory: int, device: int) -> Memory:
+    """The memory that is asked for: that, or the first one of a device."""
     client = the_client()
     if memory:
         found = client.by_handle[memory]
@@ -126,12 +200,12 @@ def after(handles: Handles, value: Value, act: Any) -> int:
 
 @slot("Buffer_CopyToDevice")
 def _to_device(handles: Handles, args: Any) -> None:
-    args.dst_buffer = _copy(handles, args.buffer, _memory(0, args.dst_device))
+    args.dst_buffer = _copy(handles, args.buffer, memory_of(0, args.dst_device))
 
 
 @slot("Buffer_CopyToMemory")
 def _to_memory(handles: Handles, args: Any) -> None:
-    args.dst_buffer = _copy(handles, args.buffer, _memory(args.dst_memory, 0))
+    args.dst_buffer = _copy(handles, args.buffer, memory_of(args.dst_memory, 0))
 
 
 def _copy(handles: Handles, buffer: int, memory: Memory) -> int:
@@ -147,24 +221,11 @@ def _copy(handles: Handles, buffer: int, memory: Memory) -> int:
         if value.error is not None:
             made.fail(value.error)
             return
-        value.share()
-        made.resolve(one_for_all(value.piece(place), ONE_DEVICE))
+        at = place if value.order is None else value.order[place]
+        made.resolve(one_for_all(value.borrow().piece(at), ONE_DEVICE))
 
     value.then(share)
     return single(handles, made, shape, dtype_at(family[names["type"]]), memory)
-
-
-@slot("Buffer_Delete")
-def _delete(handles: Handles, args: Any) -> None:
-    record = words(args.buffer)
-    if record[FIELDS["buffer"]["deleted"]]:
-        return
-    record[FIELDS["buffer"]["deleted"]] = 1
-    family = record[FIELDS["buffer"]["family"]]
-    value: Value = handles.kept[family]
-    value.deletions += 1
-    if value.deletions >= words(family)[FIELDS["family"]["live"]]:
-        value.delete()
 
 
 @slot("Buffer_UnsafePointer")
@@ -178,24 +239,57 @@ def _opaque_pointer(handles: Handles, args: Any) -> None:
 
 
 def _pointer(handles: Handles, buffer: int) -> int:
-    """Where a piece lies; from now on others may read it."""
+    """Where a piece lies; from now on others may read it, whatever JAX does with the buffer."""
+    address = words(buffer)[FIELDS["buffer"]["family"]]
     value, place = value_of(handles, buffer)
-    stacked = value.stacked
-    stacked.located()
-    value.share()
-    return address_of(value.piece(place))
+    value.lent = value.stacked  # from now on the memory stays where it is
+    value.stacked.located()
+    value.lent = stacked = value.borrow()
+    family = words(address)
+    minor = sizes_at(family[FIELDS["family"]["order"]], family[FIELDS["family"]["rank"]])
+    if minor != tuple(reversed(range(len(minor)))):
+        return address_of(value.in_order(place, minor[::-1]))
+    step = _step(stacked) if value.order is None else None
+    if step is not None and handles.kept.get(address) is value:  # from now on native code knows it
+        family[FIELDS["family"]["step"]] = step
+        family[FIELDS["family"]["data"]] = address_of(stacked.data)
+    return address_of(stacked.piece(place if value.order is None else value.order[place]))
+
+
+def _step(stacked: Stacked) -> int | None:
+    """How far the pieces are from each other that lie one after another, or are all the same."""
+    head, sizes = stacked.data.shape[: stacked.lead], stacked.atoms.sizes
+    if all(size == 1 for size in head):
+        return 0
+    in_order = [*stacked.atoms.strides] == sorted(stacked.atoms.strides, reverse=True)
+    return stacked.nbytes // math.prod(sizes) if head == sizes and in_order else None
 
 
 @slot("Buffer_IncreaseExternalReferenceCount")
 def _lend(handles: Handles, args: Any) -> None:
-    """Hold the memory for somebody outside, whatever JAX does with the buffer."""
-    value, _ = value_of(handles, args.buffer)
-    value.share()
-    family = words(args.buffer)[FIELDS["buffer"]["family"]]
-    words(family)[FIELDS["family"]["live"]] += 1
+    """Hold the memory for somebody outside, as long as there is a buffer."""
+    _pointer(handles, args.buffer)
 
 
-@slot("Buffer_DecreaseExternalReferenceCount")
-def _take_back(handles: Handles, args: Any) -> None:
-    family = words(args.buffer)[FIELDS["buffer"]["family"]]
-    words(family)[FIELDS["family"]["live"]] -= 1
+@slot("Client_CreateErrorBuffer")
+def _error_buffer(handles: Handles, args: Any) -> None:
+    """A buffer that only says why it has no elements."""
+    message = ctypes.string_at(args.error_message, args.error_message_size).decode()
+    failed = Value().failed(Refused(args.error_code, message))
+    shape = sizes_at(args.shape_dims, args.shape_num_dims)
+    memory = memory_of(args.memory, 0)
+    args.buffer = single(handles, failed, shape, dtype_at(args.shape_element_type), memory)
+
+
+@slot("Device_MemoryStats")
+def _memory_stats(handles: Handles, args: Any) -> None:
+    """The device's share of the memory that all have: equal pieces are there once."""
+    count = len(the_client().devices)
+    args.bytes_in_use = ROOM.used // count
+    args.peak_bytes_in_use, args.peak_bytes_in_use_is_set = ROOM.most // count, True
+    for name in ("num_allocs", "largest_alloc_size", "bytes_limit", "bytes_reserved"):
+        setattr(args, f"{name}_is_set", False)
+    for name in ("peak_bytes_reserved", "bytes_reservable_limit", "largest_free_block_bytes"):
+        setattr(args, f"{name}_is_set", False)
+    args.pool_bytes, args.pool_bytes_is_set = (ROOM.used + ROOM.kept) // count, True
+    args.peak_pool_bytes_is_set = False

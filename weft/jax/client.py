@@ -162,8 +162,7 @@ def _initialize(handles: Handles, args: Any) -> None:
     """Nothing is left to be done."""
 
 
-@slot("Plugin_Attributes")
-def _attributes(handles: Handles, args: Any) -> None:
+def attributes() -> tuple[int, int]:
     """The version of StableHLO that is read: that of jaxlib, which reads it."""
     from jaxlib.mlir.dialects import stablehlo
 
@@ -174,7 +173,7 @@ def _attributes(handles: Handles, args: Any) -> None:
     held = (ctypes.c_int64 * len(version))(*version)
     named.type, named.u, named.value_size = _NUMBERS, ctypes.addressof(held), len(version)
     FOR_EVER.extend([named, held])
-    args.attributes, args.num_attributes = ctypes.addressof(named), 1
+    return ctypes.addressof(named), 1
 
 
 _NUMBERS = 2  # the type of a named value that is a list of numbers

@@ -9,13 +9,26 @@ import numpy as np
 
 from weft.capture.jax import read_bytecode
 from weft.capture.tokens import tokens_as_values
+from weft.errors import Unsupported
 from weft.ir.module import Module
 from weft.ir.types import TensorType
+from weft.ir.write import node_text
 from weft.jax.client import KINDS
+from weft.jax.custom_partitioning import partition_by_hand
+from weft.jax.explained import explain
 from weft.jax.handles import UNIMPLEMENTED, Refused
+from weft.jax.inspecting import tell_shardings
+from weft.jax.join_meshes import join_meshes
+from weft.jax.options import Options, options_in
+from weft.jax.profiling import span
 from weft.jax.protos import device_numbers
-from weft.pipeline import Program, compile_module
+from weft.ops.callbacks import INSPECT
+from weft.ops.custom import CustomCall
+from weft.pipeline import STAGES, Program, compile_module
 from weft.run import LocalProgram
+
+_SOON = 32  # steps at most between a call and the ends of the Python functions that it calls,
+_LITTLE = 1 << 20  # and bytes that they go through
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +38,14 @@ class Asked:
     replicas: int
     partitions: int
     devices: tuple[int, ...]  # by partition; empty if any will do
+    options: Options
 
 
 @dataclass(frozen=True, slots=True)
 class Executable:
     """A compiled program, and all that JAX may ask about it."""
 
-    code: bytes  # as JAX gave it
+    code: bytes  # as JAX gave it, or as it was stored
     options: bytes
     asked: Asked
     program: Program
@@ -51,6 +65,18 @@ class Executable:
         """What JAX calls it."""
         return self.program.module.name or "main"
 
+    def runs_at_once(self) -> bool:
+        """Whether a call waits for it: it ends before it could be enqueued, or calls Python soon.
+
+        So does JAX on its own devices: a function that fails is then told where it was called.
+        """
+        local = self.local
+        if not local.host:
+            return local.is_brief
+        items = local.code.items
+        few = len(items) <= _SOON and local.memory().peak <= _LITTLE
+        return few and not any(item.inner for item in items)
+
     @property
     def memory_kinds(self) -> list[str]:
         """The kind of memory that each result is put into."""
@@ -68,15 +94,43 @@ def compiled(code: bytes, format: str, options: bytes) -> Executable:
     """Compile a program that JAX hands over."""
     if format != "mlir":
         raise Refused(UNIMPLEMENTED, f"programs in the format {format!r}; StableHLO is read")
-    module = tokens_as_values(read_bytecode(code))
-    return Executable(code, options, asked_in(options), compile_module(module))
+    asked = asked_in(options)
+    module = partition_by_hand(join_meshes(tokens_as_values(read_bytecode(code))))
+    how = asked.options
+    with span("compile", module.name or "main"):
+        program = compile_module(
+            module, level=how.level, target=how.target, fold_sums=how.fold_sums
+        )
+    _check_calls(program)
+    if INSPECT.encode() in code:
+        tell_shardings(program)
+    if how.explain:
+        explain(program, asked.replicas * asked.partitions)
+    last = Program({STAGES[-1]: program.module}, program.local)  # what it came from is not kept
+    return Executable(code, options, asked, last)
+
+
+def _check_calls(program: Program) -> None:
+    """Refuse calls of what only libraries of other platforms know, before anything runs."""
+    if not program.local.calls_host:
+        return
+    for node in program.module.nodes():
+        if isinstance(node.op, CustomCall) and node.op.known is None:
+            raise Unsupported(
+                f"custom call {node.op.call_target_name!r}: Weft does not know what it does",
+                help="write it with other functions, or call Python: jax.pure_callback",
+                loc=node.loc,
+                node=node_text(node),
+            )
 
 
 def asked_in(options: bytes) -> Asked:
     """What the options of a compilation say."""
     from jaxlib import _jax
 
-    built = _jax.CompileOptions.ParseFromString(options).executable_build_options
+    whole = _jax.CompileOptions.ParseFromString(options)  # held while its parts are looked at
+    built = whole.executable_build_options
     assigned = built.device_assignment
     devices = () if assigned is None else device_numbers(assigned.serialize())
-    return Asked(built.num_replicas, built.num_partitions, devices)
+    chosen = options_in(whole.env_option_overrides)
+    return Asked(built.num_replicas, built.num_partitions, devices, chosen)

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from weft.array.room import ROOM
 from weft.array.stacked import Stacked
+from weft.errors import WeftError
 from weft.ir.types import Array, TensorType
 from weft.jax.abi import api
+from weft.jax.borders import Border, borders, taken_over
 from weft.jax.client import Client, Device, fill, the_client
 from weft.jax.compiling import Executable, compiled
 from weft.jax.handles import INVALID, Handles, Refused
 from weft.jax.protos import device_assignment
-from weft.jax.records import EXECUTABLE, FIELDS, PENDING, READY, words
+from weft.jax.records import EXECUTABLE, PENDING, READY
 from weft.jax.slots import slot
 from weft.jax.values import NUMBERS, template
+from weft.run import LocalProgram
 from weft.run.layout import union
 from weft.run.plan import piece_bytes
 
@@ -32,15 +36,28 @@ class Described:
     def __init__(self, executable: Executable) -> None:
         self.executable, self.results = executable, executable.results
         self.held: list[Any] = []
+        self.asked: dict[str, Any] = {}
         self.count = len(self.results)
         self.name = self.bytes(executable.name.encode())
         self.options = self.bytes(executable.options)
         self.types = self.words(ctypes.c_int32, [NUMBERS[dtype] for _, dtype in self.results])
         self.dims = self.words(ctypes.c_int64, [n for shape, _ in self.results for n in shape])
         self.ranks = self.words(_Pointer, [len(shape) for shape, _ in self.results])
-        kinds = [self.bytes(kind.encode()) for kind in executable.memory_kinds]
-        self.kinds = self.words(_Pointer, [at for at, _ in kinds])
-        self.kind_sizes = self.words(_Pointer, [size for _, size in kinds])
+        self.inside, self.outside = borders(executable.local)
+        self.kinds_inside = self._kinds(self.inside)
+        self.kinds, self.kind_sizes = self._kinds(self.outside)
+
+    def _kinds(self, side: Sequence[Border]) -> tuple[int, int]:
+        """The kinds of memory at one side of the program: their texts, and how long these are."""
+        kinds = [self.bytes(border.memory.encode()) for border in side]
+        texts, sizes = [at for at, _ in kinds], [size for _, size in kinds]
+        return self.words(_Pointer, texts), self.words(_Pointer, sizes)
+
+    def remembered(self, name: str, make: Callable[[Executable], Any]) -> Any:
+        """What is only made when it is asked for, and then kept."""
+        if name not in self.asked:
+            self.asked[name] = make(self.executable)
+        return self.asked[name]
 
     def words(self, kind: Any, numbers: Sequence[int]) -> int:
         """The address of numbers."""
@@ -55,6 +72,8 @@ class Described:
 
 class Loaded:
     """An executable on devices: all that a call needs, worked out once."""
+
+    let_go: Callable[[], None]  # of the executable behind it
 
     def __init__(self, described: Described, client: Client) -> None:
         self.described, executable = described, described.executable
@@ -75,17 +94,23 @@ class Loaded:
         self.pending_at, self.ready_at = self._templates(PENDING), self._templates(READY)
         self.on_at, self.inside_at = self.places(self.devices)
         self._elsewhere: dict[int, tuple[int, int]] = {}
-        self.order = _order(executable)
+        self.orders = [border.order for border in described.inside]
+        self.result_orders = [border.order for border in described.outside]
+        self.at_once = executable.runs_at_once()
+        self.donated = taken_over(self.program)
+        self.forwarded = _forwarded(self.program, self.donated)
         self.heads = [self.program.layout.shape(union(mask)) for mask in self.program.masks]
 
     def _templates(self, state: int) -> int:
         """The records of the results' families, one after another."""
-        return self.described.bytes(b"".join([template(*r, state) for r in self.results]))[0]
+        pairs = zip(self.results, self.described.outside, strict=True)
+        made = [template(*result, state, border.minor_to_major) for result, border in pairs]
+        return self.described.bytes(b"".join(made))[0]
 
     def places(self, devices: Sequence[Device]) -> tuple[int, int]:
         """The devices of results, and their memories: one after another, a row for each result."""
         on = self.described.words(_Pointer, [device.handle for device in devices])
-        kinds = self.described.executable.memory_kinds
+        kinds = [border.memory for border in self.described.outside]
         memories = [device.memory(kind).handle for kind in kinds for device in devices]
         return on, self.described.words(_Pointer, memories)
 
@@ -95,6 +120,10 @@ class Loaded:
             self._elsewhere[device.number] = self.places([device])
         return self._elsewhere[device.number]
 
+    def released(self) -> None:
+        """JAX has let go of it: it lets go of what is behind it."""
+        self.let_go()
+
     # Arguments
 
     def fit(self, index: int, stacked: Stacked) -> Stacked:
@@ -102,9 +131,15 @@ class Loaded:
         head, atoms = self.heads[index], self.program.atoms
         if stacked.atoms == atoms and stacked.data.shape[: len(head)] == head:
             return stacked
-        pieces = stacked.pieces()
-        chosen = [pieces[place] for place in self.distinct(index)]
-        return self.stack(index, chosen)
+        try:
+            moved = stacked.to(atoms)
+        except WeftError:  # the digits cross each other
+            pieces = stacked.pieces()
+            return self.stack(index, [pieces[place] for place in self.distinct(index)])
+        if moved.data.shape[: len(head)] == head:
+            return moved
+        data = moved.data[tuple([slice(size) for size in head])]
+        return Stacked(np.broadcast_to(data, (*head, *moved.shape)), atoms)
 
     def distinct(self, index: int) -> list[int]:
         """The places of the pieces of an argument that are not equal to those at other places."""
@@ -112,6 +147,20 @@ class Loaded:
         places = np.arange(math.prod(sizes)).reshape(sizes)
         found: list[int] = places[tuple([slice(size) for size in head])].reshape(-1).tolist()
         return found
+
+    def representatives(self, index: int) -> list[int]:
+        """For every place the one of the distinct piece that is there, too."""
+        sizes, head = self.program.atoms.sizes, self.heads[index]
+        places = np.arange(math.prod(sizes)).reshape(sizes)
+        chosen = places[tuple([slice(size) for size in head])]
+        found: list[int] = np.broadcast_to(chosen, sizes).reshape(-1).tolist()
+        return found
+
+    def piece(self, index: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """The shape and type of each device's piece of an argument."""
+        type = self.program.arg_types[index]
+        assert isinstance(type, TensorType), "arguments are tensors"
+        return type.sizes, type.dtype.numpy
 
     def stack(self, index: int, pieces: Sequence[Array]) -> Stacked:
         """An argument from its distinct pieces."""
@@ -127,16 +176,31 @@ class Loaded:
         return Stacked(data, self.program.atoms, owned=True)
 
 
-def _order(executable: Executable) -> tuple[int, ...] | None:
-    """The place in a stack of each partition's piece; None if they are in the same order."""
-    places = tuple(executable.local.world.places().tolist())
-    return None if places == tuple(range(len(places))) else places
+def _forwarded(program: LocalProgram, donated: Sequence[int]) -> list[int]:
+    """The results that are arguments, which stay what they are: JAX asks for copies of them."""
+    body = program.function.body
+    kept = {arg for n, arg in enumerate(body.args) if n not in donated}
+    return [n for n, value in enumerate(body.results) if value in kept]
 
 
 def load(handles: Handles, executable: Executable) -> int:
     """A handle of an executable on its devices."""
     described = Described(executable)
-    return _handle(handles, described, Loaded(described, the_client()))
+    loaded = Loaded(described, the_client())
+    behind = _handle(handles, described, described)
+    address = _handle(handles, described, loaded)
+    loaded.let_go = partial(handles.native.destroy, behind)
+    fill(
+        "executable",
+        address,
+        executable=behind,
+        devices=loaded.on_at,
+        device_count=len(loaded.devices),
+        logical_ids=loaded.logical_ids,
+        assignment=loaded.assignment[0],
+        assignment_size=loaded.assignment[1],
+    )
+    return address
 
 
 def _handle(handles: Handles, described: Described, thing: Described | Loaded) -> int:
@@ -151,6 +215,13 @@ def _handle(handles: Handles, described: Described, thing: Described | Loaded) -
         name=described.name[0],
         name_size=described.name[1],
         code_bytes=len(executable.code),
+        types=described.types,
+        dims=described.dims,
+        ranks=described.ranks,
+        kinds=described.kinds,
+        kind_sizes=described.kind_sizes,
+        options=described.options[0],
+        options_size=described.options[1],
     )
     return address
 
@@ -165,61 +236,8 @@ def _compile(handles: Handles, args: Any) -> None:
     args.executable = load(handles, compiled(code, format, options))
 
 
-@slot("LoadedExecutable_GetExecutable")
-def _executable(handles: Handles, args: Any) -> None:
-    described = handles.kept[args.loaded_executable].described
-    args.executable = _handle(handles, described, described)
-
-
-@slot("LoadedExecutable_Delete")
-def _delete(handles: Handles, args: Any) -> None:
-    words(args.executable)[FIELDS["executable"]["deleted"]] = 1
-
-
-@slot("LoadedExecutable_AddressableDevices")
-def _devices(handles: Handles, args: Any) -> None:
-    loaded: Loaded = handles.kept[args.executable]
-    args.addressable_devices = loaded.on_at
-    args.num_addressable_devices = len(loaded.devices)
-
-
-@slot("LoadedExecutable_AddressableDeviceLogicalIds")
-def _logical_ids(handles: Handles, args: Any) -> None:
-    loaded: Loaded = handles.kept[args.executable]
-    args.addressable_device_logical_ids = loaded.logical_ids
-    args.num_addressable_device_logical_ids = len(loaded.devices)
-
-
-@slot("LoadedExecutable_GetDeviceAssignment")
-def _assignment(handles: Handles, args: Any) -> None:
-    loaded: Loaded = handles.kept[args.executable]
-    args.serialized_bytes, args.serialized_bytes_size = loaded.assignment
-    args.serialized_device_assignment = 0
-    args.serialized_device_assignment_deleter = handles.native.addresses["nothing"]
-
-
-@slot("Executable_OutputElementTypes")
-def _output_types(handles: Handles, args: Any) -> None:
+@slot("Executable_ParameterMemoryKinds")
+def _parameter_memories(handles: Handles, args: Any) -> None:
     facts: Described = handles.kept[args.executable]
-    args.output_types, args.num_output_types = facts.types, facts.count
-
-
-@slot("Executable_OutputDimensions")
-def _output_dims(handles: Handles, args: Any) -> None:
-    facts: Described = handles.kept[args.executable]
-    args.num_outputs, args.dims, args.dim_sizes = facts.count, facts.dims, facts.ranks
-
-
-@slot("Executable_OutputMemoryKinds")
-def _output_memories(handles: Handles, args: Any) -> None:
-    facts: Described = handles.kept[args.executable]
-    args.num_outputs = facts.count
-    args.memory_kinds, args.memory_kind_sizes = facts.kinds, facts.kind_sizes
-
-
-@slot("Executable_GetCompileOptions")
-def _options(handles: Handles, args: Any) -> None:
-    facts: Described = handles.kept[args.executable]
-    args.serialized_bytes, args.serialized_bytes_size = facts.options
-    args.serialized_compile_options = 0
-    args.serialized_compile_options_deleter = handles.native.addresses["nothing"]
+    args.num_parameters = len(facts.inside)
+    args.memory_kinds, args.memory_kind_sizes = facts.kinds_inside

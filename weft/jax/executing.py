@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.array.awaited import Awaited
+from weft.array.room import ROOM
 from weft.array.stacked import Stacked
 from weft.jax.abi import api
 from weft.jax.client import Device, the_client
 from weft.jax.events import event_of
 from weft.jax.executables import Loaded
+from weft.jax.gathering import gathered
 from weft.jax.handles import INVALID, Handles, Refused
+from weft.jax.profiling import span
 from weft.jax.slots import slot
-from weft.jax.values import NOTHING, Value, deleted, note, value_of
+from weft.jax.values import NOTHING, Value, deleted, note
 from weft.run.execute import Run
 from weft.run.stream import DEFAULT
 
@@ -30,13 +33,21 @@ class Execution(Run):
     ) -> None:
         super().__init__(loaded.program, given, results, DEFAULT)
         self.loaded = loaded
-        self.done = Awaited()
+        self.done = Awaited().helped_by(DEFAULT.help)
+
+    def abandon(self, error: BaseException) -> None:
+        """Say that an interrupt has kept it from running."""
+        super().abandon(error)
+        if not self.done.is_ready:
+            self.done.fail(error)
 
     def __call__(self) -> None:
         """Run; an error is told to whoever asks for the results."""
         try:
             stacks = [s and self.loaded.fit(n, s) for n, s in enumerate(self._stacks())]
-            self._resolve(self.program(*stacks))
+            with span("run", self.loaded.described.executable.name):
+                made = _results(self.loaded, stacks)
+            self._resolve(made)
         except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
             for result in self.results:
                 result.fail(error)
@@ -53,7 +64,10 @@ def _execute(handles: Handles, args: Any) -> None:
     if count != loaded.count:
         raise Refused(INVALID, f"the program runs on {loaded.count} devices, {count} are given")
     values = _arguments(handles, loaded, lists, args.num_args)
-    donated = _donated(loaded, args.options) if loaded.program.donated else ()
+    donated: Sequence[int] = ()
+    if loaded.donated:
+        donated = _donated(loaded, args.options)
+        _check_clashes(values, donated)
     made, done = _run(loaded, values, donated)
     for n in donated:
         handles.native.drop(lists, count, n)
@@ -70,32 +84,16 @@ def _arguments(handles: Handles, loaded: Loaded, lists: int, count: int) -> list
         return []
     found = (_Pointer * count)()
     handles.native.columns(lists, loaded.count, count, ctypes.addressof(found))
-    kept = handles.kept
+    kept, orders = handles.kept, loaded.orders
     values: list[Value] = []
     for n, family in enumerate(found):
         if family == _DELETED:
             raise deleted()
         value = kept[family] if family else None
-        if value is None or value.order != loaded.order:
-            value = _gathered(handles, loaded, lists, n)
+        if value is None or value.order != orders[n]:
+            value = gathered(handles, loaded, lists, n)
         values.append(value)
     return values
-
-
-def _gathered(handles: Handles, loaded: Loaded, lists: int, index: int) -> Value:
-    """A value from buffers that were made one by one; the first of them remembers it."""
-    devices = (_Pointer * loaded.count).from_address(lists)
-    at = index * ctypes.sizeof(_Pointer)
-    parts = []
-    for place in loaded.distinct(index):
-        partition = place if loaded.order is None else loaded.order.index(place)
-        parts.append(value_of(handles, _Pointer.from_address(devices[partition] + at).value))
-    first = parts[0][0]
-    if (found := first.gathered_from(parts, loaded.order)) is not None:
-        return found
-    made = Value(loaded.stack(index, [value.piece(part) for value, part in parts]), loaded.order)
-    first.remember(parts, made)
-    return made
 
 
 def _donated(loaded: Loaded, options: int) -> Sequence[int]:
@@ -103,9 +101,29 @@ def _donated(loaded: Loaded, options: int) -> Sequence[int]:
     asked: Any = api().structs["ExecuteOptions"].from_address(options)
     count = asked.num_non_donatable_input_indices
     if not count:
-        return loaded.program.donated
+        return loaded.donated
     kept = set((ctypes.c_int64 * count).from_address(asked.non_donatable_input_indices))
-    return [n for n in loaded.program.donated if n not in kept]
+    return [n for n in loaded.donated if n not in kept]
+
+
+def _check_clashes(values: Sequence[Value], donated: Sequence[int]) -> None:
+    """Refuse an array that is donated and passed a second time."""
+    first: dict[int, int] = {}
+    given = {id(values[n]) for n in donated}
+    for n, value in enumerate(values):
+        if id(value) in given and first.setdefault(id(value), n) != n:
+            was, here = first[id(value)] in donated, n in donated
+            what = {
+                (True, True): "donate the same buffer twice in Execute()",
+                (True, False): "use a buffer that was previously donated in the same call to "
+                "Execute()",
+                (False, True): "donate a buffer which is also used by the same call to Execute()",
+            }[was, here]
+            raise Refused(
+                INVALID,
+                f"Attempt to {what} (flattened argument {n}, first use: {first[id(value)]}): "
+                "pass a copy",
+            )
 
 
 def _run(
@@ -115,14 +133,13 @@ def _run(
     program = loaded.program
     for n in program.donated:
         if n not in donated:
-            values[n] = Value(_lent(values[n].stacked), values[n].order)
-    at_once = program.is_brief and DEFAULT.is_idle
+            values[n] = _lent(values[n])
+    at_once = loaded.at_once and DEFAULT.is_idle
     if at_once and all(value.is_ready and value.error is None for value in values):
         stacks = [loaded.fit(n, value.stacked) for n, value in enumerate(values)]
         _give_up(values, donated)
-        order = loaded.order
-        return [Value(stacked, order) for stacked in program(*stacks)], None
-    results = [Value(order=loaded.order) for _ in loaded.results]
+        return [*map(Value, _results(loaded, stacks), loaded.result_orders)], None
+    results = [Value(order=order) for order in loaded.result_orders]
     for result in results:
         result.helped_by(DEFAULT.help)
     task = Execution(loaded, dict(enumerate(values)), dict(enumerate(results)))
@@ -131,9 +148,35 @@ def _run(
     return results, task.done
 
 
-def _lent(stacked: Stacked) -> Stacked:
+def _results(loaded: Loaded, stacks: Sequence[Stacked | None]) -> Sequence[Stacked]:
+    """What the program makes, in memory of its own also where it gives back an argument."""
+    made = loaded.program(*stacks)
+    if not loaded.forwarded:
+        return made
+    listed = [*made]
+    for n in loaded.forwarded:
+        data = listed[n].data
+        copy = ROOM.empty(data.shape, data.dtype, data.nbytes)
+        copy[...] = data
+        listed[n] = Stacked(copy, listed[n].atoms, owned=True)
+    return listed
+
+
+def _lent(value: Value) -> Value:
     """The same pieces, not to be written to."""
-    return Stacked(stacked.data, stacked.atoms)
+    made = Value(order=value.order)
+    value.claim()
+
+    def lend() -> None:
+        try:
+            stacked = value.take()
+        except BaseException as error:  # noqa: BLE001  # told to who waits for it
+            made.fail(error)
+        else:
+            made.resolve(Stacked(stacked.data, stacked.atoms))
+
+    value.then(lend)
+    return made
 
 
 def _give_up(values: list[Value], donated: Sequence[int]) -> None:
@@ -159,7 +202,6 @@ def _hand_out(
         handles.more((loaded.count + 1) * len(results))
     for value, family in zip(results, families, strict=True):
         if ready:
-            value.address = family
             handles.kept[family] = value
         else:
             note(handles, value, family)

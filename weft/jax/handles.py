@@ -10,13 +10,18 @@ from typing import Any
 from weft.emit.llvm.engine import load
 from weft.errors import Unsupported, WeftError
 from weft.jax.abi import Api
-from weft.jax.native import HELPERS, STATE, THUNKS, native_slots, text
+from weft.jax.interrupts import Shield
+from weft.jax.native import native_slots, text
+from weft.jax.native_bridge import STATE, THUNKS
+from weft.jax.native_records import HELPERS
+from weft.jax.raised import told_of
 from weft.jax.records import ERROR, READY, SIZE, STATIC, at, words
 from weft.kernels.emitted import Emitted, Phase
 
 CANCELLED, INVALID, EXHAUSTED, PRECONDITION, UNIMPLEMENTED, INTERNAL = 1, 3, 8, 9, 12, 13
-_AT_ONCE = 1024  # records that are made, or taken back, at a time
+_AT_ONCE, _GONE_AT_ONCE = 256, 32  # records that are made, or taken back, at a time
 _Pointer = ctypes.c_size_t
+_Gone = _Pointer * _GONE_AT_ONCE
 
 # Whatever JAX may still call or read when the process ends is held here, for ever.
 FOR_EVER: list[Any] = []
@@ -41,17 +46,26 @@ class Native:
         size, word = ctypes.c_size_t, ctypes.c_int64
         kinds: dict[str, tuple[Any, ...]] = {
             "home": (size,),
+            "push": (None, size),
             "drain": (word, size, word),
-            "take": (size,),
+            "fresh": (size, word),
             "give": (None, size),
+            "finish": (size, size),
             "columns": (None, size, word, word, size),
+            "single": (size, size, size, size),
             "spread": (word, size, word, word, size, size, size, size),
             "drop": (None, size, word, word),
         }
         made: dict[str, Callable[..., Any]] = {
             name: ctypes.PYFUNCTYPE(*kind)(self.addresses[name]) for name, kind in kinds.items()
         }
-        self.drain, self.take, self.give = made["drain"], made["take"], made["give"]
+        # JAX is called by these, so Python's lock must not be held.
+        self.settle: Callable[..., Any] = ctypes.CFUNCTYPE(None, size, word, size)(
+            self.addresses["settle"]
+        )
+        self.destroy: Callable[..., Any] = ctypes.CFUNCTYPE(None, size)(self.addresses["destroy"])
+        self.push, self.drain, self.fresh = made["push"], made["drain"], made["fresh"]
+        self.give, self.finish, self.single = made["give"], made["finish"], made["single"]
         self.columns, self.spread, self.drop = made["columns"], made["spread"], made["drop"]
         room = THUNKS + len(bridged)
         self.state = (ctypes.c_int64 * room).from_address(made["home"]())
@@ -64,32 +78,39 @@ class Handles:
     def __init__(self, native: Native) -> None:
         self.native = native
         self.kept: dict[int, Any] = {}  # what is behind a handle
-        self.lock = threading.RLock()
-        self._gone = (_Pointer * _AT_ONCE)()
-        self._gone_at = ctypes.addressof(self._gone)
-        self.ready = self._static(EVENT_STATE, READY)
-        self.interrupted = self._interrupted()
-        native.state[STATE["ready"]] = self.ready
-        native.state[STATE["interrupted"]] = self.interrupted
+        self.ready = self.new(STATIC)
+        line = words(self.ready)
+        line[at("event", "state") // 8], line[at("event", "waiting") // 8] = READY, _SETTLED
+        self.interrupted = self._told_always(CANCELLED, "interrupted")
+        self.forked = self._told_always(
+            PRECONDITION,
+            "this process was forked from one that uses Weft's devices, whose threads it has not: "
+            "start it anew (multiprocessing's method 'spawn' does), or use JAX only in the child",
+        )
+        known = {
+            "ready": self.ready,
+            "interrupted": self.interrupted,
+            "failed": self._told_always(
+                EXHAUSTED, "Python could not be called: its stack or its memory is exhausted"
+            ),
+            "ended": self._told_always(CANCELLED, "the process ends"),
+            "interrupt": id(KeyboardInterrupt),
+            "main": threading.main_thread().ident or 0,
+        }
+        for name, value in known.items():
+            native.state[STATE[name]] = value
+        self.shield = Shield(native.state)
 
-    def _static(self, word: int, value: int) -> int:
-        address = self.new(STATIC)
-        words(address)[word] = value
-        return address
-
-    def _interrupted(self) -> int:
-        address = self.new(STATIC)
-        self._describe(address, CANCELLED, b"interrupted, or the process ends")
-        return address
+    def close(self) -> None:
+        """Call Python no longer: this process is a child that has none of the threads."""
+        self.native.state[STATE["closed"]] = self.forked
 
     def new(self, what: int) -> int:
-        """A record, zeroed but for what it is."""
-        address: int = self.native.take()
+        """A record, zeroed but for what it is; held once."""
+        address: int = self.native.fresh(what)
         if not address:
             self.more(_AT_ONCE)
-            address = self.native.take()
-        ctypes.memset(address, 0, SIZE)
-        words(address)[1] = what
+            address = self.native.fresh(what)
         return address
 
     def more(self, count: int) -> None:
@@ -108,15 +129,26 @@ class Handles:
 
     def drain(self) -> None:
         """Let go of what JAX has destroyed since the last time."""
-        while True:
-            count = self.native.drain(self._gone_at, _AT_ONCE)
-            for address in self._gone[:count]:
-                thing = self.kept.pop(address, None)
-                release = getattr(thing, "released", None)
-                if release is None or release():
-                    self.native.give(address)
-            if count < _AT_ONCE:
-                return
+        state = self.native.state
+        while state[_GONE]:
+            gone = _Gone()  # its own: another thread may do the same meanwhile
+            left = gone[: self.native.drain(ctypes.addressof(gone), _GONE_AT_ONCE)]
+            try:
+                while left:
+                    self._let_go(left.pop())
+            except BaseException:
+                for address in left:
+                    self.native.push(address)
+                raise
+
+    def _let_go(self, address: int) -> None:
+        thing = self.kept.pop(address, None)
+        released = getattr(thing, "released", None)
+        if released is not None:
+            released()
+        error = self.native.finish(address)
+        if error and self.kept.pop(error, None) is not None:
+            self.native.give(error)
 
     def error(self, error: BaseException) -> int:
         """A handle of an error."""
@@ -124,16 +156,30 @@ class Handles:
         self._describe(address, *_told(error))
         return address
 
-    def _describe(self, address: int, code: int, message: bytes) -> None:
+    def error_of_event(self, error: BaseException) -> int:
+        """An error that many are told, and that lives as long as what tells it."""
+        address = self.new(STATIC)
+        self._describe(address, *_told(error))
+        return address
+
+    def _told_always(self, code: int, message: str) -> int:
+        address = self.new(STATIC)
+        FOR_EVER.append(self._describe(address, code, message.encode()))
+        del self.kept[address]
+        return address
+
+    def _describe(self, address: int, code: int, message: bytes) -> Any:
         text = ctypes.create_string_buffer(message)
         self.kept[address] = text
         record = words(address)
         record[at("error", "code") // 8] = code
         record[at("error", "message") // 8] = ctypes.addressof(text)
         record[at("error", "message_size") // 8] = len(message)
+        return text
 
 
-EVENT_STATE = at("event", "state") // 8
+_GONE = STATE["gone"]
+_SETTLED = 1  # what the list of those who wait is when nobody has to wait any longer
 
 
 def _told(error: BaseException) -> tuple[int, bytes]:
@@ -141,6 +187,8 @@ def _told(error: BaseException) -> tuple[int, bytes]:
     match error:
         case Refused():
             code = error.code
+        case WeftError() if isinstance(error.__context__, MemoryError):
+            code = EXHAUSTED
         case Unsupported():
             code = UNIMPLEMENTED
         case WeftError():
@@ -153,7 +201,7 @@ def _told(error: BaseException) -> tuple[int, bytes]:
             code = INTERNAL
     message = str(error)
     if not isinstance(error, Refused | WeftError):
-        message = f"{type(error).__name__}: {message}" if message else type(error).__name__
+        message = told_of(error)
     return code, message.encode("utf-8", "replace")
 
 

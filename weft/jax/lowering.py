@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from weft.capture.jax_lowerings import lowering_rules
+from weft.jax.caching import use_cache
 from weft.jax.client import PLATFORM
+from weft.jax.effects import call_back_at_once, emit_callbacks
+from weft.jax.exporting import allow_own_calls
+from weft.jax.inspecting import inspect_lowering
 
 
 def register_lowerings() -> None:
     """Tell JAX how its primitives are lowered for Weft, where it has no rule for all platforms."""
+    from jax._src import debugging
     from jax._src.interpreters import mlir
 
     for primitive, rule in lowering_rules():
         mlir.register_lowering(primitive, rule, platform=PLATFORM)
+    mlir.register_lowering(debugging.inspect_sharding_p, inspect_lowering, platform=PLATFORM)
+    call_back_at_once()
+    emit_callbacks()
+    use_cache()
+    allow_own_calls()
     if PLATFORM not in mlir._platforms_with_donation:
         mlir._platforms_with_donation.append(PLATFORM)

@@ -3,8 +3,8 @@
 JAX reads shapes, devices and states while it holds locks of its own, and frees buffers while a
 Python exception is on its way: then no Python may run. So whatever only reads a record, and
 whatever destroys one, is native. What is destroyed goes onto a list; Python empties it when it is
-called the next time. What needs Python comes through a bridge, which keeps a pending exception
-aside, and has an answer ready in case that Python is interrupted before its first line.
+called the next time. So are all functions for whose errors JAX ends the process. What needs Python
+comes through a bridge.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from weft.jax.abi import Api
-from weft.jax.records import BUFFER, READY, SIZE, STATIC, at
+from weft.jax.native_bridge import BRIDGE, THUNKS, bridge, word
+from weft.jax.native_events import ASKING, EVENTS, events
+from weft.jax.native_lending import LENDING
+from weft.jax.native_records import RECORDS
+from weft.jax.records import at
 
-# A slot, the field of its arguments that has the handle, what that is, and what fields it fills.
-Getter = tuple[str, str, str, Mapping[str, str]]
+# A slot, the field of its arguments that has the handle, what that is, and what fields it fills:
+# with fields of the record, with numbers, or with functions.
+Getter = tuple[str, str, str, Mapping[str, str | int]]
 
 GETTERS: tuple[Getter, ...] = (
     ("Client_PlatformName", "client", "client",
@@ -71,8 +76,36 @@ GETTERS: tuple[Getter, ...] = (
      {"executable_name": "name", "executable_name_size": "name_size"}),
     ("Executable_SizeOfGeneratedCodeInBytes", "executable", "executable",
      {"size_in_bytes": "code_bytes"}),
+    ("Executable_OutputElementTypes", "executable", "executable",
+     {"output_types": "types", "num_output_types": "outputs"}),
+    ("Executable_OutputDimensions", "executable", "executable",
+     {"num_outputs": "outputs", "dims": "dims", "dim_sizes": "ranks"}),
+    ("Executable_OutputMemoryKinds", "executable", "executable",
+     {"num_outputs": "outputs", "memory_kinds": "kinds", "memory_kind_sizes": "kind_sizes"}),
+    ("Executable_GetCompileOptions", "executable", "executable",
+     {"serialized_bytes": "options", "serialized_bytes_size": "options_size",
+      "serialized_compile_options": 0, "serialized_compile_options_deleter": "@nothing"}),
     ("LoadedExecutable_IsDeleted", "executable", "executable", {"is_deleted": "deleted"}),
+    ("LoadedExecutable_AddressableDevices", "executable", "executable",
+     {"addressable_devices": "devices", "num_addressable_devices": "device_count"}),
+    ("LoadedExecutable_AddressableDeviceLogicalIds", "executable", "executable",
+     {"addressable_device_logical_ids": "logical_ids",
+      "num_addressable_device_logical_ids": "device_count"}),
+    ("LoadedExecutable_GetDeviceAssignment", "executable", "executable",
+     {"serialized_bytes": "assignment", "serialized_bytes_size": "assignment_size",
+      "serialized_device_assignment": 0, "serialized_device_assignment_deleter": "@nothing"}),
+    ("Layouts_Buffer_MemoryLayout", "buffer", "family", {"layout": "order"}),
+    ("Layouts_MemoryLayout_Serialize", "layout", "layout",
+     {"serialized_bytes": "text", "serialized_bytes_size": "text_size", "serialized_layout": 0,
+      "serialized_layout_deleter": "@nothing"}),
 )  # fmt: skip
+
+# A slot, the field of its arguments that has the handle, and that says that it is deleted: the
+# memory is given back when JAX destroys it, too, which it does next.
+DELETERS = (
+    ("Buffer_Delete", "buffer", "buffer"),
+    ("LoadedExecutable_Delete", "executable", "executable"),
+)
 
 # What is the same for all: numbers, and what stays for ever needs nobody to free it.
 CONSTANTS: tuple[tuple[str, Mapping[str, int | str]], ...] = (
@@ -90,9 +123,23 @@ CONSTANTS: tuple[tuple[str, Mapping[str, int | str]], ...] = (
     ("Client_Destroy", {}),
     ("TopologyDescription_Destroy", {}),
     ("Error_ForEachPayload", {}),
+    ("Buffer_DecreaseExternalReferenceCount", {}),  # the memory is lent while there is a buffer
+    ("Device_CreateAsyncTrackingEvent", {"event": 0}),
+    ("AsyncTrackingEvent_Destroy", {}),
+    ("ExecuteContext_Destroy", {}),
+    ("Client_UpdateGlobalProcessInfo", {}),  # there is one process
+    ("Layouts_MemoryLayout_Destroy", {}),
 )
 
+# Where a piece is: the slot, and the field that says it.
+POINTERS = {
+    "Buffer_IncreaseExternalReferenceCount": "",
+    "Buffer_OpaqueDeviceMemoryDataPointer": "device_memory_ptr",
+    "Buffer_UnsafePointer": "buffer_pointer",
+}
+
 DESTROYERS = (
+    ("AsyncHostToDeviceTransferManager_Destroy", "transfer_manager"),
     ("Error_Destroy", "error"),
     ("Event_Destroy", "event"),
     ("Buffer_Destroy", "buffer"),
@@ -100,36 +147,40 @@ DESTROYERS = (
     ("LoadedExecutable_Destroy", "executable"),
 )
 
-# Slots that are native where the answer is known, and ask Python elsewhere.
-EVENTS = ("Event_IsReady", "Event_Await", "Event_Error", "Event_OnReady", "Buffer_ReadyEvent")
-
-# The state that all functions share, in words.
-STATE = {"gone": 0, "free": 1, "count": 2, "closed": 3, "ready": 4, "interrupted": 5}
-THUNKS = 8  # the words before those that hold what bridges call
-
 
 def native_slots() -> list[str]:
     """The slots that native code fills."""
-    named = [getter[0] for getter in GETTERS] + [name for name, _ in (*CONSTANTS, *DESTROYERS)]
-    return [*named, *EVENTS, "Buffer_GetMemoryLayout"]
+    tables = (GETTERS, CONSTANTS, DESTROYERS, DELETERS)
+    return [*(row[0] for table in tables for row in table), *EVENTS, *_OTHERS]
 
 
-HELPERS = ("home", "drain", "take", "give", "columns", "spread", "drop", "nothing")
+_OTHERS = (
+    "Buffer_GetMemoryLayout",
+    "LoadedExecutable_GetExecutable",
+    "Plugin_Attributes",
+    *POINTERS,
+)
+
+
+def asks_python(name: str) -> bool:
+    """Whether Python fills a slot, or is asked by native code that does."""
+    return name not in native_slots() or name in (*ASKING, *POINTERS)
 
 
 def text(api: Api, bridged: Iterable[str]) -> str:
     """All functions: those of slots are called as their slots are, bridges too."""
     thunks = {name: THUNKS + n for n, name in enumerate(bridged)}
     state = f"@state = internal global [{THUNKS + len(thunks)} x i64] zeroinitializer, align 128"
-    parts = [state, _PYTHON, _HELPERS]
+    parts = [state, BRIDGE, RECORDS, LENDING]
     parts += [_getter(api, *getter) for getter in GETTERS]
     parts += [_constant(api, *constant) for constant in CONSTANTS]
     parts += [_destroyer(api, *destroyer) for destroyer in DESTROYERS]
-    parts += _events(api)
-    parts += [_layout(api)]
-    asking = {*EVENTS} & {*thunks}
-    for name, word in thunks.items():
-        parts.append(_bridge(f"ask_{name}" if name in asking else name, word, name in asking))
+    parts += [_deleter(api, *deleter) for deleter in DELETERS]
+    parts += [events(api), _layout(api), _executable(api), _attributes(api)]
+    parts += [_pointer(api, name, field) for name, field in POINTERS.items()]
+    for name, index in thunks.items():
+        asked = name in native_slots()
+        parts.append(bridge(f"ask_{name}" if asked else name, index, asked))
     return "\n".join(parts)
 
 
@@ -137,7 +188,7 @@ def _word(size: int) -> str:
     return f"i{8 * size}"
 
 
-def _getter(api: Api, slot: str, handle: str, record: str, filled: Mapping[str, str]) -> str:
+def _getter(api: Api, slot: str, handle: str, record: str, filled: Mapping[str, str | int]) -> str:
     lines = [f"define ptr @{slot}(ptr %args) {{", *_load("record", api, slot, handle)]
     source = "record"
     if record == "family":
@@ -147,6 +198,9 @@ def _getter(api: Api, slot: str, handle: str, record: str, filled: Mapping[str, 
         ]
         source = "family"
     for n, (field, kept) in enumerate(filled.items()):
+        if isinstance(kept, int) or kept.startswith("@"):
+            lines += _fill(api, slot, field, kept, n)
+            continue
         offset, size = api.offset(slot, field)
         lines += [
             f"  %from{n} = getelementptr i8, ptr %{source}, i64 {at(record, kept)}",
@@ -155,6 +209,15 @@ def _getter(api: Api, slot: str, handle: str, record: str, filled: Mapping[str, 
             f"  store {_word(size)} %value{n}, ptr %into{n}",
         ]
     return "\n".join([*lines, "  ret ptr null", "}"])
+
+
+def _fill(api: Api, slot: str, field: str, value: int | str, number: int) -> list[str]:
+    """Fill a field with a number or a function."""
+    offset, size = api.offset(slot, field)
+    return [
+        f"  %into{number} = getelementptr i8, ptr %args, i64 {offset}",
+        f"  store {_word(size) if isinstance(value, int) else 'ptr'} {value}, ptr %into{number}",
+    ]
 
 
 def _load(name: str, api: Api, slot: str, field: str) -> Iterator[str]:
@@ -166,17 +229,90 @@ def _load(name: str, api: Api, slot: str, field: str) -> Iterator[str]:
 def _constant(api: Api, slot: str, filled: Mapping[str, int | str]) -> str:
     lines = [f"define ptr @{slot}(ptr %args) {{"]
     for n, (field, value) in enumerate(filled.items()):
-        offset, size = api.offset(slot, field)
-        lines += [
-            f"  %into{n} = getelementptr i8, ptr %args, i64 {offset}",
-            f"  store {_word(size) if isinstance(value, int) else 'ptr'} {value}, ptr %into{n}",
-        ]
+        lines += _fill(api, slot, field, value, n)
     return "\n".join([*lines, "  ret ptr null", "}"])
 
 
 def _destroyer(api: Api, slot: str, handle: str) -> str:
     lines = [f"define ptr @{slot}(ptr %args) {{", *_load("record", api, slot, handle)]
     return "\n".join([*lines, "  call void @destroy(ptr %record)", "  ret ptr null", "}"])
+
+
+def _deleter(api: Api, slot: str, handle: str, record: str) -> str:
+    lines = [
+        f"define ptr @{slot}(ptr %args) {{",
+        *_load("record", api, slot, handle),
+        f"  %at_deleted = getelementptr i8, ptr %record, i64 {at(record, 'deleted')}",
+        "  store atomic i64 1, ptr %at_deleted release, align 8",
+    ]
+    return "\n".join([*lines, "  ret ptr null", "}"])
+
+
+def _executable(api: Api) -> str:
+    """The executable behind a loaded one, which is held once more."""
+    slot = "LoadedExecutable_GetExecutable"
+    into, _ = api.offset(slot, "executable")
+    return f"""
+define ptr @{slot}(ptr %args) {{
+{chr(10).join(_load("record", api, slot, "loaded_executable"))}
+  %to = getelementptr i8, ptr %record, i64 {at("executable", "executable")}
+  %executable = load ptr, ptr %to
+  %at_live = getelementptr i8, ptr %executable, i64 {at("record", "live")}
+  %was = atomicrmw add ptr %at_live, i64 1 acq_rel, align 8
+  %into = getelementptr i8, ptr %args, i64 {into}
+  store ptr %executable, ptr %into
+  ret ptr null
+}}"""
+
+
+def _attributes(api: Api) -> str:
+    """What is known of the plugin before there is a client."""
+    slot = "Plugin_Attributes"
+    into = [api.offset(slot, field)[0] for field in ("attributes", "num_attributes")]
+    return f"""
+define ptr @{slot}(ptr %args) {{
+  %attributes = call ptr @kept(i64 {word("attributes")})
+  %into = getelementptr i8, ptr %args, i64 {into[0]}
+  store ptr %attributes, ptr %into
+  %count = call ptr @kept(i64 {word("attribute_count")})
+  %into_count = getelementptr i8, ptr %args, i64 {into[1]}
+  store ptr %count, ptr %into_count
+  ret ptr null
+}}"""
+
+
+def _pointer(api: Api, slot: str, field: str) -> str:
+    """Where a piece is that was lent before; Python lends it the first time."""
+    answer = ""
+    if field:
+        answer = f"""
+  %at_step = getelementptr i8, ptr %family, i64 {at("family", "step")}
+  %step = load i64, ptr %at_step
+  %at_place = getelementptr i8, ptr %record, i64 {at("buffer", "place")}
+  %place = load i64, ptr %at_place
+  %far = mul i64 %step, %place
+  %address = add i64 %data, %far
+  %into = getelementptr i8, ptr %args, i64 {api.offset(slot, field)[0]}
+  store i64 %address, ptr %into"""
+    return f"""
+define ptr @{slot}(ptr %args) {{
+{chr(10).join(_load("record", api, slot, "buffer"))}
+  %to = getelementptr i8, ptr %record, i64 {at("buffer", "family")}
+  %family = load ptr, ptr %to
+  %at_data = getelementptr i8, ptr %family, i64 {at("family", "data")}
+  %data = load atomic i64, ptr %at_data acquire, align 8
+  %at_deleted = getelementptr i8, ptr %record, i64 {at("buffer", "deleted")}
+  %deleted = load atomic i64, ptr %at_deleted acquire, align 8
+  %known = icmp ne i64 %data, 0
+  %there = icmp eq i64 %deleted, 0
+  %is = and i1 %known, %there
+  br i1 %is, label %lent, label %ask
+lent:{answer}
+  ret ptr null
+ask:
+  %answer = call ptr @ask_{slot}(ptr %args)
+  ret ptr %answer
+}}"""
 
 
 def _layout(api: Api) -> str:
@@ -210,386 +346,3 @@ define ptr @{slot}(ptr %args) {{
   store i32 0, ptr %into_kind
   ret ptr null
 }}"""
-
-
-def _events(api: Api) -> list[str]:
-    """Functions of events and of what is ready: at once if it is, else Python's business."""
-    callback, given = (api.offset("Event_OnReady", f)[0] for f in ("callback", "user_arg"))
-    event, _ = api.offset("Buffer_ReadyEvent", "event")
-    is_ready, _ = api.offset("Event_IsReady", "is_ready")
-    at_once = {
-        "Event_Await": "",
-        "Event_Error": "",
-        "Event_OnReady": f"""
-  %at_callback = getelementptr i8, ptr %args, i64 {callback}
-  %callback = load ptr, ptr %at_callback
-  %at_given = getelementptr i8, ptr %args, i64 {given}
-  %given = load ptr, ptr %at_given
-  call void %callback(ptr null, ptr %given)""",
-        "Buffer_ReadyEvent": f"""
-  %at_ready = getelementptr i8, ptr @state, i64 {8 * STATE["ready"]}
-  %ready = load i64, ptr %at_ready
-  %into = getelementptr i8, ptr %args, i64 {event}
-  store i64 %ready, ptr %into""",
-    }
-    made = [
-        f"""
-define ptr @Event_IsReady(ptr %args) {{
-{chr(10).join(_load("record", api, "Event_IsReady", "event"))}
-  %at_state = getelementptr i8, ptr %record, i64 {at("event", "state")}
-  %state = load atomic i64, ptr %at_state acquire, align 8
-  %is = icmp ne i64 %state, 0
-  %byte = zext i1 %is to i8
-  %into = getelementptr i8, ptr %args, i64 {is_ready}
-  store i8 %byte, ptr %into
-  ret ptr null
-}}"""
-    ]
-    for slot, body in at_once.items():
-        if slot == "Buffer_ReadyEvent":
-            where = [
-                *_load("buffer", api, slot, "buffer"),
-                f"  %to = getelementptr i8, ptr %buffer, i64 {at('buffer', 'family')}",
-                "  %record = load ptr, ptr %to",
-            ]
-        else:
-            where = [*_load("record", api, slot, "event")]
-        made.append(
-            f"""
-define ptr @{slot}(ptr %args) {{
-{chr(10).join(where)}
-  %at_state = getelementptr i8, ptr %record, i64 {at("event", "state")}
-  %state = load atomic i64, ptr %at_state acquire, align 8
-  %is = icmp eq i64 %state, {READY}
-  br i1 %is, label %known, label %ask
-known:{body}
-  ret ptr null
-ask:
-  %answer = call ptr @ask_{slot}(ptr %args)
-  ret ptr %answer
-}}"""
-        )
-    return made
-
-
-def _bridge(name: str, word: int, internal: bool) -> str:
-    """Into Python, with what must not be lost on the way."""
-    return f"""
-define {"internal " if internal else ""}ptr @{name}(ptr %args) {{
-  %answer = call ptr @bridge(ptr %args, i64 {8 * word})
-  ret ptr %answer
-}}"""
-
-
-assert at("family", "state") == at("event", "state"), "both are asked alike"
-
-_PYTHON = f"""
-declare i32 @PyGILState_Check()
-declare i32 @Py_IsInitialized()
-declare void @PyErr_Fetch(ptr, ptr, ptr)
-declare void @PyErr_Restore(ptr, ptr, ptr)
-
-; Call Python: `void thunk(args, answer)`.
-define internal ptr @bridge(ptr %args, i64 %at) {{
-entry:
-  %type = alloca ptr
-  %value = alloca ptr
-  %trace = alloca ptr
-  %answer = alloca ptr
-  %at_interrupted = getelementptr i8, ptr @state, i64 {8 * STATE["interrupted"]}
-  %interrupted = load ptr, ptr %at_interrupted
-  store ptr %interrupted, ptr %answer
-  %at_closed = getelementptr i8, ptr @state, i64 {8 * STATE["closed"]}
-  %closed = load atomic i64, ptr %at_closed acquire, align 8
-  %is_closed = icmp ne i64 %closed, 0
-  br i1 %is_closed, label %done, label %open
-open:
-  %at_thunk = getelementptr i8, ptr @state, i64 %at
-  %thunk = load ptr, ptr %at_thunk
-  %holds = call i32 @PyGILState_Check()
-  %has = icmp ne i32 %holds, 0
-  br i1 %has, label %inside, label %outside
-inside:
-  call void @PyErr_Fetch(ptr %type, ptr %value, ptr %trace)
-  call void %thunk(ptr %args, ptr %answer)
-  %old_type = load ptr, ptr %type
-  %old_value = load ptr, ptr %value
-  %old_trace = load ptr, ptr %trace
-  call void @PyErr_Restore(ptr %old_type, ptr %old_value, ptr %old_trace)
-  br label %done
-outside:
-  call void %thunk(ptr %args, ptr %answer)
-  br label %done
-done:
-  %made = load ptr, ptr %answer
-  ret ptr %made
-}}
-"""
-
-_HELPERS = f"""
-; Where the state is.
-define ptr @home() {{
-  ret ptr @state
-}}
-
-; What is called to free what stays for ever.
-define void @nothing(ptr %given) {{
-  ret void
-}}
-
-; Put a record onto the list of those that are gone; any thread may.
-define internal void @destroy(ptr %record) {{
-entry:
-  %none = icmp eq ptr %record, null
-  br i1 %none, label %done, label %look
-look:
-  %at_what = getelementptr i8, ptr %record, i64 {at("record", "what")}
-  %what = load i64, ptr %at_what
-  %static = icmp eq i64 %what, {STATIC}
-  br i1 %static, label %done, label %push
-push:
-  %head = load atomic ptr, ptr @state monotonic, align 8
-  store ptr %head, ptr %record
-  %swap = cmpxchg ptr @state, ptr %head, ptr %record release monotonic
-  %ok = extractvalue {{ ptr, i1 }} %swap, 1
-  br i1 %ok, label %done, label %push
-done:
-  ret void
-}}
-
-; A record that is free, null if there is none; only with Python's lock, as all below.
-define ptr @take() {{
-entry:
-  %at_free = getelementptr i8, ptr @state, i64 {8 * STATE["free"]}
-  %free = load ptr, ptr %at_free
-  %none = icmp eq ptr %free, null
-  br i1 %none, label %done, label %some
-some:
-  %next = load ptr, ptr %free
-  store ptr %next, ptr %at_free
-  %at_count = getelementptr i8, ptr @state, i64 {8 * STATE["count"]}
-  %count = load i64, ptr %at_count
-  %less = sub i64 %count, 1
-  store i64 %less, ptr %at_count
-  store ptr null, ptr %free
-  br label %done
-done:
-  ret ptr %free
-}}
-
-define void @give(ptr %record) {{
-  %at_free = getelementptr i8, ptr @state, i64 {8 * STATE["free"]}
-  %free = load ptr, ptr %at_free
-  store ptr %free, ptr %record
-  store ptr %record, ptr %at_free
-  %at_count = getelementptr i8, ptr @state, i64 {8 * STATE["count"]}
-  %count = load i64, ptr %at_count
-  %more = add i64 %count, 1
-  store i64 %more, ptr %at_count
-  ret void
-}}
-
-; Take back all buffers that are gone; write down the families that have none left, and whatever
-; else is gone. At most %room of these; how many there were.
-define i64 @drain(ptr %out, i64 %room) {{
-entry:
-  %list = atomicrmw xchg ptr @state, ptr null acquire, align 8
-  br label %loop
-loop:
-  %record = phi ptr [%list, %entry], [%next, %buffer], [%next, %other], [%next, %last]
-  %n = phi i64 [0, %entry], [%n, %buffer], [%more, %other], [%more_last, %last]
-  %none = icmp eq ptr %record, null
-  br i1 %none, label %done, label %test
-test:
-  %full = icmp sge i64 %n, %room
-  br i1 %full, label %back, label %one
-one:
-  %next = load ptr, ptr %record
-  %at_what = getelementptr i8, ptr %record, i64 {at("record", "what")}
-  %what = load i64, ptr %at_what
-  %is_buffer = icmp eq i64 %what, {BUFFER}
-  br i1 %is_buffer, label %leave, label %other
-leave:
-  %at_family = getelementptr i8, ptr %record, i64 {at("buffer", "family")}
-  %family = load ptr, ptr %at_family
-  %at_live = getelementptr i8, ptr %family, i64 {at("family", "live")}
-  %live = load i64, ptr %at_live
-  %fewer = sub i64 %live, 1
-  store i64 %fewer, ptr %at_live
-  call void @give(ptr %record)
-  %is_last = icmp eq i64 %fewer, 0
-  br i1 %is_last, label %last, label %buffer
-buffer:
-  br label %loop
-last:
-  %into_last = getelementptr ptr, ptr %out, i64 %n
-  store ptr %family, ptr %into_last
-  %more_last = add i64 %n, 1
-  br label %loop
-other:
-  store ptr null, ptr %record
-  %into = getelementptr ptr, ptr %out, i64 %n
-  store ptr %record, ptr %into
-  %more = add i64 %n, 1
-  br label %loop
-back:
-  %rest = load ptr, ptr %record
-  call void @destroy(ptr %record)
-  %was_last = icmp eq ptr %rest, null
-  br i1 %was_last, label %done, label %again
-again:
-  br label %back_loop
-back_loop:
-  %each = phi ptr [%rest, %again], [%following, %back_loop]
-  %following = load ptr, ptr %each
-  call void @destroy(ptr %each)
-  %end = icmp eq ptr %following, null
-  br i1 %end, label %done, label %back_loop
-done:
-  ret i64 %n
-}}
-
-; For each argument the family whose buffers, in the order of devices, were passed; 0 where they are
-; of several families or in another order, and 1 where one is deleted.
-define void @columns(ptr %lists, i64 %devices, i64 %arguments, ptr %out) {{
-entry:
-  br label %argument
-argument:
-  %j = phi i64 [0, %entry], [%j_next, %write]
-  %j_end = icmp sge i64 %j, %arguments
-  br i1 %j_end, label %done, label %first
-first:
-  %list0 = load ptr, ptr %lists
-  %at0 = getelementptr ptr, ptr %list0, i64 %j
-  %buffer0 = load ptr, ptr %at0
-  %at_family0 = getelementptr i8, ptr %buffer0, i64 {at("buffer", "family")}
-  %family0 = load ptr, ptr %at_family0
-  br label %device
-device:
-  %d = phi i64 [0, %first], [%d_next, %keep]
-  %kept = phi ptr [%family0, %first], [%chosen, %keep]
-  %d_end = icmp sge i64 %d, %devices
-  br i1 %d_end, label %write, label %look
-look:
-  %at_list = getelementptr ptr, ptr %lists, i64 %d
-  %list = load ptr, ptr %at_list
-  %at_buffer = getelementptr ptr, ptr %list, i64 %j
-  %buffer = load ptr, ptr %at_buffer
-  %at_deleted = getelementptr i8, ptr %buffer, i64 {at("buffer", "deleted")}
-  %deleted = load i64, ptr %at_deleted
-  %is_deleted = icmp ne i64 %deleted, 0
-  br i1 %is_deleted, label %gone, label %keep
-keep:
-  %at_family = getelementptr i8, ptr %buffer, i64 {at("buffer", "family")}
-  %family = load ptr, ptr %at_family
-  %at_place = getelementptr i8, ptr %buffer, i64 {at("buffer", "place")}
-  %place = load i64, ptr %at_place
-  %same = icmp eq ptr %family, %family0
-  %here = icmp eq i64 %place, %d
-  %fits = and i1 %same, %here
-  %chosen = select i1 %fits, ptr %kept, ptr null
-  %d_next = add i64 %d, 1
-  br label %device
-gone:
-  br label %write
-write:
-  %found = phi ptr [%kept, %device], [inttoptr (i64 1 to ptr), %gone]
-  %into = getelementptr ptr, ptr %out, i64 %j
-  store ptr %found, ptr %into
-  %j_next = add i64 %j, 1
-  br label %argument
-done:
-  ret void
-}}
-
-; New families, copies of the templates, and a buffer of each on every device; 0 if records lack.
-define i64 @spread(ptr %lists, i64 %devices, i64 %results, ptr %templates, ptr %on, ptr %in,
-                   ptr %out) {{
-entry:
-  %per = add i64 %devices, 1
-  %need = mul i64 %per, %results
-  %at_count = getelementptr i8, ptr @state, i64 {8 * STATE["count"]}
-  %count = load i64, ptr %at_count
-  %enough = icmp sge i64 %count, %need
-  br i1 %enough, label %result, label %lack
-lack:
-  ret i64 0
-result:
-  %o = phi i64 [0, %entry], [%o_next, %device]
-  %o_end = icmp sge i64 %o, %results
-  br i1 %o_end, label %done, label %family
-family:
-  %family_at = call ptr @take()
-  %skip = mul i64 %o, {SIZE}
-  %template = getelementptr i8, ptr %templates, i64 %skip
-  call void @llvm.memcpy.p0.p0.i64(ptr %family_at, ptr %template, i64 {SIZE}, i1 0)
-  %at_live = getelementptr i8, ptr %family_at, i64 {at("family", "live")}
-  store i64 %devices, ptr %at_live
-  %at_dims = getelementptr i8, ptr %family_at, i64 {at("family", "dims")}
-  %dims = load i64, ptr %at_dims
-  %inline = icmp eq i64 %dims, 0
-  %own = getelementptr i8, ptr %family_at, i64 64
-  %own_word = ptrtoint ptr %own to i64
-  %dims_at = select i1 %inline, i64 %own_word, i64 %dims
-  store i64 %dims_at, ptr %at_dims
-  %into = getelementptr ptr, ptr %out, i64 %o
-  store ptr %family_at, ptr %into
-  %o_next = add i64 %o, 1
-  br label %device
-device:
-  %d = phi i64 [0, %family], [%d_next, %fill]
-  %d_end = icmp sge i64 %d, %devices
-  br i1 %d_end, label %result, label %fill
-fill:
-  %buffer = call ptr @take()
-  %at_what = getelementptr i8, ptr %buffer, i64 {at("record", "what")}
-  store i64 {BUFFER}, ptr %at_what
-  %at_family = getelementptr i8, ptr %buffer, i64 {at("buffer", "family")}
-  store ptr %family_at, ptr %at_family
-  %at_place = getelementptr i8, ptr %buffer, i64 {at("buffer", "place")}
-  store i64 %d, ptr %at_place
-  %from_on = getelementptr ptr, ptr %on, i64 %d
-  %device_at = load ptr, ptr %from_on
-  %at_device = getelementptr i8, ptr %buffer, i64 {at("buffer", "device")}
-  store ptr %device_at, ptr %at_device
-  %row = mul i64 %o, %devices
-  %cell = add i64 %row, %d
-  %from_in = getelementptr ptr, ptr %in, i64 %cell
-  %memory_at = load ptr, ptr %from_in
-  %at_memory = getelementptr i8, ptr %buffer, i64 {at("buffer", "memory")}
-  store ptr %memory_at, ptr %at_memory
-  %at_deleted = getelementptr i8, ptr %buffer, i64 {at("buffer", "deleted")}
-  store i64 0, ptr %at_deleted
-  %at_list = getelementptr ptr, ptr %lists, i64 %d
-  %list = load ptr, ptr %at_list
-  %into_list = getelementptr ptr, ptr %list, i64 %o
-  store ptr %buffer, ptr %into_list
-  %d_next = add i64 %d, 1
-  br label %device
-done:
-  ret i64 1
-}}
-
-; Mark the buffers of an argument as deleted.
-define void @drop(ptr %lists, i64 %devices, i64 %argument) {{
-entry:
-  br label %device
-device:
-  %d = phi i64 [0, %entry], [%d_next, %one]
-  %d_end = icmp sge i64 %d, %devices
-  br i1 %d_end, label %done, label %one
-one:
-  %at_list = getelementptr ptr, ptr %lists, i64 %d
-  %list = load ptr, ptr %at_list
-  %at_buffer = getelementptr ptr, ptr %list, i64 %argument
-  %buffer = load ptr, ptr %at_buffer
-  %at_deleted = getelementptr i8, ptr %buffer, i64 {at("buffer", "deleted")}
-  store i64 1, ptr %at_deleted
-  %d_next = add i64 %d, 1
-  br label %device
-done:
-  ret void
-}}
-
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-"""

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
+import sys
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 from weft.errors import WeftError
-from weft.jax import buffers, client, events, executables, executing, facts
+from weft.jax import buffers, client, events, executables, executing, extensions, facts, transfers
 from weft.jax.abi import Api, api
 from weft.jax.client import PLATFORM
+from weft.jax.dlpack import exchange_by_dlpack
+from weft.jax.extensions import chain
 from weft.jax.handles import FOR_EVER, Handles, Native
 from weft.jax.lowering import register_lowerings
-from weft.jax.native import STATE, native_slots
+from weft.jax.native import asks_python
+from weft.jax.native_bridge import STATE
+from weft.jax.processes import check_alone
 from weft.jax.slots import SLOTS, thunk
+from weft.jax.versions import check_versions, weft_version
 from weft.knobs import DEVICES
 
-_PARTS = (buffers, client, events, executables, executing, facts)  # whose slots are filled
+# Whose slots are filled.
+_PARTS = (buffers, client, events, executables, executing, extensions, facts, transfers)
+
+
+PATIENCE = 0.5  # seconds that threads have to come to rest when the process ends
 
 
 class _Table(ctypes.Structure):
@@ -39,35 +52,73 @@ class Plugin:
 
     def __init__(self, devices: int) -> None:
         spoken = api()
-        natively = native_slots()
-        bridged = [name for name in spoken.slots if name not in natively or name in SLOTS]
+        named = [*spoken.slots, *(name for listed in spoken.extensions.values() for name in listed)]
+        bridged = [name for name in named if asks_python(name)]
+        unused = [name for name in SLOTS if name not in bridged]
+        assert not unused, f"{unused} are filled by native code, or are no slots"
         self.native = Native(spoken, bridged)
         self.handles = Handles(self.native)
-        self.client = client.start(self.handles, devices, _version())
+        self.client = client.start(self.handles, devices, f"weft {weft_version()}")
+        state = self.native.state
         for name in bridged:
-            self.native.state[self.native.thunk_at[name]] = thunk(spoken, name, self.handles)
+            state[self.native.thunk_at[name]] = thunk(spoken, name, self.handles)
+        state[STATE["attributes"]], state[STATE["attribute_count"]] = client.attributes()
+        self._drain = self.handles.drain
+        state[STATE["drain"]] = id(self._drain)
         self.table = self._table(spoken)
         self.capsule = _capsule(ctypes.addressof(self.table))
-        atexit.register(self.close)
+        self._is_daemon = _is_daemon
+        _before_threads_are_joined(self.end)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.close)
+
+    def close(self) -> None:
+        """Call Python no longer: this process is a child of a fork, which has no other threads.
+
+        JAX's clients wait for theirs when they are destroyed, so they never are.
+        """
+        self.handles.close()
+        from jax._src import xla_bridge
+
+        for held in xla_bridge._backends.values():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+
+    def end(self) -> None:
+        """The process ends: threads that nobody waits for rest where they call Weft next."""
+        state, until = self.native.state, time.monotonic() + PATIENCE
+        daemons = _daemons()
+        if not daemons or not state[STATE["others"]]:
+            return
+        state[STATE["ending"]] = id(self._is_daemon)
+        while state[STATE["resting"]] < len(daemons) and time.monotonic() < until:
+            time.sleep(0.002)
 
     def _table(self, spoken: Api) -> _Table:
         table = _Table()
         table.struct_size = _Table.slots.offset + 8 * len(spoken.slots)
+        table.extension_start = chain(spoken.extensions, self.native.addresses)
         table.version_size = 24
         table.major, table.minor = spoken.version
         for n, name in enumerate(spoken.slots):
             table.slots[n] = self.native.addresses[name]
         return table
 
-    def close(self) -> None:
-        """The process ends: Python is not called any longer."""
-        self.native.state[STATE["closed"]] = 1
+
+def _daemons() -> list[threading.Thread]:
+    """Threads of Python that nobody waits for; those that JAX has made are not Python's."""
+    found = threading.enumerate()
+    return [t for t in found if t.daemon and not isinstance(t, threading._DummyThread)]
 
 
-def _version() -> str:
-    from weft import __version__
+def _is_daemon() -> int:
+    here = threading.get_ident()
+    return int(any(thread.ident == here for thread in _daemons()))
 
-    return f"weft {__version__}"
+
+def _before_threads_are_joined(act: Callable[[], None]) -> None:
+    """Have something done when the process ends, and threads still run."""
+    early: Any = getattr(threading, "_register_atexit", atexit.register)
+    early(act)
 
 
 def _capsule(address: int) -> Any:
@@ -96,8 +147,18 @@ def configure(*, devices: int) -> None:
     _devices[:] = [devices]
 
 
+def _check_python() -> None:
+    """Refuse a Python whose threads run at the same time: records are guarded by its lock."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise WeftError(
+            "Weft's devices need Python's lock, and this Python runs without it",
+            help="set PYTHON_GIL=1, or use a build of Python that is not free-threaded",
+        )
+
+
 def the_plugin() -> Plugin:
     """The plugin of this process, made when it is first needed."""
+    _check_python()
     with _LOCK:
         if not _MADE:
             made = Plugin(_devices[0] if _devices else DEVICES.value())
@@ -113,8 +174,11 @@ def backend() -> Any:
     from jax._src import xla_bridge
     from jax._src.lib import xla_client
 
+    check_versions()
+    check_alone()
     made = the_plugin()
     register_lowerings()
+    exchange_by_dlpack(made.handles)
     if not xla_client.pjrt_plugin_loaded(PLATFORM):
         xla_client.load_pjrt_plugin_with_c_api(PLATFORM, made.capsule)
     return xla_bridge.make_pjrt_c_api_client(PLATFORM)

@@ -45,6 +45,11 @@ def field(number: int, value: int | bytes) -> bytes:
     return _varint(number << 3 | 2) + _varint(len(value)) + value
 
 
+def packed(numbers: Sequence[int]) -> bytes:
+    """Numbers one after another."""
+    return b"".join([_varint(number) for number in numbers])
+
+
 def device_numbers(assignment: bytes) -> tuple[int, ...]:
     """The devices of a DeviceAssignmentProto, replica by replica."""
     columns: list[list[int]] = []
@@ -69,6 +74,5 @@ def device_assignment(devices: Sequence[int], replicas: int, partitions: int) ->
     """A DeviceAssignmentProto of devices, replica by replica."""
     made = field(1, replicas) + field(2, partitions)
     for column in range(partitions):
-        numbers = b"".join([_varint(n) for n in devices[column::partitions]])
-        made += field(3, field(1, numbers))
+        made += field(3, field(1, packed(devices[column::partitions])))
     return made

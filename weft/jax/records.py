@@ -1,4 +1,4 @@
-"""What handles point to: records of 128 bytes that native code reads without asking Python.
+"""What handles point to: records of 192 bytes that native code reads without asking Python.
 
 Every handle that JAX holds is the address of a record. Its first word is 0 while it is in use (JAX
 looks for a table of functions there); records that were given up are chained by it. The second says
@@ -11,35 +11,54 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-SIZE = 128  # bytes
+SIZE = 192  # bytes
 MOST_DIMS = 7  # whose sizes have room in a family; more lie elsewhere
 
-STATIC, BUFFER, EVENT, EXECUTABLE, ERROR, FAMILY = range(6)
+STATIC, BUFFER, ERROR, LENT, EVENT, EXECUTABLE, FAMILY = range(7)
+COUNTED = EVENT  # from here on records may be held several times
 PENDING, READY, FAILED = range(3)
 
 # The word at which each field begins.
 FIELDS: dict[str, dict[str, int]] = {
-    "record": {"next": 0, "what": 1},
+    "record": {"next": 0, "what": 1, "live": 3},  # how often it is held, where that is counted
     "buffer": {"family": 2, "place": 3, "device": 4, "memory": 5, "deleted": 6},
     "family": {
         "state": 2,
-        "live": 3,  # its buffers that JAX holds
+        "live": 3,  # by its buffers, by events, and while it is pending
         "type": 4,
         "rank": 5,
         "dims": 6,
         "nbytes": 7,
         "order": 15,  # minor to major, as JAX writes layouts
+        "error": 16,
+        "waiting": 17,
+        "data": 18,  # where the pieces are, if that is known, and how far they are from each other
+        "step": 19,
     },  # 8..14 are the sizes, where there is room for them
-    "event": {"state": 2},
+    "layout": {"text": -2, "text_size": -1},  # its text is before its dims, minor to major
+    "event": {"state": 2, "error": 16, "waiting": 17},  # as a family, which is an event, too
     "error": {"code": 2, "message": 3, "message_size": 4},
     "executable": {
         "deleted": 2,
-        "replicas": 3,
-        "partitions": 4,
-        "outputs": 5,
-        "name": 6,
-        "name_size": 7,
-        "code_bytes": 8,
+        "replicas": 4,
+        "partitions": 5,
+        "outputs": 6,
+        "name": 7,
+        "name_size": 8,
+        "code_bytes": 9,
+        "executable": 10,  # what JAX is given that asks for the executable behind a loaded one
+        "devices": 11,
+        "device_count": 12,
+        "logical_ids": 13,
+        "assignment": 14,
+        "assignment_size": 15,
+        "types": 16,
+        "dims": 17,
+        "ranks": 18,
+        "kinds": 19,
+        "kind_sizes": 20,
+        "options": 21,
+        "options_size": 22,
     },
     "client": {
         "platform": 2,

@@ -3,49 +3,118 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from weft.array.atoms import span_of
 from weft.array.put import atoms_for
-from weft.mesh import Mesh, Sharding
+from weft.jax.borders import Border, borders
+from weft.jax.protos import field, packed
+from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.pieces import counts
 from weft.run import LocalProgram
+
+_REPLICATED, _OTHER, _UNREDUCED = 0, 3, 6  # numbers of the kinds of HLO's shardings
+_NAMES = {_REPLICATED: "replicated", _UNREDUCED: "unreduced"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Which device has which tile: `{devices=[2,1,4]0,1,2,3,4,5,6,7 last_tile_dim_replicate}`."""
+
+    shape: tuple[int, ...]  # how often each dim is split, and then how many devices have the same
+    devices: tuple[int, ...]
+    last: tuple[int, ...]  # of what kind the sizes at the end of the shape are
+
+    @property
+    def kind(self) -> int:
+        """Of what kind the sharding is as a whole."""
+        if math.prod(self.shape[: len(self.shape) - len(self.last)]) > 1 or len(self.last) > 1:
+            return _OTHER
+        return self.last[0] if self.last else _REPLICATED
+
+    def text(self) -> str:
+        """As HLO writes it."""
+        if self.kind != _OTHER:
+            return f"{{{_NAMES[self.kind]}}}"
+        last = ""
+        if self.last:
+            named = ", ".join([_NAMES[kind] for kind in self.last])
+            plain = self.last == (_REPLICATED,)
+            last = " last_tile_dim_replicate" if plain else f" last_tile_dims={{{named}}}"
+        shape, devices = (",".join(map(str, numbers)) for numbers in (self.shape, self.devices))
+        return f"{{devices=[{shape}]{devices}{last}}}"
+
+    def proto(self) -> bytes:
+        """As an OpSharding."""
+        if self.kind != _OTHER:
+            return field(1, self.kind) if self.kind else b""
+        made = field(1, _OTHER) + field(3, packed(self.shape)) + field(4, packed(self.devices))
+        if self.last == (_REPLICATED,):
+            return made + field(6, 1)
+        return made + field(8, packed(self.last)) if self.last else made
 
 
 def argument_tiles(program: LocalProgram) -> list[str]:
     """The sharding of each argument."""
-    return [tiles(program, sharding) for sharding in program.shardings]
+    return [tiles.text() for tiles in all_tiles(program)[0]]
 
 
 def result_tiles(program: LocalProgram) -> list[str]:
     """The sharding of each result."""
-    return [tiles(program, sharding) for sharding in program.result_shardings]
+    return [tiles.text() for tiles in all_tiles(program)[1]]
 
 
-def tiles(program: LocalProgram, sharding: Sharding | None) -> str:
-    """A sharding as HLO writes it: `{devices=[2,1,4]0,1,2,3,4,5,6,7 last_tile_dim_replicate}`."""
+def all_tiles(program: LocalProgram) -> tuple[list[Tiles], list[Tiles]]:
+    """The shardings of the arguments, and those of the results."""
+    inside, outside = borders(program)
+    return (
+        _tiles(program, program.shardings, inside),
+        _tiles(program, program.result_shardings, outside),
+    )
+
+
+def _tiles(
+    program: LocalProgram, shardings: Sequence[Sharding | None], at: Sequence[Border]
+) -> list[Tiles]:
+    known: dict[tuple[Sharding | None, tuple[int, ...] | None], Tiles] = {}
+    found: list[Tiles] = []
+    for sharding, border in zip(shardings, at, strict=True):
+        key = sharding, border.order
+        if key not in known:
+            known[key] = tiles(sharding, program.mesh, border.order)
+        found.append(known[key])
+    return found
+
+
+def tiles(sharding: Sharding | None, mesh: Mesh, order: tuple[int, ...] | None) -> Tiles:
+    """Which partition has which tile of a sharding, on a mesh if the sharding has none."""
     if sharding is None:
-        return "{replicated}"
-    mesh = program.mesh if isinstance(sharding.mesh, str) else sharding.mesh
+        return Tiles((), (), ())
+    mesh = mesh if isinstance(sharding.mesh, str) else sharding.mesh
     split = counts(sharding, mesh)
-    if math.prod(split) == 1:
-        return "{replicated}"
-    order = _in_order(sharding, mesh, program.world.places())
-    copies = mesh.size // math.prod(split)
-    shape = ",".join(map(str, [*split, copies] if copies > 1 else split))
-    last = " last_tile_dim_replicate" if copies > 1 else ""
-    return f"{{devices=[{shape}]{','.join(map(str, order))}{last}}}"
+    owing = math.prod(size for _, size in _spans(sharding.unreduced, mesh))
+    copies = mesh.size // (math.prod(split) * owing)
+    last = [(_UNREDUCED, owing), (_REPLICATED, copies)]
+    more = [(kind, size) for kind, size in last if size > 1]
+    places = np.arange(mesh.size) if order is None else np.array(order)
+    shape = (*split, *[size for _, size in more])
+    return Tiles(shape, _in_order(sharding, mesh, places), tuple([kind for kind, _ in more]))
 
 
-def _in_order(sharding: Sharding, mesh: Mesh, places: np.ndarray) -> list[int]:
+def _spans(axes: Sequence[Axis], mesh: Mesh) -> list[tuple[int, int]]:
+    return [span_of(axis, mesh) for axis in axes]
+
+
+def _in_order(sharding: Sharding, mesh: Mesh, places: np.ndarray) -> tuple[int, ...]:
     """The partitions, sorted by the tile that they hold."""
     atoms = atoms_for(sharding, mesh)
     tile = np.zeros(mesh.size, np.int64)
-    for dim in sharding.dims:
-        spans = [span_of(axis, mesh) for axis in dim.axes]
+    for axes in (*[dim.axes for dim in sharding.dims], sharding.unreduced):
+        spans = _spans(axes, mesh)
         digits = atoms.dims_of(spans)
         assert digits is not None, "the digits are those of the sharding"
-        size = math.prod(size for _, size in spans)
-        tile = tile * size + atoms.index(digits, places)
-    return [int(n) for n in np.argsort(tile, kind="stable")]
+        tile = tile * math.prod(size for _, size in spans) + atoms.index(digits, places)
+    return tuple([int(n) for n in np.argsort(tile, kind="stable")])

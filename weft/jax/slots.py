@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
+import sys
 from collections.abc import Callable
+from signal import SIGINT, default_int_handler, getsignal
 from typing import Any
 
 from weft.jax.abi import Api
@@ -11,7 +12,6 @@ from weft.jax.handles import FOR_EVER, UNIMPLEMENTED, Handles, Refused
 
 Slot = Callable[[Handles, Any], None]
 SLOTS: dict[str, Slot] = {}
-_THUNK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
 def slot(name: str) -> Callable[[Slot], Slot]:
@@ -25,22 +25,32 @@ def slot(name: str) -> Callable[[Slot], Slot]:
 
 
 def thunk(api: Api, name: str, handles: Handles) -> int:
-    """The address of what native code calls for a slot."""
+    """The address of the Python function that native code calls for a slot.
+
+    Whatever it raises becomes JAX's error. An interrupt is raised again by who called.
+    """
     function = SLOTS.get(name) or _missing(name)
     take = api.args(name).from_address
-    write = ctypes.c_size_t.from_address
+    interrupted, raise_up = handles.interrupted, handles.shield.raise_up
 
-    def call(args: int, answer: int) -> None:
+    def call(args: int) -> int:
         try:
+            if _handler(_SIGINT) is default_int_handler:
+                raise_up()
             function(handles, take(args))
-            error = 0
+        except KeyboardInterrupt:
+            return interrupted
         except BaseException as raised:  # noqa: BLE001  # whatever it is, it becomes JAX's error
-            error = handles.error(raised)
-        write(answer).value = error
+            return handles.error(raised)
+        return 0
 
-    made = _THUNK(call)
-    FOR_EVER.append(made)
-    return ctypes.cast(made, ctypes.c_void_p).value or 0
+    FOR_EVER.append(call)
+    return id(call)
+
+
+# What Python's own function calls, which then looks long for a name of what it found.
+_handler: Callable[[int], Any] = getattr(sys.modules.get("_signal"), "getsignal", getsignal)
+_SIGINT = int(SIGINT)
 
 
 def _missing(name: str) -> Slot:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from typing import Any
 from weakref import ref
 
@@ -19,8 +19,9 @@ from weft.array.stacked import Stacked, one_for_all
 from weft.errors import WeftError
 from weft.ir.types import Array
 from weft.jax.client import Memory
-from weft.jax.handles import FOR_EVER, Handles
-from weft.jax.records import BUFFER, FAILED, FAMILY, FIELDS, MOST_DIMS, PENDING, READY, SIZE, words
+from weft.jax.events import follow
+from weft.jax.handles import FOR_EVER, Handles, text_at
+from weft.jax.records import FAMILY, FIELDS, MOST_DIMS, PENDING, READY, SIZE, words
 
 ONE_DEVICE: Atoms = atoms_of(1, ())
 
@@ -56,9 +57,10 @@ class Value(Awaited):
     ) -> None:
         super().__init__(stacked)
         self.order = order  # the place in the stack of each device's piece; None: one after another
-        self.address = 0  # of the family's record, while JAX holds one of its buffers
-        self.deletions = 0  # buffers that were deleted by hand
-        self.host: Any = None  # what has to be told when the memory is no longer read
+        self.lent: Stacked | None = None  # what somebody outside reads while JAX holds a buffer
+        self.when_released: list[Callable[[], None]] = []  # what is done when JAX lets go of it
+        self._ordered: dict[int, Array] = {}  # pieces in the order of dims that JAX asks for
+        self._whole: Value | None = None  # whose memory this is a part of
         # What it was put together with, and what came of that.
         self._gathered: tuple[list[tuple[ref[Value], int]], Value] | None = None
 
@@ -66,9 +68,36 @@ class Value(Awaited):
         """The piece of one of the devices."""
         return self.stacked.piece(place if self.order is None else self.order[place])
 
+    def in_order(self, place: int, dims: tuple[int, ...]) -> Array:
+        """The piece of one of the devices with other dims slowest, held for who reads it there."""
+        if place not in self._ordered:
+            self._ordered[place] = np.ascontiguousarray(self.piece(place).transpose(dims))
+        return self._ordered[place]
+
     def share(self) -> None:
         """Say that others read the memory, so that it must not be written to."""
         self.stacked.owned = False
+        if self._whole is not None and not self._whole.is_deleted:
+            self._whole.share()
+
+    @property
+    def is_part(self) -> bool:
+        """Whether its memory is that of another value, too, to which other things may happen."""
+        return self._whole is not None
+
+    def borrow(self) -> Stacked:
+        """The pieces, for somebody who reads them from now on, whatever JAX does with them."""
+        while True:  # it may join a whole meanwhile, in another thread
+            stacked = self.stacked
+            self.share()
+            if self.held is stacked or self.is_deleted:
+                return stacked
+
+    def join(self, whole: Value, piece: Array) -> None:
+        """Be a part of a value that it was copied into, and give up its own memory."""
+        if self.lent is None and not self.is_deleted:
+            self._whole = whole  # before its memory: whoever shares this shares that, too
+            self.held = one_for_all(piece, ONE_DEVICE)
 
     def remember(self, parts: Sequence[tuple[Value, int]], made: Value) -> None:
         """Remember what pieces of values, the first of them this one's, were put together to."""
@@ -87,19 +116,22 @@ class Value(Awaited):
             return made
         return None
 
-    def released(self) -> bool:
-        """JAX holds no buffer any longer: whether the record can be used again."""
-        self.address = 0
-        if self.host is not None:
-            self.host.resolve(NOTHING)
-        return True
+    def released(self) -> None:
+        """JAX holds no buffer any longer."""
+        for let_go in self.when_released:
+            let_go()
 
 
 NOTHING = Stacked(np.zeros(1, np.uint8), ONE_DEVICE)
 
 
-def template(shape: Sequence[int], dtype: np.dtype[Any], state: int = PENDING) -> bytes:
-    """The record of a family that is to have this shape and type."""
+def template(
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    state: int = PENDING,
+    minor_to_major: tuple[int, ...] | None = None,
+) -> bytes:
+    """The record of a family that is to have this shape, type and layout: row-major if not told."""
     line = (ctypes.c_int64 * (SIZE // 8))()
     fields = FIELDS["family"]
     line[1] = FAMILY
@@ -107,62 +139,55 @@ def template(shape: Sequence[int], dtype: np.dtype[Any], state: int = PENDING) -
     line[fields["type"]] = NUMBERS[dtype]
     line[fields["rank"]] = len(shape)
     line[fields["nbytes"]] = math.prod(shape) * dtype.itemsize
-    line[fields["order"]] = _minor_to_major(len(shape))
+    line[fields["order"]] = layout_at(minor_to_major or tuple(reversed(range(len(shape)))))
     if len(shape) <= MOST_DIMS:
         line[8 : 8 + len(shape)] = list(shape)  # and `dims` is 0: the sizes are in the record
     else:
-        line[fields["dims"]] = _sizes_at(tuple(shape))
+        line[fields["dims"]] = numbers_at(tuple(shape))
     return bytes(line)
 
 
 @cache
-def _minor_to_major(rank: int) -> int:
-    held = (ctypes.c_int64 * max(1, rank))(*reversed(range(rank)))
-    FOR_EVER.append(held)
-    return ctypes.addressof(held)
+def layout_at(minor_to_major: tuple[int, ...]) -> int:
+    """A layout that stays for ever: the address of its dims, before which its text is."""
+    text = text_at(f"{{{','.join(map(str, minor_to_major))}}}")
+    return numbers_at((*text, *minor_to_major)) + 16
 
 
 @cache
-def _sizes_at(shape: tuple[int, ...]) -> int:
-    held = (ctypes.c_int64 * len(shape))(*shape)
+def numbers_at(numbers: tuple[int, ...]) -> int:
+    """A list of numbers that stays for ever: its address."""
+    held = (ctypes.c_int64 * max(1, len(numbers)))(*numbers)
     FOR_EVER.append(held)
     return ctypes.addressof(held)
 
 
 def single(handles: Handles, value: Value, shape: Sequence[int], dtype: Any, memory: Memory) -> int:
     """A family of one buffer: the handle of the buffer."""
-    family = handles.new(FAMILY)
-    ctypes.memmove(family, template(shape, dtype), SIZE)
-    record, fields = words(family), FIELDS["family"]
-    record[fields["live"]] = 1
-    if len(shape) <= MOST_DIMS:
-        record[fields["dims"]] = family + 64
-    note(handles, value, family)
-    buffer = handles.new(BUFFER)
-    line, names = words(buffer), FIELDS["buffer"]
-    line[names["family"]] = family
-    line[names["device"]] = memory.device.handle
-    line[names["memory"]] = memory.handle
-    return buffer
+    ready = value.is_ready and value.error is None
+    made = _template_at(tuple(shape), dtype, READY if ready else PENDING)
+    place = (ctypes.addressof(made), memory.device.handle, memory.handle)
+    while not (buffer := handles.native.single(*place)):
+        handles.more(2)
+    note(handles, value, words(buffer)[_FAMILY])
+    return int(buffer)
+
+
+@lru_cache(maxsize=1 << 12)
+def _template_at(shape: tuple[int, ...], dtype: np.dtype[Any], state: int) -> Any:
+    return ctypes.create_string_buffer(template(shape, dtype, state), SIZE)
 
 
 def note(handles: Handles, value: Value, family: int) -> None:
     """Have a family stand for a value, and say when it is ready."""
-    value.address = family
     handles.kept[family] = value
     if value.is_ready and value.error is None:
         words(family)[_STATE] = READY
     else:
-        value.then(lambda: _settled(handles, value))
+        follow(handles, value, family)
 
 
-_STATE = FIELDS["family"]["state"]
-
-
-def _settled(handles: Handles, value: Value) -> None:
-    with handles.lock:
-        if value.address:
-            words(value.address)[_STATE] = READY if value.error is None else FAILED
+_STATE, _FAMILY = FIELDS["family"]["state"], FIELDS["buffer"]["family"]
 
 
 def copied(array: Array) -> Stacked:

@@ -6,7 +6,7 @@ import itertools
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,7 +17,20 @@ from weft.ir.types import Array, TensorType, TokenType, Type, Types
 from weft.ops.calls import Call, Config, Results, Site, config_of
 
 HOST_CALL = "weft.host_call"
+HOST_CALL_ON_PIECES = "weft.host_call_on_pieces"  # each device calls with its pieces of values
+INSPECT = "weft.inspect_sharding"  # a call, while compiling, that tells how its operand is split
 _numbers = itertools.count(1)
+
+
+class CalledByName(Protocol):
+    """A custom call."""
+
+    @property
+    def call_target_name(self) -> str: ...
+    @property
+    def has_side_effect(self) -> bool: ...
+    @property
+    def backend_config(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -39,13 +52,14 @@ def host_functions(module: Module) -> tuple[HostFunction, ...]:
     """The Python functions that a program of this process calls, in order."""
     found: dict[int, HostFunction] = {}
     for node in module.nodes():
-        if getattr(node.op, "call_target_name", None) == HOST_CALL:
+        if getattr(node.op, "call_target_name", None) in CALLS:
             number = config_of(node.op.backend_config)["function"]  # type: ignore[attr-defined]
-            found[number] = _known(number)
+            found[number] = host_function(number)
     return tuple(found.values())
 
 
-def _known(number: int) -> HostFunction:
+def host_function(number: int) -> HostFunction:
+    """The Python function of a number."""
     if found := _FUNCTIONS.get(number):
         return found
     raise Unsupported(
@@ -82,10 +96,11 @@ def _reference(site: Site, *values: Any) -> Results:
 
 
 def _called(number: int, given: tuple[Array, ...], outs: Types) -> Results:
-    made = _known(number).call(*given)
+    made = host_function(number).call(*given)
     if len(made) != len(outs):
         raise WeftError(
-            f"the Python function gave {len(made)} results, but {len(outs)} are expected",
+            "Mismatched number of outputs from callback. "
+            f"Expected: {len(outs)}, Actual: {len(made)}",
             help="return what the result types say",
         )
     return tuple(map(_result, range(len(outs)), made, outs))
@@ -94,13 +109,26 @@ def _called(number: int, given: tuple[Array, ...], outs: Types) -> Results:
 def _result(index: int, value: Any, type: Type) -> Array:
     assert isinstance(type, TensorType)
     array = np.asarray(value)
-    if array.shape != type.sizes or array.dtype != type.dtype.numpy:
+    dtype = type.dtype.numpy
+    if array.shape != type.sizes or array.dtype != dtype:
+        same = array.shape == type.sizes
+        wanted, found = (dtype, array.dtype) if same else (type.sizes, array.shape)
         raise WeftError(
-            f"the Python function gave {array.dtype}{list(array.shape)} as result {index}, "
-            f"but {type} is expected",
+            f"Incorrect output {'dtype' if same else 'shape'} for return value #{index}: "
+            f"Expected: {wanted}, Actual: {found}; the Python function gave "
+            f"{array.dtype}{list(array.shape)} as result {index}, but {type} is expected",
             help="return arrays of the shapes and element types that were promised",
         )
     return array
 
 
-CALLS: dict[str, Call] = {HOST_CALL: Call(_check, _reference)}
+def called_by_each(op: CalledByName) -> bool:
+    """Whether every device calls a Python function by itself, for the effect that it has."""
+    is_ours = op.call_target_name in CALLS and op.has_side_effect
+    return is_ours and not config_of(op.backend_config).get("once")
+
+
+CALLS: dict[str, Call] = {
+    HOST_CALL: Call(_check, _reference),
+    HOST_CALL_ON_PIECES: Call(_check, _reference),
+}

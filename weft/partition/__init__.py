@@ -14,6 +14,7 @@ from weft.ops.control import Call, RunParallel
 from weft.partition.given_rules import RuleFinder
 from weft.partition.localize import Localizer
 from weft.partition.notes import Note
+from weft.partition.of_one import is_of_one, of_one
 from weft.partition.placed import Placed
 from weft.partition.policies import Policy
 from weft.partition.program import Program
@@ -36,6 +37,8 @@ def partition(
     `notes` gets what had to be gathered, and why; `places` gets where every global value is.
     """
     name, mesh = the_mesh(module)
+    if notes is None and places is None and is_of_one(module):
+        return replace(of_one(module, name), attrs=with_devices(module.attrs, 1))
 
     def start(policy: Policy) -> Program:
         program = Program(module, mesh, name, rules, policy=policy)
@@ -109,4 +112,4 @@ def with_devices(attrs: Attrs, count: int) -> Attrs:
     return tuple(sorted([*kept, (_PARTITIONS, f"{count} : i32"), (_REPLICAS, "1 : i32")]))
 
 
-__all__ = ["Note", "partition"]
+__all__ = ["Note", "is_of_one", "partition"]

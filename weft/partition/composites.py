@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from weft.errors import Unsupported
 from weft.ir.module import Function, Node, Region, Value, walk
 from weft.ir.op import Op
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, TokenType
 from weft.mesh import Sharding
+from weft.ops.callbacks import HOST_CALL_ON_PIECES, INSPECT
 from weft.ops.control import AsyncDone, AsyncStart, Composite, GetTupleElement, Tuple
 from weft.ops.custom import CustomCall
 from weft.partition.copies import copied
@@ -101,7 +102,22 @@ def custom_call(localizer: Localizer, node: Node) -> None:
         asked = localizer.wanted(node.results[0])
         localizer.entries[node.results[0]] = type(entry)(entry.builder, asked, entry.versions)
         return
+    if op.call_target_name == INSPECT:
+        return  # who asked is told by then
+    if op.call_target_name == HOST_CALL_ON_PIECES:
+        _call_on_pieces(localizer, node)
+        return
     localizer.compute(node)
+
+
+def _call_on_pieces(localizer: Localizer, node: Node) -> None:
+    """A call of Python by every device, with the pieces of values that it has."""
+    given = [localizer.fetch(value, localizer.asked(value)).value for value in node.operands]
+    made = Node(node.op, tuple(given), node.types, (), node.attrs, node.loc)
+    localizer.builder.nodes.append(made)
+    for value, local in zip(node.results, made.results, strict=True):
+        assert isinstance(value.type, TokenType), "what is called on pieces gives no values"
+        localizer.define(value, Placed(local, value.type, ()), None)  # type: ignore[arg-type]
 
 
 def tuple_made(localizer: Localizer, node: Node) -> None:

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 Structure = type[ctypes.Structure]
-VERSION = "pjrt_0_112.txt"  # what jaxlib 0.10 speaks
+VERSION = ("pjrt_0_112.txt", "extensions_0_112.txt")  # what jaxlib 0.10 speaks
 
 _WORDS: dict[str, Any] = {
     "pointer": ctypes.c_size_t,
@@ -38,6 +38,7 @@ class Api:
     version: tuple[int, int]
     slots: tuple[str, ...]
     structs: dict[str, Structure]
+    extensions: dict[int, tuple[str, ...]]  # the slots of each, by its number
 
     def args(self, slot: str) -> Structure:
         """The structure that a slot is called with."""
@@ -52,12 +53,13 @@ class Api:
 @cache
 def api() -> Api:
     """The version of PJRT that Weft speaks."""
-    return parse(files(__name__).joinpath(VERSION).read_text())
+    return parse("\n".join([files(__name__).joinpath(name).read_text() for name in VERSION]))
 
 
 def parse(text: str) -> Api:
-    """A version from its text: `version`, `slot` and `struct` lines."""
+    """A version from its text: `version`, `slot`, `extension` and `struct` lines."""
     version, slots, structs = (0, 0), [], dict[str, Structure]()
+    extensions: dict[int, tuple[str, ...]] = {}
     for word, name, *fields in _lines(text):
         match word:
             case "version":
@@ -65,9 +67,11 @@ def parse(text: str) -> Api:
                 version = major, minor
             case "slot":
                 slots.append(name)
+            case "extension":
+                extensions[int(fields[0])] = tuple(fields[1:])
             case _:
                 structs[name] = _structure(name, fields, structs)
-    return Api(version, tuple(slots), structs)
+    return Api(version, tuple(slots), structs, extensions)
 
 
 def _lines(text: str) -> Iterator[list[str]]:

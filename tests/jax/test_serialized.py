@@ -1,0 +1,133 @@
+"""Compiled programs as bytes: stored, damaged, refused, and in JAX's own cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.jax.door import run_on_weft
+
+_SOURCE = """
+import warnings
+import jax, jax.numpy as jnp, numpy as np
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+warnings.simplefilter("error")
+x = jnp.arange(8.0)
+mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
+m = jax.device_put(jnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("a", "b")))
+
+def check(f, *args, devices=None, **options):
+    compiled = jax.jit(f, **options).lower(*args).compile()
+    copies = [jax.tree.map(lambda a: a + 0, args) for _ in range(2)]
+    expected = compiled(*copies[0])
+    loaded = deserialize_and_load(*serialize(compiled), execution_devices=devices)
+    got = loaded(*copies[1])
+    jax.tree.map(np.testing.assert_array_equal, got, expected)
+    assert jax.tree.map(lambda a: a.sharding, got) == jax.tree.map(lambda a: a.sharding, expected)
+    assert loaded.cost_analysis() == compiled.cost_analysis()
+    assert loaded.as_text() == compiled.as_text()
+    return loaded
+
+one = jax.devices()[:1]
+check(lambda a: jnp.sin(a) @ a, x, devices=one)
+check(lambda a: (a @ a.T, {"sum": a.sum(0), "turned": a[::-1]}), m)
+check(lambda a: jax.lax.scan(lambda c, r: (c + r, jnp.sort(r)), jnp.zeros(8), a), m)
+check(lambda a: jnp.linalg.qr(a), m)
+check(lambda a: a * 2, m, donate_argnums=0)
+check(lambda k: jax.random.normal(k, (8, 8)), jax.random.PRNGKey(0), devices=one)
+turn = lambda a: jax.lax.ppermute(a, "a", [(n, (n + 1) % 4) for n in range(4)])
+check(jax.shard_map(turn, mesh=mesh, in_specs=P("a"), out_specs=P("a")), m)
+
+def refused(call):
+    try:
+        call()
+    except jax.errors.JaxRuntimeError as error:
+        return str(error)
+    raise AssertionError("it was taken")
+
+calling = jax.jit(lambda a: jax.pure_callback(np.asarray, a, a)).lower(x).compile()
+text = refused(lambda: serialize(calling))
+assert "calls Python functions of this process, so it cannot be stored" in text, text
+
+from weft.errors import WeftError
+from weft.jax import serialized
+from weft.jax.executables import Described
+from weft.jax.plugin import the_plugin
+
+kept = the_plugin().handles.kept.values()
+described = next(t for t in kept if isinstance(getattr(t, "described", None), Described)).described
+data = serialized.serialized(described.executable)
+assert serialized.restored(data, None).local.arg_types == described.executable.local.arg_types
+for wrong, what in (
+    (b"something else", "these bytes are no program that Weft has stored"),
+    (data[:-1], "a stored program is damaged"),
+    (data[:100] + b"?" + data[101:], "a stored program is damaged"),
+    (b"", "these bytes are no program"),
+):
+    try:
+        serialized.restored(wrong, None)
+    except WeftError as error:
+        assert what in error.message, error
+    else:
+        raise AssertionError("damaged bytes were taken")
+serialized.weft_version = lambda: "0.0.0"
+older = serialized.serialized(described.executable)
+del serialized.weft_version
+serialized.weft_version = lambda: "9.9.9"
+try:
+    serialized.restored(older, None)
+except WeftError as error:
+    assert "was made by weft 0.0.0 and jaxlib" in error.message, error
+else:
+    raise AssertionError("another version was taken")
+print("done")
+"""
+
+
+def test_stored_and_loaded() -> None:
+    assert run_on_weft(_SOURCE) == "done\n"
+
+
+_CACHED = """
+import warnings
+import jax, jax.numpy as jnp, numpy as np
+from jax._src import monitoring
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+warnings.simplefilter("error")
+events = []
+monitoring.register_event_listener(lambda event, **_: events.append(event.rpartition("/")[2]))
+mesh = jax.make_mesh((8,), ("i",), axis_types=(AxisType.Auto,))
+x = jax.device_put(np.arange(8.0, dtype=np.float32), NamedSharding(mesh, P("i")))
+
+@jax.jit
+def step(a):
+    return jnp.cos(a) * a.sum()
+
+@jax.jit
+def telling(a):
+    jax.debug.print("telling {}", a)
+    return a
+
+print(step(x).round(4))
+telling(x)
+jax.effects_barrier()
+print(events.count("cache_hits"), events.count("cache_misses"))
+"""
+
+
+def test_cache_of_jax(tmp_path: Path) -> None:
+    def run() -> list[str]:
+        return run_on_weft(
+            _CACHED,
+            JAX_COMPILATION_CACHE_DIR=str(tmp_path),
+            JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
+            JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
+        ).splitlines()
+
+    first, again = run(), run()
+    assert first[:-1] == again[:-1]
+    hits, misses = map(int, first[-1].split())
+    assert hits == 0 < misses, "nothing is there to begin with"
+    assert again[-1] == f"{misses} 0", "all but what calls Python comes from the cache"

@@ -1,0 +1,85 @@
+"""Borders: what JAX asks of each argument and result, besides its type and its sharding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.ir.attrs import Attrs
+from weft.ir.types import TensorType, Type
+from weft.jax.client import KINDS
+from weft.jax.handles import UNIMPLEMENTED, Refused
+from weft.jax.join_meshes import noted_order
+from weft.run import LocalProgram
+from weft.run.plan import piece_bytes
+
+_MEMORY = "mhlo.memory_kind"
+_LAYOUT = "mhlo.layout_mode"
+_ALIASED = "tf.aliasing_output"
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """How an argument or a result goes in or out."""
+
+    order: tuple[int, ...] | None  # the place in a stack of each partition's piece; None: its own
+    memory: str  # its kind
+    minor_to_major: Dims
+
+
+def borders(program: LocalProgram) -> tuple[list[Border], list[Border]]:
+    """The borders of the arguments, and those of the results."""
+    function = program.function
+    places: Dims = tuple(program.world.places().tolist())
+    return (
+        _borders(function.arg_attrs, program.arg_types, places),
+        _borders(function.res_attrs, program.result_types, places),
+    )
+
+
+def _borders(shown: Sequence[Attrs], types: Sequence[Type], places: Dims) -> list[Border]:
+    plain = [_border((), type, places) for type in types]
+    if not any(shown):
+        return plain
+    return [
+        _border(attrs, type, places) if attrs else border
+        for attrs, type, border in zip(shown, types, plain, strict=True)
+    ]
+
+
+def _border(attrs: Attrs, type: Type, places: Dims) -> Border:
+    found = dict(attrs)
+    order: Dims | None = noted_order(attrs) or places
+    if order == tuple(range(len(places))):
+        order = None
+    memory = found.get(_MEMORY, f'"{KINDS[0]}"').strip('"')
+    assert isinstance(type, TensorType), "JAX keeps tokens to itself"
+    return Border(order, memory, _layout(found.get(_LAYOUT, ""), type.rank))
+
+
+def _layout(text: str, rank: int) -> Dims:
+    """`"{0,1}"`: the dims from minor to major; row-major if it is left open."""
+    text = text.strip('"')
+    plain = tuple(reversed(range(rank)))
+    if text in ("", "auto", "default"):
+        return plain
+    dims, _, more = text.strip("{}").partition(":")
+    found = tuple([int(word) for word in dims.split(",") if word])
+    if more or sorted(found) != sorted(plain):
+        raise Refused(UNIMPLEMENTED, f"the layout {text}: layouts are orders of dims, as {{1,0}}")
+    return found
+
+
+def taken_over(program: LocalProgram) -> tuple[int, ...]:
+    """The donated arguments whose memory a result can have; JAX keeps the others as they are."""
+    attrs = program.function.arg_attrs
+    free = [*map(piece_bytes, program.result_types)]
+    found: list[int] = []
+    for n in program.donated:
+        size = piece_bytes(program.arg_types[n])
+        if _ALIASED in dict(attrs[n]) or size in free:
+            found.append(n)
+        if size in free:
+            free.remove(size)
+    return tuple(found)

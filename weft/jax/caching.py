@@ -1,0 +1,63 @@
+"""JAX's own cache of compiled programs, which asks for platforms by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.jax.client import PLATFORM
+from weft.jax.serialized import NOT_STORED
+
+
+class _Cached:
+    """What JAX looks at to see whether programs of a platform can be stored."""
+
+    platform = "cpu"
+    supports_executable_serialization = True
+
+
+def use_cache() -> None:
+    """Have JAX store programs of Weft in its cache, if it has one; those that can be stored."""
+    from jax._src import compilation_cache, compiler
+
+    if getattr(compilation_cache.is_cache_used, "knows_weft", False):
+        return
+    compilation_cache.is_cache_used = _used(compilation_cache.is_cache_used)
+    compiler._cache_write = _written(compiler._cache_write)
+
+
+def _used(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """JAX's own answer, with Weft among the platforms that it lists."""
+
+    def is_cache_used(backend: Any) -> bool:
+        from jax._src.compilation_cache import is_persistent_cache_enabled
+
+        if backend.platform != PLATFORM:
+            return theirs(backend)
+        return is_persistent_cache_enabled() and theirs(_Cached())
+
+    is_cache_used.knows_weft = True  # type: ignore[attr-defined]  # so that it is done once
+    return is_cache_used
+
+
+def _written(theirs: Callable[..., None]) -> Callable[..., None]:
+    """JAX's own way to store, which is told which programs call Python."""
+
+    def write(
+        key: str, seconds: float, name: str, backend: Any, executable: Any, callbacks: Any
+    ) -> None:
+        if backend.platform == PLATFORM and _calls_python(executable):
+            callbacks = (*callbacks, name)
+        theirs(key, seconds, name, backend, executable, callbacks)
+
+    return write
+
+
+def _calls_python(executable: Any) -> bool:
+    from jax.errors import JaxRuntimeError
+
+    try:
+        executable.serialize()
+    except JaxRuntimeError as error:
+        return NOT_STORED in str(error)
+    return False

@@ -1,0 +1,86 @@
+"""What JAX does for devices of its own only: calls of Python, inside of programs and outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.capture.jax_callbacks import emit_call
+from weft.jax.client import PLATFORM
+
+
+def emit_callbacks() -> None:
+    """Have whoever lowers primitives of their own to calls of Python do so for Weft, too."""
+    from jax._src import callback
+    from jax.interpreters import mlir
+
+    theirs = callback.emit_python_callback
+    if not getattr(theirs, "knows_weft", False):
+        callback.emit_python_callback = mlir.emit_python_callback = _emitting(theirs)
+
+
+def _emitting(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    def emit_python_callback(
+        ctx: Any,
+        callback: Callable[..., Any],
+        token: Any,
+        operands: Sequence[Any],
+        operand_avals: Sequence[Any],
+        result_avals: Sequence[Any],
+        *,
+        has_side_effect: bool,
+        partitioned: bool = False,
+        **more: Any,
+    ) -> tuple[Sequence[Any], Any, Any]:
+        if tuple(ctx.module_context.platforms) != (PLATFORM,):
+            kind = {"has_side_effect": has_side_effect, "partitioned": partitioned}
+            given = (callback, token, operands, operand_avals, result_avals)
+            found: tuple[Sequence[Any], Any, Any] = theirs(ctx, *given, **kind, **more)
+            return found
+        inner = ctx.replace(avals_in=operand_avals, avals_out=result_avals)
+        kind = {"has_side_effect": has_side_effect, "on_pieces": partitioned}
+        results, after = emit_call(inner, _numpy_results(callback), token, operands, **kind)
+        return results, after, None
+
+    emit_python_callback.knows_weft = True  # type: ignore[attr-defined]  # so that it is done once
+    return emit_python_callback
+
+
+def _numpy_results(callback: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> tuple[Any, ...]:
+        from jax._src.dtypes import canonicalize_value
+
+        made = callback(*map(np.array, args))  # copies: it may keep what it is given
+        return tuple([canonicalize_value(np.asarray(value)) for value in made])
+
+    return call
+
+
+def call_back_at_once() -> None:
+    """Have `jax.debug` call back directly: JAX itself looks for a CPU device of its own first."""
+    from jax._src import debugging
+
+    theirs = debugging.debug_callback_impl
+    if getattr(theirs, "at_once", False):
+        return
+    made = _at_once(theirs)
+    debugging.debug_callback_impl = made
+    debugging.debug_callback_p.def_impl(made)
+
+
+def _at_once(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, callback: Callable[..., Any], **params: Any) -> tuple[()]:
+        import jax
+        from jax._src import xla_bridge
+
+        known = xla_bridge.backends()
+        if PLATFORM not in known or "cpu" in known:
+            theirs(*args, callback=callback, **params)
+        else:
+            callback(*map(jax.numpy.asarray, args))
+        return ()
+
+    call.at_once = True  # type: ignore[attr-defined]  # so that it is done once
+    return call

@@ -1,0 +1,66 @@
+"""Programs of one device: they are local as they are written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.ir.attrs import Attrs
+from weft.ir.module import Function, Module, Value
+from weft.ir.op import Op
+from weft.ir.types import TensorType, Type
+from weft.ir.write import SHARDINGS
+from weft.mesh import Mesh
+from weft.ops.control import Call, Case, If, While
+from weft.ops.slicing import Concatenate, Slice
+from weft.partition.localize import GLOBAL, SHARDING
+from weft.partition.placed import sharding_of
+from weft.partition.program import GIVEN
+from weft.partition.structure import STRUCTURE
+
+_AS_WRITTEN: tuple[type[Op], ...] = (While, If, Case, Call, Slice, Concatenate)
+_CHANGED = frozenset(STRUCTURE) - {*_AS_WRITTEN}
+
+
+def is_of_one(module: Module) -> bool:
+    """Whether nothing is to be split, and no op means something else on one device."""
+    if any(mesh.axes for mesh in module.meshes.values()):
+        return False
+    if any(name == GIVEN for f in module.functions.values() for a in _borders(f) for name, _ in a):
+        return False
+    return not any(
+        type(node.op) in _CHANGED or any(map(_is_empty, node.types)) for node in module.nodes()
+    )
+
+
+def _is_empty(type: Type) -> bool:
+    """Whether partitioning makes a constant of it: there is nothing to compute."""
+    return isinstance(type, TensorType) and 0 in type.shape
+
+
+def _borders(function: Function) -> tuple[Attrs, ...]:
+    return (*function.arg_attrs, *function.res_attrs)
+
+
+def of_one(module: Module, name: str) -> Module:
+    """The program of the one device: what stands at its borders says that all is whole."""
+    functions = {n: _bordered(f, name) for n, f in module.functions.items()}
+    tables = {n: table for n, table in module.tables.items() if n != SHARDINGS}
+    return replace(module, functions=functions, meshes={name: Mesh()}, tables=tables)
+
+
+def _bordered(function: Function, mesh: str) -> Function:
+    body = function.body
+    inside = function.arg_attrs or ((),) * len(body.args)
+    outside = function.res_attrs or ((),) * len(body.results)
+    return replace(
+        function,
+        arg_attrs=tuple([_whole(v, a, mesh) for v, a in zip(body.args, inside, strict=True)]),
+        res_attrs=tuple([_whole(v, a, mesh) for v, a in zip(body.results, outside, strict=True)]),
+    )
+
+
+def _whole(value: Value, attrs: Attrs, mesh: str) -> Attrs:
+    if not isinstance(value.type, TensorType):
+        return attrs
+    sharding = sharding_of(((),) * value.type.rank, mesh)
+    return tuple(sorted([*attrs, (SHARDING, str(sharding)), (GLOBAL, str(value.type))]))
