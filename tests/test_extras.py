@@ -88,4 +88,5 @@ def test_the_demo_needs_no_torch():
 def test_what_is_tested_is_pinned():
     pinned = re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text(), re.M)
     needed = {"numpy", "ml_dtypes", "torch", "jax", "jaxlib", "llvmlite", "rich"}
-    assert needed | {"hypothesis", "pytest", "pytest-xdist", "mypy", "ruff"} == set(pinned)
+    tools = {"flatbuffers", "hypothesis", "mypy", "optax", "pytest", "pytest-xdist", "ruff"}
+    assert needed | tools == set(pinned)

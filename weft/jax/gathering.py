@@ -92,8 +92,10 @@ def _move(
     words(family)[_ORDER] = words(line[_FAMILY])[_ORDER]
     words(family)[_LIVE] = len(buffers)
     note(handles, made, family)
+    let_go = handles.native.destroy
+    before = [words(buffer)[_FAMILY] for buffer in buffers]
+    made.when_released = tuple([partial(let_go, old) for old in before])
     for place, buffer in enumerate(buffers):
         line = words(buffer)
-        made.when_released.append(partial(handles.native.destroy, line[_FAMILY]))
         line[_PLACE] = place
         line[_FAMILY] = family

@@ -50,19 +50,21 @@ def dtype_at(number: int) -> np.dtype[Any]:
 class Value(Awaited):
     """One array: its pieces, in the order of the devices that its buffers are on."""
 
+    lent: Stacked | None = None  # what somebody outside reads while JAX holds a buffer
+    when_released: tuple[Callable[[], None], ...] = ()  # what is done when JAX lets go of it
+    _ordered: dict[int, Array] | None = None  # pieces in the order of dims that JAX asks for
+    _whole: Value | None = None  # whose memory this is a part of
+    # What it was put together with, and what came of that.
+    _gathered: tuple[list[tuple[ref[Value], int]], Value] | None = None
+
     def __init__(
         self,
         stacked: Stacked | None = None,
         order: tuple[int, ...] | None = None,
     ) -> None:
-        super().__init__(stacked)
+        self.held = stacked
+        self._ready = stacked is not None
         self.order = order  # the place in the stack of each device's piece; None: one after another
-        self.lent: Stacked | None = None  # what somebody outside reads while JAX holds a buffer
-        self.when_released: list[Callable[[], None]] = []  # what is done when JAX lets go of it
-        self._ordered: dict[int, Array] = {}  # pieces in the order of dims that JAX asks for
-        self._whole: Value | None = None  # whose memory this is a part of
-        # What it was put together with, and what came of that.
-        self._gathered: tuple[list[tuple[ref[Value], int]], Value] | None = None
 
     def piece(self, place: int) -> Array:
         """The piece of one of the devices."""
@@ -70,6 +72,8 @@ class Value(Awaited):
 
     def in_order(self, place: int, dims: tuple[int, ...]) -> Array:
         """The piece of one of the devices with other dims slowest, held for who reads it there."""
+        if self._ordered is None:
+            self._ordered = {}
         if place not in self._ordered:
             self._ordered[place] = np.ascontiguousarray(self.piece(place).transpose(dims))
         return self._ordered[place]
