@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 SOURCES := pyproject.toml constraints.txt
 JOBS ?= 2
-BENCHES := ir shard lean compile lockstep engine cpu
+BENCHES := ir shard lean compile lockstep engine cpu jax_door
 
 .PHONY: help demo test test-all lint format bench clean
 
