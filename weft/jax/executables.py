@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.array.room import ROOM
-from weft.array.stacked import Stacked
+from weft.array.stacked import Kind, Stacked
 from weft.errors import WeftError
 from weft.ir.types import Array, TensorType
 from weft.jax.abi import api
@@ -97,6 +97,11 @@ class Loaded:
         self.orders = [border.order for border in described.inside]
         self.result_orders = [border.order for border in described.outside]
         self.at_once = executable.runs_at_once()
+        # Lists of families, one for each argument and for each result.
+        self.families_in = _Pointer * max(1, len(self.program.arg_types))
+        self.families_out = _Pointer * max(1, len(self.results))
+        direct = self.program.direct
+        self.kinds: list[Kind] | None = None if direct is None else direct.kinds
         self.donated = taken_over(self.program)
         self.forwarded = _forwarded(self.program, self.donated)
         self.heads = [self.program.layout.shape(union(mask)) for mask in self.program.masks]
@@ -140,6 +145,12 @@ class Loaded:
             return moved
         data = moved.data[tuple([slice(size) for size in head])]
         return Stacked(np.broadcast_to(data, (*head, *moved.shape)), atoms)
+
+    def fitted(self, stacks: Sequence[Stacked | None]) -> Sequence[Stacked | None]:
+        """All arguments as the program takes them; mostly they are so already."""
+        if [stacked and stacked.kind for stacked in stacks] == self.kinds:
+            return stacks
+        return [stacked and self.fit(n, stacked) for n, stacked in enumerate(stacks)]
 
     def distinct(self, index: int) -> list[int]:
         """The places of the pieces of an argument that are not equal to those at other places."""

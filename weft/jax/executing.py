@@ -82,7 +82,7 @@ def _arguments(handles: Handles, loaded: Loaded, lists: int, count: int) -> list
     """The values that are passed, a piece of each on every device."""
     if not count:
         return []
-    found = (_Pointer * count)()
+    found = loaded.families_in()
     handles.native.columns(lists, loaded.count, count, ctypes.addressof(found))
     kept, orders = handles.kept, loaded.orders
     values: list[Value] = []
@@ -134,11 +134,12 @@ def _run(
     for n in program.donated:
         if n not in donated:
             values[n] = _lent(values[n])
-    at_once = loaded.at_once and DEFAULT.is_idle
-    if at_once and all(value.is_ready and value.error is None for value in values):
-        stacks = [loaded.fit(n, value.stacked) for n, value in enumerate(values)]
-        _give_up(values, donated)
-        return [*map(Value, _results(loaded, stacks), loaded.result_orders)], None
+    if loaded.at_once and DEFAULT.is_idle:
+        held = [value.held for value in values]
+        if None not in held:
+            stacks = loaded.fitted(held)
+            _give_up(values, donated)
+            return [*map(Value, _results(loaded, stacks), loaded.result_orders)], None
     results = [Value(order=order) for order in loaded.result_orders]
     for result in results:
         result.helped_by(DEFAULT.help)
@@ -195,7 +196,7 @@ def _hand_out(
         device = the_client().by_handle[args.execute_device]
         assert isinstance(device, Device)
         on, inside = loaded.elsewhere(device)
-    families = (_Pointer * len(results))()
+    families = loaded.families_out()
     templates = loaded.ready_at if ready else loaded.pending_at
     spread = (args.output_lists, loaded.count, len(results), templates, on, inside)
     while not handles.native.spread(*spread, ctypes.addressof(families)):
