@@ -13,7 +13,6 @@ from weft.errors import Unsupported
 from weft.ir.module import Module
 from weft.ir.types import TensorType
 from weft.ir.write import node_text
-from weft.jax.client import KINDS
 from weft.jax.custom_partitioning import partition_by_hand
 from weft.jax.explained import explain
 from weft.jax.handles import UNIMPLEMENTED, Refused
@@ -76,11 +75,6 @@ class Executable:
         items = local.code.items
         few = len(items) <= _SOON and local.memory().peak <= _LITTLE
         return few and not any(item.inner for item in items)
-
-    @property
-    def memory_kinds(self) -> list[str]:
-        """The kind of memory that each result is put into."""
-        return [KINDS[0]] * len(self.local.result_types)
 
     @property
     def results(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:

@@ -166,9 +166,15 @@ class Forward(Main):
         here = code.let(f"sub nsw i64 {aligned}, {key}")
         self.pairs(code, bases, first, key, rows, count)
         keys = self._rows(code, "keys", k.k, bases["k"], key, count)
-        self.call(code, "scores", ("ptr", keys), ("i64", count), ("i64", here))
+        self._scores(code, keys, count, here)
         self.call(code, "softmax", ("i64", count))
         values = self._rows(code, "values", k.v, bases["v"], key, count)
+        self._values(code, values, count, out, rows)
+
+    def _scores(self, code: Code, keys: str, count: str, here: str) -> None:
+        self.call(code, "scores", ("ptr", keys), ("i64", count), ("i64", here))
+
+    def _values(self, code: Code, values: str, count: str, out: str, rows: str) -> None:
         given = (("ptr", values), ("i64", count), ("ptr", out), ("i64", rows))
         self.call(code, "values", *given)
 

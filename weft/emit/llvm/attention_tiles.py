@@ -124,23 +124,9 @@ class TiledForward(Forward):
             return moved(code, self.place(code, label), key, step, "i16")
         return self.tile(code, label, access, self.row(code, access, base, key), count)
 
-    def _tile(
-        self,
-        code: Code,
-        key: str,
-        count: str,
-        first: str,
-        aligned: str,
-        rows: str,
-        bases: dict[str, str],
-        out: str,
-    ) -> None:
-        k = self.kernel
-        here = code.let(f"sub nsw i64 {aligned}, {key}")
-        self.pairs(code, bases, first, key, rows, count)
-        keys = self._rows(code, "keys", k.k, bases["k"], key, count)
+    def _scores(self, code: Code, keys: str, count: str, here: str) -> None:
         self.call(code, "multiply", ("ptr", keys), ("i64", count))
-        self.call(code, "scores", ("ptr", keys), ("i64", count), ("i64", here))
-        self.call(code, "softmax", ("i64", count))
-        values = self._rows(code, "values", k.v, bases["v"], key, count)
+        super()._scores(code, keys, count, here)
+
+    def _values(self, code: Code, values: str, count: str, out: str, rows: str) -> None:
         self.call(code, "values", ("ptr", values), ("i64", count))
