@@ -125,3 +125,20 @@ def test_unbounded_dims_are_unsupported_rather_than_wrong():
 def test_numpy_types_without_a_meaning_are_refused():
     with pytest.raises(WeftError, match="no StableHLO element type"):
         dtype_of(np.dtype("U3"))
+
+
+@pytest.mark.parametrize(
+    ("name", "limits"),
+    [
+        ("i1", (False, True)),
+        ("i4", (-8, 7)),
+        ("ui16", (0, 65535)),
+        ("bf16", (-np.inf, np.inf)),
+        ("f8E5M2", (-np.inf, np.inf)),
+        ("f8E4M3FN", (-448, 448)),
+        ("f4E2M1FN", (-6, 6)),
+        ("complex<f32>", (-np.inf, np.inf)),
+    ],
+)
+def test_limits(name: str, limits: tuple[float, float]):
+    assert dtype(name).limits == limits

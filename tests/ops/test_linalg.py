@@ -41,7 +41,8 @@ def test_transforms_of_nothing():
     made = Fft("RFFT", (17,)).reference(empty)
     assert made.shape == (14, 15, 0, 9) and made.dtype == np.complex64
     assert Fft("RFFT", (0,)).reference(np.zeros((2, 0), np.float32)).shape == (2, 0)
-    assert Fft("IRFFT", (0,)).reference(np.zeros((2, 0), np.complex64)).shape == (2, 0)
+    for size in (0, 1):
+        assert Fft("IRFFT", (0,)).reference(np.zeros((2, size), np.complex64)).shape == (2, 0)
 
 
 def test_rule_of_fft_blocks_a_dim_that_changes():

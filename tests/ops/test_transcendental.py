@@ -11,7 +11,7 @@ from tests.ops.program import module_of
 from tests.tolerance import assert_close
 from weft.capture import parse
 from weft.ir.types import DTYPES, tensor
-from weft.ops import transcendental
+from weft.ops import special, transcendental
 from weft.ops.pointwise import Pointwise, Power
 
 NAN, INF = np.nan, np.inf
@@ -103,6 +103,16 @@ def test_infinities_of_complex_functions() -> None:
     powers = transcendental.Exponential().reference(z)
     assert powers[0] == 0 and powers[1] == INF and np.isnan(powers[2])
     assert transcendental.Sqrt().reference(np.array([complex(NAN, INF)])).real == INF
+
+
+@pytest.mark.parametrize("beside", [0.0, 1.0, INF, -INF])
+def test_an_infinite_angle_gives_nothing(beside: float) -> None:
+    along, turned = complex(beside, INF), complex(INF, beside)
+    functions = (transcendental.Exponential, transcendental.ExponentialMinusOne, special.Cosh)
+    tangents = (transcendental.Tan, special.Tan) if np.isfinite(beside) else ()
+    for op, z in [*((f, along) for f in functions), *((f, turned) for f in tangents)]:
+        (made,) = op().reference(np.array([z]))
+        assert np.isnan(made.real) and np.isnan(made.imag), (op, z, made)
 
 
 def test_a_wish_for_accuracy_is_kept_in_the_text() -> None:

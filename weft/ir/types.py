@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -52,6 +53,20 @@ class DType:
     def mantissa(self) -> int:
         """Stored mantissa bits of a float (of its parts, for a complex)."""
         return int(ml_dtypes.finfo(self.real.numpy).nmant)
+
+    @property
+    def limits(self) -> tuple[int | float, int | float]:
+        """The least and the greatest value: infinities, of a type that has them."""
+        if self.kind == "bool":
+            return False, True
+        if self.is_integer:
+            spare = self.bits - (self.kind == "int")
+            return (-(1 << spare) if self.kind == "int" else 0), (1 << spare) - 1
+        held = self.real.numpy
+        if np.isinf(np.asarray(math.inf).astype(held).astype(np.float64)):
+            return -math.inf, math.inf
+        known = ml_dtypes.finfo(held)
+        return float(known.min), float(known.max)
 
     def __repr__(self) -> str:
         return self.name
@@ -128,10 +143,12 @@ class TensorType:
     """A shape and an element type."""
 
     __slots__ = ("__weakref__", "_text", "dtype", "shape")
-    _known: ClassVar[dict[tuple[Shape, DType], TensorType]] = {}
+    _known: ClassVar[weakref.WeakValueDictionary[tuple[Shape, DType], TensorType]] = (
+        weakref.WeakValueDictionary()
+    )
     shape: Shape
     dtype: DType
-    _text: str
+    _text: str | None
 
     def __new__(cls, shape: Shape, dtype: DType) -> TensorType:
         key = (shape, dtype)
@@ -140,7 +157,7 @@ class TensorType:
         self = object.__new__(cls)
         self.shape = shape
         self.dtype = dtype
-        self._text = _tensor_text(shape, dtype)
+        self._text = None
         return cls._known.setdefault(key, self)
 
     @property
@@ -191,6 +208,8 @@ class TensorType:
         return _rebuild_tensor, (self.shape, self.dtype.name)
 
     def __repr__(self) -> str:
+        if self._text is None:
+            self._text = _tensor_text(self.shape, self.dtype)
         return self._text
 
 

@@ -7,6 +7,8 @@ import numpy as np
 from weft.ir.types import Array
 from weft.ops.arithmetic import pair, to_double
 
+_UNKNOWN = complex(np.nan, np.nan)  # what an infinite angle gives; numpy knows a part of it
+
 
 def divide(lhs: Array, rhs: Array) -> Array:
     """The quotient, without needless overflow; what is infinite stays so (C, annex G)."""
@@ -57,12 +59,27 @@ def sign(z: Array) -> Array:
     return np.where(z == 0, 0, pair(x / size, y / size))
 
 
+def exp(z: Array) -> Array:
+    """e to the power of z."""
+    return np.where(np.isfinite(z.imag), np.exp(z), _UNKNOWN)
+
+
 def expm1(z: Array) -> Array:
     """exp(z) - 1, exact near 0."""
-    power = np.exp(z)
+    power = exp(z)
     half = np.sin(z.imag / 2)
     near = np.expm1(z.real) * np.cos(z.imag) - 2 * half * half
     return pair(np.where(np.abs(z.real) < 1, near, power.real - 1), power.imag)
+
+
+def cosh(z: Array) -> Array:
+    """The hyperbolic cosine."""
+    return np.where(np.isinf(z.imag), _UNKNOWN, np.cosh(z))
+
+
+def tan(z: Array) -> Array:
+    """The tangent."""
+    return np.where(np.isinf(z.real) & np.isfinite(z.imag), _UNKNOWN, np.tan(z))
 
 
 def log1p(z: Array) -> Array:

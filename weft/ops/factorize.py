@@ -7,6 +7,8 @@ zeros that it makes.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from weft.ir.types import Array
@@ -16,7 +18,7 @@ def lu(matrices: Array) -> tuple[Array, Array, Array]:
     """L and U in one matrix, the row swapped with each row, and the permutation of the rows."""
     rows, columns = matrices.shape[-2:]
     batch = matrices.shape[:-2]
-    a = matrices.reshape(-1, rows, columns).copy()
+    a = _stacked(matrices, 2).copy()
     every = np.arange(len(a))
     pivots = np.zeros((len(a), min(rows, columns)), np.int32)
     order = np.tile(np.arange(rows, dtype=np.int32), (len(a), 1))
@@ -35,6 +37,12 @@ def lu(matrices: Array) -> tuple[Array, Array, Array]:
         pivots.reshape(*batch, min(rows, columns)),
         order.reshape(*batch, rows),
     )
+
+
+def _stacked(arrays: Array, dims: int) -> Array:
+    """Arrays of so many dims in one stack: -1 would not say how many, where there is no element."""
+    batch, kept = arrays.shape[:-dims], arrays.shape[-dims:]
+    return arrays.reshape(math.prod(batch), *kept)
 
 
 def _size(numbers: Array) -> Array:
@@ -65,8 +73,8 @@ def pivoted_qr(matrices: Array, given: Array) -> tuple[Array, Array, Array]:
     Columns that are not 0 in `given` come first, in their order.
     """
     rows, columns = matrices.shape[-2:]
-    a = matrices.reshape(-1, rows, columns).copy()
-    first = given.reshape(-1, columns)
+    a = _stacked(matrices, 2).copy()
+    first = _stacked(given, 1)
     order = np.zeros(first.shape, given.dtype)
     taus = np.zeros((len(a), min(rows, columns)), a.dtype)
     for n, matrix in enumerate(a):
@@ -76,7 +84,11 @@ def pivoted_qr(matrices: Array, given: Array) -> tuple[Array, Array, Array]:
         order[n] = kept + 1
         _pivoted(matrix, order[n], taus[n], len(fixed))
     batch = matrices.shape[:-2]
-    return a.reshape(matrices.shape), order.reshape(given.shape), taus.reshape(*batch, -1)
+    return (
+        a.reshape(matrices.shape),
+        order.reshape(given.shape),
+        taus.reshape(*batch, taus.shape[-1]),
+    )
 
 
 def _pivoted(a: Array, order: Array, taus: Array, fixed: int) -> None:
@@ -93,7 +105,7 @@ def _pivoted(a: Array, order: Array, taus: Array, fixed: int) -> None:
 def hessenberg(matrices: Array) -> tuple[Array, Array]:
     """An upper Hessenberg matrix, with the reflectors that made it below, and their factors."""
     size = matrices.shape[-1]
-    a = matrices.reshape(-1, size, size).copy()
+    a = _stacked(matrices, 2).copy()
     taus = np.zeros((len(a), max(size - 1, 0)), a.dtype)
     for k in range(size - 1):
         taus[:, k] = _make_reflector(a[:, k + 1 :, k])
@@ -109,7 +121,7 @@ def tridiagonal(matrices: Array, lower: bool) -> tuple[Array, Array, Array, Arra
     Only one triangle is read, and written.
     """
     size = matrices.shape[-1]
-    a = matrices.reshape(-1, size, size).copy()
+    a = _stacked(matrices, 2).copy()
     real = a.real.dtype
     diagonal, beside = np.zeros((len(a), size), real), np.zeros((len(a), size - 1), real)
     taus = np.zeros((len(a), size - 1), a.dtype)

@@ -48,9 +48,9 @@ Asin = function("chlo.asin", "the arc sine", np.arcsin, complex_math.asin)
 Asinh = function("chlo.asinh", "the inverse of sinh", np.arcsinh, complex_math.asinh)
 Atan = function("chlo.atan", "the arc tangent", np.arctan, complex_math.atan)
 Atanh = function("chlo.atanh", "the inverse of tanh", np.arctanh, complex_math.atanh)
-Cosh = function("chlo.cosh", "(exp(operand) + exp(-operand)) / 2", np.cosh, np.cosh)
+Cosh = function("chlo.cosh", "(exp(operand) + exp(-operand)) / 2", np.cosh, complex_math.cosh)
 Sinh = function("chlo.sinh", "(exp(operand) - exp(-operand)) / 2", np.sinh, np.sinh)
-Tan = function("chlo.tan", "tan(operand)", np.tan, np.tan)
+Tan = function("chlo.tan", "tan(operand)", np.tan, complex_math.tan)
 AsinAcosKernel = row(
     "chlo._asin_acos_kernel",
     "w, from which the arc sine and its kin follow",

@@ -26,7 +26,9 @@ def transcendental(
 
 Cbrt = transcendental("stablehlo.cbrt", "the cube root", np.cbrt, complex_math.cbrt)
 Cosine = transcendental("stablehlo.cosine", "cos(operand)", np.cos)
-Exponential = transcendental("stablehlo.exponential", "e to the power of the operand", np.exp)
+Exponential = transcendental(
+    "stablehlo.exponential", "e to the power of the operand", np.exp, complex_math.exp
+)
 ExponentialMinusOne = transcendental(
     "stablehlo.exponential_minus_one", "exp(operand) - 1", np.expm1, complex_math.expm1
 )
@@ -42,7 +44,7 @@ Rsqrt = transcendental(
 )
 Sine = transcendental("stablehlo.sine", "sin(operand)", np.sin)
 Sqrt = transcendental("stablehlo.sqrt", "the square root", np.sqrt)
-Tan = transcendental("stablehlo.tan", "tan(operand)", np.tan)
+Tan = transcendental("stablehlo.tan", "tan(operand)", np.tan, complex_math.tan)
 Tanh = transcendental("stablehlo.tanh", "tanh(operand)", np.tanh)
 Atan2 = row(
     "stablehlo.atan2",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from weft.ir.module import Value
 from weft.ir.rule import Combine
 from weft.ir.types import DType
@@ -40,26 +38,8 @@ def identity(combine: Combine, dtype: DType) -> object:
         case "prod":
             return 1
         case "and":
-            return -1 if dtype.kind == "int" else _bound(dtype, low=False)
+            return -1 if dtype.kind == "int" else dtype.limits[1]
         case "max":
-            return _bound(dtype, low=True)
+            return dtype.limits[0]
         case "min":
-            return _bound(dtype, low=False)
-
-
-def _bound(dtype: DType, *, low: bool) -> object:
-    """The least or the greatest number of a type."""
-    if dtype.kind == "bool":
-        return not low
-    if dtype.kind in ("int", "uint"):
-        bits = dtype.bits
-        if dtype.kind == "uint":
-            return 0 if low else (1 << bits) - 1
-        return -(1 << (bits - 1)) if low else (1 << (bits - 1)) - 1
-    infinite = np.asarray(-np.inf if low else np.inf).astype(dtype.numpy)
-    if np.isinf(infinite.astype(np.float64)):
-        return infinite
-    import ml_dtypes
-
-    limits = ml_dtypes.finfo(dtype.numpy)
-    return limits.min if low else limits.max
+            return dtype.limits[1]

@@ -101,11 +101,7 @@ def is_identity(value: Value, ufunc: Any, dtype: DType) -> bool:
     if ufunc in (np.multiply, np.logical_and):
         return bool(start == 1)
     if ufunc in (np.maximum, np.minimum):
-        low = ufunc is np.maximum
-        if dtype.is_float:
-            return bool(start == (-np.inf if low else np.inf))
-        info = np.iinfo(dtype.numpy)
-        return bool(start == (info.min if low else info.max))
+        return bool(start == dtype.limits[ufunc is np.minimum])
     return False
 
 

@@ -153,16 +153,11 @@ def _sign(v: Vectors, z: Held) -> Held:
 
 
 def _exp(v: Vectors, z: Held) -> Held:
-    """e^x (cos(y) + i sin(y)); what is 0 or infinite stays so, whatever the angle."""
+    """e^x (cos(y) + i sin(y)): NaN if the angle is infinite, whatever the size."""
     x, y = z
-    size, infinity, zero = exp(v, x), _number(v, math.inf), _number(v, 0.0)
+    size = exp(v, x)
     real, imag = v.mul(size, cos(v, y)), v.mul(size, sin(v, y))
-    real, imag = (where(v, "oeq", y, 0.0, whole, part) for whole, part in ((size, real), (y, imag)))
-    wild = v.binary("xor", v.compare("olt", magnitude(v, y), infinity), v.constant(True, "i1"))
-    gone = v.binary("and", wild, v.compare("oeq", x, v.neg(infinity)))
-    real, imag = _choose(v, gone, (zero, zero), (real, imag))
-    endless = v.binary("and", wild, v.compare("oeq", x, infinity))
-    return v.select(endless, infinity, real), imag
+    return where(v, "oeq", y, 0.0, size, real), where(v, "oeq", y, 0.0, y, imag)
 
 
 def _log(v: Vectors, z: Held) -> Held:
