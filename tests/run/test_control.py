@@ -315,3 +315,15 @@ def test_a_branch_may_give_what_was_repeated_outside_of_it():
     assert_same(
         along(module, [("a", "b"), ()], MESH), X, np.array([3] * 6, np.int32), length=3, devices=6
     )
+
+
+@pytest.mark.parametrize("axes", [(), ("a",), ("a", "b")])
+def test_a_loop_may_carry_on_what_was_made_outside_of_it(axes):
+    """It is still there after the loop, for those that run no round of it, too."""
+    outside = "%y = stablehlo.exponential %x : tensor<4xf32>\n"
+    loop = LOOP.format(work="").replace("%less, %out", "%less, %y")
+    after = """%s = stablehlo.sine %y : tensor<4xf32>
+    %t = stablehlo.add %r#1, %s : tensor<4xf32>
+    return %t : tensor<4xf32>"""
+    module = program(outside + loop.replace("return %r#1 : tensor<4xf32>", after))
+    assert_same(along(module, [("a", "b"), axes], MESH), X, numbers(*axes) - 1, length=8)

@@ -10,6 +10,10 @@ from weft.ir.rebuild import rewrite
 from weft.ir.scan import dictionary
 from weft.ops import BY_NAME
 from weft.ops.control import Call, Composite
+from weft.ops.sort import TopK
+
+# JAX wraps it for the way to a device; the sort that it stands for takes longer, and is not split.
+_WRAPPED = (TopK,)
 
 
 def absorb_composites(module: Module) -> Module:
@@ -38,7 +42,7 @@ def composite(node: Node) -> Node | None:
 @lru_cache(maxsize=4096)
 def _absorbed(op: Composite) -> Op | None:
     cls = BY_NAME.get(op.name_)
-    if cls is None or not cls.composite:
+    if cls is None or not (cls.composite or cls in _WRAPPED):
         return None
     made, _ = read_op(cls, dictionary(op.composite_attributes or "{}"), op.outs)
     return made

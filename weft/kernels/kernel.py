@@ -95,12 +95,20 @@ class Load:
     shifts: tuple[Shift, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Fill:
-    """A constant: a Python bool, int, float or complex."""
+    """A constant: a Python bool, int, float or complex; 0.0 and -0.0 are not the same."""
 
     value: bool | int | float | complex
     dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Fill):
+            return NotImplemented
+        return self.dtype == other.dtype and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash((repr(self.value), self.dtype))
 
 
 @dataclass(frozen=True, slots=True)

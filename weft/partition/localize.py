@@ -26,14 +26,18 @@ from weft.partition.given_rules import summing
 from weft.partition.identity import COMBINE_OPS
 from weft.partition.notes import Note, gathered, repeated
 from weft.partition.numbers import Numbers
+from weft.partition.owing import keeps_owing, made_owing, owed_by, still_owed
 from weft.partition.placed import (
     Axes,
     Owing,
     Placed,
     Split,
+    free,
+    free_part,
     local_type,
     sharding_of,
     split_of,
+    still_owing,
     whole,
 )
 from weft.partition.program import GIVEN, Called, Entry, Program, Recipe
@@ -136,7 +140,7 @@ class Localizer:
             self.define(value, Placed(local, type, ()), None)  # type: ignore[arg-type]
             return local
         split = split_of(sharding, type.rank)
-        owing = Owing(sharding.unreduced, "add") if sharding and sharding.unreduced else None
+        owing = still_owing(sharding.unreduced) if sharding else None
         local = Value(local_type(type, split, self.mesh), None, value.index)
         self.define(value, Placed(local, type, split, owing), split)
         return local
@@ -164,6 +168,7 @@ class Localizer:
         region: Region,
         shardings: Sequence[Sharding | None],
         results: Sequence[Split | None],
+        owed: Sequence[Axes] = (),
     ) -> Region:
         """A region with arguments and results of these splits, on local types."""
         outer = self.builder
@@ -171,9 +176,10 @@ class Localizer:
         args = [self.argument(v, s) for v, s in zip(region.args, shardings, strict=True)]
         self.nodes(region)
         self.builder.loc = outer.loc
+        axes = owed or ((),) * len(results)
         made = [
-            self.fetch(v, split) if split is not None else self.first(v)
-            for v, split in zip(region.results, results, strict=True)
+            self.fetch(v, split, owes) if split is not None else self.first(v)
+            for v, split, owes in zip(region.results, results, axes, strict=True)
         ]
         body = self.builder
         self.builder = outer
@@ -232,7 +238,8 @@ class Localizer:
         made = self.remade(entry, split) if sent and not owed else None
         if made is None:
             self.program.planned += sent
-            made = _owed(builder, builder.reshard(chosen, split, _still(chosen, owed)), owed)
+            moved = builder.reshard(chosen, split, still_owed(chosen, owed))
+            made = made_owing(builder, moved, owed)
         builder.loc = loc
         entry.versions.append(made)
         return made
@@ -249,8 +256,9 @@ class Localizer:
 
     def bytes(self, placed: Placed, split: Split, owed: Axes) -> float:
         """What it costs to have a value in another split."""
-        owing = placed.owing.axes if placed.owing else ()
-        return plan(placed.type, placed.split, owing, split, _still(placed, owed), self.mesh).bytes
+        owing = owed_by(placed)
+        still = still_owed(placed, owed)
+        return plan(placed.type, placed.split, owing, split, still, self.mesh).bytes
 
     def regions(self, node: Node) -> tuple[Region, ...]:
         """The regions of a node that run on scalars: as they are, on local values from outside."""
@@ -268,7 +276,8 @@ class Localizer:
         for arg, operand, sharding in zip(region.args, node.operands, op.in_shardings, strict=True):
             given = self.fetch_as(operand, sharding)
             split = free_part(given.split, names)
-            placed = Placed(given.value, arg.type, split, given.owing)  # type: ignore[arg-type]
+            owing = still_owing(free(sharding.unreduced, names))
+            placed = Placed(given.value, arg.type, split, owing)  # type: ignore[arg-type]
             self.entries[arg] = Entry(self.builder, split, [placed])
         around, self.manual = self.manual, self.manual | names
         self.nodes(region)
@@ -278,8 +287,9 @@ class Localizer:
             node.results, region.results, op.out_shardings, strict=True
         ):
             split = splits_of(result, sharding)
-            made = self.fetch(value, free_part(split, names), sharding.unreduced)
-            placed = Placed(made.value, result.type, split, made.owing)  # type: ignore[arg-type]
+            made = self.fetch(value, free_part(split, names), free(sharding.unreduced, names))
+            owing = still_owing(sharding.unreduced)
+            placed = Placed(made.value, result.type, split, owing)  # type: ignore[arg-type]
             self.define(result, placed, self.wanted(result))
 
     # Nodes
@@ -294,6 +304,8 @@ class Localizer:
 
     def compute(self, node: Node) -> None:
         """Partition a node by its factors."""
+        if keeps_owing(self, node):
+            return
         recipe = self.recipe(node)
         if recipe.plain is not None and self.program.notes is None:
             self.plain(node, recipe, *recipe.plain)
@@ -438,11 +450,6 @@ class Localizer:
         return (way.free if way is not None else plain_factors)(node, rule)
 
 
-def owed_by(placed: Placed) -> Axes:
-    """The axes that a value is owed over."""
-    return placed.owing.axes if placed.owing else ()
-
-
 def _versions(entry: Entry) -> tuple[Version, ...]:
     """The ways a value can be had; one that can be computed anew is as good as whole."""
     found = [(p.split, owed_by(p)) for p in entry.versions]
@@ -474,25 +481,6 @@ def _recipe(question: Question, chosen: FactorAxes, numbers: Numbers) -> Recipe:
     return Recipe(rule, chosen, *splits, owing, tuple(masks), question.wanted)  # type: ignore[arg-type]
 
 
-def free_part(split: Split, manual: set[str]) -> Split:
-    """A split without its manual axes."""
-    return tuple(tuple(a for a in axes if a.name not in manual) for axes in split)
-
-
 def rank_of(value: Value) -> int:
     """The rank of a tensor, 0 for what is none."""
     return value.type.rank if isinstance(value.type, TensorType) else 0
-
-
-def _still(placed: Placed, owed: Axes) -> Axes:
-    """What of the axes is owed already."""
-    known = placed.owing.axes if placed.owing else ()
-    return owed if owed == known else ()
-
-
-def _owed(builder: Builder, placed: Placed, owed: Axes) -> Placed:
-    """The value owed over axes: one device along them has it, the others zeros."""
-    if not owed or placed.owing is not None:
-        return placed
-    chosen = builder.only_first(placed.value, owed, 0)
-    return placed.moved(chosen, placed.split, Owing(owed, "add"))

@@ -59,6 +59,21 @@ def split_of(sharding: Sharding | None, rank: int) -> Split:
     return tuple([dim.axes for dim in sharding.dims])
 
 
+def still_owing(unreduced: Axes) -> Owing | None:
+    """The sum that a sharding leaves to be made."""
+    return Owing(unreduced, "add") if unreduced else None
+
+
+def free(axes: Axes, manual: set[str]) -> Axes:
+    """Axes without the manual ones."""
+    return tuple(a for a in axes if a.name not in manual)
+
+
+def free_part(split: Split, manual: set[str]) -> Split:
+    """A split without its manual axes."""
+    return tuple(free(axes, manual) for axes in split)
+
+
 def whole(rank: int) -> Split:
     """No dim split."""
     return ((),) * rank

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from weft.ir.module import Node, Region, Value
@@ -16,7 +16,15 @@ from weft.ops.slicing import Concatenate, Slice
 from weft.partition import batch_norm, loops
 from weft.partition.composites import COMPOSED
 from weft.partition.outside import OUTSIDE
-from weft.partition.placed import Placed, Split, local_type, sharding_of, split_of
+from weft.partition.placed import (
+    Axes,
+    Placed,
+    Split,
+    local_type,
+    sharding_of,
+    split_of,
+    still_owing,
+)
 from weft.partition.stand_in import STAND_INS
 from weft.partition.ways import joins
 
@@ -45,18 +53,19 @@ def drop(localizer: Localizer, node: Node) -> None:
 
 
 def while_loop(localizer: Localizer, node: Node) -> None:
-    """Carried values keep one split; the condition is whole on every device."""
+    """Carried values keep one split, and owe what they owe; the condition is whole everywhere."""
     shardings = [localizer.program.sharding(v) for v in node.results]
     splits = [splits_of(v, s) for v, s in zip(node.results, shardings, strict=True)]
     better = loops.better_splits(localizer, node, splits)
     for n, split in better.items():
         splits[n], shardings[n] = split, sharding_of(split, localizer.mesh_name)
     operands = tuple(
-        localizer.fetch(v, s).value for v, s in zip(node.operands, splits, strict=True)
+        localizer.fetch_as(v, s).value for v, s in zip(node.operands, shardings, strict=True)
     )
+    owed = [s.unreduced if s else () for s in shardings]
     condition = localizer.region(node.regions[0], shardings, [()])
-    body = localizer.region(node.regions[1], shardings, splits)
-    finish(localizer, node, operands, (condition, body), splits)
+    body = localizer.region(node.regions[1], shardings, splits, owed)
+    finish(localizer, node, operands, (condition, body), splits, owed)
     for n in better:
         localizer.entries[node.results[n]] = localizer.entries[node.operands[n]]
 
@@ -81,16 +90,19 @@ def finish(
     operands: tuple[Value, ...],
     regions: tuple[Region, ...],
     splits: list[Split],
+    owed: Sequence[Axes] = (),
 ) -> None:
-    """The node on local types, its results of these splits."""
+    """The node on local types, its results of these splits, and what they owe."""
     types = tuple(
         local_type(v.type, s, localizer.mesh) if isinstance(v.type, TensorType) else v.type
         for v, s in zip(node.results, splits, strict=True)
     )
     op = node.op.local(tuple(v.type for v in operands), types)
     made = Node(op, operands, types, regions, node.attrs, node.loc)
-    for old, new, split in zip(node.results, localizer.builder.add(made), splits, strict=True):
-        localizer.define(old, Placed(new, old.type, split), split)  # type: ignore[arg-type]
+    owing = [still_owing(axes) for axes in owed or ((),) * len(types)]
+    values = localizer.builder.add(made)
+    for old, new, split, owes in zip(node.results, values, splits, owing, strict=True):
+        localizer.define(old, Placed(new, old.type, split, owes), split)  # type: ignore[arg-type]
 
 
 def call(localizer: Localizer, node: Node) -> None:

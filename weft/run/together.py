@@ -53,13 +53,13 @@ class _Loop:
         self.ins = tuple([scope.slots[v] for v in node.operands])
         self.outs = compiler.results(node, scope)
         self.rows = layout.active
+        self.made = {s for r in node.regions for s in own_results(r, scope, ())}
 
     def bind(self, item: Item) -> Step:
         """The closure."""
         slots, outs, dead = self.slots, self.outs, item.dead
         test, work, rows, own = self.test, self.work, self.rows, item.own
-        results = {*test.results, *work.results}
-        leftovers = tuple(results - {*slots, *self.compiler.constants})
+        leftovers = tuple(self.made - {*self.compiler.constants})
         turns = [Turning(turn, item, self.compiler) for turn in item.turns or ()]
         changing = self._changing({n for turn in item.turns or () for n in turn.indices})
         at_first = self.compiler.settled(slots)

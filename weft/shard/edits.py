@@ -128,7 +128,8 @@ class Edits:
             return given_args(self.function, self.module, called=self.called)[value.index]
         if isinstance(holder.op, ManualComputation):
             return erased(holder.op.in_shardings[value.index], manual_names(holder.op))
-        assert isinstance(holder.op, NamedComputation)
+        if not isinstance(holder.op, NamedComputation):
+            return None  # an argument of a reducer, say
         return holder.op.in_shardings[value.index] if holder.op.in_shardings else None
 
     # Changes

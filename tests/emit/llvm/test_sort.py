@@ -153,7 +153,7 @@ def test_numbers_without_a_total_order_stay_the_same_numbers():
         assert (kept[1:] >= kept[:-1]).all()
 
 
-@pytest.mark.parametrize("length", [1, 60, 500, 3000])
+@pytest.mark.parametrize("length", [1, 60, 100, 500, 3000])
 @pytest.mark.parametrize("k", [0, 1, 5, 40])
 @pytest.mark.parametrize("name", ["f32", "f16", "f64", "i32", "ui8"])
 def test_top_k(length: int, k: int, name: str):

@@ -74,7 +74,7 @@ class _Best:
     def row(self, row: str) -> None:
         """Leave the best of a row in the records, sorted."""
         arrays = self.sorter.begin()
-        first = min(self.room, self.length)
+        first = self.room if self.scans else self.length
         for width, index in vectors_and_rest(self.code, "0", str(first), _LANES):
             v = Vectors(self.code, width)
             made = record(v, self.records, *self._keys(v, row, index))

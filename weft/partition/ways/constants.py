@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -46,9 +46,22 @@ def constant(site: Site) -> tuple[Placed, ...]:
     return (site.builder.reshard(placed, split),)
 
 
-@lru_cache(maxsize=4096)
+# What was found for constants, as long as they live: they may be large.
+_BLOCKS: WeakKeyDictionary[Dense, dict[tuple[Split, Mesh], Dense | None]] = WeakKeyDictionary()
+
+
 def repeated_block(value: Dense, split: Split, mesh: Mesh) -> Dense | None:
     """The block that every device would take of a constant, if it is the same for all."""
+    known = _BLOCKS.setdefault(value, {})
+    if (split, mesh) in known:
+        return known[split, mesh]
+    found = _repeated_block(value, split, mesh)
+    if found is not value:  # which would hold itself
+        known[split, mesh] = found
+    return found
+
+
+def _repeated_block(value: Dense, split: Split, mesh: Mesh) -> Dense | None:
     local = local_type(value.type, split, mesh)
     array: Array = value.array
     for dim, axes in enumerate(split):
