@@ -21,9 +21,11 @@ from weft.emit.llvm.engine import load
 from weft.emit.llvm.machine_code import host
 from weft.emit.llvm.pool import aligned
 from weft.emit.llvm.product_emit import emit_product
+from weft.emit.llvm.product_tuned import tuned
 from weft.emit.llvm.thread_count import thread_count
 from weft.ir.types import F32, I32, Array, DType, dtype
 from weft.kernels.kernel import Contract, Kernel
+from weft.knobs import TUNE
 from weft.ops.pointwise import Add, Multiply
 from weft.ops.transcendental import Tanh
 
@@ -144,7 +146,7 @@ def kernel_of(case: Case) -> Kernel:
 
 def weft_side(case: Case, arrays: list[Array]) -> Side:
     """The kernel on buffers that are there."""
-    kernel = kernel_of(case)
+    kernel = tuned(kernel_of(case), TUNE.value())
     (loaded,) = load([emit_product(kernel, host())])
     out = kernel.operands[-1]
     kept = [*arrays, held(np.zeros(out.shape), out.dtype)]

@@ -20,6 +20,7 @@ from weft.cost.sent import Sent
 from weft.cost.sent_table import sent_by_line
 from weft.errors import WeftError
 from weft.ir.module import Module
+from weft.knobs import Tune
 from weft.machine import Machine
 from weft.machine import machine as machine_named
 from weft.mesh import Mesh, as_mesh
@@ -41,6 +42,7 @@ class Options:
     machine: Machine | None
     target: str | None
     fold_sums: bool
+    tune: Tune | None
     sync_every_op: bool
 
 
@@ -268,6 +270,7 @@ class Compiled:
                     machine=chosen.machine,
                     target=chosen.target,
                     fold_sums=chosen.fold_sums,
+                    tune=chosen.tune,
                 )
                 ready = self._programs[key] = Ready(captured, program, chosen.sync_every_op)
             self._last = ready
@@ -286,6 +289,7 @@ def compile(
     machine: Machine | str | None = None,
     target: str | None = None,
     fold_sums: bool = True,
+    tune: Tune | None = None,
     sync_every_op: bool = False,
     **kwargs: Any,
 ) -> Compiled:
@@ -295,12 +299,14 @@ def compile(
     for. Without arguments a function is compiled when it is first called. A machine says how much
     memory a device has, and what is worth doing to the program. The target, llvm or numpy, says
     what computes it. Without `fold_sums` every device's own sums are rounded before an all_reduce
-    adds them up, as on devices of their own. With `sync_every_op` a call waits for every op, so
-    that an error names the one that failed.
+    adds them up, as on devices of their own. With `tune="measure"` large products are measured in
+    several ways, once for each class of shapes; by default they are as they were measured before,
+    and with "off" as the cost model says. With `sync_every_op` a call waits for every op, so that
+    an error names the one that failed.
     """
     ours = None if mesh is None else as_mesh(mesh)
     described = machine_named(machine) if isinstance(machine, str) else machine
-    options = Options(ours, level, described, target, fold_sums, sync_every_op)
+    options = Options(ours, level, described, target, fold_sums, tune, sync_every_op)
     if callable(fn):
         shardings = (in_shardings, out_shardings)
         source = JaxFunction(fn, mesh, *shardings, donate_argnums, static_argnums)

@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar, get_args
 
 from weft.errors import WeftError
 
 T = TypeVar("T")
+Tune = Literal["off", "remembered", "measure"]
+TUNES: tuple[Tune, ...] = get_args(Tune)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,10 @@ def _truth(text: str) -> bool:
     return text == "1"
 
 
+def _tune(text: str) -> Tune:
+    return TUNES[TUNES.index(text)]  # of others ValueError is raised
+
+
 TRACE = Knob("WEFT_TRACE", "a folder to write every stage of every program to", _folder, None)
 
 CACHE = Knob(
@@ -83,4 +89,11 @@ EXPLAIN = Knob(
     False,
 )
 
-KNOBS = (TRACE, CACHE, THREADS, DEVICES, EXPLAIN)
+TUNE: Knob[Tune] = Knob(
+    "WEFT_TUNE",
+    "how products find their fastest way: measure (what is not known yet), remembered, or off",
+    _tune,
+    "remembered",
+)
+
+KNOBS = (TRACE, CACHE, THREADS, DEVICES, EXPLAIN, TUNE)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weft.errors import WeftError
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
-from weft.knobs import TRACE
+from weft.knobs import TRACE, Tune
 from weft.machine import Machine
 from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
@@ -48,27 +48,33 @@ def compile_module(
     machine: Machine | None = None,
     target: str | None = None,
     fold_sums: bool = True,
+    tune: Tune | None = None,
 ) -> Program:
     """Take a module through every stage.
 
     With `fold_sums` a product also sums over devices where an all_reduce comes next, which rounds
-    otherwise than devices that sum up by themselves first.
+    otherwise than devices that sum up by themselves first. `tune` says whether products are
+    measured; without it WEFT_TUNE does.
     """
     with without_gc():
         stages = _stages(module, mesh, level, machine)
-        return Program(stages, _local(stages[STAGES[-1]], target, fold_sums))
+        return Program(stages, _local(stages[STAGES[-1]], target, fold_sums, tune))
 
 
 def optimized_program(
-    module: Module, *, target: str | None = None, fold_sums: bool = True
+    module: Module,
+    *,
+    target: str | None = None,
+    fold_sums: bool = True,
+    tune: Tune | None = None,
 ) -> Program:
     """The program of a module that went through all stages before, and was written down."""
     with without_gc():
-        return Program({STAGES[-1]: module}, _local(module, target, fold_sums))
+        return Program({STAGES[-1]: module}, _local(module, target, fold_sums, tune))
 
 
-def _local(best: Module, target: str | None, fold_sums: bool) -> LocalProgram:
-    chosen = target_named(target, fold_sums=fold_sums)
+def _local(best: Module, target: str | None, fold_sums: bool, tune: Tune | None) -> LocalProgram:
+    chosen = target_named(target, fold_sums=fold_sums, tune=tune)
     return LocalProgram(best, target=chosen, fold=fold_sums or chosen is not None)
 
 

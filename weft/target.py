@@ -20,6 +20,7 @@ from weft.emit.llvm.emit import emit
 from weft.emit.llvm.engine import Loaded, load
 from weft.emit.llvm.machine_code import host
 from weft.emit.llvm.product import HELD
+from weft.emit.llvm.product_tuned import is_tuned, tuned
 from weft.errors import Unsupported, WeftError
 from weft.ir.module import Node, Value
 from weft.ir.types import DType, TensorType
@@ -29,6 +30,7 @@ from weft.kernels.emitted import Emitted
 from weft.kernels.group import Group, Launch
 from weft.kernels.kernel import Kernel
 from weft.kernels.placed import Placed
+from weft.knobs import TUNE, TUNES, Tune
 from weft.tile import tile
 from weft.tile.pulls import PRODUCTS, held_in
 from weft.tile.recall import fingerprint, packed, restored
@@ -40,16 +42,32 @@ class LLVM:
 
     name = "llvm"
 
-    def __init__(self, *, fold_sums: bool = True) -> None:
+    def __init__(self, *, fold_sums: bool = True, tune: Tune | None = None) -> None:
         self.fold_sums = fold_sums
+        self.tune: Tune = TUNE.value() if tune is None else tune
 
     def group(
         self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
     ) -> Sequence[Group]:
         """The nodes of a region as kernels, in an order in which they can run.
 
-        What was decided for a large region is remembered on disk.
+        What was decided for a large region is remembered on disk. Products take the candidates
+        that are the fastest, as far as is known.
         """
+        chosen: dict[Kernel, Kernel] = {}
+        found: list[Group] = []
+        for group in self._groups(placed, sizes, results):
+            kernel = group.kernel
+            if self.tune != "off" and isinstance(kernel, Kernel) and is_tuned(kernel):
+                if kernel not in chosen:
+                    chosen[kernel] = tuned(kernel, self.tune)
+                group = replace(group, kernel=chosen[kernel])
+            found.append(group)
+        return found
+
+    def _groups(
+        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
+    ) -> Sequence[Group]:
         if self.fold_sums:
             placed = sums_apart(placed, results)
         if len(placed) < LARGE:
@@ -94,17 +112,23 @@ TARGETS = ("llvm", "numpy")
 LARGE = 300  # nodes of a region that takes long enough to group
 
 
-def target_named(name: str | None, *, fold_sums: bool = True) -> LLVM | None:
+def target_named(
+    name: str | None, *, fold_sums: bool = True, tune: Tune | None = None
+) -> LLVM | None:
     """The target of a name; None, which is numpy node by node, has no kernels.
 
     Without a name it is llvm, where that is installed.
     """
+    if tune not in (None, *TUNES):
+        raise WeftError(
+            f"no way of tuning is called {tune!r}", help=f"there are {', '.join(TUNES)}"
+        )
     if name not in (None, *TARGETS):
         raise WeftError(f"no target {name!r}", help=f"targets are {', '.join(TARGETS)}")
     if name == "numpy":
         return None
     if importlib.util.find_spec("llvmlite") is not None:
-        return LLVM(fold_sums=fold_sums)
+        return LLVM(fold_sums=fold_sums, tune=tune)
     if name == "llvm":
         raise WeftError("the llvm target needs llvmlite", help="pip install 'weft[cpu]'")
     _say_once("llvmlite is not installed: nodes run one by one in numpy; pip install 'weft[cpu]'")
@@ -152,7 +176,7 @@ def added_up(dtype: DType) -> bool:
 
 
 _TEXTS: dict[Launch, Emitted] = {}  # of the kernels that this process has met lately
-MOST_TEXTS = 1024
+MOST_TEXTS, MOST_CHARACTERS = 1024, 1 << 24  # that are kept
 FEW_POINTS, FEW_BYTES = 1 << 10, 1 << 13  # of kernels whose calls take longer than they do
 
 
@@ -160,11 +184,21 @@ def emitted(kernel: Launch) -> Emitted:
     """The text of a kernel."""
     found = _TEXTS.get(kernel)
     if found is None:
-        if len(_TEXTS) >= MOST_TEXTS:
-            _TEXTS.clear()
         made = _emitted(kernel)
+        _make_room(len(made.text))
         found = _TEXTS[kernel] = replace(made, brief=True) if _is_brief(kernel) else made
     return found
+
+
+def _make_room(characters: int) -> None:
+    """Forget texts, the oldest first, to have room for one of so many characters."""
+    kept = [*_TEXTS.items()]  # at once: other threads compile, too
+    total = characters + sum([len(made.text) for _, made in kept])
+    for left, (kernel, made) in zip(range(len(kept), 0, -1), kept, strict=True):
+        if left < MOST_TEXTS and total <= MOST_CHARACTERS:
+            return
+        _TEXTS.pop(kernel, None)
+        total -= len(made.text)
 
 
 def _is_brief(kernel: Launch) -> bool:

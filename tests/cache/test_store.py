@@ -120,7 +120,19 @@ def test_what_is_abandoned_is_removed(store):
     os.utime(old, (0, 0))
     assert names(store) == ["a"]
     Store(store.folder).put(key("b"), b"2")
+    assert old.exists()  # nobody looks so soon after another
+    os.utime(store.folder / "size", (0, 0))
+    Store(store.folder).put(key("c"), b"3")
     assert not old.exists() and new.exists()
+
+
+@pytest.mark.parametrize("said", [b"", b"-", b"1e3", b"99999999999"])
+def test_what_another_says_of_the_size_is_not_trusted_far(tmp_path, said):
+    (tmp_path / "size").write_bytes(said)
+    store = Store(tmp_path, limit=20_000)
+    for n in range(40):
+        store.put(key(f"k{n}"), bytes(1000))
+    assert sum(entry.nbytes for entry in store.entries()) <= 20_000
 
 
 def test_clearing(store):

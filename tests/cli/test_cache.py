@@ -61,6 +61,15 @@ def test_the_table(weft):
     assert said["folder"].endswith("cache")
 
 
+def test_measured_choices_are_told(weft):
+    seconds = {"as modelled": 2e-3, "parts=2": 1e-3}
+    told = {"best": "parts=2", "seconds": seconds, "tried": [*seconds]}
+    remember("product", "machine", "float 1x64x64x64", told)
+    assert "product float 1x64x64x64: parts=2" in weft()[1].out
+    (choice,) = json.loads(weft("--json")[1].out)["choices"]
+    assert choice["machine"] == "machine" and choice["seconds"] == seconds
+
+
 def test_clearing_a_kind(weft):
     the_store().put(kernel("softmax", "a"), b"1")
     remember("gemm", "machine", "small", "12x32")

@@ -86,6 +86,14 @@ def test_the_table_fits_the_terminal(program, capsys, monkeypatch, columns):
     assert max(map(len, table.splitlines())) <= int(columns)
 
 
+def test_products_tell_how_they_are_computed(program, capsys):
+    ways = [row["way"] for row in rows(program, capsys, "--tune", "measure")]
+    told = {"name": "as modelled", "why": "so little work is not measured"}
+    assert told in ways and None in ways
+    (off,) = {row["way"]["why"] for row in rows(program, capsys, "--tune", "off") if row["way"]}
+    assert off == "nothing is tuned"
+
+
 def test_one_kernel_in_full(program, capsys):
     name = rows(program, capsys)[0]["name"]
     for chosen in (name, name[:-1], "0"):

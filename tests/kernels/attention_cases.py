@@ -181,4 +181,5 @@ def kernels(draw: DrawFn, most: int = 70, lse: bool = False) -> Attention:
         lse=lse or draw(st.booleans()),
         window=draw(windows(sizes.queries, sizes.keys)),
         empty=draw(st.sampled_from(("zero", "nan"))),
+        bias_scale=draw(st.sampled_from((1.0, -1.0, 0.5))),
     )

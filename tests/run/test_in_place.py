@@ -54,6 +54,13 @@ def test_not_from_another_place():
     assert overwritten(turned) == overwritten(shifted) == overwritten(part) == ()
 
 
+def test_not_over_what_is_read_again_at_other_points():
+    line, made = Operand(F32, (4,)), Operand(F32, (4,), output=True)
+    steps = (load(0, ROW), load(1), Apply(Add(), (0, 1), F32), Apply(Add(), (0, 0), F32))
+    both = kernel([line, SQUARE, OUT, made], *steps, Store(2, HERE, 2), Store(3, ROW, 3))
+    assert overwritten(both) == ((1, 2),)
+
+
 def test_not_over_elements_of_another_size():
     wide = kernel([Operand(F64, (4, 4)), OUT], Load(0, HERE, F64), Store(1, HERE, 0))
     row = kernel([Operand(F32, (4,)), OUT], load(0, ROW), Store(1, HERE, 0))
@@ -97,3 +104,26 @@ def test_the_end_of_a_product_is_written_over_what_it_adds():
     operands = (SQUARE, SQUARE, SQUARE, OUT)
     made = Kernel("k", factors, operands, steps, Schedule("packed", (0, 1, 2)))
     assert overwritten(made) == ((2, 3),)
+
+
+def test_what_follows_a_reduced_product_is_not_written_over_what_it_reads():
+    factors = (Factor("i", 4), Factor("j", 4), Factor("k", 4, "reduction"))
+    left, right, here = Affine((4, 0, 1)), Affine((0, 1, 4)), Affine((4, 1, 0))
+    line, room = Affine((0, 1, 0)), Operand(F32, (4,))
+    steps = (
+        load(0, left),
+        load(1, right),
+        Contract(0, 1, (2,), F32, F32),
+        load(2, here),  # of the size of the product
+        load(3, line),  # added to every row of it
+        Apply(Add(), (2, 3), F32),
+        Apply(Add(), (5, 4), F32),
+        Store(5, here, 6),
+        Reduce("add", 6, None, (0,), F32),
+        load(4, line),  # multiplied with the sum of the rows
+        Apply(Multiply(), (8, 9), F32),
+        Store(6, line, 10),
+    )
+    operands = (SQUARE, SQUARE, SQUARE, room, room, OUT, Operand(F32, (4,), output=True))
+    made = Kernel("k", factors, operands, steps, Schedule("packed", (0, 1, 2)))
+    assert overwritten(made) == ((2, 5), (3, 6))

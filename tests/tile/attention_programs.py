@@ -135,6 +135,35 @@ def checkpointed(q, k, v):
     return jax.checkpoint(causal_by_hand)(q, k, v)
 
 
+def distances(q, k):
+    """How far a key lies behind a query, times a slope for each head."""
+    slopes = 2.0 ** -jnp.arange(1, H + 1, dtype=jnp.float32)
+    apart = jnp.arange(q.shape[1])[:, None] - jnp.arange(k.shape[1])[None]
+    return slopes[:, None, None] * apart
+
+
+def alibi(q, k, v):
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.3 - distances(q, k)
+    scores = jnp.where(causal(q.shape[1], k.shape[1]), scores, -jnp.inf)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+
+
+def alibi_both_ways(q, k, v):
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) - jnp.abs(distances(q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+
+
+def bias_before_the_scale(q, k, v, bias):
+    scores = (jnp.einsum("bqhd,bkhd->bhqk", q, k) + bias) * 0.3
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+
+
+def hidden_by_subtraction(q, k, v):
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.3
+    scores = scores - jnp.where(causal(q.shape[1], k.shape[1]), 0.0, 1e10)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+
+
 FORWARD = {
     "plain": (plain, qkv()),
     "causal_by_hand": (causal_by_hand, qkv()),
@@ -164,6 +193,11 @@ FORWARD = {
     "segments": (segments, [*qkv(), np.arange(B * S).reshape(B, S) // 9]),
     "checkpointed": (checkpointed, qkv()),
     "one_query": (lambda q, k, v: ATTEND(q[:, :1], k, v), qkv()),
+    "alibi": (alibi, qkv()),
+    "alibi_both_ways": (alibi_both_ways, qkv()),
+    "alibi_of_one_query": (lambda q, k, v: alibi_both_ways(q[:, :1], k, v), qkv()),
+    "bias_before_the_scale": (bias_before_the_scale, [*qkv(), rows(1, H, S, S, seed=7)]),
+    "hidden_by_subtraction": (hidden_by_subtraction, qkv()),
 }
 
 
@@ -198,6 +232,10 @@ WITH_GRADIENTS = (
     "last_queries",
     "segments",
     "checkpointed",
+    "alibi",
+    "alibi_both_ways",
+    "bias_before_the_scale",
+    "hidden_by_subtraction",
 )
 
 

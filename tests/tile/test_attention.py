@@ -23,6 +23,7 @@ from weft.kernels.group import Group
 from weft.kernels.interpret_attention import interpret_attention
 from weft.kernels.placed import Placed
 from weft.ops import attention as composite
+from weft.run.parts import parts_of
 from weft.tile.attention import attention_groups
 from weft.tile.draft import tensor
 
@@ -130,3 +131,31 @@ def test_a_mesh_is_no_obstacle():
     spec = jax.sharding.PartitionSpec("data", None, "model")
     made = weft.compile(fn, *arrays, mesh=mesh, in_shardings=(spec, spec, spec))
     assert_close(np.asarray(made(*arrays)), np.asarray(fn(*arrays)), 64, least=1.0)
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["mask inside", "mask outside"])
+def test_gradients_of_a_scan_over_layers(outside: bool):
+    """The masks that JAX takes out of a loop are seen in it; every turn leaves out half of all."""
+    size, layers = 24, 2
+
+    def block(x, w, mask):
+        q, k, v, o = jnp.split(w, 4, -1)
+        keep = jnp.tril(jnp.ones((size, size), bool)) if mask is None else mask
+        scores = jnp.where(keep, (x @ q) @ (x @ k).swapaxes(-1, -2) * 0.3, -1e30)
+        return x + jax.nn.softmax(scores) @ (x @ v) @ o
+
+    def loss(w, x):
+        mask = jnp.tril(jnp.ones((size, size), bool)) if outside else None
+        turn = jax.checkpoint(lambda x, w: (block(x, w, mask), None))
+        return (jax.lax.scan(turn, x, w)[0] ** 2).mean()
+
+    w = np.random.default_rng(0).standard_normal((layers, 16, 64)).astype(np.float32) * 0.2
+    x = np.random.default_rng(1).standard_normal((3, size, 16)).astype(np.float32)
+    compiled = weft.compile(jax.value_and_grad(loss), w, x)
+    wanted = jax.tree.leaves(jax.jit(jax.value_and_grad(loss))(w, x))
+    for got, want in zip(jax.tree.leaves(compiled(w, x)), wanted, strict=True):
+        assert_close(np.asarray(got), np.asarray(want), 256, least=1.0)
+    groups = [part.group for part in parts_of(compiled.program.local)]
+    found = [g.kernel for g in groups if g is not None and isinstance(g.kernel, Attention)]
+    assert sum(k.gradients is not None for k in found) == 1 and len(found) == 3
+    assert all(k.window == Window(None, 0) and k.mask is None for k in found)

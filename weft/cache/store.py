@@ -2,6 +2,7 @@
 
     FOLDER/kernel/3f/3f09...   an entry of the kind `kernel`, named by the digest of its key
     FOLDER/ledger.json         hits and misses, the last misses, what was evicted
+    FOLDER/size                the bytes of all entries when somebody last looked
 
 Files are written beside their place and renamed, so that a reader sees an old entry, a new one or
 none. Nothing waits for a lock: who finds a file gone has a miss, and who finds it damaged says so
@@ -17,14 +18,17 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from weft.cache.entry import HEADER_LIMIT, Key, Record, decode, encode, record_of
 from weft.cache.ledger import Ledger
 from weft.knobs import CACHE
 
+_SIZE = "size"
 LIMIT = 2 << 30  # bytes of all entries, above which the longest unused are removed
 _KEPT = 0.8  # how full the cache is after that
+_LASTS = 600.0  # seconds that a process relies on how another one found the store
 _ABANDONED = 3600.0  # seconds after which a file that is being written is nobody's
 
 
@@ -47,15 +51,17 @@ class Store:
         self.ledger = Ledger(folder)
         self._unwritable = False
         self._said: set[str] = set()
-        self._until_look = 0  # bytes to write before the size of the store is looked at
+        # Bytes to write before the size of the store is looked at; None before the first.
+        self._until_look: int | None = None
 
-    def get(self, key: Key) -> bytes | None:
-        """The data of a key, or None; the ledger remembers which."""
+    def get(self, key: Key, *, counted: bool = True) -> bytes | None:
+        """The data of a key, or None; the ledger remembers which, absence only if `counted`."""
         path = self._path(key)
         try:
             data = decode(path.read_bytes(), key)
         except (FileNotFoundError, NotADirectoryError):
-            self.ledger.missed(key, "absent")
+            if counted:
+                self.ledger.missed(key, "absent")
             return None
         except OSError as error:
             self._say("read", f"weft cannot read its cache: {path}: {error.strerror or error}")
@@ -84,6 +90,10 @@ class Store:
                 "write", f"weft remembers nothing in {self.folder}: {error.strerror or error}"
             )
 
+    def holds(self, kind: str) -> bool:
+        """Whether there may be entries of a kind."""
+        return (self.folder / kind).is_dir()
+
     def entries(self, kind: str | None = None) -> Iterator[Stored]:
         """All entries that can be read, or those of a kind."""
         for path, status in _files(self.folder, kind):
@@ -110,6 +120,8 @@ class Store:
 
     def _make_room(self, nbytes: int) -> None:
         """Now and then, look whether there is too much, and remove the longest unused."""
+        if self._until_look is None:
+            self._until_look = self._found_by_another()
         self._until_look -= nbytes
         if self._until_look >= 0:
             return
@@ -130,8 +142,21 @@ class Store:
                 evicted.append(path.name)
                 total -= size
             self.ledger.evicted(evicted)
-        # Others write, too: an eighth of what is free each, before the next look.
-        self._until_look = max(0, self.limit - total) // 8
+        self._until_look = self._share(total)
+        _write(self.folder / _SIZE, str(total).encode())
+
+    def _share(self, total: int) -> int:
+        """The bytes to write before the next look: others write, too, so an eighth of the rest."""
+        return max(0, self.limit - total) // 8
+
+    def _found_by_another(self) -> int:
+        """The same, as another process has found it of late; to look takes long if it is large."""
+        path = self.folder / _SIZE
+        try:
+            recent = time.time() - path.stat().st_mtime < _LASTS
+            return self._share(int(path.read_bytes())) if recent else 0
+        except (OSError, ValueError):
+            return 0
 
     def _say(self, what: str, message: str) -> None:
         """Warn of something, once."""
@@ -163,12 +188,24 @@ def _files(
     folder: Path, kind: str | None, *, unfinished: bool = False
 ) -> Iterator[tuple[Path, os.stat_result]]:
     """The files of entries, in the order of their names, and perhaps those being written."""
-    for path in sorted(folder.glob(f"{kind or '*'}/??/*")):
-        if unfinished or not path.name.startswith("."):
-            try:
-                yield path, path.stat()
-            except OSError:
-                continue  # gone meanwhile
+    kinds = [str(folder / kind)] if kind else [found.path for found in _listed(str(folder))]
+    parts = [part.path for each in kinds for part in _listed(each) if len(part.name) == 2]
+    for part in parts:
+        for file in _listed(part):
+            if unfinished or not file.name.startswith("."):
+                try:
+                    yield Path(file.path), file.stat()
+                except OSError:
+                    continue  # gone meanwhile
+
+
+def _listed(folder: str) -> list[os.DirEntry[str]]:
+    """What is in a folder, by name; nothing if it is gone, or none."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=attrgetter("name"))
+    except OSError:
+        return []
 
 
 def _remove(path: Path) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from weft.cache.choices import choices
 from weft.cache.ledger import Miss, Page
 from weft.cache.store import Store, Stored, the_store
 from weft.cache.why import Reason, why
@@ -76,10 +77,20 @@ def table(stored: Iterable[Stored], page: Page) -> dict[str, dict[str, Any]]:
     return found
 
 
+def chosen() -> list[dict[str, Any]]:
+    """What was measured: for what, on which machine, the best candidate and all times."""
+    found = []
+    for stored, choice in choices():
+        told = choice if isinstance(choice, dict) else {"best": choice}
+        found.append(dict(stored.record.key.parts) | told | {"made": stored.record.made})
+    return found
+
+
 def _show(store: Store, *, as_json: bool) -> None:
-    rows = table(store.entries(), store.ledger.page())
+    rows, measured = table(store.entries(), store.ledger.page()), chosen()
     if as_json:
-        print_json({"folder": str(store.folder), "limit": store.limit, "kinds": rows})
+        kinds = {"folder": str(store.folder), "limit": store.limit, "kinds": rows}
+        print_json(kinds | {"choices": measured})
         return
     screen = console()
     from rich.table import Table
@@ -97,6 +108,9 @@ def _show(store: Store, *, as_json: bool) -> None:
             Text(kind, "bold"), f"{row['entries']:,}", quantity(row["bytes"], "B"), *counts, used
         )
     screen.print(shown)
+    for choice in measured:
+        head = f"{choice['what is chosen']} {choice['shape class']}"
+        screen.print(f"[dim]{head}:[/] {choice['best']}", soft_wrap=True, highlight=False)
     total = sum(row["bytes"] for row in rows.values())
     screen.print(f"{store.folder}: {quantity(total, 'B')} of {quantity(store.limit, 'B')}")
 

@@ -16,6 +16,7 @@ from weft.cli.script import is_script, load_script
 from weft.compiled import Compiled
 from weft.cost.kernels import kernel_seconds
 from weft.emit.llvm.machine_code import assembly
+from weft.emit.llvm.product_tuned import Chosen, explained
 from weft.emit.llvm.table import TABLE
 from weft.errors import WeftError
 from weft.ir.module import Node
@@ -23,8 +24,10 @@ from weft.ir.work import Work
 from weft.kernels.alone import Alone
 from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
+from weft.kernels.kernel import Kernel
 from weft.kernels.text import kernel_text
 from weft.kernels.work import work_of
+from weft.knobs import TUNE, TUNES, Tune
 from weft.machine import HOST, Machine, machine
 from weft.ops.shape import Constant
 from weft.optimize import LEVELS
@@ -67,6 +70,12 @@ def add(commands: Commands) -> None:
         )
     parser.add_argument("--machine", metavar="NAME", help="whose figures predict (default: host)")
     parser.add_argument("--measure", action="store_true", help="run each kernel and time it")
+    parser.add_argument(
+        "--tune",
+        choices=TUNES,
+        help="measure: find the fastest way of every large product, and remember it; remembered "
+        "(the default): as measured before; off: as the cost model says",
+    )
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
     parser.set_defaults(arguments=None, memory=None, seed=0, sync_every_op=False)
 
@@ -81,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         parts, whole = measured_parts(program, values)
     else:
         parts = parts_of(program)
-    listing = listed(parts, chosen, whole)
+    listing = listed(parts, chosen, whole, arguments.tune)
     if arguments.name is not None:
         print(text_of(named(listing, arguments.name), arguments.text or "contract"))
     elif arguments.text is not None:
@@ -112,6 +121,7 @@ class Row:
     nodes: tuple[Node, ...]
     work: Work
     cost: float  # predicted seconds
+    way: Chosen | None = None  # of a product: the candidate that it takes
     launches: int = 0
     spent: float | None = None  # the measured seconds of all launches in a run
 
@@ -135,7 +145,9 @@ class Listing:
     whole: float | None = None  # the measured seconds of a run
 
 
-def listed(parts: Sequence[Part], chosen: Machine, whole: float | None = None) -> Listing:
+def listed(
+    parts: Sequence[Part], chosen: Machine, whole: float | None = None, tune: Tune | None = None
+) -> Listing:
     """Equal kernels are one row."""
     made = Listing(whole=whole)
     known: dict[Launch, Row] = {}
@@ -147,7 +159,8 @@ def listed(parts: Sequence[Part], chosen: Machine, whole: float | None = None) -
         row = known.get(kernel)
         if row is None:
             seconds = kernel_seconds(kernel, chosen)
-            row = Row(len(made.rows), kernel, part.group.nodes, work_of(kernel), seconds)
+            way = explained(kernel, tune or TUNE.value()) if isinstance(kernel, Kernel) else None
+            row = Row(len(made.rows), kernel, part.group.nodes, work_of(kernel), seconds, way)
             known[kernel] = row
             made.rows.append(row)
         row.launches += part.runs
@@ -216,6 +229,7 @@ def as_json(row: Row) -> dict[str, Any]:
         "work": {name: n for name, n in asdict(row.work).items() if name != "sent"},
         "cost": row.cost,
         "time": row.time,
+        "way": None if row.way is None else {"name": row.way.name, "why": row.way.why},
     }
 
 
@@ -248,6 +262,8 @@ def show(screen: Console, listing: Listing, chosen: Machine) -> None:
     for row in listing.rows:
         name, sizes = (row.kernel.name, "bold"), (loops(row.kernel), "cyan")
         what = Text.assemble(name, "  ", sizes, "\n", (fused(row.nodes) or "copy", "dim"))
+        if row.way is not None:
+            what.append(f"\n{row.way.name} ({row.way.why})", "dim")
         times = [row.cost, *([row.time or 0.0] if timed else [])]
         table.add_row(
             str(row.number),

@@ -22,7 +22,7 @@ from weft.compiled import Compiled
 from weft.errors import WeftError
 from weft.evaluate import evaluate
 from weft.ir.types import Array, Type
-from weft.knobs import CACHE
+from weft.knobs import CACHE, TUNES
 from weft.machine import bytes_of, bytes_text, machine
 from weft.mesh import as_mesh
 from weft.optimize import LEVELS, Level
@@ -75,6 +75,9 @@ def add(commands: Commands) -> None:
         "--sync-every-op",
         action="store_true",
         help="wait after every op, so that a failure is pinned to the op that caused it",
+    )
+    parser.add_argument(
+        "--tune", choices=TUNES, help="whether large products are measured (default: WEFT_TUNE)"
     )
     parser.add_argument("-o", "--out", metavar="OUT.npz", help="write the results to this file")
 
@@ -135,7 +138,8 @@ def options(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.memory:
         chosen = (chosen or machine("host")).with_memory(bytes_of(arguments.memory))
     level = cast(Level, 1 if arguments.level is None else arguments.level)
-    return {"level": level, "machine": chosen, "sync_every_op": arguments.sync_every_op}
+    made = {"level": level, "machine": chosen, "sync_every_op": arguments.sync_every_op}
+    return made | {"tune": arguments.tune}
 
 
 def compiled_file(arguments: argparse.Namespace) -> tuple[Compiled, list[Any]]:

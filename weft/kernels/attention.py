@@ -2,7 +2,7 @@
 
 At every point of the outer dims (devices, batch, heads), for queries i and keys s:
 
-    score[i, s] = scale * sum over d of q[i, d] * k[s, d] + bias[i, s]
+    score[i, s] = scale * sum over d of q[i, d] * k[s, d] + bias_scale * bias[i, s]
     out[i]      = sum over s of softmax(score[i])[s] * v[s]
     lse[i]      = log(sum over s of exp(score[i, s]))
 
@@ -116,6 +116,7 @@ class Attention:
     empty: Literal["zero", "nan"] = "zero"
     gradients: Gradients | None = None
     options: tuple[tuple[str, int], ...] = ()  # tile sizes; what the tuner may change
+    bias_scale: float = 1.0
 
     def __post_init__(self) -> None:
         assert self.gradients is None or self.lse is not None, "backward reads the logsumexp"

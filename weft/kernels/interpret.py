@@ -56,14 +56,12 @@ def identity(how: str, dtype: DType) -> bool | int | float:
     """What changes nothing when it is combined with values of that dtype."""
     if dtype.kind == "bool":
         return how in ("mul", "min", "and")
+    if how == "and" and dtype.kind == "uint":
+        return (1 << dtype.bits) - 1
     if how in IDENTITY:
         return IDENTITY[how]
-    if dtype.is_float:
-        return float("-inf" if how == "max" else "inf")
-    if dtype.kind == "uint":
-        return 0 if how == "max" else (1 << dtype.bits) - 1
-    if dtype.kind == "int":
-        return -(1 << dtype.bits - 1) if how == "max" else (1 << dtype.bits - 1) - 1
+    if dtype.is_float or dtype.is_integer:
+        return dtype.limits[how != "max"]
     raise WeftError(f"no identity of {how} for {dtype}", help="give the reduction an init")
 
 

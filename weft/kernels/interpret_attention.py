@@ -57,7 +57,7 @@ def _scores(kernel: Attention, buffers: Sequence[Array]) -> _Scores:
     keys = _read(k, buffers, k.k, k.keys, k.depth)
     scores = k.scale * (q @ np.swapaxes(keys, -1, -2))
     if k.bias is not None:
-        scores = scores + _read(k, buffers, k.bias, k.queries, k.keys)
+        scores = scores + k.bias_scale * _read(k, buffers, k.bias, k.queries, k.keys)
     hidden = np.zeros(scores.shape, bool)
     if k.mask is not None:
         hidden |= _view(k, buffers, k.mask.access, k.queries, k.keys) == k.mask.hides
@@ -107,7 +107,7 @@ def _backward(kernel: Attention, buffers: Sequence[Array]) -> None:
         (g.v, k.keys, k.value_depth, np.swapaxes(weights, -1, -2) @ dout),
     ]
     if g.bias is not None:
-        made.append((g.bias, k.queries, k.keys, slopes))
+        made.append((g.bias, k.queries, k.keys, k.bias_scale * slopes))
     for at, rows, columns, values in made:
         summed = tuple(n for n, s in enumerate(at.outer) if not s)
         total = values.sum(axis=summed, keepdims=True)

@@ -18,3 +18,5 @@ class Placed:
     given: tuple[int, ...]  # for each operand
     made: tuple[int, ...]  # for each result
     along: tuple[int, ...] | None = None  # of a collective: the leading dims that meet, major first
+    # Of a permute: for each index along these dims the one that sends to it, -1 for none.
+    sources: tuple[int, ...] = ()

@@ -24,6 +24,7 @@ from weft.optimize.rematerialize_gather import rematerialize_gather
 from weft.optimize.runner import Options, Pass, Ran, Watch, run_passes
 from weft.optimize.schedule import schedule
 from weft.optimize.simplify import simplify
+from weft.optimize.sink_masks import sink_masks
 from weft.optimize.split_async import split_async
 
 Level: TypeAlias = Literal[0, 1, 2]
@@ -40,6 +41,7 @@ STEPS: tuple[tuple[Pass, Level], ...] = (
     (collective_matmul, 2),
     (cse, 2),
     (combine_collectives, 1),
+    (sink_masks, 1),
     (rematerialize_gather, 2),
     (split_async, 2),
     (assign_streams, 2),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from weft.kernels.alone import Alone
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Contract, Kernel, Load, Operand, Pick, Reduce, Store, args_of
+from weft.kernels.roles import derived, results_reduced
 
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -38,6 +40,8 @@ def _same_places(kernel: Kernel) -> Pairs:
         if len(stores.get(made, ())) == 1:
             (store,) = stores[made]
             before = _reached(kernel, store)
+            if not _is_written_once(kernel, store, before):
+                continue
             found += [
                 (given, made)
                 for given, loads in inputs.items()
@@ -52,32 +56,47 @@ def _written_last(kernel: Kernel, outputs: int) -> dict[int, list[int]]:
 
     Without sums along factors there is one pass. Passes along rows read elements again, and only
     the last one writes if there is one output. A packed product writes when all sums are done: what
-    is read before the sums are is not among the inputs.
+    is read before the sums are is not among the inputs, and neither is what passes of their own
+    read that follow reductions of the result.
     """
     sums = [n for n, s in enumerate(kernel.steps) if isinstance(s, Reduce | Pick | Contract)]
     packed = kernel.schedule.kind == "packed"
-    if packed and (len(sums) != 1 or not isinstance(kernel.steps[sums[0]], Contract)):
+    contracts = [n for n in sums if isinstance(kernel.steps[n], Contract)]
+    if packed and contracts != sums[:1]:
         return {}
     if sums and not packed and (kernel.schedule.kind != "rows" or outputs > 1):
         return {}
-    early = _reached(kernel, sums[0]) if packed else set()
+    apart = _reached(kernel, sums[0]) | _read_late(kernel) if packed else set()
     found: dict[int, list[int]] = {}
     for number, step in enumerate(kernel.steps):
         if isinstance(step, Load):
             found.setdefault(step.operand, []).append(number)
-    return {operand: loads for operand, loads in found.items() if not early.intersection(loads)}
+    return {operand: loads for operand, loads in found.items() if not apart.intersection(loads)}
 
 
-def _reached(kernel: Kernel, step: int) -> set[int]:
-    """The steps that a step is computed from."""
+def _read_late(kernel: Kernel) -> set[int]:
+    """The steps that what follows a reduction of a product's result is computed from beside it."""
+    reduced = results_reduced(kernel)
     found: set[int] = set()
+    for n in derived(kernel, reduced) | {*reduced}:
+        step = kernel.steps[n]
+        given = (step.init,) if isinstance(step, Reduce) else args_of(step)
+        for arg in given:
+            if arg is not None and arg not in reduced:
+                found |= {arg} | _reached(kernel, arg, reduced)
+    return found
+
+
+def _reached(kernel: Kernel, step: int, known: Sequence[int] = ()) -> set[int]:
+    """The steps that a step is computed from; nothing beyond those that are known."""
+    found = {*known}
     todo = [step]
     while todo:
         for arg in args_of(kernel.steps[todo.pop()]):
             if arg not in found:
                 found.add(arg)
                 todo.append(arg)
-    return found
+    return found - {*known}
 
 
 def _room(operand: Operand) -> tuple[int, int]:
@@ -90,3 +109,16 @@ def _matches(kernel: Kernel, load: int, store: int) -> bool:
     read, written = kernel.steps[load], kernel.steps[store]
     assert isinstance(read, Load) and isinstance(written, Store)
     return read.at == written.at and not (read.guards or read.shifts or written.guards)
+
+
+def _is_written_once(kernel: Kernel, store: int, before: set[int]) -> bool:
+    """Whether no two points write to one place: factors without a stride are summed along before.
+
+    Where points do, the later ones would read what the earlier ones wrote.
+    """
+    written = kernel.steps[store]
+    assert isinstance(written, Store)
+    sums = [s for n in before if isinstance(s := kernel.steps[n], Reduce | Pick | Contract)]
+    gone = {factor for step in sums for factor in step.over}
+    strides = enumerate(zip(written.at.strides, kernel.factors, strict=True))
+    return all(stride or factor.size == 1 or n in gone for n, (stride, factor) in strides)

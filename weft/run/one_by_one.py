@@ -19,7 +19,7 @@ from weft.mesh import Mesh
 from weft.ops.callbacks import called_by_each
 from weft.ops.custom import CustomCall
 from weft.run.kernel import Kernel, Site, several
-from weft.run.stream import released
+from weft.run.stream import calling
 from weft.run.world import World
 
 _MEETING = "move the collective out of the reduction, sort or scatter"
@@ -169,7 +169,7 @@ def one_by_one(site: Site) -> Kernel:
         for index in np.ndindex(head):
             local = [_at(a, index) for a in arrays]
             values = dict(zip(outside, local[len(node.operands) :], strict=True))
-            with released() if calls_host else STAY:
+            with calling() if calls_host else STAY:
                 made = run_node(node, local[: len(node.operands)], values, device)
             outs = _store(outs, made, head, index)
         return outs if outs is not None else _empty(site, head)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol
 
 from weft.array.awaited import Awaited
@@ -212,6 +212,24 @@ def released() -> Iterator[None]:
         yield
         return
     with stream.released():
+        yield
+
+
+_around: list[Callable[[], AbstractContextManager[None]]] = []
+
+
+def around_calls(enter: Callable[[], AbstractContextManager[None]]) -> None:
+    """Have something entered wherever a program calls a function of the user's."""
+    _around.append(enter)
+
+
+@contextmanager
+def calling() -> Iterator[None]:
+    """Where a program calls a function of the user's: others go on meanwhile."""
+    with ExitStack() as stack:
+        stack.enter_context(released())
+        for enter in _around:
+            stack.enter_context(enter())
         yield
 
 

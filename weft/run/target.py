@@ -9,6 +9,7 @@ from weft.array.stacked import Kind, Stacked
 from weft.ir.module import Value
 from weft.kernels.group import Group
 from weft.kernels.placed import Placed
+from weft.kernels.unattended import Unattended
 
 
 class Commands(Protocol):
@@ -52,6 +53,10 @@ OnStacks: TypeAlias = Callable[[tuple[Stacked | None, ...], tuple[Stacked, ...]]
 @runtime_checkable
 class TakesStacks(Protocol):
     """Commands that can find the addresses in stacks, where native code knows how to read them."""
+
+    def unattended(self) -> Unattended:
+        """What native code needs to run all kernels by itself, from now on and nobody else."""
+        ...
 
     def on_stacks(self, given: Sequence[Said], made: Sequence[Said]) -> OnStacks:
         """What runs all kernels on stacks that are given, and on others that they write to.

@@ -249,6 +249,7 @@ def _plain(drawn: _Drawing) -> Attention | None:
         mask=mask,
         bias=bias,
         empty=f.empty,
+        bias_scale=f.scores.bias_scale,
     )
 
 

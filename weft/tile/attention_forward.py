@@ -230,7 +230,7 @@ class _Search:
         bits = tensor(scores.product.value).dtype.bits
         band, left, bias = Band(), list[Hidden](), scores.bias
         hidden = list(scores.hidden)
-        if bias is not None and (as_mask := _bias_as_mask(reader, bias)) is not None:
+        if bias is not None and (as_mask := _bias_as_mask(reader, scores)) is not None:
             boolean = tensor(as_mask.where.value).dtype.kind == "bool"
             if boolean or bands.find(as_mask.where, not as_mask.when) is not None:
                 hidden, bias = [*hidden, as_mask], None
@@ -269,19 +269,20 @@ def _tries() -> Array:
     return found
 
 
-def _bias_as_mask(reader: Reader, bias: Place) -> Hidden | None:
+def _bias_as_mask(reader: Reader, scores: Scores) -> Hidden | None:
     """A bias of 0 where a key is seen and of much less where it is not."""
-    place = reader.through(bias)
+    assert scores.bias is not None
+    place, by = reader.through(scores.bias), scores.bias_scale
     if place.node is None:
         return None
     if isinstance(place.node.op, Constant):
-        numbers = set(np.unique(place.node.op.value.elements).tolist())
+        numbers = {by * n for n in np.unique(place.node.op.value.elements).tolist()}
         fill = min(numbers)
         return Hidden(place, True, fill) if numbers == {0.0, fill} and hides(fill, 32) else None
     if not isinstance(place.node.op, Select):
         return None
     where, yes, no = reader.operands(place)
-    a, b = number(reader, yes), number(reader, no)
+    a, b = (None if n is None else by * n for n in (number(reader, yes), number(reader, no)))
     if a == 0.0 and b is not None and hides(b, 32):
         return Hidden(where, False, b)
     if b == 0.0 and a is not None and hides(a, 32):

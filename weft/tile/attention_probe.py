@@ -56,10 +56,10 @@ class Probe:
 
     def _found(self, place: Place) -> Array | None:
         node = place.node
+        if node is not None and isinstance(node.op, Constant):  # wherever it stands
+            return _wide(node.op.value.elements) if node.op.value.is_splat else None
         if node is None or node not in self.reader.program.placed:
             return None
-        if isinstance(node.op, Constant):
-            return _wide(node.op.value.elements) if node.op.value.is_splat else None
         if isinstance(node.op, Reduce):
             return self._reduced(place)
         if not node.op.elementwise:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, Divide, Multiply, Negate, Select
+from weft.ops.pointwise import Add, Divide, Multiply, Negate, Select, Subtract
 from weft.ops.shape import Constant
 from weft.tile.attention_reading import Place, Reader
 from weft.tile.draft import tensor
@@ -26,11 +26,12 @@ class Hidden:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """scale * product + bias, some of it hidden."""
+    """scale * product + bias_scale * bias, some of it hidden."""
 
     product: Place
     scale: float = 1.0
     bias: Place | None = None
+    bias_scale: float = 1.0
     hidden: tuple[Hidden, ...] = ()
 
 
@@ -80,7 +81,16 @@ def _add(reader: Reader, place: Place) -> Iterator[Scores | None]:
     for one, other in _both_ways(reader, place):
         found = scores_of(reader, one)
         if found is not None and found.bias is None and not found.hidden:
-            yield replace(found, bias=other)
+            yield replace(found, bias=other, bias_scale=1.0)
+
+
+def _subtract(reader: Reader, place: Place) -> Iterator[Scores | None]:
+    """scores - bias, as ALiBi is often written, or bias - scores."""
+    one, other = reader.operands(place)
+    for inner, bias, sign in ((one, other, 1.0), (other, one, -1.0)):
+        found = _scaled(scores_of(reader, inner), sign)
+        plain = found is not None and found.bias is None and not found.hidden
+        yield replace(found, bias=bias, bias_scale=-sign) if found and plain else None
 
 
 def _select(reader: Reader, place: Place) -> Iterator[Scores | None]:
@@ -98,6 +108,7 @@ _TAKEN = {
     Multiply: _multiply,
     Divide: _divide,
     Add: _add,
+    Subtract: _subtract,
     Select: _select,
 }
 
@@ -109,13 +120,14 @@ def _both_ways(reader: Reader, place: Place) -> Iterator[tuple[Place, Place]]:
 
 
 def _scaled(found: Scores | None, by: float) -> Scores | None:
-    """The scores times a number; a bias would have to be scaled as well."""
-    if found is None or by == 0.0 or not math.isfinite(by) or found.bias is not None:
+    """The scores times a number."""
+    if found is None or by == 0.0 or not math.isfinite(by):
         return None
     hidden = tuple([replace(h, fill=h.fill * by) for h in found.hidden])
     if any(h.fill > 0 for h in hidden):
         return None
-    return replace(found, scale=found.scale * by, hidden=hidden)
+    scales = (found.scale * by, found.bias_scale * by)
+    return replace(found, scale=scales[0], bias_scale=scales[1], hidden=hidden)
 
 
 def number(reader: Reader, place: Place) -> float | None:

@@ -55,10 +55,10 @@ class Bands:
         """The band of the pairs for which a boolean has a value."""
         place = self.reader.through(place)
         node = place.node
+        if node is not None and isinstance(node.op, Constant):  # wherever it stands
+            return self._constant(place, when)
         if node is None or node not in self.reader.program.placed:
             return None
-        if isinstance(node.op, Constant):
-            return self._constant(place, when)
         finder = self._FINDERS.get(type(node.op))
         return None if finder is None else finder(self, place, when)
 

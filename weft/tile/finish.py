@@ -52,8 +52,10 @@ def finished(draft: Draft, shape: Shape) -> Group:
             for f, n in numbering.items()
         ]
     )
-    schedule = _schedule(draft, numbering, steps)
-    kernel = Kernel(_name(steps, factors, operands, schedule), factors, operands, steps, schedule)
+    schedule = schedule_of(len(factors), steps)
+    kernel = Kernel(
+        kernel_name(steps, factors, operands, schedule), factors, operands, steps, schedule
+    )
     return Group(tuple(reversed(draft.nodes)), kernel, inputs, outputs)
 
 
@@ -165,12 +167,12 @@ def _terms(
 # Schedules
 
 
-def _schedule(draft: Draft, numbering: dict[int, int], steps: tuple[Step, ...]) -> Schedule:
+def schedule_of(count: int, steps: tuple[Step, ...]) -> Schedule:
     """Loops in the order of the first output's elements; reductions inside, or around vectors."""
     rows = {n for s in steps if isinstance(s, Reduce | Pick | Contract) for n in s.over}
     store = next(s for s in steps if isinstance(s, Store))
     outer = sorted(
-        [n for n in numbering.values() if n not in rows],
+        [n for n in range(count) if n not in rows],
         key=lambda n: (-abs(store.at.strides[n]) or -math.inf, n),
     )
     if any(isinstance(s, Contract) for s in steps):
@@ -178,7 +180,7 @@ def _schedule(draft: Draft, numbering: dict[int, int], steps: tuple[Step, ...]) 
     if not rows:
         return Schedule("rows", tuple(outer), max(0, len(outer) - 1))
     inner = sorted(rows, key=lambda n: -_stride(n, steps))
-    fastest = min((_stride(n, steps), n) for n in numbering.values())[1]
+    fastest = min((_stride(n, steps), n) for n in range(count))[1]
     if fastest in rows or not outer:
         return Schedule("rows", (*outer, *inner), len(outer))
     *around, last = outer
@@ -205,7 +207,7 @@ def _span(load: Load) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _name(steps: tuple[Step, ...], *parts: object) -> str:
+def kernel_name(steps: tuple[Step, ...], *parts: object) -> str:
     """What is computed in short, and a number that tells kernels apart."""
     ops = [s.op.name.rpartition(".")[2] for s in steps if isinstance(s, Apply)]
     kinds = [type(s).__name__.lower() for s in steps if isinstance(s, Reduce | Contract)]

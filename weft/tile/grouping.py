@@ -18,31 +18,31 @@ from weft.ir.reading import reads
 from weft.ir.types import TensorType, Type
 from weft.kernels.group import Group
 from weft.kernels.placed import Placed
-from weft.ops.collective import AllReduce, ReduceScatter
+from weft.ops.collective import AllReduce, CollectivePermute, ReduceScatter
 from weft.ops.convert import Convert
 from weft.ops.convolution import Convolution
-from weft.ops.local import AxisIndex
+from weft.ops.local import AxisIndex, PermuteAlongAxes
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, Pad
 from weft.tile.draft import Draft, tensor
 from weft.tile.index import At, Bound, Split, covers, factors_of, limits
+from weft.tile.lookup import same_as
 from weft.tile.picks import counts, pick_of
 from weft.tile.pulls import (
     MAPS,
+    PLACED_MAPS,
     PRODUCTS,
     REDUCTIONS,
     Pull,
     combine_of,
     elementwise,
     is_plain_convolution,
-    same_as,
 )
 from weft.tile.rows import rows_fit
 from weft.tile.views import is_alias, read_through, sees_through
 
 Kind = Literal["view", "map", "reduce", "product", "other"]
-PLACED_MAPS = frozenset({Iota, AxisIndex, Pad, Concatenate})  # whose places must be known
 SMALL = 1 << 16  # bytes of a value that may be computed again for every row
 LARGEST = 160  # instances in a kernel
 CHAIN = 8  # nodes that are computed again rather than that their result is read
@@ -119,7 +119,7 @@ class Grouping:
                 return "product" if plain else "other"
             case op if type(op) in PRODUCTS:
                 return "product" if _plain_product(node) else "other"
-            case AxisIndex():
+            case AxisIndex() | CollectivePermute() | PermuteAlongAxes():
                 return "map" if placed.along is not None else "other"
             case op if type(op) in MAPS:
                 return "map"
@@ -400,8 +400,8 @@ class Grouping:
             case "reduce":
                 return len(numbers) == 1 and rows_fit(placed, numbers[0], draft)
         if any(n in draft.upstream for n in numbers):
-            return self._prologue_fits(placed, numbers, draft)
-        return self._map_fits(placed, numbers, draft)
+            return self._prologue_fits(placed, value, numbers, draft)
+        return self._map_fits(placed, value, numbers, draft)
 
     def _product_fits(self, value: Value, numbers: list[int], draft: Draft) -> bool:
         """A product joins what is done to every element of it, and a sum over devices."""
@@ -410,14 +410,16 @@ class Grouping:
         at = draft.at(numbers[0])
         if draft.rows:
             is_summed = draft.summed is not None and draft.summed[1] == numbers[0]
-            if not is_summed or not self.fold_sums:
+            is_read_once = value not in self.outside and len(self._waiting(value)) == 1
+            if not (is_summed and is_read_once and self.fold_sums):
                 return False
         wanted = {*draft.root, *draft.rows}
         return factors_of(at) == wanted and covers(at, self.shape(value), draft.size)
 
-    def _prologue_fits(self, placed: Placed, numbers: list[int], draft: Draft) -> bool:
+    def _prologue_fits(
+        self, placed: Placed, value: Value, numbers: list[int], draft: Draft
+    ) -> bool:
         """What is done to a product's operand once, while it is brought into place."""
-        (value,) = placed.node.results
         if len(numbers) != 1 or not _simple(placed.node):
             return value in self.light
         if value in self.light:
@@ -428,8 +430,7 @@ class Grouping:
             return False
         return not any(self._is_product(v) for v in large)  # at the end of that one it costs less
 
-    def _map_fits(self, placed: Placed, numbers: list[int], draft: Draft) -> bool:
-        (value,) = placed.node.results
+    def _map_fits(self, placed: Placed, value: Value, numbers: list[int], draft: Draft) -> bool:
         if value in self.light:
             return True
         order = [n for n in draft.root if n not in draft.rows] + [*draft.rows]

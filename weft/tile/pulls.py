@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TypeAlias
 
 from weft.ir.module import Node, Value
@@ -12,17 +13,18 @@ from weft.ir.op import Op
 from weft.ir.types import DTYPES, DType, TensorType
 from weft.kernels import kernel as k
 from weft.kernels.placed import Placed
-from weft.ops.collective import AllReduce, ReduceScatter
+from weft.ops.collective import AllReduce, CollectivePermute, ReduceScatter
 from weft.ops.contract import Dot, DotDims, DotGeneral
 from weft.ops.convolution import Convolution
 from weft.ops.index import Gather, gather_windows
-from weft.ops.local import AxisIndex
+from weft.ops.local import AxisIndex, PermuteAlongAxes
 from weft.ops.pointwise import Multiply
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, DynamicSlice, Pad
 from weft.tile.draft import Definition, Draft, Terms, tensor
 from weft.tile.index import ZERO, At, Bound, Expr, factor, factors_of, plus, times
+from weft.tile.lookup import chosen, looked_up, position, same_as
 from weft.tile.picks import pick_of
 from weft.tile.views import index_along, lead_of
 
@@ -101,11 +103,6 @@ def iota(pull: Pull) -> Definition:
     return position(where, dtype)
 
 
-def position(where: Expr, dtype: DType) -> Definition:
-    """An expression as a number."""
-    return Definition((), lambda numbers, terms: k.Position(terms.affine(where), dtype))
-
-
 def pad(pull: Pull) -> Definition:
     """The operand where there is one, the padding elsewhere."""
     op, dtype, draft = pull.node.op, pull.dtype, pull.draft
@@ -123,20 +120,6 @@ def pad(pull: Pull) -> Definition:
         return same_as(inside)
     outside = pull.operand(1, ())
     return chosen(bounds, inside, outside, dtype)
-
-
-def chosen(bounds: tuple[Bound, ...], inside: int, outside: int, dtype: DType) -> Definition:
-    """One instance where bounds hold, another elsewhere."""
-
-    def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
-        return k.Choose(terms.guards(bounds), numbers[0], numbers[1], dtype)
-
-    return Definition((inside, outside), make)
-
-
-def same_as(number: int) -> Definition:
-    """Another instance as it is."""
-    return Definition((number,), None)
 
 
 def concatenate(pull: Pull) -> Definition:
@@ -339,6 +322,29 @@ def _summed_up(pull: Pull, at: list[Expr], how: k.Combine) -> Definition:
     return combined(how, arg, None, {*over.values()}, pull.dtype)
 
 
+def permute(pull: Pull) -> Definition:
+    """The operand of the device that sends it, 0 where none does."""
+    along, sources, draft = pull.placed.along, pull.placed.sources, pull.draft
+    assert along is not None
+    mine, at, stride = index_along(pull.at, along, pull.sizes), list(pull.at), len(sources)
+    for dim in along:
+        size = pull.sizes[dim]
+        stride //= size
+        if pull.placed.given[pull.result] >> dim & 1:
+            table = [max(0, source) // stride % size for source in sources]
+            at[dim] = draft.known_later(looked_up(draft, mine, table), size - 1)
+    head = lead_of(tuple(at), pull.placed.given[pull.result], pull.lead)
+    found = pull.operand_at(pull.result, (*head, *at[pull.lead :]))
+    dtype = pull.dtype
+    nothing = draft.anonymous(Definition((), lambda numbers, terms: k.Fill(0, dtype)))
+    for is_hole, run in groupby(range(len(sources)), lambda n: sources[n] < 0):
+        if is_hole:
+            holes = [*run]
+            bounds = draft.needed(((mine, holes[0], holes[-1] + 1),))
+            found = draft.anonymous(chosen(bounds, nothing, found, dtype)) if bounds else nothing
+    return same_as(found)
+
+
 def axis_index(pull: Pull) -> Definition:
     """Where a device stands along axes."""
     assert isinstance(pull.node.op, AxisIndex) and pull.placed.along is not None
@@ -471,7 +477,11 @@ MAPS: dict[type[Op], Callable[[Pull], Definition]] = {
     DynamicSlice: dynamic_slice,
     Gather: gather,
     AxisIndex: axis_index,
+    CollectivePermute: permute,
+    PermuteAlongAxes: permute,
 }
+# Maps whose places must be known.
+PLACED_MAPS = frozenset({Iota, AxisIndex, Pad, Concatenate, CollectivePermute, PermuteAlongAxes})
 REDUCTIONS: dict[type[Op], Callable[[Pull], Definition]] = {
     Reduce: reduce,
     AllReduce: all_reduce,

@@ -15,6 +15,7 @@ from weft.tile.attention import attention_groups
 from weft.tile.convolution import convolution_kernel
 from weft.tile.finish import finished
 from weft.tile.grouping import Grouping
+from weft.tile.reduced_products import reduced_products
 
 
 def tile(
@@ -49,7 +50,8 @@ def tile(
             kernel = product if product is not None and emits(product) else None
         inputs = node.operands if kernel is not None else (*node.operands, *captured(node))
         groups.append(Group((node,), kernel, inputs, node.results))
-    return in_order(groups, grouping.positions)
+    ordered = in_order(groups, grouping.positions)
+    return in_order(reduced_products(ordered, results, grouping.positions), grouping.positions)
 
 
 def in_order(groups: Sequence[Group], positions: dict[Node, int]) -> list[Group]:

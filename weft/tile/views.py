@@ -8,9 +8,9 @@ from typing import TypeAlias
 from weft.ir.module import Node, Value
 from weft.ir.op import Op
 from weft.kernels.placed import Placed
-from weft.ops.collective import AllGather, AllToAll
+from weft.ops.collective import AllGather, AllToAll, CollectiveBroadcast, CollectivePermute
 from weft.ops.control import OptimizationBarrier
-from weft.ops.local import AllSlice
+from weft.ops.local import AllSlice, PermuteAlongAxes
 from weft.ops.shape import Broadcast, BroadcastInDim, Reshape, Reverse, Transpose
 from weft.ops.slicing import Slice
 from weft.tile.draft import Draft, tensor
@@ -23,6 +23,8 @@ View: TypeAlias = Callable[[Placed, int, At, Draft, Sequence[int]], "Read | Spli
 def sees_through(placed: Placed) -> bool:
     """Whether a node is a view."""
     op = placed.node.op
+    if isinstance(op, CollectivePermute | PermuteAlongAxes):
+        return placed.along is not None and stays(placed)
     if op.collective:
         return type(op) in VIEWS and placed.along is not None
     if isinstance(op, AllSlice):
@@ -162,6 +164,23 @@ def _all_slice(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequenc
     return _operand(placed, at, own, lead)
 
 
+def _first(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+    """What the first device of a group holds."""
+    lead = len(sizes)
+    assert placed.along is not None
+    there = tuple([ZERO if d in placed.along else e for d, e in enumerate(at[:lead])])
+    return _operand(placed, there, at[lead:], lead, result)
+
+
+def stays(placed: Placed) -> bool:
+    """Whether a permute gives everyone what they hold already."""
+    if placed.along is None or min(placed.sources, default=0) < 0:
+        return False
+    moved = sum(1 << d for d in placed.along)
+    still = placed.sources == tuple(range(len(placed.sources)))
+    return still or not any(mask & moved for mask in placed.given)
+
+
 def divides(node: Node) -> bool:
     """Whether the result's sizes divide the operand's: no piece has padding."""
     whole, piece = tensor(node.operands[0]).sizes, tensor(node.results[0]).sizes
@@ -203,6 +222,9 @@ VIEWS: dict[type[Op], View] = {
     AllGather: _all_gather,
     AllToAll: _all_to_all,
     AllSlice: _all_slice,
+    CollectiveBroadcast: _first,
+    CollectivePermute: _same,
+    PermuteAlongAxes: _same,
 }
 
 

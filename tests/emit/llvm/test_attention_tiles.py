@@ -77,6 +77,7 @@ def test_any_attention(processor: Processor, data: st.DataObject):
         lse=data.draw(st.booleans()),
         window=data.draw(windows(queries, keys)),
         empty=data.draw(st.sampled_from(("zero", "nan"))),
+        bias_scale=data.draw(st.sampled_from((1.0, -1.0))),
     )
     options = {"vectors": st.integers(1, 4), "keys": st.sampled_from((32, 64, 100))}
     chosen = {n: data.draw(o) for n, o in options.items() if data.draw(st.booleans())}

@@ -44,6 +44,23 @@ def test_parts_of_long_sums_are_multiplied_a_little_at_a_time():
     assert found.depth < found.part
 
 
+@pytest.mark.parametrize(
+    ("m", "k", "streamed"), [(8, 4096, True), (1, 4096, False), (8, 64, False)]
+)
+def test_many_weights_for_few_rows_are_read_by_whole_lines(m: int, k: int, streamed: bool):
+    found = blocking_of(built(("mk", "kn", "mn"), m, 65536 * 64 // k, k))
+    is_so = found.parts == 2 * WIDE.threads and found.task_vectors == found.vectors.count
+    assert is_so == streamed and (found.depth <= 32) == streamed
+    other = blocking_of(built(("mk", "kn", "mn"), m, 65536 * 64 // k, k, stream=0))
+    assert other.depth > 32
+
+
+def test_small_right_sides_are_read_as_they_lie():
+    assert blocking_of(built(("mk", "kn", "mn"), 256, 256, 256)).right == "direct"
+    assert blocking_of(built(("mk", "nk", "mn"), 256, 256, 256)).right != "direct"
+    assert blocking_of(built(("mk", "kn", "mn"), 256, 1024, 1024)).right == "shared"
+
+
 def test_sums_that_are_read_again_stay_near():
     found = blocking_of(built(("mk", "kn", "mn"), 8192, 1024, 4096))
     assert found.depth < found.part

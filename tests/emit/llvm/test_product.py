@@ -15,7 +15,7 @@ from tests.tolerance import assert_close
 from weft.emit.llvm.product import supports
 from weft.ir.types import DTYPES, F32, F64, I32, DType
 from weft.kernels.interpret import interpret
-from weft.kernels.kernel import Affine, Contract
+from weft.kernels.kernel import Affine, Contract, Shift
 from weft.ops.pointwise import Add, Maximum, Multiply
 from weft.ops.transcendental import Tanh
 
@@ -237,6 +237,19 @@ def test_guards_and_places_after():
     kernel, arrays = b.kernel("packed"), b.arrays()
     (found,), (expected,) = run_kernel(kernel, arrays), interpret(kernel, arrays)
     np.testing.assert_allclose(found[:, :35], expected[:, :35], 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("shape", [(5, 1, 5), (1, 5, 5), (20, 40, 10), (33, 1, 40)], ids=str)
+@pytest.mark.parametrize("start", [-1, 0, 2, 9])
+def test_rows_chosen_at_run_time_after(shape: tuple[int, int, int], start: int):
+    b, total = product(PLAIN, sized(*shape))
+    index = b.load(b.input(1, dtype=I32), b.affine())
+    table = b.input(4, shape[0])
+    chosen = b.load(table, b.affine(m=1), shifts=[Shift(index, 3, shape[0])])
+    b.write("mn", b.apply(Add(), total, chosen))
+    arrays = b.arrays()
+    arrays[2][...] = start
+    check(b.kernel("packed"), arrays)
 
 
 def test_special_values_stay_in_their_row_and_column():

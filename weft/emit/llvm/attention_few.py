@@ -166,7 +166,7 @@ class Few(Main):
             at = rows.along(code, rows.place(code, f"%{label}", str(i)), index)
             y = _read(part, rows, at, inside)
             if label == "bias":
-                x = v.fma(y, part.constant(LOG2_E), x)
+                x = v.fma(y, part.constant(k.bias_scale * LOG2_E), x)
             else:
                 assert k.mask is not None
                 hidden = v.compare("une" if k.mask.hides else "oeq", y, part.constant(0.0))

@@ -245,6 +245,7 @@ def write_bias(main: Main, access: Access) -> Code:
         column = moved(code, "%to", key.index, access.column, kind)
         with code.loop(0, "%rows") as query:
             x = part.one.load(part.v.at(source, query.index, t.kind), t.kind)
+            x = part.one.mul(x, part.one.constant(main.kernel.bias_scale, t.kind))
             target = moved(code, column, query.index, access.row, kind)
             part.one.store(stored(part.one, x, dtype), target)
     return code

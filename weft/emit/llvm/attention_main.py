@@ -106,7 +106,7 @@ class Main:
 
     def _in_units(self, part: Part) -> Callable[[Vector], Vector]:
         """A bias in the units of scores."""
-        unit = part.constant(LOG2_E)
+        unit = part.constant(self.kernel.bias_scale * LOG2_E)
         return lambda x: part.v.mul(x, unit)
 
     def _hides(self, part: Part) -> Callable[[Vector], Vector]:

@@ -109,6 +109,8 @@ class Shape:
     inner: bool = False  # whether both sides can be read in vectors along the depth
     left_stored: DType | None = None  # the type it lies in memory as, if that is another one
     right_stored: DType | None = None
+    right_dense: bool = False  # whether it can be read as it lies, one line right after another
+    repeats: int = 1  # points of the batch, one after another, that have one right side
 
     @property
     def tiled(self) -> bool:

@@ -15,38 +15,37 @@ _SMALL = 2 << 20  # bytes of a result that may be there several times
 _MUCH = 32 << 20  # bytes of a right side that are too many to be there a second time
 _WIDE = 128  # steps of a panel that is one of many
 _SHALLOW = 128  # steps at a time, of a part
+_FEW_LINES = 32  # that are read at a time where they are whole
+_SOME_ROWS = 4  # of f32, that weights are worth reading by whole lines for
 _SHORT = 256  # steps of the depth whose lines are too short to be foreseen
 _PACKED: tuple[Packed, ...] = ("direct", "task", "shared")  # as options number them
 
 
 def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocking:
     """Blocks that fit a chip; options name what is to be otherwise."""
-    width = max(1, chip.vector // shape.element)
-    inner = 0
-    if shape.inner and options.get("inner", min(shape.rows, shape.columns) <= FEW_LINES):
-        inner, width = width, 1
-        rows, vectors = inner_panels(shape)
-    elif shape.tiled:
-        rows, vectors = tile_panels(shape, options)
-    else:
-        rows, vectors = register_panels(shape, chip, width, options)
-    depth, part = _depth(shape, chip, rows, options, whole=inner > 0 or shape.offset)
+    width, inner, rows, vectors = _panels(shape, chip, options)
+    streamed = bool(options.get("stream", _is_streamed(shape, chip, rows))) and not inner
+    depth, part = _depth(
+        shape, chip, rows, options, whole=inner > 0 or shape.offset, streamed=streamed
+    )
     parts = max(1, -(-shape.depth // part))
     left = _left(shape, rows, vectors, options, inner=inner > 0)
     panel = vectors.most * width * depth * shape.element  # bytes
     group = max(1, min(vectors.count, chip.middle // 4 // panel))
     task_rows, task_vectors = _tasks(shape, chip, rows, vectors, depth, parts)
+    task_vectors = vectors.count if streamed else task_vectors
     if depth < part and left == "direct":  # sums, which are read for every depth, stay near
         sums = task_rows * rows.most * vectors.most * width * shape.element
         task_vectors = min(task_vectors, max(1, chip.middle // 4 // max(1, sums)))
-    is_much = shape.batch * shape.columns * shape.depth * shape.element > _MUCH
+    is_much = shape.batch // shape.repeats * shape.columns * shape.depth * shape.element > _MUCH
     if is_much and not _used_little(shape, rows, vectors):
         task_rows = rows.count if left == "direct" else task_rows
         task_vectors = min(task_vectors, group)
     task_rows = min(options.get("task_rows") or task_rows, rows.count)
     task_vectors = min(options.get("task_vectors") or task_vectors, vectors.count)
-    read_once = task_rows == rows.count or parts > 1 or is_much
-    right = "direct" if inner else _right(shape, rows, vectors, options, read_once=read_once)
+    read_once = (task_rows == rows.count and shape.repeats == 1) or parts > 1 or is_much
+    is_near = _is_near(shape, chip) or _used_little(shape, rows, vectors)
+    right = "direct" if inner else _right(shape, is_near, options, read_once=read_once)
     return Blocking(
         width,
         rows,
@@ -67,12 +66,22 @@ def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocki
     )
 
 
+def _panels(shape: Shape, chip: Chip, options: dict[str, int]) -> tuple[int, int, Panels, Panels]:
+    """Lanes along columns, those along the depth (or 0), and panels of rows and of columns."""
+    width = max(1, chip.vector // shape.element)
+    if shape.inner and options.get("inner", min(shape.rows, shape.columns) <= FEW_LINES):
+        return 1, width, *inner_panels(shape)
+    if shape.tiled:
+        return width, 0, *tile_panels(shape, options)
+    return width, 0, *register_panels(shape, chip, width, options)
+
+
 def _depth(
-    shape: Shape, chip: Chip, rows: Panels, options: dict[str, int], *, whole: bool
+    shape: Shape, chip: Chip, rows: Panels, options: dict[str, int], *, whole: bool, streamed: bool
 ) -> tuple[int, int]:
     """The depth that is multiplied at a time, and that of a part that is summed up by itself."""
     part = max(1, shape.depth)
-    parts = options.get("parts") or _parts(shape, chip)
+    parts = options.get("parts") or (2 * chip.threads if streamed else _parts(shape, chip))
     if parts > 1 and not shape.offset:
         part = _in_vectors(-(-shape.depth // parts))
     if whole:
@@ -83,6 +92,8 @@ def _depth(
         most = min(most, _WIDE)
     if part < shape.depth and not shape.tiled:  # both sides come from far and are used little
         most = min(most, _SHALLOW)
+    if streamed:
+        most = min(most, _FEW_LINES * (2 if shape.tiled else 1))
     depth = options.get("depth") or -(-part // max(1, -(-part // most)))
     return _in_vectors(min(depth, part)), part
 
@@ -96,6 +107,21 @@ def _parts(shape: Shape, chip: Chip) -> int:
         return 1
     worth = shape.batch * shape.rows * shape.columns * shape.depth // (WORTH * shape.pace)
     return max(1, min(wanted, shape.depth // _PART, worth))
+
+
+def _is_streamed(shape: Shape, chip: Chip, rows: Panels) -> bool:
+    """Whether the right side is read in whole lines, few of them at a time, each thread its own.
+
+    Few rows against many weights: memory gives the most to threads that read on and on, and it is
+    what they wait for, except with next to nothing to do for each f32.
+    """
+    stored = shape.right_stored
+    each = stored.bits // 8 * shape.group if stored else shape.element
+    weights = shape.columns * shape.depth * each
+    sums = 2 * chip.threads * shape.rows * shape.columns * shape.element
+    worth = shape.rows >= _SOME_ROWS or stored is not None
+    once = rows.count == 1 and shape.batch == 1 and shape.right_lines == "columns"
+    return once and worth and not shape.offset and weights > max(4 * chip.middle, 8 * sums)
 
 
 def _unroll(shape: Shape, options: dict[str, int]) -> int:
@@ -123,17 +149,21 @@ def _left(
     return "direct" if direct or inner else "task"
 
 
-def _right(
-    shape: Shape, rows: Panels, vectors: Panels, options: dict[str, int], *, read_once: bool
-) -> Packed:
+def _right(shape: Shape, is_near: bool, options: dict[str, int], *, read_once: bool) -> Packed:
     """How the right side is read."""
     found: Packed = "task" if read_once else "shared"
-    if _used_little(shape, rows, vectors):
+    if is_near:
         found = "direct"
     wanted = _PACKED[options["right"]] if "right" in options else found
     if (wanted == "direct" and not shape.right_direct) or (wanted == "shared" and read_once):
         return found
     return wanted
+
+
+def _is_near(shape: Shape, chip: Chip) -> bool:
+    """Whether the right side is dense, and so small that it stays in every second cache."""
+    nbytes = shape.columns * shape.depth * shape.element
+    return shape.right_dense and shape.batch == 1 and nbytes <= chip.middle // 4
 
 
 def _used_little(shape: Shape, rows: Panels, vectors: Panels) -> bool:

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from weft.array.stacked import Kind, Stacked
 from weft.emit.llvm.engine import Loaded
-from weft.emit.llvm.pool import Pool, functions, the_pool
+from weft.emit.llvm.pool import Pool, address, aligned, functions, lone_pool, the_pool
 from weft.emit.llvm.pool_commands import ROW_WORDS
+from weft.kernels.unattended import Unattended
 
 Said: TypeAlias = tuple[Kind, Sequence[int]]  # what a stack is, and where it goes in `pointers`
 
@@ -98,6 +99,15 @@ class Commands:
             return pool.call(said_at, id(given), id(made), *needs) == 0
 
         return run_shared if self._shared else run
+
+    def unattended(self) -> Unattended:
+        """What native code needs to run all commands by itself, from now on and nobody else."""
+        self._seal()
+        pool, shared = lone_pool(), aligned(self._shared)
+        if self._shared:
+            self._place(address(shared))
+        pointers = int(self._pointers.ctypes.data)
+        return Unattended(pool.run_at, pool.state_at, self._at, pointers, (self, shared))
 
     def repeat(self, work: Commands, verdict: int, moves: int, limit: int) -> int:
         """Run this, a test, and then `work`, as long as the byte at `verdict` is not 0.

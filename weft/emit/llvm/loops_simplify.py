@@ -16,7 +16,6 @@ from weft.kernels.kernel import (
     Contract,
     Factor,
     Fill,
-    Guard,
     Kernel,
     Load,
     Pick,
@@ -27,6 +26,7 @@ from weft.kernels.kernel import (
     Store,
     args_of,
 )
+from weft.kernels.rewriting import map_affines, renumbered
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Multiply
 
@@ -117,27 +117,6 @@ def value_dtype(step: Step) -> DType:
     return step.dtype
 
 
-def renumbered(step: Step, numbers: Sequence[int]) -> Step:
-    """A step whose arguments have other numbers."""
-    match step:
-        case Apply(args=args):
-            return replace(step, args=tuple([numbers[a] for a in args]))
-        case Choose(inside=inside, outside=outside):
-            return replace(step, inside=numbers[inside], outside=numbers[outside])
-        case Reduce(arg=arg, init=init):
-            return replace(step, arg=numbers[arg], init=None if init is None else numbers[init])
-        case Pick(key=key, value=value):
-            return replace(step, key=numbers[key], value=numbers[value])
-        case Contract(lhs=lhs, rhs=rhs):
-            return replace(step, lhs=numbers[lhs], rhs=numbers[rhs])
-        case Store(arg=arg):
-            return replace(step, arg=numbers[arg])
-        case Load(shifts=shifts) if shifts:
-            moved = tuple([replace(s, index=numbers[s.index]) for s in shifts])
-            return replace(step, shifts=moved)
-    return step
-
-
 def without_dead(kernel: Kernel) -> Kernel:
     """Only the steps that stores need."""
     live = needed(kernel.steps, [n for n, s in enumerate(kernel.steps) if isinstance(s, Store)])
@@ -193,22 +172,6 @@ def _mapped(step: Step, affine: Callable[[Affine], Affine], places: dict[int, in
     if isinstance(step, Reduce | Pick):
         return replace(step, over=tuple([places[n] for n in step.over if n in places]))
     return map_affines(step, affine)
-
-
-def map_affines(step: Step, affine: Callable[[Affine], Affine]) -> Step:
-    """A step whose affine numbers are written in another way."""
-
-    def guards(given: tuple[Guard, ...]) -> tuple[Guard, ...]:
-        return tuple([replace(g, index=affine(g.index)) for g in given])
-
-    match step:
-        case Load() | Store():
-            return replace(step, at=affine(step.at), guards=guards(step.guards))
-        case Position(at=at):
-            return replace(step, at=affine(at))
-        case Choose():
-            return replace(step, guards=guards(step.guards))
-    return step
 
 
 def _joins(kernel: Kernel, place: int) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from weft.emit.llvm.loops_cost import steps_cost
 from weft.emit.llvm.loops_order import loop_order
 from weft.emit.llvm.loops_plan import LANES, TASK, lanes_factor
-from weft.emit.llvm.loops_simplify import map_affines, renumbered, value_dtype
+from weft.emit.llvm.loops_simplify import value_dtype
 from weft.kernels.interpret import held
 from weft.kernels.kernel import (
     Affine,
@@ -24,6 +24,7 @@ from weft.kernels.kernel import (
     Store,
     args_of,
 )
+from weft.kernels.rewriting import map_affines, renumbered
 
 PARTS = 64  # a loop is cut into at most so many
 LONG = 4  # a loop is cut if one result costs more than a task divided by this

@@ -75,7 +75,7 @@ class Pool:
         self._wanted, self._futex = threads, futex
         self._state = self._threads = self._shared = aligned(0)
         self._state_at = self._threads_at = self._shared_at = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._count = 0  # threads that are there, the caller's among them; 0 before they start
         _POOLS.add(self)
 
@@ -108,6 +108,14 @@ class Pool:
     def run_at(self) -> int:
         """Where the function is that runs commands."""
         return functions(self._futex).run_at
+
+    @property
+    def state_at(self) -> int:
+        """What that function is given first; whoever calls it sees that one runs at a time."""
+        with self._lock:
+            if not self._count:
+                self._start()
+            return self._state_at
 
     def call(
         self,
@@ -167,7 +175,7 @@ class Pool:
 
     def forked(self) -> None:
         """In a forked child: begin anew at the next run, with what memory the threads had."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._count = 0
 
     def _start(self) -> int:
@@ -234,6 +242,12 @@ _THE_POOL = Pool()
 def the_pool() -> Pool:
     """The pool of this process."""
     return _THE_POOL
+
+
+@functools.cache
+def lone_pool() -> Pool:
+    """A pool without threads, for what one thread at a time runs by itself."""
+    return Pool(1)
 
 
 def _close_all() -> None:

@@ -4,7 +4,7 @@
 
 Each of b, m, n and k stands for any number of factors, counted together in row-major order. The
 steps before `lhs` and `rhs` run while these are packed, those after the sum when a block of it is
-done.
+done. Reductions of the result have a part for each block; what comes after them waits for the last.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from weft.kernels.kernel import (
     Store,
     args_of,
 )
+from weft.kernels.roles import cannot_reduce, derived, results_reduced, roles_of
 from weft.ops.convert import Convert
 
 _WIDE = 32  # rows and columns from which on it matters how results lie
@@ -88,9 +89,23 @@ class Product:
     @property
     def after(self) -> tuple[int, ...]:
         """The steps that run on the sum, in order, the sum itself left out."""
-        stores = [n for n, step in enumerate(self.kernel.steps) if isinstance(step, Store)]
-        found = needed(self.kernel.steps, stores, (self.at,))
+        steps = self.kernel.steps
+        reduced = [step.arg for n in self.reduced if isinstance(step := steps[n], Reduce)]
+        found = needed(steps, [*_early_stores(self.kernel), *reduced], (self.at,))
         return tuple(n for n in found if n != self.at)
+
+    @property
+    def reduced(self) -> tuple[int, ...]:
+        """The reductions of the result."""
+        return results_reduced(self.kernel)
+
+    @property
+    def repeats(self) -> int:
+        """How many points of the batch, one after another, have one right side."""
+        count = len(self.batch)
+        while count and self.batch[count - 1] not in self.kernel.spans[self.contract.rhs]:
+            count -= 1
+        return max(1, self.size(self.batch[count:]))
 
 
 def needed(steps: tuple[Step, ...], roots: Iterable[int], known: Iterable[int]) -> tuple[int, ...]:
@@ -119,13 +134,21 @@ def supports(kernel: Kernel) -> str | None:
         if isinstance(kernel.steps[n], Reduce | Pick | Store):
             return f"step {n}, a {type(kernel.steps[n]).__name__}, comes before the product"
     for n in sorted(set(range(len(kernel.steps))) - set(before)):
-        if isinstance(kernel.steps[n], Reduce | Pick):
-            return f"step {n}, a {type(kernel.steps[n]).__name__}, comes after the product"
+        if isinstance(kernel.steps[n], Pick):
+            return f"step {n}, a Pick, comes after the product"
+    if reason := cannot_reduce(kernel):
+        return reason
     summed = set(contract.over)
     for n, step in enumerate(kernel.steps):
         if isinstance(step, Store) and kernel.spans[n] & summed:
             return f"step {n} stores what the product sums over"
     return None
+
+
+def _early_stores(kernel: Kernel) -> list[int]:
+    """The stores that wait for no reduction of the result."""
+    late = derived(kernel, results_reduced(kernel))
+    return [n for n, s in enumerate(kernel.steps) if isinstance(s, Store) and n not in late]
 
 
 def find_product(kernel: Kernel) -> Product:
@@ -149,9 +172,9 @@ def _turned(kernel: Kernel) -> Kernel:
     contract = kernel.steps[at]
     assert isinstance(contract, Contract)
     lanes = [f for f in rows if kernel.factors[f].size > 1]
-    stores = [step.at for step in kernel.steps if isinstance(step, Store)]
+    stores = [s.at for n in _early_stores(kernel) if isinstance(s := kernel.steps[n], Store)]
     many = all(math.prod(kernel.factors[f].size for f in role) >= _WIDE for role in (rows, columns))
-    aside = all(any(store.strides[f] == 1 for f in lanes) for store in stores)
+    aside = bool(stores) and all(any(store.strides[f] == 1 for f in lanes) for store in stores)
     if not (many and aside and contract.held.is_float):
         return kernel
     turned = replace(contract, lhs=contract.rhs, rhs=contract.lhs)
@@ -181,27 +204,28 @@ def _narrow(kernel: Kernel, side: int, held: DType) -> int:
 
 
 def _roles(kernel: Kernel) -> tuple[list[int], list[int], list[int], list[int]]:
-    contract = next(step for step in kernel.steps if isinstance(step, Contract))
-    lhs, rhs = kernel.spans[contract.lhs], kernel.spans[contract.rhs]
-    batch: list[int] = []
-    rows: list[int] = []
-    columns: list[int] = []
-    for f in range(len(kernel.factors)):
-        if f not in contract.over:
-            (rows if f in lhs - rhs else columns if f in rhs - lhs else batch).append(f)
-    return batch, rows, columns, list(contract.over)
+    """Factors by role; of the batch, those first along which the right side differs."""
+    found = roles_of(kernel)
+    return [*found.batch], [*found.rows], [*found.columns], [*found.depth]
 
 
 def _ordered(kernel: Kernel, role: list[int]) -> list[int]:
     """Factors as the results (or, of sums, the operands) have them in memory, widest first."""
     contract = next(step for step in kernel.steps if isinstance(step, Contract))
+    first: list[int] = []
     if set(role) <= set(contract.over):
         sides = (contract.rhs, contract.lhs)
         loads = [n for side in sides for n in needed(kernel.steps, [side], ())]
         places = [s.at for n in loads if isinstance(s := kernel.steps[n], Load)]
     else:
         places = [step.at for step in kernel.steps if isinstance(step, Store)]
-    return sorted(role, key=lambda f: [-abs(place.strides[f]) for place in places] + [f])
+        if set(role) <= set(roles_of(kernel).batch):
+            first = [f for f in role if f in kernel.spans[contract.rhs]]
+
+    def key(f: int) -> list[int]:
+        return [f not in first, *(-abs(place.strides[f]) for place in places), f]
+
+    return sorted(role, key=key)
 
 
 def _merged(kernel: Kernel, role: list[int]) -> Kernel:
@@ -210,12 +234,20 @@ def _merged(kernel: Kernel, role: list[int]) -> Kernel:
     while n + 1 < len(role):
         outer, inner = role[n], role[n + 1]
         size = kernel.factors[inner].size
-        if all(p.strides[outer] == p.strides[inner] * size for p in places(kernel)):
+        apart = any((outer in over) != (inner in over) for over in _overs(kernel))
+        even = all(p.strides[outer] == p.strides[inner] * size for p in places(kernel))
+        if even and not apart:
             kernel = _joined(kernel, outer, inner)
             del role[n]
         else:
             n += 1
     return kernel
+
+
+def _overs(kernel: Kernel) -> list[tuple[int, ...]]:
+    """What each reduction of the result combines along."""
+    steps = kernel.steps
+    return [step.over for n in results_reduced(kernel) if isinstance(step := steps[n], Reduce)]
 
 
 def _joined(kernel: Kernel, outer: int, inner: int) -> Kernel:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.blocking import Chip, chip_of
+from collections.abc import Sequence
+from dataclasses import replace
+
+from weft.emit.llvm.blas import libraries
+from weft.emit.llvm.blocking import Chip, Shape, chip_of
 from weft.emit.llvm.blocking_choice import WORTH, choose_blocking
 from weft.emit.llvm.code import Code, module_text
+from weft.emit.llvm.loops_emit import emit_loops, loop_functions
 from weft.emit.llvm.machine_code import Processor
 from weft.emit.llvm.microkernel import Block, microkernel
 from weft.emit.llvm.microkernel_inner import inner_microkernel
@@ -12,9 +17,11 @@ from weft.emit.llvm.microkernel_tiles import Registers, tile_microkernel
 from weft.emit.llvm.pack_left import pack_left
 from weft.emit.llvm.pack_right import pack_right
 from weft.emit.llvm.pack_tiles import lines_of_columns, pack_right_tiles
-from weft.emit.llvm.product import find_product, supports
-from weft.emit.llvm.product_finish import finish
+from weft.emit.llvm.product import Product, find_product, supports
+from weft.emit.llvm.product_blas import emit_by_blas
+from weft.emit.llvm.product_finish import finish, sums_of
 from weft.emit.llvm.product_job import Job, memory_of
+from weft.emit.llvm.product_parts import Parts, combining_kernels, end_of, parts_of
 from weft.emit.llvm.product_shape import plain_store, shape_of
 from weft.emit.llvm.product_sides import choose_sides
 from weft.emit.llvm.product_tasks import (
@@ -36,26 +43,44 @@ def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None)
         raise Unsupported(
             f"kernel {kernel.name}: {reason}", help="this is a bug in weft: ask `supports` first"
         )
-    chip = chip or chip_of(processor)
-    product = choose_sides(find_product(kernel), chip)
-    shape = shape_of(product, chip)
-    blocking = choose_blocking(shape, chip, dict(kernel.schedule.options))
+    chip, options = chip or chip_of(processor), dict(kernel.schedule.options)
+    product, shape = described(kernel, chip)
+    if product.reduced and 0 in product.sizes[:-1]:  # there is no block that could leave a part
+        return emit_loops(kernel, processor)
+    if "blas" in options:
+        return emit_by_blas(product, shape, chip, libraries()[options["blas"]])
+    blocking = choose_blocking(shape, chip, options)
     store = plain_store(product) if blocking.parts == 1 and blocking.stores(shape) else None
     job = Job(product, shape, blocking, store)
-    functions = _functions(job)
+    reduced = _reduced(job)
+    functions = _functions(job, reduced)
     phases = []
     if blocking.right == "shared":
         name = f"{kernel.name}_pack"
         functions.append(pack_phase(job, name))
         groups, parts = pack_tasks(job)
-        phases.append(Phase(name, shape.batch * groups * parts))
+        phases.append(Phase(name, shape.batch // product.repeats * groups * parts))
     functions.append(multiply_phase(job, kernel.name))
     phases.append(_multiplying(job))
     if blocking.parts > 1:
         name = f"{kernel.name}_finish"
-        functions.append(finish_phase(job, name))
-        phases.append(Phase(name, shape.batch * finish_tasks(job)[0]))
-    return Emitted(module_text(*functions), tuple(phases), memory_of(job).total, job.shared)
+        functions.append(finish_phase(product, shape, sums_of(shape, blocking), name))
+        phases.append(Phase(name, shape.batch * finish_tasks(shape)[0]))
+    made = Emitted("", tuple(phases), memory_of(job).total, end_of(reduced, job.shared))
+    for one in combining_kernels(product, reduced):
+        codes, combining = loop_functions(one, processor, [p.at for p in reduced], made.shared)
+        functions += codes
+        scratch = max(made.scratch, combining.scratch)
+        made = Emitted("", (*made.phases, *combining.phases), scratch, combining.shared)
+    return replace(made, text=module_text(*{code.name: code for code in functions}.values()))
+
+
+def described(kernel: Kernel, chip: Chip) -> tuple[Product, Shape]:
+    """The product of a kernel, and its shape; options may keep it from matrix tiles."""
+    if dict(kernel.schedule.options).get("tiles") == 0:
+        chip = replace(chip, tiles_of_bf16=False, tiles_of_bytes=False)
+    product = choose_sides(find_product(kernel), chip)
+    return product, shape_of(product, chip)
 
 
 def _multiplying(job: Job) -> Phase:
@@ -70,7 +95,15 @@ def _multiplying(job: Job) -> Phase:
     return Phase(job.product.kernel.name, count, max(1, chunk))
 
 
-def _functions(job: Job) -> list[Code]:
+def _reduced(job: Job) -> tuple[Parts, ...]:
+    """The parts of reductions that blocks leave, or rows of them that are finished together."""
+    blocks = (job.blocking.rows.count, job.blocking.vectors.count)
+    if job.blocking.parts > 1:
+        blocks = (finish_tasks(job.shape)[0], 1)
+    return parts_of(job.product, blocks, job.shared)
+
+
+def _functions(job: Job, reduced: Sequence[Parts]) -> list[Code]:
     """What the phases call."""
     product, shape, blocking = job.product, job.shape, job.blocking
     blocks = [
@@ -80,7 +113,7 @@ def _functions(job: Job) -> list[Code]:
     ]
     found = [_block(job, block) for block in dict.fromkeys(blocks)]
     if job.store is None:
-        found.append(finish(product, shape, blocking))
+        found.append(finish(product, shape, sums_of(shape, blocking), reduced))
     packed = in_bits(product) if shape.tiled else product
     if blocking.left != "direct":
         found.append(pack_left(packed, shape, blocking))

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from weft.emit.llvm import pack
 from weft.emit.llvm.blocking import Blocking, Shape
 from weft.emit.llvm.code import Code
-from weft.emit.llvm.nest import plus, times
+from weft.emit.llvm.nest import divided, plus, times
 from weft.emit.llvm.product import Product
+from weft.emit.llvm.product_parts import ALIGNED
 from weft.emit.llvm.product_points import flat_point, place
 from weft.emit.llvm.storage import memory_kind
 from weft.emit.llvm.vector import Vectors
+from weft.ir.types import DType
 from weft.kernels.kernel import Affine, Load, Store
 
 
@@ -34,9 +36,11 @@ class Job:
         """The bytes that all tasks share: the packed right side, or the sums of parts."""
         b, shape = self.blocking, self.shape
         if b.parts > 1:
-            return shape.batch * b.parts * shape.rows * b.columns * shape.element
-        packed = shape.batch * b.columns * self.panel_depth * shape.element
-        return packed if b.right == "shared" else 0
+            sums = shape.batch * b.parts * shape.rows * b.columns * shape.element
+            return -(-sums // ALIGNED) * ALIGNED
+        rights = shape.batch // self.product.repeats
+        packed = rights * b.columns * self.panel_depth * shape.element
+        return -(-packed // ALIGNED) * ALIGNED if b.right == "shared" else 0
 
     @property
     def panel_depth(self) -> int:
@@ -151,7 +155,8 @@ class Places:
         far = times(code, start, job.panel_depth)
         if near != "0":
             far = plus(code, far, code.let(f"mul nsw i64 {near}, {columns}"))
-        base = self.moved(self.shared, times(code, task.batch, b.columns * job.panel_depth))
+        right, _ = divided(code, task.batch, product.repeats)
+        base = self.moved(self.shared, times(code, right, b.columns * job.panel_depth))
         return Place(self.moved(base, far), stride)
 
     def out(self, task: Task, row: str, column: str, row_start: str, column_start: str) -> Place:
@@ -191,12 +196,24 @@ class Places:
         *where: tuple[tuple[int, ...], str],
     ) -> Place:
         """An element of an operand, and the bytes from it to the next along a role."""
-        code, product = self.code, self.job.product
+        product = self.job.product
         dtype = product.kernel.operands[operand].dtype
-        point = flat_point(code, product.kernel.factors, product.batch, batch)
-        far = place(Vectors(code, 1), at, point).base
-        for role, number in where:
-            far = plus(code, times(code, number, product.stride(at, role) or 0), far)
-        base = Vectors(code, 1).at(self.operands[operand], far, memory_kind(dtype))
+        base = element(self.code, product, (self.operands[operand], dtype), at, batch, *where)
         stride = (product.stride(at, strided) or 0) * dtype.numpy.itemsize
         return Place(base, str(stride))
+
+
+def element(
+    code: Code,
+    product: Product,
+    operand: tuple[str, DType],
+    at: Affine,
+    batch: str,
+    *where: tuple[tuple[int, ...], str],
+) -> str:
+    """A pointer to the element of an operand at a point of the batch, and so far along roles."""
+    point = flat_point(code, product.kernel.factors, product.batch, batch)
+    far = place(Vectors(code, 1), at, point).base
+    for role, number in where:
+        far = plus(code, times(code, number, product.stride(at, role) or 0), far)
+    return Vectors(code, 1).at(operand[0], far, memory_kind(operand[1]))

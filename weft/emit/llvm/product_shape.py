@@ -42,6 +42,8 @@ def shape_of(product: Product, chip: Chip) -> Shape:
         group == 1 and _inner(product, kind),
         _stored(product, product.contract.lhs, kind),
         _stored(product, product.contract.rhs, kind),
+        group == 1 and _right_dense(product, kind),
+        product.repeats,
     )
 
 
@@ -70,7 +72,7 @@ def bare_load(product: Product, step: int) -> Load | None:
 def plain_store(product: Product) -> Store | None:
     """The only step after the sum, if it is a store that a block can be written to as it is."""
     kernel, contract = product.kernel, product.contract
-    if len(product.after) != 1:
+    if len(product.after) != 1 or product.reduced:
         return None
     step = kernel.steps[product.after[0]]
     assert isinstance(step, Store)
@@ -125,6 +127,14 @@ def _right_direct(product: Product, kind: str) -> bool:
         and product.stride(load.at, product.depth) is not None
         and product.stride(load.at, product.columns) == 1
     )
+
+
+def _right_dense(product: Product, kind: str) -> bool:
+    """Whether the right side can be read as it lies, and its lines follow each other."""
+    load = bare_load(product, product.contract.rhs)
+    if load is None or memory_kind(load.dtype) != kind or not _right_direct(product, kind):
+        return False
+    return product.stride(load.at, product.depth) == product.size(product.columns)
 
 
 def _inner(product: Product, kind: str) -> bool:

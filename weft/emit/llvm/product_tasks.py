@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.emit.llvm import pack
+from weft.emit.llvm.blocking import Shape
 from weft.emit.llvm.code import Code
 from weft.emit.llvm.microkernel_tiles import Registers, begin_tiles, end_tiles
 from weft.emit.llvm.nest import divided, function, plus, pointers, smaller, times
+from weft.emit.llvm.product import Product
 from weft.emit.llvm.product_ahead import fetch_end, next_side
-from weft.emit.llvm.product_finish import FINISH
+from weft.emit.llvm.product_finish import FINISH, Sums
 from weft.emit.llvm.product_job import Job, Place, Places, Task, memory_of
 
 GROUP, PART = 4, 128  # panels, and steps of the depth, that a task packs
@@ -29,16 +31,17 @@ def pack_phase(job: Job, name: str) -> Code:
     """Each task packs some panels of the right side along a part of its depth."""
     code = function(name)
     b, shape = job.blocking, job.shape
-    shared = _shared(code, job)
+    shared = shared_bytes(code, job.product)
     groups, parts = pack_tasks(job)
     with code.loop("%begin", "%end") as task:
         rest, part = divided(code, task.index, parts)
-        batch, group = divided(code, rest, groups)
+        right, group = divided(code, rest, groups)
+        batch = times(code, right, job.product.repeats)
         first = times(code, group, GROUP)
         last = smaller(code, plus(code, first, GROUP), b.vectors.count)
         near = times(code, part, _part_size(job))
         far = smaller(code, plus(code, near, _part_size(job)), shape.depth)
-        begin = times(code, batch, b.columns * job.panel_depth)
+        begin = times(code, right, b.columns * job.panel_depth)
         to = code.let(f"getelementptr {shape.kind}, ptr {shared}, i64 {begin}")
         _pack(code, pack.PACK_RIGHT, to, batch, first, last, near, far)
     return code
@@ -49,7 +52,7 @@ def multiply_phase(job: Job, name: str) -> Code:
     code = function(name)
     b, shape = job.blocking, job.shape
     operands = pointers(code, len(job.product.kernel.operands))
-    shared = _shared(code, job) if job.shared else ""
+    shared = shared_bytes(code, job.product) if job.shared else ""
     places = Places(job, memory_of(job), code, operands, shared)
     along_rows, along_columns = job.tasks
     if shape.tiled:
@@ -78,27 +81,27 @@ def multiply_phase(job: Job, name: str) -> Code:
     return code
 
 
-def finish_tasks(job: Job) -> tuple[int, int]:
-    """Tasks that finish a product in parts, for one point of the batch, and the rows of each."""
-    rows = max(1, -(-job.shape.rows // 16))
-    return -(-job.shape.rows // rows), rows
+def finish_tasks(shape: Shape) -> tuple[int, int]:
+    """Tasks that finish sums that lie apart, for one point of the batch, and the rows of each."""
+    rows = max(1, -(-shape.rows // 16))
+    return -(-shape.rows // rows), rows
 
 
-def finish_phase(job: Job, name: str) -> Code:
+def finish_phase(product: Product, shape: Shape, sums: Sums, name: str) -> Code:
     """Each task adds up the parts of some rows, and runs the steps after the product on them."""
     code = function(name)
-    b, shape = job.blocking, job.shape
-    shared = _shared(code, job)
-    count, rows = finish_tasks(job)
+    shared = shared_bytes(code, product)
+    count, rows = finish_tasks(shape)
     with code.loop("%begin", "%end") as number:
         batch, task = divided(code, number.index, count)
         first = times(code, task, rows)
         left = smaller(code, code.let(f"sub nsw i64 {shape.rows}, {first}"), rows)
-        line = plus(code, times(code, batch, b.parts * shape.rows), first)
-        far = times(code, line, b.columns)
-        sums = code.let(f"getelementptr {shape.kind}, ptr {shared}, i64 {far}")
-        listed = ", ".join(f"i64 {n}" for n in (batch, first, left, "0", shape.columns))
-        code.do(f"call void @{FINISH}(ptr %operands, ptr {sums}, {listed})")
+        line = plus(code, times(code, batch, sums.parts * shape.rows), first)
+        far = times(code, line, sums.line)
+        begin = code.let(f"getelementptr {shape.kind}, ptr {shared}, i64 {far}")
+        numbers = (batch, first, left, "0", shape.columns, task, "0")
+        listed = ", ".join(f"i64 {n}" for n in numbers)
+        code.do(f"call void @{FINISH}(ptr %operands, ptr {begin}, {listed})")
     return code
 
 
@@ -179,8 +182,8 @@ def _block(
     code.do(f"call void {chosen}({given}, {rest})")
     if job.store is None and job.blocking.parts == 1:
         rest = code.let(f"sub nsw i64 {job.shape.columns}, {column_start}")
-        numbers = (task.batch, start, count, column_start, smaller(code, rest, column_count))
-        listed = ", ".join(f"i64 {n}" for n in numbers)
+        block = (task.batch, start, count, column_start, smaller(code, rest, column_count))
+        listed = ", ".join(f"i64 {n}" for n in (*block, *panel))
         done = "true" if job.once else code.let(f"icmp sge i64 {far}, {job.shape.depth}")
         with code.when(done):
             code.do(f"call void @{FINISH}(ptr %operands, ptr {out.pointer}, {listed})")
@@ -206,9 +209,9 @@ def _chosen(code: Code, job: Job, row: str, column: str) -> str:
     return code.let(f"select i1 {large}, ptr {by_rows[1]}, ptr {by_rows[0]}")
 
 
-def _shared(code: Code, job: Job) -> str:
+def shared_bytes(code: Code, product: Product) -> str:
     """The bytes that all tasks share."""
-    count = len(job.product.kernel.operands)
+    count = len(product.kernel.operands)
     place = code.let(f"getelementptr ptr, ptr %operands, i64 {count}")
     return code.let(f"load ptr, ptr {place}, align 8", "shared")
 

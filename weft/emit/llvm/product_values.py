@@ -61,12 +61,12 @@ class Values:
 
     def end(
         self, product: int, steps: Iterable[int], point: Point, total: Vector, mask: Vector | None
-    ) -> None:
-        """The steps after the product at a point, given the sum."""
+    ) -> dict[int, Held]:
+        """The values of the steps after the product at a point, given the sum."""
         contract = self.kernel.steps[product]
         assert isinstance(contract, Contract)
         value = _kept(self.vectors, total, contract.held, contract.dtype)
-        self.run(steps, point, {product: (value,)}, mask)
+        return self.run(steps, point, {product: (value,)}, mask)
 
     def _value(
         self, n: int, step: Step, found: dict[int, Held], point: Point, mask: Vector | None
@@ -108,7 +108,7 @@ class Values:
             at, inside = self._shifted(shift, found, at, inside)
         if at.lanes is None and at.step == 0 and inside is None:
             return storage.load_splat(v, base, at.base, step.dtype)
-        if v.width == 1 or (at.lanes is None and at.step == 1):
+        if at.lanes is None and (v.width == 1 or at.step == 1):
             return storage.load(v, base, at.base, step.dtype, inside)
         return storage.gather(v, base, indices(v, at), step.dtype, inside)
 

@@ -82,6 +82,7 @@ _VIEWS = (
     *(shape.Broadcast, shape.Reverse, slicing.Slice, slicing.Pad, slicing.Concatenate),
     *(slicing.DynamicSlice, reduce.Reduce, control.OptimizationBarrier, local.AxisIndex),
     *(collective.AllReduce, collective.AllGather, collective.AllToAll, collective.ReduceScatter),
+    *(collective.CollectivePermute, collective.CollectiveBroadcast, local.PermuteAlongAxes),
 )
 
 # What a later row says is meant: first whole families, then single ops.

@@ -1,0 +1,88 @@
+"""Steps and kernels in other terms: other numbers, other places, factors taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from weft.kernels.kernel import (
+    Affine,
+    Apply,
+    Choose,
+    Contract,
+    Factor,
+    Guard,
+    Kernel,
+    Load,
+    Pick,
+    Position,
+    Reduce,
+    Step,
+    Store,
+)
+
+
+def renumbered(step: Step, numbers: Sequence[int]) -> Step:
+    """A step whose arguments have other numbers."""
+    match step:
+        case Apply(args=args):
+            return replace(step, args=tuple([numbers[a] for a in args]))
+        case Choose(inside=inside, outside=outside):
+            return replace(step, inside=numbers[inside], outside=numbers[outside])
+        case Reduce(arg=arg, init=init):
+            return replace(step, arg=numbers[arg], init=None if init is None else numbers[init])
+        case Pick(key=key, value=value):
+            return replace(step, key=numbers[key], value=numbers[value])
+        case Contract(lhs=lhs, rhs=rhs):
+            return replace(step, lhs=numbers[lhs], rhs=numbers[rhs])
+        case Store(arg=arg):
+            return replace(step, arg=numbers[arg])
+        case Load(shifts=shifts) if shifts:
+            moved = tuple([replace(s, index=numbers[s.index]) for s in shifts])
+            return replace(step, shifts=moved)
+    return step
+
+
+def map_affines(step: Step, affine: Callable[[Affine], Affine]) -> Step:
+    """A step whose affine numbers are written in another way."""
+
+    def guards(given: tuple[Guard, ...]) -> tuple[Guard, ...]:
+        return tuple([replace(g, index=affine(g.index)) for g in given])
+
+    match step:
+        case Load() | Store():
+            return replace(step, at=affine(step.at), guards=guards(step.guards))
+        case Position(at=at):
+            return replace(step, at=affine(at))
+        case Choose():
+            return replace(step, guards=guards(step.guards))
+    return step
+
+
+def split_factor(kernel: Kernel, factor: int, inner: int) -> Kernel:
+    """The kernel with a factor of so many points inside of one, which has that many fewer."""
+    last = len(kernel.factors)
+
+    def affine(at: Affine) -> Affine:
+        stride = at.strides[factor]
+        strides = [*at.strides, stride]
+        strides[factor] = stride * inner
+        return Affine(tuple(strides), at.offset)
+
+    def along(over: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple([n for f in over for n in ((f, last) if f == factor else (f,))])
+
+    steps: list[Step] = []
+    for step in kernel.steps:
+        step = map_affines(step, affine)
+        if isinstance(step, Reduce | Pick | Contract):
+            step = replace(step, over=along(step.over))
+        steps.append(step)
+    factors = list(kernel.factors)
+    outer = factors[factor]
+    factors[factor] = replace(outer, size=outer.size // inner)
+    factors.append(Factor(f"{outer.name}_{last}", inner, outer.role, outer.device))
+    order = along(kernel.schedule.order)
+    tasks = kernel.schedule.tasks + (kernel.schedule.order.index(factor) < kernel.schedule.tasks)
+    schedule = replace(kernel.schedule, order=order, tasks=tasks)
+    return replace(kernel, factors=tuple(factors), steps=tuple(steps), schedule=schedule)

@@ -1,0 +1,101 @@
+"""Compute masks and other values of counted positions where a loop reads them, not before it."""
+
+from __future__ import annotations
+
+from weft.ir.memory import without_gc
+from weft.ir.module import Module, Node, Region, Value
+from weft.ir.reading import captured
+from weft.ir.rebuild import Rebuild
+from weft.ir.types import TensorType
+from weft.ops.control import While
+from weft.ops.shape import BroadcastInDim, Constant, Iota, Reshape, Transpose
+from weft.optimize.drop_dead import drop_dead
+
+MOST = 16  # nodes that a value may be made of
+
+
+def sink_masks(module: Module) -> Module:
+    """Let the turns of a loop count and compare positions by themselves.
+
+    What is made of constants and positions alone costs nothing where it is part of a kernel, and a
+    kernel that sees how it is made can leave out what it hides: in causal attention half of all.
+    """
+    if not any(isinstance(node.op, While) for node in module.nodes()):
+        return module
+    with without_gc():
+        after = _Sinking(module, ()).module()
+        return module if after is module else drop_dead(after)
+
+
+class _Sinking(Rebuild):
+    """One rebuild, with what loops read of constants and positions put into them."""
+
+    def renewed(self, node: Node) -> Node:
+        if not isinstance(node.op, While):
+            return super().renewed(node)
+        operands = tuple([self.became.get(v, v) for v in node.operands])
+        regions = (self.region(node.regions[0]), self.sunk(node, operands))
+        if operands == node.operands and regions == node.regions:
+            return node
+        return node.rebuilt(operands, regions)
+
+    def sunk(self, loop: Node, operands: tuple[Value, ...]) -> Region:
+        """The body of a loop, which makes for itself what it read of constants and positions."""
+        body = loop.regions[1]
+        outside = {v: self.became.get(v, v) for v in captured(loop)}
+        for arg, given, made in zip(body.args, operands, body.results, strict=True):
+            if arg is made:
+                outside[arg] = given
+        copies: dict[Value, Value] = {}
+        nodes: list[Node] = []
+        inside = {v: _copied(s, copies, nodes) for v, s in outside.items() if _is_counted(s)}
+        if not inside:
+            return self.region(body)
+        before = {v: self.became[v] for v in inside if v in self.became}
+        self.became.update(inside)
+        sunk = self.region(
+            Region(body.args, [*nodes, *body.nodes], body.results, body.loc, body.arg_locs)
+        )
+        for value in inside:
+            self.became.pop(value)
+        self.became.update(before)
+        return sunk
+
+
+def _is_counted(value: Value) -> bool:
+    """Whether a value of more than one number is made of constants and positions alone, soon."""
+    if not isinstance(value.type, TensorType) or not value.type.rank:
+        return False
+    todo, seen = [value], set[Value]()
+    while todo:
+        found = todo.pop()
+        if found in seen:
+            continue
+        seen.add(found)
+        node = found.node
+        if node is None or len(seen) > MOST or not _is_light(node):
+            return False
+        todo += node.operands
+    return True
+
+
+def _is_light(node: Node) -> bool:
+    match node.op:
+        case Constant():
+            return node.op.value.is_splat
+        case Iota() | BroadcastInDim() | Reshape() | Transpose():
+            return True
+    work = getattr(type(node.op), "each_element", None)
+    return node.op.elementwise and not node.regions and not (work and work.transcendentals)
+
+
+def _copied(value: Value, copies: dict[Value, Value], nodes: list[Node]) -> Value:
+    """A copy of a value and of all that it is made of."""
+    if value not in copies:
+        node = value.node
+        assert node is not None, "a node makes it"
+        operands = tuple([_copied(v, copies, nodes) for v in node.operands])
+        made = node.rebuilt(operands, ())
+        nodes.append(made)
+        copies.update(zip(node.results, made.results, strict=True))
+    return copies[value]
