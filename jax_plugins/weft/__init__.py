@@ -14,12 +14,8 @@ PRIORITY = -100  # below all of JAX's own: Weft is used where it is asked for
 
 def initialize() -> None:
     """Tell JAX that there is a platform of that name."""
-    import jax
     from jax._src import xla_bridge
 
-    if jax.config.jax_platforms == PLATFORM:
-        # Programs ask for the host's own device, too, wherever they run.
-        jax.config.update("jax_platforms", f"{PLATFORM},cpu")
     if PLATFORM not in xla_bridge._backend_factories:
         xla_bridge.register_backend_factory(
             PLATFORM, _backend, priority=PRIORITY, fail_quietly=True
@@ -29,9 +25,15 @@ def initialize() -> None:
 def _backend() -> Any:
     """JAX's client of Weft, where JAX_PLATFORMS names it."""
     import jax
+    from jax._src import xla_bridge
 
-    if PLATFORM not in (jax.config.jax_platforms or "").split(","):
+    asked = (jax.config.jax_platforms or "").split(",")
+    if PLATFORM not in asked:
         raise RuntimeError("set JAX_PLATFORMS=weft to use Weft's devices")
     from weft.jax.plugin import backend
 
-    return backend()
+    made = backend()
+    if asked == [PLATFORM]:
+        # Programs ask for the host's own device, too, wherever they run. JAX holds its lock here.
+        xla_bridge._backends["cpu"] = xla_bridge._init_backend("cpu")
+    return made

@@ -23,6 +23,7 @@ lowered = jax.jit(lambda a, b: jnp.sin(a) @ b, donate_argnums=0).lower(A, A)
 compiled = lowered.compile()
 assert np.allclose(compiled(A + 0, A), jnp.sin(A) @ A)
 costs = compiled.cost_analysis()
+assert lowered.cost_analysis() == costs, lowered.cost_analysis()
 assert costs["flops"] == 2 * 16 ** 3 and costs["transcendentals"] == 256, costs
 assert costs["bytes accessed"] == 5 * 1024 and costs["bytes accessedout{}"] == 2048, costs
 assert costs["utilization0{}"] == 2 and costs["bytes accessed1{}"] == 1024, costs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.jax.door import run_on_cpu, run_on_weft
 
 _HEAD = """
-import io, sys
+import io, logging, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax import lax
 from jax.experimental import checkify, io_callback
@@ -100,6 +100,24 @@ with jax.enable_x64(True):
 told("64 bits")
 print(jax.jit(lambda a: jax.pure_callback(lambda v: jnp.sin(v) + jax.jit(jnp.cos)(v),
                                           F32(8), a))(x).round(4))
+
+def there(a):
+    seen.append((type(a).__module__ == type(x).__module__, a.devices().pop().platform,
+                 jnp.zeros(()).devices().pop().platform))
+    return a
+jax.block_until_ready(jax.jit(lambda a: jax.pure_callback(there, a, a))(x))
+jax.block_until_ready(jax.pure_callback(there, x, x))
+jax.block_until_ready(jax.jit(lambda a: io_callback(there, a, a))(x))
+jax.jit(lambda a: jax.debug.callback(there, a))(x)
+told("arrays on the host")
+
+class Kept(logging.Handler):
+    def emit(self, record):
+        seen.append(record.getMessage())
+logging.getLogger().addHandler(Kept())
+failing(lambda: jax.block_until_ready(jax.jit(lambda a: jax.pure_callback(int, a, a))(x)))
+failing(lambda: jax.block_until_ready(jax.jit(lambda a: io_callback(int, a, a))(x)))
+told("what was logged")
 """
 )
 
@@ -222,6 +240,37 @@ print("done")
 """
 )
 
+_BUFFERS = (
+    _HEAD
+    + """
+from jax.experimental.buffer_callback import ExecutionStage, buffer_callback
+
+def add(ctx, out, a, *, b):
+    assert ctx.stage == ExecutionStage.EXECUTE and "not available" in failing(lambda: ctx.stream)
+    assert (a.writeable, out.writeable) == (False, True)
+    seen.append((a.shape, a.ndim, str(a.dtype), out.shape, np.from_dlpack(b).tolist()))
+    np.asarray(out)[...] = np.asarray(a)
+    np.asarray(out)[...] += np.asarray(b)
+
+call = buffer_callback(add, F32(8), has_side_effect=True)
+print(call(x, b=x), jax.jit(call)(x, b=x))
+told("operands and results")
+rows = jnp.arange(6.0).reshape(2, 3)
+for how in ("sequential", "expand_dims", "broadcast_all"):
+    batched = buffer_callback(add, F32(3), vmap_method=how)
+    print(jax.vmap(lambda r: batched(r, b=r))(rows))
+
+def shared(ctx, out, a):
+    assert np.asarray(out[1]).ctypes.data == np.asarray(a).ctypes.data
+    np.asarray(out[0])[...] = np.asarray(a) * 2
+    np.asarray(out[1])[...] += 1
+
+print(jax.jit(buffer_callback(shared, [F32(8), F32(8)], input_output_aliases={0: 1}))(x), x)
+wrong = buffer_callback(lambda ctx, out: 3, F32())
+assert "must not return any values" in failing(lambda: jax.block_until_ready(wrong()))
+"""
+)
+
 
 def test_what_callbacks_see() -> None:
     assert run_on_weft(_SEEN) == run_on_cpu(_SEEN)
@@ -237,3 +286,7 @@ def test_shardings_are_told() -> None:
 
 def test_errors() -> None:
     assert run_on_weft(_ERRORS) == "done\n"
+
+
+def test_buffers() -> None:
+    assert run_on_weft(_BUFFERS) == run_on_cpu(_BUFFERS)

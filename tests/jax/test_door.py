@@ -24,9 +24,11 @@ def test_devices() -> None:
 import jax
 print(jax.default_backend(), len(jax.devices()), jax.devices()[2])
 print([memory.kind for memory in jax.devices()[0].addressable_memories()])
+assert jax.devices("cpu")[0].platform == "cpu"  # the host's own is there, too
+assert jax.config.jax_platforms == "weft"  # what the user has set stays as it was
 """
     lines = run_on_weft(source, devices=3).splitlines()
-    assert lines == ["weft 3 WeftDevice(id=2)", "['device', 'pinned_host']"]
+    assert lines == ["weft 3 WeftDevice(id=2)", "['device', 'pinned_host', 'unpinned_host']"]
 
 
 def test_configure() -> None:

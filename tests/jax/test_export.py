@@ -66,6 +66,19 @@ with jax.enable_x64(True):
 matrix = jnp.eye(4) * 3 + 0.1
 qr = export.export(jax.jit(jnp.linalg.qr))(matrix)
 assert np.allclose(qr.call(matrix)[1], jnp.linalg.qr(matrix)[1])
+stack = jnp.stack([matrix, matrix * 2, matrix @ matrix])
+n, size = export.symbolic_shape("n, size")
+for decompose in (jnp.linalg.qr, jnp.linalg.eigh, jnp.linalg.inv, jax.lax.linalg.schur,
+                  jax.lax.linalg.tridiagonal, lambda a: jax.lax.linalg.svd(a, compute_uv=False)):
+    decompose = jax.jit(decompose)
+    any_size = export.export(decompose)(jax.ShapeDtypeStruct((n, size, size), jnp.float32))
+    jax.tree.map(np.testing.assert_array_equal, any_size.call(stack), decompose(stack))
+
+# Exported for one device, with a mesh of one, and called on all of them.
+one = jax.make_mesh((1,), ("i",), axis_types=(AxisType.Auto,), devices=jax.devices()[:1])
+alone = NamedSharding(one, P("i"))
+kept = export.export(jax.jit(lambda a: jax.lax.with_sharding_constraint(a, alone) * 2))(x)
+assert kept.nr_devices == 1 and (kept.call(xs) == x * 2).all()
 print("done")
 """
 

@@ -30,8 +30,10 @@ on_host, on_device = jax.device_put(A, host), jax.device_put(A, device)
 check(on_host, A, host)
 check(jax.device_put(on_host, device), A, device)
 check(jax.device_put(on_device, host), A, host)
-single = SingleDeviceSharding(D[2], memory_kind="pinned_host")
-check(jax.device_put(on_device, single), A, single)
+for kind in ("pinned_host", "unpinned_host"):
+    single = SingleDeviceSharding(D[2], memory_kind=kind)
+    check(jax.device_put(on_device, single), A, single)
+assert [m.kind for m in D[3].addressable_memories()] == ["device", "pinned_host", "unpinned_host"]
 check(jax.jit(lambda a: a * 2, out_shardings=host)(A), A * 2, host)
 check(jax.jit(lambda a: jax.device_put(a, device) * 2)(on_host), A * 2, device)
 check(jax.jit(lambda a: a)(on_host), A, host)
@@ -105,7 +107,14 @@ assert [f.layout.major_to_minor for f in formats] == [(0, 1)] * 4
 any_ = Format(Layout.AUTO)
 auto = jax.jit(lambda a: a.T, in_shardings=any_, out_shardings=any_)
 compiled = auto.lower(jax.ShapeDtypeStruct(A.shape, A.dtype)).compile()
-assert compiled.output_formats.layout is not None
+assert compiled.output_formats.layout.major_to_minor == (1, 0)
+np.testing.assert_array_equal(compiled(A), A.T)
+nested = jax.jit(lambda a: jnp.sin(jax.jit(lambda b: b.transpose(1, 2, 0))(a)) * 2 + 1)
+left_open = jax.jit(lambda a: (nested(a), a.sum(0)), out_shardings=any_)
+turned, summed = left_open(A.reshape(2, 4, 8))
+assert turned.format.layout.major_to_minor == (2, 0, 1)
+assert summed.format.layout.major_to_minor == (0, 1)
+np.testing.assert_allclose(turned, np.sin(A.reshape(2, 4, 8).transpose(1, 2, 0)) * 2 + 1, rtol=1e-5)
 try:
     jax.jit(lambda a: a, out_shardings=Format(Layout((0, 1), ((8, 128),)), device))(A)
 except jax.errors.JaxRuntimeError as error:

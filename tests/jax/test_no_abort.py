@@ -127,6 +127,32 @@ assert count > 0.9 * times, count  # Python itself loses those that come while i
 print("fine", count)
 """
 
+# JAX goes on compiling what was interrupted, in a thread of its own.
+COMPILING = """
+x, made, last, count = jnp.arange(8.0), 0, 0.0, 0
+def compile():
+    global made
+    made += 1
+    k = made
+    return jax.jit(lambda v: jnp.sin(v * k) + jnp.cos(v) * k)(x)
+for _ in range(3):
+    begin = time.perf_counter()
+    compile()
+    last = time.perf_counter() - begin
+signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+rng = random.Random(times)
+for _ in range(times):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, max(1e-6, rng.random() * last))
+        compile()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        count += 1
+assert count > times // 3, count
+assert np.allclose(compile(), np.sin(np.arange(8.0) * made) + np.cos(np.arange(8.0)) * made, 1e-4)
+print("fine", count)
+"""
+
 THREADS = """
 mesh = jax.make_mesh((8,), ("d",))
 split = jax.NamedSharding(mesh, jax.P("d"))
@@ -217,6 +243,7 @@ print("fine", inner(x).tolist())
 SCRIPTS = {
     "freed": (FREED, 30),
     "interrupted": (INTERRUPTED, 100),
+    "compiling": (COMPILING, 25),
     "threads": (THREADS, 6),
     "collected": (COLLECTED, 4),
     "nested": (NESTED, 20),
@@ -264,6 +291,8 @@ def use():
     x = jax.device_put(np.arange(8, dtype=np.float32))
     f = jax.jit(lambda x: x * 2 + k)
     assert np.array_equal(f(x), np.arange(8) * 2 + k)
+    large = jax.device_put(np.arange(1 << 13, dtype=np.float32))  # not by native code alone
+    assert large[5] == 5
     y = f(jax.device_put(np.arange(8, dtype=np.float32), split))
     assert np.array_equal(y, np.arange(8) * 2 + k)
     z = jax.device_put(y, jax.devices()[1])

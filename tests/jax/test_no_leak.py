@@ -7,7 +7,7 @@ import pytest
 from tests.jax.door import run_on_weft
 
 SCRIPT = """
-import gc
+import ctypes, gc
 import numpy as np
 import jax, jax.numpy as jnp
 from weft.jax.handles import FOR_EVER
@@ -25,6 +25,7 @@ wrong = jax.jit(lambda v: jax.pure_callback(fail, v, v))
 right = jax.jit(lambda v: jax.pure_callback(lambda w: w, v, v))
 handles = the_plugin().handles
 made = []
+trim = getattr(ctypes.CDLL(None), "malloc_trim", int)
 
 def error():
     try:
@@ -43,6 +44,13 @@ def compile():
     if k % 50 == 0:
         jax.clear_caches()
 
+def constants():
+    made.append(0)
+    table = np.arange(len(made), len(made) + (1 << 18), dtype=np.float32)
+    jax.jit(lambda v: v.sum() + table)(x)
+    if len(made) % 10 == 0:
+        jax.clear_caches()
+
 ACTS = {{
     "calls": (lambda: f(x), 100_000),
     "calls with a wait": (lambda: product(m), 20_000),
@@ -55,11 +63,13 @@ ACTS = {{
     "refusals": (refused, 2_000),
     "callbacks": (lambda: right(x).block_until_ready(), 10_000),
     "compiles": (compile, 10_000),
+    "compiles with constants": (constants, 500),
 }}
 
 def held():
     gc.collect()
     handles.drain()
+    trim(0)  # what is free goes back to the system
     pages = int(open("/proc/self/statm").read().split()[1])
     return pages * 4096 / 1e6, len(handles.kept), len(FOR_EVER)
 

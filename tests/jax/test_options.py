@@ -14,6 +14,7 @@ expected = float(f(x))
 for options in (
     {"weft_opt_level": 0}, {"weft_opt_level": "2"}, {"weft_target": "numpy"},
     {"weft_target": "llvm", "weft_fold_sums": False}, {"weft_explain": False},
+    {"weft_tune": "off"},
     {"xla_embed_ir_in_executable": True}, {"xla_embed_ir_in_executable": "false"},
     {"xla_dump_max_hlo_modules": 200}, {"xla_gpu_auto_spmd_partitioning_memory_budget_ratio": 0.5},
     {"optimization_level": 1},
@@ -35,6 +36,7 @@ assert "3 is no level" in refused({"weft_opt_level": 3})
 assert "'high' is not a valid integer" in refused({"weft_opt_level": "high"})
 assert "targets are llvm, numpy" in refused({"weft_target": "grid"})
 assert "'maybe' is not a valid bool value." in refused({"weft_fold_sums": "maybe"})
+assert "'always' is no way of tuning" in refused({"weft_tune": "always"})
 assert "is not a valid bool value." in refused({"xla_embed_ir_in_executable": "invalid_value"})
 try:
     jax.jit(f, compiler_options={"invalid_key": 1})(x)

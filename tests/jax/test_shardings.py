@@ -120,12 +120,28 @@ check(jax.jit(lambda a: a.T @ a)(jax.device_put(A, NamedSharding(part, P("b", "a
 
 # Meshes that have no parts in common.
 six = np.array(D[:6])
-crossing = [Mesh(six.reshape(2, 3), ("x", "y")), Mesh(six.reshape(3, 2), ("x", "y"))]
-B = np.ones((6, 6), np.float32)
+wide, high = Mesh(six.reshape(2, 3), ("x", "y")), Mesh(six.reshape(3, 2), ("x", "y"))
+B = np.arange(36, dtype=np.float32).reshape(6, 6)
+wide_b = jax.device_put(B, NamedSharding(wide, P("x", "y")))
+for spec in (P("x"), P(None, "y"), P("y", "x"), P("x", "y"), P(None, ("y", "x")), P(("x", "y"))):
+    there = NamedSharding(high, spec)
+    high_b = jax.device_put(B, there)
+    check(jax.jit(lambda a, b: a @ b)(wide_b, high_b), B @ B)
+    check(jax.jit(lambda a: a.T, out_shardings=there)(wide_b), B.T, there)
+    both = jax.jit(lambda a, b: (a + b, b * 2), out_shardings=(wide_b.sharding, there))
+    total, twice = both.lower(wide_b, high_b).compile()(wide_b, high_b)
+    check(total, B * 2, wide_b.sharding)
+    check(twice, B * 2, there)
+    constrained = jax.jit(lambda a: jax.lax.with_sharding_constraint(a + 1, there))
+    check(constrained(wide_b), B + 1, there)
+along_y = shard_map(lambda a: jax.lax.psum(a, "y"), mesh=high,
+                    in_specs=P("x", "y"), out_specs=P("x"))
+check(jax.jit(lambda a: along_y(a * 2))(wide_b), B[:, :3] * 2 + B[:, 3:] * 2)
+by_hand = lambda mesh: shard_map(lambda a: a + 1, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
 try:
-    jax.jit(jnp.add)(*[jax.device_put(B, NamedSharding(mesh, P("x"))) for mesh in crossing])
+    jax.jit(lambda a: by_hand(wide)(a) + by_hand(high)(a))(B)
 except jax.errors.JaxRuntimeError as error:
-    print("no parts of one another" in str(error))
+    print("one is used by hand" in str(error))
 """
 )
 

@@ -9,7 +9,8 @@ from typing import Any, Self
 from weft.array.stacked import Stacked
 from weft.errors import WeftError
 
-_LOCK = threading.Lock()  # for a moment each, whatever the value
+# For a moment each, whatever the value; what is freed at that moment may wait for another value.
+_LOCK = threading.RLock()
 
 
 class Awaited:

@@ -21,25 +21,20 @@ def callback_rules() -> tuple[tuple[Any, Lowering], ...]:
     return rules_of(callback, called) + rules_of(debugging, shown)
 
 
-def _pure(
-    ctx: Any, *args: Any, callback: Callable[..., Any], sharding: Any = None, **_: Any
-) -> Sequence[Any]:
-    _check_place(ctx, sharding)
-    return host_call(ctx, callback, args, None, has_side_effect=False)
-
-
-def _io(
-    ctx: Any,
-    *args: Any,
-    callback: Callable[..., Any],
-    ordered: bool,
-    sharding: Any = None,
-    **_: Any,
-) -> Sequence[Any]:
-    from jax._src.callback import _OrderedIOEffect
+def _pure(ctx: Any, *args: Any, sharding: Any = None, **params: Any) -> Sequence[Any]:
+    from jax._src.callback import pure_callback_impl
 
     _check_place(ctx, sharding)
-    return host_call(ctx, callback, args, _OrderedIOEffect if ordered else None)
+    call = partial(pure_callback_impl, sharding=None, **params)
+    return host_call(ctx, call, args, None, has_side_effect=False)
+
+
+def _io(ctx: Any, *args: Any, ordered: bool, sharding: Any = None, **params: Any) -> Sequence[Any]:
+    from jax._src.callback import _OrderedIOEffect, io_callback_impl
+
+    _check_place(ctx, sharding)
+    call = partial(io_callback_impl, ordered=ordered, sharding=None, **params)
+    return host_call(ctx, call, args, _OrderedIOEffect if ordered else None)
 
 
 def _check_place(ctx: Any, sharding: Any) -> None:
@@ -62,19 +57,14 @@ def _debug(
     from jax._src.sharding_impls import SPMDAxisContext
 
     where = ctx.module_context.axis_context
+    given = {"callback": callback, "effect": effect, "partitioned": partitioned, **params}
     if isinstance(where, SPMDAxisContext) and {*where.mesh.axis_names} - where.manual_axes:
-        first = partial(
-            debugging._debug_callback_partial_auto,
-            where,
-            callback=callback,
-            effect=effect,
-            partitioned=partitioned,
-            **params,
-        )
+        first = partial(debugging._debug_callback_partial_auto, where, **given)
         lowered: Sequence[Any] = mlir.lower_fun(first)(ctx, *args)
         return lowered
     ordered = effect if effects.ordered_effects.contains(effect) else None
-    return host_call(ctx, partial(_no_results, callback), args, ordered, on_pieces=partitioned)
+    call = partial(debugging.debug_callback_impl, **given)
+    return host_call(ctx, call, args, ordered, on_pieces=partitioned)
 
 
 def _print(
@@ -104,25 +94,20 @@ def _print(
     return _debug(ctx, *args, callback=callback, effect=effect, partitioned=partitioned)
 
 
-def _no_results(callback: Callable[..., Any], *args: Any) -> tuple[()]:
-    callback(*args)
-    return ()
-
-
 def host_call(
     ctx: Any,
-    callback: Callable[..., Any],
+    call: Callable[..., Any],
     args: Sequence[Any],
     effect: Any,
     *,
     has_side_effect: bool = True,
     on_pieces: bool = False,
 ) -> Sequence[Any]:
-    """A call with arrays of JAX; one with an effect in an order takes a token and gives one."""
+    """A call as JAX makes it; one with an effect in an order takes a token and gives one."""
     from jax._src.config import enable_x64
     from jax._src.interpreters import mlir
 
-    call = partial(_on_jax_arrays, callback, enable_x64.value)
+    call = partial(_as_traced, call, enable_x64.value)
     token = None if effect is None else ctx.tokens_in.get(effect)
     kind = {"has_side_effect": has_side_effect, "on_pieces": on_pieces}
     results, token = emit_call(ctx, call, token, args, **kind)
@@ -162,8 +147,8 @@ def emit_call(
     return (results, None) if token is None else (results[1:], results[0])
 
 
-def _on_jax_arrays(callback: Callable[..., Any], wide: bool, *args: Any) -> tuple[Any, ...]:
-    """Call back as JAX does: with arrays of JAX, for arrays of any kind.
+def _as_traced(call: Callable[..., Any], wide: bool, *args: Any) -> tuple[Any, ...]:
+    """Call back as JAX does: with arrays on its CPU device, for arrays of any kind.
 
     What holds for the thread that traced the program holds here, too: 64 bits, and no mesh.
     """
@@ -176,5 +161,4 @@ def _on_jax_arrays(callback: Callable[..., Any], wide: bool, *args: Any) -> tupl
         sharding_impls._internal_use_concrete_mesh(mesh.empty_concrete_mesh),
         mesh.use_abstract_mesh(mesh.empty_abstract_mesh),
     ):
-        made = jax.tree_util.tree_leaves(callback(*map(jax.numpy.asarray, args)))
-        return tuple([canonicalize_value(np.asarray(value)) for value in made])
+        return tuple([canonicalize_value(np.asarray(value)) for value in call(*args)])

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from weft.ir.location import Location
 
 Lowering: TypeAlias = Callable[..., Any]
@@ -31,17 +33,31 @@ def custom_call(
     from jaxlib.mlir.dialects import stablehlo
 
     types = [_type_of(ctx, aval) for aval in ctx.avals_out]
+    attributes = {
+        "call_target_name": ir.StringAttr.get(name),
+        "has_side_effect": ir.BoolAttr.get(has_side_effect),
+        "backend_config": ir.DictAttr.get({k: _number(v) for k, v in (config or {}).items()}),
+        "api_version": mlir.i32_attr(4),
+    }
+    shapes = _unknown_shapes(ctx)
+    if shapes:
+        places = np.arange(len(operands), len(operands) + len(shapes))
+        attributes["indices_of_shape_operands"] = ir.DenseIntElementsAttr.get(places)
     made = stablehlo.CustomCallOp.build_generic(
-        results=[*more_types, *types],
-        operands=list(operands),
-        attributes={
-            "call_target_name": ir.StringAttr.get(name),
-            "has_side_effect": ir.BoolAttr.get(has_side_effect),
-            "backend_config": ir.DictAttr.get({k: _number(v) for k, v in (config or {}).items()}),
-            "api_version": mlir.i32_attr(4),
-        },
+        results=[*more_types, *types], operands=[*operands, *shapes], attributes=attributes
     )
     return list(made.results)
+
+
+def _unknown_shapes(ctx: Any) -> list[Any]:
+    """The shapes of all results as operands, where JAX does not know one yet."""
+    from jax._src import core
+    from jax._src.interpreters import mlir
+
+    shapes = [core.physical_aval(aval).shape for aval in ctx.avals_out]
+    if all(map(core.is_constant_shape, shapes)):
+        return []
+    return [mlir.eval_dynamic_shape_as_tensor(ctx, shape) for shape in shapes]
 
 
 def _type_of(ctx: Any, aval: Any) -> Any:

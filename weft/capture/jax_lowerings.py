@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any
 
+from weft.capture.jax_buffers import buffer_rules
 from weft.capture.jax_callbacks import callback_rules
 from weft.capture.jax_calls import Lowering, custom_call, location_of, rules_of
 from weft.capture.jax_on_host import host_rules
@@ -15,7 +16,8 @@ from weft.errors import Unsupported
 @cache
 def lowering_rules() -> tuple[tuple[Any, Lowering], ...]:
     """Every primitive with a lowering of ours; one tuple, so that JAX can remember what it made."""
-    return (*callback_rules(), *host_rules(), *_linalg_rules(), *_other_rules())
+    called = (*callback_rules(), *buffer_rules())
+    return (*called, *host_rules(), *_linalg_rules(), *_other_rules())
 
 
 def unsupported_primitive(jaxpr: Any, error: NotImplementedError) -> Unsupported:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 SECONDS, SECONDS_PER_MEGABYTE = 20.0, 60.0  # of computing, before a parse is given up
 MAGIC = b"ML\xefR"
 LARGE = 1 << 14  # bytes of a program from which on printing takes longer than a file
+MUCH = 1 << 22  # bytes of programs that one context meets
 
 
 def make_context() -> Any:
@@ -97,22 +98,39 @@ def _printed_to_file(context: Any, module: Any) -> bytes | None:
     return None
 
 
-_IN_PROCESS: list[Any] = []  # the one context that programs of this process are read in
-_LOCK = threading.Lock()
+class Reader:
+    """Reads programs in one context, and in a new one when that has met much: it keeps it all."""
+
+    def __init__(self) -> None:
+        self._context: Any = None
+        self._met = 0  # bytes of programs
+
+    def text(self, program: bytes) -> bytes:
+        """A program in MLIR's generic form."""
+        if self._context is None:
+            self._context, self._met = make_context(), 0
+        self._met += len(program)
+        try:
+            return generic_text(self._context, program)
+        finally:
+            if self._met > MUCH:
+                self._context = None
+
+
+_IN_PROCESS = Reader()
+_LOCK = threading.RLock()
 
 
 def read_in_process(program: bytes) -> str:
     """A program that is known to be sound, in MLIR's generic form, without another process."""
     with _LOCK:
-        if not _IN_PROCESS:
-            _IN_PROCESS.append(make_context())
-        return generic_text(_IN_PROCESS[0], program).decode("utf-8", "replace")
+        return _IN_PROCESS.text(program).decode("utf-8", "replace")
 
 
-def answer(context: Any, program: bytes) -> tuple[bytes, bytes]:
+def answer(reader: Reader, program: bytes) -> tuple[bytes, bytes]:
     """The generic text of a program, or why it has none."""
     try:
-        return b"+", generic_text(context, program)
+        return b"+", reader.text(program)
     except Exception as error:  # noqa: BLE001  # whatever the parser raises is the answer
         return b"-", str(error).encode("utf-8", "replace")
 
@@ -133,11 +151,11 @@ def time_limit(program: bytes) -> Iterator[None]:
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer requests until there are no more."""
-    context = make_context()
+    reader = Reader()
     while len(header := requests.read(8)) == 8:
         program = requests.read(int.from_bytes(header, "little"))
         with time_limit(program):
-            status, text = answer(context, program)
+            status, text = answer(reader, program)
         answers.write(status + len(text).to_bytes(8, "little"))
         answers.write(text)
         answers.flush()

@@ -217,9 +217,12 @@ def _decode(op_name: str, name: str, codec: Codec, text: str) -> object:
         ) from error
 
 
-@lru_cache(maxsize=131072)
 def infer(op: Op, operands: Types, regions: tuple[Body, ...] = ()) -> Types:
     """The result types of an op on operands of these types; an error if they do not fit."""
+    return (_inferred if operands else _infer)(op, operands, regions)
+
+
+def _infer(op: Op, operands: Types, regions: tuple[Body, ...]) -> Types:
     try:
         made = op.infer(*operands, regions=regions) if regions else op.infer(*operands)
     except TypeError as error:
@@ -232,7 +235,15 @@ def infer(op: Op, operands: Types, regions: tuple[Body, ...] = ()) -> Types:
     return made if isinstance(made, tuple) else (made,)
 
 
-@lru_cache(maxsize=131072)
 def rule(op: Op, operands: Types, regions: tuple[Body, ...] = ()) -> Rule:
     """The factor rule of an op on operands of these types."""
+    return (_known_rule if operands else _rule)(op, operands, regions)
+
+
+def _rule(op: Op, operands: Types, regions: tuple[Body, ...]) -> Rule:
     return op.rule(*operands, regions=regions) if regions else op.rule(*operands)
+
+
+# What has no operands is not remembered: constants may be large.
+_inferred = lru_cache(maxsize=131072)(_infer)
+_known_rule = lru_cache(maxsize=131072)(_rule)

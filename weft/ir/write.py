@@ -267,9 +267,13 @@ class _Writer:
         return f"{indent}{word} {names} : {', '.join(str(v.type) for v in region.results)}{place}"
 
 
-@lru_cache(maxsize=65536)
 def _line(op: Op, operands: Types, results: Types, attrs: Attrs, regions: int) -> str:
     """An op's line with `%s` for every operand, and a NUL where regions go."""
+    make = _known_line if operands else _new_line  # constants are not remembered: they may be large
+    return make(op, operands, results, attrs, regions)
+
+
+def _new_line(op: Op, operands: Types, results: Types, attrs: Attrs, regions: int) -> str:
     if op.assembly is not None and not regions:
         return _pretty(op, op.assembly, operands, results, attrs)
     inherent = op.attributes()
@@ -281,6 +285,9 @@ def _line(op: Op, operands: Types, results: Types, attrs: Attrs, regions: int) -
     if regions:
         return f"{head} \0{tail}"  # the tail is not formatted: no escape
     return head + _percent(tail)
+
+
+_known_line = lru_cache(maxsize=65536)(_new_line)
 
 
 def _pretty(op: Op, assembly: str, operands: Types, results: Types, attrs: Attrs) -> str:

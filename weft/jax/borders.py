@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from weft.ir.attrs import Attrs
 from weft.ir.types import TensorType, Type
 from weft.jax.client import KINDS
-from weft.jax.handles import UNIMPLEMENTED, Refused
+from weft.jax.cross_meshes import told_sharding
 from weft.jax.join_meshes import noted_order
+from weft.jax.layouts import Dims, layout_in, row_major
+from weft.mesh import Sharding
 from weft.run import LocalProgram
 from weft.run.plan import piece_bytes
 
 _MEMORY = "mhlo.memory_kind"
-_LAYOUT = "mhlo.layout_mode"
 _ALIASED = "tf.aliasing_output"
-Dims = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,12 @@ class Border:
     order: tuple[int, ...] | None  # the place in a stack of each partition's piece; None: its own
     memory: str  # its kind
     minor_to_major: Dims
+    told: Sharding | None = None  # how it is split in JAX's eyes, if not as the program says
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether the last dim is the minor one, and so on."""
+        return self.minor_to_major == row_major(len(self.minor_to_major))
 
 
 def borders(program: LocalProgram) -> tuple[list[Border], list[Border]]:
@@ -55,20 +61,7 @@ def _border(attrs: Attrs, type: Type, places: Dims) -> Border:
         order = None
     memory = found.get(_MEMORY, f'"{KINDS[0]}"').strip('"')
     assert isinstance(type, TensorType), "JAX keeps tokens to itself"
-    return Border(order, memory, _layout(found.get(_LAYOUT, ""), type.rank))
-
-
-def _layout(text: str, rank: int) -> Dims:
-    """`"{0,1}"`: the dims from minor to major; row-major if it is left open."""
-    text = text.strip('"')
-    plain = tuple(reversed(range(rank)))
-    if text in ("", "auto", "default"):
-        return plain
-    dims, _, more = text.strip("{}").partition(":")
-    found = tuple([int(word) for word in dims.split(",") if word])
-    if more or sorted(found) != sorted(plain):
-        raise Refused(UNIMPLEMENTED, f"the layout {text}: layouts are orders of dims, as {{1,0}}")
-    return found
+    return Border(order, memory, layout_in(attrs, type.rank), told_sharding(attrs))
 
 
 def taken_over(program: LocalProgram) -> tuple[int, ...]:

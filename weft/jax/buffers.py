@@ -14,15 +14,17 @@ from weakref import ref
 import numpy as np
 
 from weft.array.room import ROOM, address_of
-from weft.array.stacked import Stacked, one_for_all
+from weft.array.stacked import Stacked, kind_of, one_for_all
 from weft.ir.types import Array
 from weft.jax.abi import api
 from weft.jax.client import Device, Memory, the_client
 from weft.jax.events import event_of
 from weft.jax.handles import PRECONDITION, UNIMPLEMENTED, Handles, Refused
-from weft.jax.records import FIELDS, words
+from weft.jax.native_arrivals import ENTRIES, SMALL_ARRIVAL, place_in_table
+from weft.jax.native_bridge import STATE
+from weft.jax.records import FIELDS, MOST_DIMS, READY, SIZE, words
 from weft.jax.slots import slot
-from weft.jax.values import ONE_DEVICE, Value, copied, dtype_at, single, value_of
+from weft.jax.values import ONE_DEVICE, Value, copied, dtype_at, single, step_of, template, value_of
 
 _Sizes = [ctypes.c_int64 * max(1, n) for n in range(64)]
 
@@ -40,11 +42,15 @@ def _from_host(handles: Handles, args: Any) -> None:
     strides = sizes_at(args.byte_strides, rank) if args.num_byte_strides else None
     dtype, nbytes, is_dense = _elements(args.type, shape, strides)
     lent = _now.array
+    if lent is None and is_dense and 0 < nbytes < SMALL_ARRIVAL and rank <= MOST_DIMS:
+        _enter(args.type, shape, dtype)
+        if handles.native.arrive(ctypes.addressof(args)):  # as it takes the next ones by itself
+            return
     if lent is not None and lent.ctypes.data == address and lent.shape == shape:
         value = Value(one_for_all(lent, ONE_DEVICE))
     elif not is_dense:
         value = Value(copied(host_array(address, shape, dtype, strides)))
-    elif nbytes >= _LARGE:
+    elif nbytes >= SMALL_ARRIVAL:
         value = _shared(address, shape, dtype, nbytes)
     else:
         value = Value(_moved(address, shape, dtype, nbytes))
@@ -64,6 +70,19 @@ def _elements(
     return dtype, nbytes, not nbytes or all(n == 1 or a == b for n, a, b in pairs)
 
 
+def _enter(number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Have native code take arrays of the host like this one."""
+    kind = kind_of(ONE_DEVICE, (1,) * len(ONE_DEVICE.sizes) + shape, dtype)
+    place = place_in_table(number, shape)
+    made = ctypes.create_string_buffer(template(shape, dtype, READY, kind=kind, native=True), SIZE)
+    TEMPLATES[place] = ctypes.addressof(made)
+    _entered[place] = made
+
+
+TEMPLATES = (ctypes.c_size_t * ENTRIES)()  # native code looks into it
+_entered: dict[int, Any] = {}  # what is there
+
+
 def _moved(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Stacked:
     """A copy of dense memory of the host."""
     made = ROOM.empty((1, *shape), dtype, nbytes)
@@ -71,7 +90,6 @@ def _moved(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: i
     return Stacked(made, ONE_DEVICE, owned=True)
 
 
-_LARGE = 1 << 12  # bytes from which it pays to look whether they are on a device already
 _last: list[tuple[int, tuple[int, ...], np.dtype[Any], ref[Value]]] = []  # what was put last
 
 
@@ -103,13 +121,19 @@ _now = _Now()
 
 
 @contextmanager
-def aliased(array: Array) -> Iterator[None]:
+def aliased(handles: Handles, array: Array) -> Iterator[None]:
     """Have this array, which is dense and nobody changes, put onto a device without a copy."""
+    state = handles.native.state
     _now.array = array
+    state[_ALIASING] += 1
     try:
         yield
     finally:
+        state[_ALIASING] -= 1
         _now.array = None
+
+
+_ALIASING = STATE["aliasing"]
 
 
 def memory_of(memory: int, device: int) -> Memory:
@@ -249,20 +273,11 @@ def _pointer(handles: Handles, buffer: int) -> int:
     minor = sizes_at(family[FIELDS["family"]["order"]], family[FIELDS["family"]["rank"]])
     if minor != tuple(reversed(range(len(minor)))):
         return address_of(value.in_order(place, minor[::-1]))
-    step = _step(stacked) if value.order is None else None
+    step = step_of(stacked.located()) if value.order is None else None
     if step is not None and handles.kept.get(address) is value:  # from now on native code knows it
         family[FIELDS["family"]["step"]] = step
         family[FIELDS["family"]["data"]] = address_of(stacked.data)
     return address_of(stacked.piece(place if value.order is None else value.order[place]))
-
-
-def _step(stacked: Stacked) -> int | None:
-    """How far the pieces are from each other that lie one after another, or are all the same."""
-    head, sizes = stacked.data.shape[: stacked.lead], stacked.atoms.sizes
-    if all(size == 1 for size in head):
-        return 0
-    in_order = [*stacked.atoms.strides] == sorted(stacked.atoms.strides, reverse=True)
-    return stacked.nbytes // math.prod(sizes) if head == sizes and in_order else None
 
 
 @slot("Buffer_IncreaseExternalReferenceCount")

@@ -12,7 +12,7 @@ from weft.jax.records import FIELDS, STATIC, words
 from weft.jax.slots import slot
 
 PLATFORM = "weft"
-KINDS = ("device", "pinned_host")  # of memory, the default first
+KINDS = ("device", "pinned_host", "unpinned_host")  # of memory, the default first
 
 
 @dataclass(frozen=True, slots=True)

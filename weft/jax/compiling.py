@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from weft.capture.absorb_composites import absorb_composites
 from weft.capture.jax import read_bytecode
 from weft.capture.tokens import tokens_as_values
 from weft.errors import Unsupported
 from weft.ir.module import Module
 from weft.ir.types import TensorType
 from weft.ir.write import node_text
+from weft.jax.choose_by_flags import choose_by_flags
 from weft.jax.custom_partitioning import partition_by_hand
 from weft.jax.explained import explain
 from weft.jax.handles import UNIMPLEMENTED, Refused
 from weft.jax.inspecting import tell_shardings
 from weft.jax.join_meshes import join_meshes
+from weft.jax.layouts import choose_layouts
 from weft.jax.options import Options, options_in
 from weft.jax.profiling import span
 from weft.jax.protos import device_numbers
@@ -89,17 +92,23 @@ def compiled(code: bytes, format: str, options: bytes) -> Executable:
     if format != "mlir":
         raise Refused(UNIMPLEMENTED, f"programs in the format {format!r}; StableHLO is read")
     asked = asked_in(options)
-    module = partition_by_hand(join_meshes(tokens_as_values(read_bytecode(code))))
+    module = absorb_composites(tokens_as_values(read_bytecode(code)))
+    module = choose_layouts(module)
+    module = choose_by_flags(partition_by_hand(join_meshes(module)))
     how = asked.options
     with span("compile", module.name or "main"):
         program = compile_module(
-            module, level=how.level, target=how.target, fold_sums=how.fold_sums
+            module,
+            level=how.level,
+            target=how.target,
+            fold_sums=how.fold_sums,
+            tune=how.tune,
         )
     _check_calls(program)
     if INSPECT.encode() in code:
         tell_shardings(program)
     if how.explain:
-        explain(program, asked.replicas * asked.partitions)
+        explain(program, asked.replicas * asked.partitions, also_nothing=how.explain_nothing)
     last = Program({STAGES[-1]: program.module}, program.local)  # what it came from is not kept
     return Executable(code, options, asked, last)
 

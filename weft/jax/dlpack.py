@@ -171,7 +171,7 @@ class _Exchange:
             )
         if copy or not fits:
             return jax.device_put(array, device)
-        with aliased(array):
+        with aliased(self._handles, array):
             return jax.device_put(array, device)
 
 

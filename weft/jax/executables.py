@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from weft.jax.handles import INVALID, Handles, Refused
 from weft.jax.protos import device_assignment
 from weft.jax.records import EXECUTABLE, PENDING, READY
 from weft.jax.slots import slot
-from weft.jax.values import NUMBERS, template
+from weft.jax.values import NUMBERS, step_of, template
 from weft.run import LocalProgram
 from weft.run.layout import union
 from weft.run.plan import piece_bytes
@@ -74,6 +74,8 @@ class Loaded:
     """An executable on devices: all that a call needs, worked out once."""
 
     let_go: Callable[[], None]  # of the executable behind it
+    calls = 0  # how often Python was asked to run it
+    recipe: object = None  # how native code runs it
 
     def __init__(self, described: Described, client: Client) -> None:
         self.described, executable = described, described.executable
@@ -91,7 +93,6 @@ class Loaded:
         self.logical_ids = described.words(ctypes.c_int32, logical)
         assigned = device_assignment(numbers, asked.replicas, asked.partitions)
         self.assignment = described.bytes(assigned)
-        self.pending_at, self.ready_at = self._templates(PENDING), self._templates(READY)
         self.on_at, self.inside_at = self.places(self.devices)
         self._elsewhere: dict[int, tuple[int, int]] = {}
         self.orders = [border.order for border in described.inside]
@@ -104,12 +105,29 @@ class Loaded:
         self.kinds: list[Kind] | None = None if direct is None else direct.kinds
         self.donated = taken_over(self.program)
         self.forwarded = _forwarded(self.program, self.donated)
+        self.shown = self._shown()
+        self.pending_at = self._templates(PENDING, {})
+        self.ready_at = self._templates(READY, self.shown)
         self.heads = [self.program.layout.shape(union(mask)) for mask in self.program.masks]
 
-    def _templates(self, state: int) -> int:
+    def _shown(self) -> dict[int, Kind]:
+        """The results that native code may read where they are made, and of what kind they are."""
+        return {
+            n: kind
+            for n, kind in self.program.known
+            if n not in self.forwarded
+            and self.result_orders[n] is None
+            and self.described.outside[n].is_row_major
+            and step_of(kind) is not None
+        }
+
+    def _templates(self, state: int, kinds: Mapping[int, Kind]) -> int:
         """The records of the results' families, one after another."""
         pairs = zip(self.results, self.described.outside, strict=True)
-        made = [template(*result, state, border.minor_to_major) for result, border in pairs]
+        made = [
+            template(*result, state, border.minor_to_major, kinds.get(n))
+            for n, (result, border) in enumerate(pairs)
+        ]
         return self.described.bytes(b"".join(made))[0]
 
     def places(self, devices: Sequence[Device]) -> tuple[int, int]:

@@ -16,12 +16,15 @@ from weft.jax.executables import Loaded
 from weft.jax.gathering import gathered
 from weft.jax.handles import INVALID, Handles, Refused
 from weft.jax.profiling import span
+from weft.jax.recipes import give_recipe
+from weft.jax.records import FIELDS, words
 from weft.jax.slots import slot
-from weft.jax.values import NOTHING, Value, deleted, note
+from weft.jax.values import NOTHING, Value, deleted, note, share_lent, show, value_at
 from weft.run.execute import Run
 from weft.run.stream import DEFAULT
 
 _Pointer = ctypes.c_size_t
+_OFTEN = 2  # calls after which native code is told how to do the next ones
 _DELETED = 1  # what the native code says of an argument one of whose buffers is deleted
 
 
@@ -68,14 +71,16 @@ def _execute(handles: Handles, args: Any) -> None:
     if loaded.donated:
         donated = _donated(loaded, args.options)
         _check_clashes(values, donated)
+        _delete(handles, values, donated, args)
     made, done = _run(loaded, values, donated)
-    for n in donated:
-        handles.native.drop(lists, count, n)
     _hand_out(handles, loaded, made, done is None, args)
     if args.device_complete_events:
         events = (_Pointer * count).from_address(args.device_complete_events)
         for n in range(count):
             events[n] = handles.ready if done is None else event_of(handles, done)
+    loaded.calls += 1
+    if loaded.calls == _OFTEN:
+        give_recipe(args.executable, loaded)
 
 
 def _arguments(handles: Handles, loaded: Loaded, lists: int, count: int) -> list[Value]:
@@ -89,7 +94,7 @@ def _arguments(handles: Handles, loaded: Loaded, lists: int, count: int) -> list
     for n, family in enumerate(found):
         if family == _DELETED:
             raise deleted()
-        value = kept[family] if family else None
+        value = kept.get(family) or value_at(handles, family) if family else None
         if value is None or value.order != orders[n]:
             value = gathered(handles, loaded, lists, n)
         values.append(value)
@@ -104,6 +109,18 @@ def _donated(loaded: Loaded, options: int) -> Sequence[int]:
         return loaded.donated
     kept = set((ctypes.c_int64 * count).from_address(asked.non_donatable_input_indices))
     return [n for n in loaded.donated if n not in kept]
+
+
+def _delete(handles: Handles, values: list[Value], donated: Sequence[int], args: Any) -> None:
+    """Mark what is donated as deleted, and hold what was lent to others before that."""
+    first: Any = (_Pointer * args.num_args).from_address(
+        _Pointer.from_address(args.argument_lists).value
+    )
+    for n in donated:
+        handles.native.drop(args.argument_lists, args.num_devices, n)
+        family = words(first[n])[FIELDS["buffer"]["family"]]
+        if handles.kept.get(family) is values[n]:
+            share_lent(values[n], family)
 
 
 def _check_clashes(values: Sequence[Value], donated: Sequence[int]) -> None:
@@ -201,8 +218,11 @@ def _hand_out(
     spread = (args.output_lists, loaded.count, len(results), templates, on, inside)
     while not handles.native.spread(*spread, ctypes.addressof(families)):
         handles.more((loaded.count + 1) * len(results))
-    for value, family in zip(results, families, strict=True):
-        if ready:
-            handles.kept[family] = value
-        else:
+    if not ready:
+        for value, family in zip(results, families, strict=True):
             note(handles, value, family)
+        return
+    for value, family in zip(results, families, strict=True):
+        handles.kept[family] = value
+    for n in loaded.shown:
+        show(results[n], families[n])

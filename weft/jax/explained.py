@@ -10,15 +10,12 @@ from weft.machine import bytes_text
 from weft.pipeline import Program
 
 
-def explain(program: Program, devices: int) -> None:
-    """Print the collectives of a program with the user's lines; of one device there are none."""
-    if devices == 1:
-        return
-    name = program.module.name or "main"
+def explain(program: Program, devices: int, *, also_nothing: bool) -> None:
+    """Print the collectives of a program with the user's lines, or, if asked, that it has none."""
+    told = f"weft: {program.module.name or 'main'} on {devices} devices"
     rows = sent_by_line(program.module)
-    if not rows:
-        told = f"weft: {name} on {devices} devices sends nothing"
-    else:
+    if rows:
         sent = bytes_text(round(total_sent(rows)))
-        told = f"weft: {name} on {devices} devices: each sends {sent}\n{sent_text(rows)}"
-    print(told, file=sys.stderr, flush=True)
+        print(f"{told}: each sends {sent}\n{sent_text(rows)}", file=sys.stderr, flush=True)
+    elif also_nothing and devices > 1:
+        print(f"{told} sends nothing", file=sys.stderr, flush=True)

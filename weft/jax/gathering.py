@@ -10,7 +10,7 @@ from weft.array.room import address_of
 from weft.jax.executables import Loaded
 from weft.jax.handles import Handles
 from weft.jax.records import FIELDS, READY, words
-from weft.jax.values import ONE_DEVICE, Value, note, template, value_of
+from weft.jax.values import ONE_DEVICE, Value, note, template, value_at, value_of
 
 _Pointer = ctypes.c_size_t
 _FAMILY, _PLACE = FIELDS["buffer"]["family"], FIELDS["buffer"]["place"]
@@ -36,6 +36,8 @@ def gathered(handles: Handles, loaded: Loaded, lists: int, index: int) -> Value:
     made = Value(loaded.stack(index, [value.piece(part) for value, part in parts]), order)
     first.remember(parts, made)
     if len(parts) > 1:
+        for buffer in buffers:
+            _hide(handles, words(buffer)[_FAMILY])
         alone = _alone(every, loaded.representatives(index))
         moves = len(alone) == len(every) and _can_move(buffers, alone.values())
         for place, value in alone.items():
@@ -45,12 +47,18 @@ def gathered(handles: Handles, loaded: Loaded, lists: int, index: int) -> Value:
     return made
 
 
+def _hide(handles: Handles, family: int) -> None:
+    """Have native code ask Python where a value is, as that may change."""
+    handles.native.hide(family)
+    value_at(handles, family)  # after that: what was lent before stays
+
+
 def _one_family(
     handles: Handles, buffers: Sequence[int], order: tuple[int, ...] | None
 ) -> Value | None:
     """The value that all buffers are of, in their order: since the last time, perhaps."""
     family = words(buffers[0])[_FAMILY]
-    value: Value = handles.kept[family]
+    value = value_at(handles, family)
     if value.order != order:
         return None
     lines = [words(buffer) for buffer in buffers]

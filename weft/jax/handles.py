@@ -12,6 +12,7 @@ from weft.errors import Unsupported, WeftError
 from weft.jax.abi import Api
 from weft.jax.interrupts import Shield
 from weft.jax.native import native_slots, text
+from weft.jax.native_arrivals import SLOT as ARRIVE
 from weft.jax.native_bridge import STATE, THUNKS
 from weft.jax.native_records import HELPERS
 from weft.jax.raised import told_of
@@ -20,11 +21,13 @@ from weft.kernels.emitted import Emitted, Phase
 
 CANCELLED, INVALID, EXHAUSTED, PRECONDITION, UNIMPLEMENTED, INTERNAL = 1, 3, 8, 9, 12, 13
 _AT_ONCE, _GONE_AT_ONCE = 256, 32  # records that are made, or taken back, at a time
+_ARRIVE = f"try_{ARRIVE}"
 _Pointer = ctypes.c_size_t
 _Gone = _Pointer * _GONE_AT_ONCE
 
 # Whatever JAX may still call or read when the process ends is held here, for ever.
 FOR_EVER: list[Any] = []
+_EXHAUSTED = (MemoryError, RecursionError)
 
 
 class Refused(Exception):
@@ -39,7 +42,12 @@ class Native:
     """The native functions, and the Python functions that they lead to."""
 
     def __init__(self, api: Api, bridged: Sequence[str]) -> None:
-        names = [*HELPERS, *native_slots(), *(n for n in bridged if n not in native_slots())]
+        names = [
+            *HELPERS,
+            _ARRIVE,
+            *native_slots(),
+            *(n for n in bridged if n not in native_slots()),
+        ]
         (self._loaded,) = load([Emitted(text(api, bridged), tuple([Phase(n, 1) for n in names]))])
         found = [phase.address for phase in self._loaded.phases]
         self.addresses = dict(zip(names, found, strict=True))
@@ -55,6 +63,8 @@ class Native:
             "single": (size, size, size, size),
             "spread": (word, size, word, word, size, size, size, size),
             "drop": (None, size, word, word),
+            "hide": (None, size),
+            _ARRIVE: (word, size),
         }
         made: dict[str, Callable[..., Any]] = {
             name: ctypes.PYFUNCTYPE(*kind)(self.addresses[name]) for name, kind in kinds.items()
@@ -67,6 +77,7 @@ class Native:
         self.push, self.drain, self.fresh = made["push"], made["drain"], made["fresh"]
         self.give, self.finish, self.single = made["give"], made["finish"], made["single"]
         self.columns, self.spread, self.drop = made["columns"], made["spread"], made["drop"]
+        self.hide, self.arrive = made["hide"], made[_ARRIVE]
         room = THUNKS + len(bridged)
         self.state = (ctypes.c_int64 * room).from_address(made["home"]())
         self.thunk_at = {name: THUNKS + n for n, name in enumerate(bridged)}
@@ -95,6 +106,7 @@ class Handles:
             ),
             "ended": self._told_always(CANCELLED, "the process ends"),
             "interrupt": id(KeyboardInterrupt),
+            "exhausted": id(_EXHAUSTED),
             "main": threading.main_thread().ident or 0,
         }
         for name, value in known.items():

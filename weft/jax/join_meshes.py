@@ -2,7 +2,9 @@
 
 Meshes whose devices are in the same order become one whose axes are parts of theirs. Where they are
 in another order, the axes stay and the order is noted at arguments and results: whoever passes the
-pieces puts them in that order, so nothing has to be sent.
+pieces puts them in that order, so nothing has to be sent. A mesh of one device splits nothing.
+Where axes are no parts of one another, one mesh is kept: what is on the others goes in and out in
+pieces, and is split inside as it comes.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ import numpy as np
 from weft.array.atoms import Atoms, atoms_of, mesh_spans, span_of
 from weft.errors import Unsupported
 from weft.ir.attrs import Attrs
-from weft.ir.module import Function, Module, Node
+from weft.ir.module import Function, Module, Node, Value
 from weft.ir.op import Op
 from weft.ir.rebuild import rewrite
-from weft.mesh import Axis, Mesh, Sharding
+from weft.ir.types import TensorType
+from weft.jax.cross_meshes import Pieces, in_pieces
+from weft.mesh import Axis, DimSharding, Mesh, Sharding
 from weft.mesh.algebra import in_mesh_order, size_of
-from weft.ops.sharding import ManualComputation
+from weft.ops.sharding import ManualComputation, ShardingConstraint
 from weft.shard.annotations import all_shardings, annotated, replace_shardings
 from weft.shard.survey import Surveys
 
@@ -37,10 +41,14 @@ def join_meshes(module: Module) -> Module:
     meshes = [*dict.fromkeys(found)]
     if len(meshes) < 2:
         return module
-    joined = _Joined(module, meshes)
+    joined = _Joined(module, [mesh for mesh in meshes if mesh.size > 1] or meshes)
     main = joined.noted(module.function("main"))
+    inside = joined.crossing(main.arg_attrs, main.body.args)
+    outside = joined.crossing(main.res_attrs, main.body.results)
     made = rewrite(module.with_functions({**module.functions, "main": main}), joined.manual)
     made = replace_shardings(made, surveys, joined.sharding)
+    if any(map(joined.crosses, all_shardings(module, surveys))):
+        made = in_pieces(made, inside, outside, (joined.name, joined.mesh))
     kept = {name: mesh for name, mesh in module.meshes.items() if not mesh.axes}
     return replace(made, meshes={**kept, joined.name: joined.mesh})
 
@@ -56,18 +64,19 @@ class _Joined:
         self.base = self._base(module, meshes)
         spans = [span for mesh in (self.base, *meshes) for span in mesh_spans(mesh)]
         self.atoms = atoms_of(self.base.size, spans)
-        if any(size > 1 and self.atoms.dims((stride, size)) is None for stride, size in spans):
-            raise _refusal(meshes, "their axes are no parts of one another")
         self.names = _axis_names(self.base, self.atoms)
         pairs = zip(self.names, self.atoms.sizes, strict=bool(self.names))
         self.mesh = Mesh(pairs, self.base.device_ids)
-        taken = {name for name, mesh in module.meshes.items() if not mesh.axes}
+        # Its name is no other mesh's, unless shardings mean the same on both.
+        fits = all(size == 1 or self.atoms.dims((stride, size)) for stride, size in spans)
+        taken = {name for name, mesh in module.meshes.items() if not (fits and mesh.axes)}
         self.name = next(n for n in ("mesh", "mesh_of_all", "mesh_of_both") if n not in taken)
 
     def _base(self, module: Module, meshes: Sequence[Mesh]) -> Mesh:
         """The mesh whose order of devices is kept: that of manual computations, if there are."""
         ops = (node.op for node in module.nodes())
-        by_hand = [self._mesh_of(op) for op in ops if isinstance(op, ManualComputation)]
+        found = [self._mesh_of(op) for op in ops if isinstance(op, ManualComputation)]
+        by_hand = [mesh for mesh in found if mesh in meshes]
         orders = {_order(mesh) for mesh in by_hand}
         if len(orders) > 1:
             raise _refusal(by_hand, "both are used by hand, and their devices differ in order")
@@ -94,11 +103,33 @@ class _Joined:
             found += [Axis(self.names[dim]) for dim in dims]
         return tuple(found)
 
+    def crosses(self, given: Sharding) -> bool:
+        """Whether a sharding splits by axes that are no parts of the mesh that stands for all."""
+        mesh = given.resolve(self.meshes)
+        spans = [span_of(axis, mesh) for dim in given.dims for axis in dim.axes]
+        return any(size > 1 and self.atoms.dims((stride, size)) is None for stride, size in spans)
+
+    def crossing(self, attrs: Sequence[Attrs], values: Sequence[Value]) -> dict[int, Pieces]:
+        """The arguments or results that are split so."""
+        found: dict[int, Pieces] = {}
+        for n, (shown, value) in enumerate(zip(attrs, values, strict=bool(attrs))):
+            given = annotated(shown) or _constrained(value)
+            if given is None or not self.crosses(given):
+                continue
+            mesh = given.resolve(self.meshes)
+            if _order(mesh) != _order(self.base) or any(a.size for d in given.dims for a in d.axes):
+                raise _refusal([mesh, self.base], "their axes are no parts of one another")
+            assert isinstance(value.type, TensorType), "only tensors are split"
+            found[n] = Pieces(value.type, given, mesh)
+        return found
+
     def sharding(self, given: Sharding) -> Sharding:
-        """A sharding on the mesh that stands for all."""
+        """A sharding on the mesh that stands for all; open where it has no such axes."""
         mesh = given.resolve(self.meshes)
         if not mesh.axes:
             return given
+        if self.crosses(given):
+            return Sharding(self.name, (DimSharding((), is_open=True),) * len(given.dims))
         dims = [replace(dim, axes=self.axes(dim.axes, mesh)) for dim in given.dims]
         replicated, unreduced = (self.axes(a, mesh) for a in (given.replicated, given.unreduced))
         return Sharding(self.name, tuple(dims), replicated, unreduced)
@@ -107,6 +138,9 @@ class _Joined:
         """A manual computation that names the axes of the mesh that stands for all."""
         if not isinstance(node.op, ManualComputation) or id(node.op) in self.renamed:
             return None
+        for given in (*node.op.in_shardings, *node.op.out_shardings):
+            if self.crosses(given):
+                raise _refusal([given.resolve(self.meshes), self.base], "one is used by hand")
         axes = in_mesh_order(self.axes(node.op.manual_axes, self._mesh_of(node.op)), self.mesh)
         if axes == node.op.manual_axes:
             return None
@@ -125,9 +159,15 @@ class _Joined:
         given = annotated(attrs)
         if given is None or not (mesh := given.resolve(self.meshes)).axes:
             return attrs
-        if _order(mesh) == _order(self.base):
+        if mesh.size == 1 or _order(mesh) == _order(self.base):
             return attrs
         return (*attrs, (ORDER, f'"{" ".join(map(str, _order(mesh)))}"'))
+
+
+def _constrained(value: Value) -> Sharding | None:
+    """The sharding that a constraint gives a value."""
+    op = value.node.op if value.node is not None else None
+    return op.sharding if isinstance(op, ShardingConstraint) else None
 
 
 def _order(mesh: Mesh) -> tuple[int, ...]:

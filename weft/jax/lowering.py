@@ -8,6 +8,8 @@ from weft.jax.client import PLATFORM
 from weft.jax.effects import call_back_at_once, emit_callbacks
 from weft.jax.exporting import allow_own_calls
 from weft.jax.inspecting import inspect_lowering
+from weft.jax.interrupts import hold_interrupted
+from weft.jax.lowered import count_lowered
 
 
 def register_lowerings() -> None:
@@ -21,6 +23,8 @@ def register_lowerings() -> None:
     call_back_at_once()
     emit_callbacks()
     use_cache()
+    hold_interrupted()
     allow_own_calls()
+    count_lowered()
     if PLATFORM not in mlir._platforms_with_donation:
         mlir._platforms_with_donation.append(PLATFORM)

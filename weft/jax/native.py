@@ -3,8 +3,8 @@
 JAX reads shapes, devices and states while it holds locks of its own, and frees buffers while a
 Python exception is on its way: then no Python may run. So whatever only reads a record, and
 whatever destroys one, is native. What is destroyed goes onto a list; Python empties it when it is
-called the next time. So are all functions for whose errors JAX ends the process. What needs Python
-comes through a bridge.
+called the next time. So are all functions for whose errors JAX ends the process, and calls of small
+programs, for which Python would take too long. What needs Python comes through a bridge.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from weft.jax.abi import Api
+from weft.jax.native_arrivals import SLOT as ARRIVE
+from weft.jax.native_arrivals import arrivals
 from weft.jax.native_bridge import BRIDGE, THUNKS, bridge, word
+from weft.jax.native_calls import SLOT as CALL
+from weft.jax.native_calls import calls
 from weft.jax.native_events import ASKING, EVENTS, events
 from weft.jax.native_lending import LENDING
 from weft.jax.native_records import RECORDS
+from weft.jax.native_small import SMALL
 from weft.jax.records import at
 
 # A slot, the field of its arguments that has the handle, what that is, and what fields it fills:
@@ -114,7 +119,6 @@ CONSTANTS: tuple[tuple[str, Mapping[str, int | str]], ...] = (
     ("DeviceDescription_Attributes", {"num_attributes": 0, "attributes": 0}),
     ("Device_IsAddressable", {"is_addressable": 1}),
     ("Buffer_DynamicDimensionIndices", {"dynamic_dim_indices": 0, "num_dynamic_dims": 0}),
-    ("Buffer_IsOnCpu", {"is_on_cpu": 1}),
     ("TopologyDescription_Attributes", {"num_attributes": 0, "attributes": 0}),
     (
         "Device_GetAttributes",
@@ -156,27 +160,30 @@ def native_slots() -> list[str]:
 
 _OTHERS = (
     "Buffer_GetMemoryLayout",
+    "Buffer_IsOnCpu",
     "LoadedExecutable_GetExecutable",
     "Plugin_Attributes",
     *POINTERS,
+    ARRIVE,
+    CALL,
 )
 
 
 def asks_python(name: str) -> bool:
     """Whether Python fills a slot, or is asked by native code that does."""
-    return name not in native_slots() or name in (*ASKING, *POINTERS)
+    return name not in native_slots() or name in (*ASKING, *POINTERS, ARRIVE, CALL)
 
 
 def text(api: Api, bridged: Iterable[str]) -> str:
     """All functions: those of slots are called as their slots are, bridges too."""
     thunks = {name: THUNKS + n for n, name in enumerate(bridged)}
     state = f"@state = internal global [{THUNKS + len(thunks)} x i64] zeroinitializer, align 128"
-    parts = [state, BRIDGE, RECORDS, LENDING]
+    parts = [state, BRIDGE, RECORDS, LENDING, SMALL, calls(api), arrivals(api)]
     parts += [_getter(api, *getter) for getter in GETTERS]
     parts += [_constant(api, *constant) for constant in CONSTANTS]
     parts += [_destroyer(api, *destroyer) for destroyer in DESTROYERS]
     parts += [_deleter(api, *deleter) for deleter in DELETERS]
-    parts += [events(api), _layout(api), _executable(api), _attributes(api)]
+    parts += [events(api), _layout(api), _executable(api), _attributes(api), _place(api)]
     parts += [_pointer(api, name, field) for name, field in POINTERS.items()]
     for name, index in thunks.items():
         asked = name in native_slots()
@@ -281,8 +288,26 @@ define ptr @{slot}(ptr %args) {{
 }}"""
 
 
+def _place(api: Api) -> str:
+    """Whether JAX reads a buffer where it is: unless it guards what comes from devices."""
+    slot = "Buffer_IsOnCpu"
+    return f"""
+define ptr @{slot}(ptr %args) {{
+  %guarded = call ptr @kept(i64 {word("guarded")})
+  %is_here = icmp eq ptr %guarded, null
+  %answer = zext i1 %is_here to i8
+  %into = getelementptr i8, ptr %args, i64 {api.offset(slot, "is_on_cpu")[0]}
+  store i8 %answer, ptr %into
+  ret ptr null
+}}"""
+
+
 def _pointer(api: Api, slot: str, field: str) -> str:
-    """Where a piece is that was lent before; Python lends it the first time."""
+    """Where a piece is that is lent from now on; Python lends what is not known to native code.
+
+    It is lent before it is asked whether it is deleted: who overwrites what was donated to it
+    deletes it before it asks whether it is lent.
+    """
     answer = ""
     if field:
         answer = f"""
@@ -299,10 +324,12 @@ define ptr @{slot}(ptr %args) {{
 {chr(10).join(_load("record", api, slot, "buffer"))}
   %to = getelementptr i8, ptr %record, i64 {at("buffer", "family")}
   %family = load ptr, ptr %to
-  %at_data = getelementptr i8, ptr %family, i64 {at("family", "data")}
-  %data = load atomic i64, ptr %at_data acquire, align 8
+  %at_lent = getelementptr i8, ptr %family, i64 {at("family", "lent")}
+  store atomic i64 1, ptr %at_lent seq_cst, align 8
   %at_deleted = getelementptr i8, ptr %record, i64 {at("buffer", "deleted")}
-  %deleted = load atomic i64, ptr %at_deleted acquire, align 8
+  %deleted = load atomic i64, ptr %at_deleted seq_cst, align 8
+  %at_data = getelementptr i8, ptr %family, i64 {at("family", "data")}
+  %data = load atomic i64, ptr %at_data seq_cst, align 8
   %known = icmp ne i64 %data, 0
   %there = icmp eq i64 %deleted, 0
   %is = and i1 %known, %there

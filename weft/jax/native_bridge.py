@@ -28,12 +28,21 @@ STATE = {
     "attribute_count": 12,
     "main": 13,  # the main thread, and how often it is inside of a bridge
     "depth": 14,
-    "remembered": 15,  # whether it was interrupted there
+    "remembered": 15,  # whether signals came there, which are to be handled
     "others": 16,  # whether other threads have come
     "ending": 17,  # when the process ends: says whether they are to rest, and how many do
     "resting": 18,
+    "templates": 19,  # of small arrays from the host: a table by a hash of their type and sizes
+    "aliasing": 20,  # whether arrays of the host are taken over as they are
+    "guarded": 21,  # whether JAX is to see what comes from devices to the host
+    "act": 22,  # the Python function that handles the signals that came
+    "exhausted": 23,  # what Python raises for want of stack or memory
+    "raised": 24,  # what else it has raised before a first line: type, value and trace
+    "raised_value": 25,
+    "raised_trace": 26,
 }
-THUNKS = 24  # the words before those that hold what bridges call
+THUNKS = 32  # the words before those that hold what bridges call
+assert len({*STATE.values()}) == len(STATE) and max(STATE.values()) < THUNKS
 
 
 def word(name: str) -> int:
@@ -50,13 +59,13 @@ define {"internal " if internal else ""}ptr @{name}(ptr %args) {{
 }}"""
 
 
-_ENDS = "Py_IsFinalizing" if sys.version_info >= (3, 13) else "_Py_IsFinalizing"
+ENDS = "Py_IsFinalizing" if sys.version_info >= (3, 13) else "_Py_IsFinalizing"
 
 BRIDGE = f"""
 declare i32 @PyGILState_Ensure()
 declare void @PyGILState_Release(i32)
 declare i32 @Py_IsInitialized()
-declare i32 @{_ENDS}()
+declare i32 @{ENDS}()
 declare void @PyErr_Fetch(ptr, ptr, ptr)
 declare void @PyErr_Restore(ptr, ptr, ptr)
 declare void @PyErr_Clear()
@@ -88,7 +97,7 @@ shut:
   ret ptr %closed
 open:
   %is_there = call i32 @Py_IsInitialized()
-  %ends = call i32 @{_ENDS}()
+  %ends = call i32 @{ENDS}()
   %there = icmp ne i32 %is_there, 0
   %stays = icmp eq i32 %ends, 0
   %lives = and i1 %there, %stays
@@ -169,7 +178,7 @@ sleep:
   br label %sleep
 }}
 
-; The main thread is the one that is interrupted: if it was, remind it when it is outside again.
+; The main thread is the one that handles signals: if some came, remind it when it is outside again.
 define internal ptr @ask_from_main(ptr %args, i64 %at) {{
 entry:
   %at_depth = getelementptr i8, ptr @state, i64 {word("depth")}
@@ -186,8 +195,7 @@ look:
   %is = icmp ne i64 %remembered, 0
   br i1 %is, label %remind, label %end
 remind:
-  store i64 0, ptr %at_remembered
-  %asked = call i32 @Py_AddPendingCall(ptr @raise_again, ptr null)
+  %asked = call i32 @Py_AddPendingCall(ptr @act_late, ptr null)
   br label %end
 end:
   ret ptr %answer
@@ -235,21 +243,73 @@ end:
   ret ptr %answer
 }}
 
-; What JAX is told where Python gives no answer: it was interrupted, or could not begin.
+; What JAX is told where Python gives no answer: it could not begin, or a signal's handler raised.
+; What that has raised is raised again.
 define internal ptr @excuse() {{
-  %interrupt = call ptr @kept(i64 {word("interrupt")})
-  %matches = call i32 @PyErr_ExceptionMatches(ptr %interrupt)
+entry:
+  %exhausted = call ptr @kept(i64 {word("exhausted")})
+  %matches = call i32 @PyErr_ExceptionMatches(ptr %exhausted)
+  %is_exhausted = icmp ne i32 %matches, 0
+  br i1 %is_exhausted, label %failed, label %raised
+failed:
   call void @PyErr_Clear()
-  %is = icmp ne i32 %matches, 0
-  %at = select i1 %is, i64 {word("interrupted")}, i64 {word("failed")}
-  %found = call ptr @kept(i64 %at)
-  ret ptr %found
+  %told_failed = call ptr @kept(i64 {word("failed")})
+  ret ptr %told_failed
+raised:
+  %before = call ptr @kept(i64 {word("raised")})
+  %first = icmp eq ptr %before, null
+  br i1 %first, label %keep, label %forget
+keep:
+  %type = getelementptr i8, ptr @state, i64 {word("raised")}
+  %value = getelementptr i8, ptr @state, i64 {word("raised_value")}
+  %trace = getelementptr i8, ptr @state, i64 {word("raised_trace")}
+  call void @PyErr_Fetch(ptr %type, ptr %value, ptr %trace)
+  br label %end
+forget:
+  call void @PyErr_Clear()
+  br label %end
+end:
+  %told = call ptr @kept(i64 {word("interrupted")})
+  ret ptr %told
 }}
 
-; In the main thread, between two steps of Python.
+; In the main thread, between two steps of Python: what was raised, or an interrupt.
 define internal i32 @raise_again(ptr %nothing) {{
-  %interrupt = call ptr @kept(i64 {word("interrupt")})
-  call void @PyErr_SetNone(ptr %interrupt)
+entry:
+  %type = call ptr @kept(i64 {word("raised")})
+  %none = icmp eq ptr %type, null
+  br i1 %none, label %interrupt, label %restore
+restore:
+  %value = call ptr @kept(i64 {word("raised_value")})
+  %trace = call ptr @kept(i64 {word("raised_trace")})
+  %at = getelementptr i8, ptr @state, i64 {word("raised")}
+  store ptr null, ptr %at
+  call void @PyErr_Restore(ptr %type, ptr %value, ptr %trace)
+  ret i32 -1
+interrupt:
+  %kind = call ptr @kept(i64 {word("interrupt")})
+  call void @PyErr_SetNone(ptr %kind)
+  ret i32 -1
+}}
+
+; Handle the signals that came inside of a bridge; the same, and again if one raises before others.
+define internal i32 @act_late(ptr %nothing) {{
+entry:
+  %act = call ptr @kept(i64 {word("act")})
+  %result = call ptr @PyObject_Vectorcall(ptr %act, ptr null, i64 0, ptr null)
+  %is_raised = icmp eq ptr %result, null
+  br i1 %is_raised, label %raised, label %fine
+fine:
+  call void @Py_DecRef(ptr %result)
+  ret i32 0
+raised:
+  %left = call ptr @kept(i64 {word("remembered")})
+  %none = icmp eq ptr %left, null
+  br i1 %none, label %end, label %again
+again:
+  %asked = call i32 @Py_AddPendingCall(ptr @act_late, ptr null)
+  br label %end
+end:
   ret i32 -1
 }}
 
@@ -257,7 +317,7 @@ define internal i32 @raise_again(ptr %nothing) {{
 define internal void @drain_soon() {{
 entry:
   %there = call i32 @Py_IsInitialized()
-  %ends = call i32 @{_ENDS}()
+  %ends = call i32 @{ENDS}()
   %gone = icmp eq i32 %there, 0
   %going = icmp ne i32 %ends, 0
   %late = or i1 %gone, %going

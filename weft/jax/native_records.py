@@ -13,7 +13,7 @@ LARGE = 1 << 20  # bytes of a piece from which Python is asked to let go of it s
 
 HELPERS = (
     *("home", "push", "destroy", "drain", "fresh", "give", "finish", "settle"),
-    *("columns", "single", "spread", "drop", "nothing", "take_back", "drop_capsule"),
+    *("columns", "single", "spread", "drop", "hide", "nothing", "take_back", "drop_capsule"),
 )
 
 RECORDS = f"""
@@ -142,6 +142,13 @@ entry:
   %at_error = getelementptr i8, ptr %record, i64 {at("event", "error")}
   %kept = load ptr, ptr %at_error
   %error = select i1 %is, ptr %kept, ptr null
+  br i1 %is_family, label %family, label %end
+family:
+  %at_own = getelementptr i8, ptr %record, i64 {at("family", "own")}
+  %own = load ptr, ptr %at_own
+  call void @free(ptr %own)
+  br label %end
+end:
   call void @give(ptr %record)
   ret ptr %error
 }}
@@ -366,10 +373,19 @@ one:
   %at_buffer = getelementptr ptr, ptr %list, i64 %argument
   %buffer = load ptr, ptr %at_buffer
   %at_deleted = getelementptr i8, ptr %buffer, i64 {at("buffer", "deleted")}
-  store i64 1, ptr %at_deleted
+  store atomic i64 1, ptr %at_deleted seq_cst, align 8
   %d_next = add i64 %d, 1
   br label %device
 done:
+  ret void
+}}
+
+; Forget where the elements of a family are. Whoever lends them marks them as lent before it looks.
+define void @hide(ptr %family) {{
+  %at_data = getelementptr i8, ptr %family, i64 {at("family", "data")}
+  store atomic i64 0, ptr %at_data seq_cst, align 8
+  %at_kind = getelementptr i8, ptr %family, i64 {at("family", "kind")}
+  store i64 0, ptr %at_kind
   ret void
 }}
 

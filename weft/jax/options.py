@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from weft.errors import WeftError
-from weft.knobs import EXPLAIN
+from weft.knobs import EXPLAIN, TUNES, Tune
 from weft.optimize import LEVELS, Level
 from weft.target import TARGETS
 
@@ -23,8 +23,10 @@ class Options:
 
     level: Level = 1
     explain: bool = False
+    explain_nothing: bool = False  # also that nothing is sent
     target: str | None = None
     fold_sums: bool = True
+    tune: Tune | None = None
 
 
 def options_in(given: Iterable[tuple[str, Given]]) -> Options:
@@ -75,6 +77,10 @@ def _truth(name: str, value: Given) -> bool:
     )
 
 
+def _explain(name: str, value: Given) -> dict[str, Any]:
+    return dict.fromkeys(("explain", "explain_nothing"), _truth(name, value))
+
+
 def _target(name: str, value: Given) -> dict[str, Any]:
     if value not in TARGETS:
         raise WeftError(
@@ -84,11 +90,21 @@ def _target(name: str, value: Given) -> dict[str, Any]:
     return {"target": value}
 
 
+def _tune(name: str, value: Given) -> dict[str, Any]:
+    if value not in TUNES:
+        raise WeftError(
+            f"While setting option {name}, {value!r} is no way of tuning",
+            help=f"there are {', '.join(TUNES)}",
+        )
+    return {"tune": value}
+
+
 _READ: dict[str, Callable[[str, Given], dict[str, Any]]] = {
     "weft_opt_level": _level,
-    "weft_explain": lambda name, value: {"explain": _truth(name, value)},
+    "weft_explain": _explain,
     "weft_target": _target,
     "weft_fold_sums": lambda name, value: {"fold_sums": _truth(name, value)},
+    "weft_tune": _tune,
 }
 
 

@@ -17,6 +17,7 @@ from weft.jax.abi import Api, api
 from weft.jax.client import PLATFORM
 from weft.jax.dlpack import exchange_by_dlpack
 from weft.jax.extensions import chain
+from weft.jax.guarding import heed_guards
 from weft.jax.handles import FOR_EVER, Handles, Native
 from weft.jax.lowering import register_lowerings
 from weft.jax.native import asks_python
@@ -25,6 +26,7 @@ from weft.jax.processes import check_alone
 from weft.jax.slots import SLOTS, thunk
 from weft.jax.versions import check_versions, weft_version
 from weft.knobs import DEVICES
+from weft.run.stream import around_calls
 
 # Whose slots are filled.
 _PARTS = (buffers, client, events, executables, executing, extensions, facts, transfers)
@@ -63,11 +65,13 @@ class Plugin:
         for name in bridged:
             state[self.native.thunk_at[name]] = thunk(spoken, name, self.handles)
         state[STATE["attributes"]], state[STATE["attribute_count"]] = client.attributes()
+        state[STATE["templates"]] = ctypes.addressof(buffers.TEMPLATES)
         self._drain = self.handles.drain
         state[STATE["drain"]] = id(self._drain)
         self.table = self._table(spoken)
         self.capsule = _capsule(ctypes.addressof(self.table))
         self._is_daemon = _is_daemon
+        around_calls(self.handles.shield.lowered)
         _before_threads_are_joined(self.end)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.close)
@@ -179,6 +183,7 @@ def backend() -> Any:
     made = the_plugin()
     register_lowerings()
     exchange_by_dlpack(made.handles)
+    heed_guards(made.native)
     if not xla_client.pjrt_plugin_loaded(PLATFORM):
         xla_client.load_pjrt_plugin_with_c_api(PLATFORM, made.capsule)
     return xla_bridge.make_pjrt_c_api_client(PLATFORM)

@@ -34,6 +34,10 @@ FIELDS: dict[str, dict[str, int]] = {
         "waiting": 17,
         "data": 18,  # where the pieces are, if that is known, and how far they are from each other
         "step": 19,
+        "kind": 20,  # of the elements there, as programs name it; 0 if they may not be read there
+        "own": 21,  # memory that nobody but this record holds
+        "lent": 22,  # whether others may read the memory
+        "native": 23,  # whether Python does not know of it
     },  # 8..14 are the sizes, where there is room for them
     "layout": {"text": -2, "text_size": -1},  # its text is before its dims, minor to major
     "event": {"state": 2, "error": 16, "waiting": 17},  # as a family, which is an event, too
@@ -59,6 +63,7 @@ FIELDS: dict[str, dict[str, int]] = {
         "kind_sizes": 20,
         "options": 21,
         "options_size": 22,
+        "recipe": 23,  # how it is called without Python, if it can be
     },
     "client": {
         "platform": 2,

@@ -67,7 +67,7 @@ def restored(data: bytes, options: bytes | None) -> Executable:
     asked = asked_in(options or own)
     how = asked.options
     module = _read(optimized)
-    program = optimized_program(module, target=how.target, fold_sums=how.fold_sums)
+    program = optimized_program(module, target=how.target, fold_sums=how.fold_sums, tune=how.tune)
     return Executable(optimized, options or own, asked, program)
 
 

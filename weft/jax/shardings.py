@@ -22,7 +22,7 @@ _NAMES = {_REPLICATED: "replicated", _UNREDUCED: "unreduced"}
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Which device has which tile: `{devices=[2,1,4]0,1,2,3,4,5,6,7 last_tile_dim_replicate}`."""
+    """Which device has which tile: `{devices=[2,1,4]<=[8] last_tile_dim_replicate}`."""
 
     shape: tuple[int, ...]  # how often each dim is split, and then how many devices have the same
     devices: tuple[int, ...]
@@ -35,6 +35,11 @@ class Tiles:
             return _OTHER
         return self.last[0] if self.last else _REPLICATED
 
+    @property
+    def in_order(self) -> bool:
+        """Whether the devices are 0, 1, 2, ..."""
+        return self.devices == tuple(range(len(self.devices)))
+
     def text(self) -> str:
         """As HLO writes it."""
         if self.kind != _OTHER:
@@ -44,14 +49,19 @@ class Tiles:
             named = ", ".join([_NAMES[kind] for kind in self.last])
             plain = self.last == (_REPLICATED,)
             last = " last_tile_dim_replicate" if plain else f" last_tile_dims={{{named}}}"
-        shape, devices = (",".join(map(str, numbers)) for numbers in (self.shape, self.devices))
+        shape, listed = (",".join(map(str, numbers)) for numbers in (self.shape, self.devices))
+        devices = f"<=[{len(self.devices)}]" if self.in_order else listed
         return f"{{devices=[{shape}]{devices}{last}}}"
 
     def proto(self) -> bytes:
         """As an OpSharding."""
         if self.kind != _OTHER:
             return field(1, self.kind) if self.kind else b""
-        made = field(1, _OTHER) + field(3, packed(self.shape)) + field(4, packed(self.devices))
+        made = field(1, _OTHER) + field(3, packed(self.shape))
+        if self.in_order:
+            made += field(9, packed([len(self.devices)])) + field(10, packed([0]))
+        else:
+            made += field(4, packed(self.devices))
         if self.last == (_REPLICATED,):
             return made + field(6, 1)
         return made + field(8, packed(self.last)) if self.last else made
@@ -82,9 +92,10 @@ def _tiles(
     known: dict[tuple[Sharding | None, tuple[int, ...] | None], Tiles] = {}
     found: list[Tiles] = []
     for sharding, border in zip(shardings, at, strict=True):
-        key = sharding, border.order
+        shown = border.told or sharding
+        key = shown, border.order
         if key not in known:
-            known[key] = tiles(sharding, program.mesh, border.order)
+            known[key] = tiles(shown, program.mesh, border.order)
         found.append(known[key])
     return found
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from signal import SIGINT, default_int_handler, getsignal
 from typing import Any
 
 from weft.jax.abi import Api
@@ -35,8 +33,7 @@ def thunk(api: Api, name: str, handles: Handles) -> int:
 
     def call(args: int) -> int:
         try:
-            if _handler(_SIGINT) is default_int_handler:
-                raise_up()
+            raise_up()
             function(handles, take(args))
         except KeyboardInterrupt:
             return interrupted
@@ -46,11 +43,6 @@ def thunk(api: Api, name: str, handles: Handles) -> int:
 
     FOR_EVER.append(call)
     return id(call)
-
-
-# What Python's own function calls, which then looks long for a name of what it found.
-_handler: Callable[[int], Any] = getattr(sys.modules.get("_signal"), "getsignal", getsignal)
-_SIGINT = int(SIGINT)
 
 
 def _missing(name: str) -> Slot:

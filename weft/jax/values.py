@@ -14,8 +14,8 @@ import numpy as np
 
 from weft.array.atoms import Atoms, atoms_of
 from weft.array.awaited import Awaited
-from weft.array.room import ROOM
-from weft.array.stacked import Stacked, one_for_all
+from weft.array.room import ROOM, address_of
+from weft.array.stacked import Kind, Stacked, one_for_all
 from weft.errors import WeftError
 from weft.ir.types import Array
 from weft.jax.client import Memory
@@ -134,8 +134,14 @@ def template(
     dtype: np.dtype[Any],
     state: int = PENDING,
     minor_to_major: tuple[int, ...] | None = None,
+    kind: Kind | None = None,
+    native: bool = False,
 ) -> bytes:
-    """The record of a family that is to have this shape, type and layout: row-major if not told."""
+    """The record of a family that is to have this shape, type and layout: row-major if not told.
+
+    With a kind its pieces lie as that says, and whoever uses it says where; `native` means that
+    Python does not know of it.
+    """
     line = (ctypes.c_int64 * (SIZE // 8))()
     fields = FIELDS["family"]
     line[1] = FAMILY
@@ -148,7 +154,33 @@ def template(
         line[8 : 8 + len(shape)] = list(shape)  # and `dims` is 0: the sizes are in the record
     else:
         line[fields["dims"]] = numbers_at(tuple(shape))
+    if kind is not None:
+        line[fields["kind"]], line[fields["step"]] = number_of(kind), step_of(kind) or 0
+        line[fields["native"]] = native
     return bytes(line)
+
+
+_NUMBERED: dict[Kind, int] = {}  # what native code calls kinds
+_KINDS: list[Kind] = []
+
+
+def number_of(kind: Kind) -> int:
+    """What native code calls a kind; never 0."""
+    if kind not in _NUMBERED:
+        _KINDS.append(kind)
+        _NUMBERED[kind] = len(_KINDS)
+    return _NUMBERED[kind]
+
+
+def step_of(kind: Kind) -> int | None:
+    """How far pieces are from each other that lie one after another, or are all the same."""
+    lead, sizes = len(kind.atoms.sizes), kind.atoms.sizes
+    head = kind.shape[:lead]
+    if all(size == 1 for size in head):
+        return 0
+    in_order = [*kind.atoms.strides] == sorted(kind.atoms.strides, reverse=True)
+    piece = math.prod(kind.shape[lead:]) * kind.dtype.itemsize
+    return piece if head == sizes and in_order else None
 
 
 @cache
@@ -192,6 +224,11 @@ def note(handles: Handles, value: Value, family: int) -> None:
 
 
 _STATE, _FAMILY = FIELDS["family"]["state"], FIELDS["buffer"]["family"]
+_KIND, _OWN = FIELDS["family"]["kind"], FIELDS["family"]["own"]
+_DATA = FIELDS["family"]["data"]
+_LENT, _NATIVE = FIELDS["family"]["lent"], FIELDS["family"]["native"]
+_free = ctypes.PyDLL(None).free
+_free.argtypes, _free.restype = [ctypes.c_size_t], None
 
 
 def copied(array: Array) -> Stacked:
@@ -201,12 +238,60 @@ def copied(array: Array) -> Stacked:
     return one_for_all(made, ONE_DEVICE, owned=True)
 
 
+def show(value: Value, family: int) -> None:
+    """Say where the elements are of a family whose record says already of what kind they are."""
+    assert value.held is not None, "what is shown is there"
+    words(family)[_DATA] = address_of(value.held.data)
+
+
 def value_of(handles: Handles, buffer: int) -> tuple[Value, int]:
     """The value of a buffer, and which of its pieces the buffer is."""
     record, names = words(buffer), FIELDS["buffer"]
     if record[names["deleted"]]:
         raise deleted()
-    return handles.kept[record[names["family"]]], record[names["place"]]
+    return value_at(handles, record[names["family"]]), record[names["place"]]
+
+
+def value_at(handles: Handles, family: int) -> Value:
+    """The value that a family stands for."""
+    found: Value | None = handles.kept.get(family)
+    if found is None:
+        found = handles.kept[family] = _adopted(words(family))
+    share_lent(found, family)
+    return found
+
+
+def share_lent(value: Value, family: int) -> None:
+    """Hold what native code has lent to others."""
+    if value.lent is None and value.held is not None and words(family)[_LENT]:
+        value.lent = value.borrow()
+
+
+def _adopted(line: Any) -> Value:
+    """The value of a family that Python did not know of, whose memory is Python's from now on."""
+    if not line[_OWN]:
+        raise deleted()
+    kind = _KINDS[line[_KIND] - 1]
+    memory = _Memory(line[_OWN], math.prod(kind.shape) * kind.dtype.itemsize)
+    line[_OWN] = line[_NATIVE] = 0
+    data = np.asarray(memory).view(kind.dtype).reshape(kind.shape)
+    return Value(Stacked(data, kind.atoms, True, kind))
+
+
+class _Memory:
+    """Bytes that native code has asked the system for, and that go back there."""
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.address = address
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def __del__(self, free: Callable[[int], None] = _free) -> None:
+        free(self.address)
 
 
 def deleted() -> WeftError:

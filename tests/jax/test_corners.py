@@ -1,0 +1,48 @@
+"""Where JAX's own tests look and few programs go: empty matrices, narrow floats, no such number."""
+
+from __future__ import annotations
+
+from tests.jax.door import start
+
+SOURCE = """
+from functools import partial
+import jax, jax.numpy as jnp, numpy as np
+from jax import lax
+from jax.experimental.sparse import BCOO, linalg
+from tests.jax.side_by_side import Case, report
+
+def narrow(name):
+    return jnp.asarray(np.arange(-6.0, 6.0).reshape(3, 4)).astype(name)
+
+def rows(shape):
+    return np.ones(shape, np.float32)
+
+def solved(data, b):
+    columns, starts = np.array([0, 1, 1, 2], np.int32), np.array([0, 2, 3, 4], np.int32)
+    return linalg.spsolve(data, columns, starts, b)
+
+def ends(x):
+    return jnp.max(x, 1), jnp.min(x), jnp.argmax(x, 0), lax.cummax(x)
+
+cases = []
+for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float4_e2m1fn", "int4"):
+    cases.append(Case(f"ends of {name}", ends, partial(lambda n: [narrow(n)], name)))
+for shape in ((0, 0), (0, 3), (3, 0), (2, 0, 0), (0, 2, 2)):
+    for f in (jax.scipy.linalg.lu, partial(lax.linalg.qr, pivoting=True)):
+        cases.append(Case(f"{f} of {shape}", f, partial(lambda s: [rows(s)], shape)))
+for f in (jnp.linalg.det, jnp.linalg.inv, jax.scipy.linalg.hessenberg):
+    cases.append(Case(f"{f} of nothing", f, lambda: [rows((0, 0))]))
+infinite = np.array([complex(x, y) for x in (-np.inf, 0, 1, np.inf) for y in (-np.inf, 0, np.inf)])
+for f in (jnp.exp, jnp.expm1, jnp.cosh, jnp.tan):
+    cases.append(Case(f"{f}", f, lambda: [infinite.astype(np.complex64)]))
+cases.append(Case("irfft of one", jnp.fft.irfft, lambda: [np.ones((2, 1), np.complex64)]))
+some = [np.array([2.0, 1.0, 3.0, 4.0], np.float32), np.ones(3, np.float32)]
+cases.append(Case("spsolve", solved, lambda: some))
+cases.append(Case("its gradient", jax.grad(lambda d, b: solved(d, b).sum(), (0, 1)), lambda: some))
+report(cases)
+"""
+
+
+def test_corners_are_as_on_jax_devices() -> None:
+    done = start(SOURCE, "weft,cpu", devices=1, timeout=900)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-20000:]}"

@@ -1,0 +1,58 @@
+"""A number times a flag is a choice, as on JAX's own devices: false makes 0 of NaN, too.
+
+Programs rely on it: they mask what is infinite by a product with a comparison.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.ir.dense import Dense
+from weft.ir.module import Module, Node, Value, apply
+from weft.ir.rebuild import Rewritten, rewrite
+from weft.ir.types import TensorType
+from weft.ops.convert import Convert
+from weft.ops.pointwise import Multiply, Select
+from weft.ops.shape import Constant
+from weft.ops.sharding import ShardingConstraint
+
+_CHOSEN = ("f32", "f64", "complex<f32>", "complex<f64>")  # shorter ones JAX widens, and multiplies
+
+
+def choose_by_flags(module: Module) -> Module:
+    """Make choices of the products with converted booleans."""
+    if all(by_flag(node) is None for node in module.nodes()):
+        return module
+    return rewrite(module, by_flag, kinds=(Multiply,))
+
+
+def by_flag(node: Node) -> Rewritten:
+    """x * convert(flag) -> select(flag, x, 0), when flag is a boolean."""
+    if not isinstance(node.op, Multiply):
+        return None
+    (out,) = node.types
+    assert isinstance(out, TensorType)
+    if out.dtype.name not in _CHOSEN:
+        return None
+    for x, other in (node.operands, reversed(node.operands)):
+        flag = _converted_flag(other)
+        if flag is not None:
+            zero = apply(Constant(Dense(np.zeros((), out.dtype.numpy), out)), loc=node.loc)
+            chosen = (flag, x, zero.results[0])
+            return apply(Select(), *chosen, attrs=node.attrs, loc=node.loc)
+    return None
+
+
+def _converted_flag(value: Value) -> Value | None:
+    """The booleans that a value says as numbers, sharded as it has to be."""
+    node = value.node
+    if node is None or not isinstance(node.op, Convert | ShardingConstraint):
+        return None
+    (inner,) = node.operands
+    if isinstance(node.op, Convert):
+        assert isinstance(inner.type, TensorType)
+        return inner if inner.type.dtype.kind == "bool" else None
+    flag = _converted_flag(inner)
+    if flag is None:
+        return None
+    return apply(node.op, flag, attrs=node.attrs, loc=node.loc).results[0]
