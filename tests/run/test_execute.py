@@ -212,6 +212,22 @@ def test_an_array_may_be_read_and_then_donated_before_it_is_ready():
     assert read.numpy().tolist() == taken.numpy().tolist() == [2] * 4
 
 
+def test_a_result_that_is_a_view_of_an_argument_outlives_its_donation():
+    text = """module { sdy.mesh @mesh = <["x"=4]>
+  func.func @main(%x: tensor<2x3xf32> {weft.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+      -> (tensor<2x3xf32> {weft.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>},
+          tensor<6xf32> {weft.sharding = #sdy.sharding<@mesh, [{"x"}]>}) {
+    %0 = stablehlo.reshape %x : (tensor<2x3xf32>) -> tensor<6xf32>
+    return %x, %0 : tensor<2x3xf32>, tensor<6xf32>
+  }
+}"""
+    (made,) = execute(step(donated=True), put(2 * W, P("x"), MESH), W)
+    same, flat = execute(LocalProgram(parse(text)), made)
+    (last,) = execute(step(donated=True), made, W)
+    assert np.array_equal(last.numpy(), 0 * W)
+    assert np.array_equal(same.numpy(), W) and np.array_equal(flat.numpy(), W.reshape(-1))
+
+
 def test_what_a_user_holds_is_never_written_over():
     mine = W.copy()
     (out,) = execute(step(donated=True), put(mine, P("x"), MESH), W)

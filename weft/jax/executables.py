@@ -206,10 +206,8 @@ class Loaded:
 
 
 def _forwarded(program: LocalProgram, donated: Sequence[int]) -> list[int]:
-    """The results that are arguments, which stay what they are: JAX asks for copies of them."""
-    body = program.function.body
-    kept = {arg for n, arg in enumerate(body.args) if n not in donated}
-    return [n for n, value in enumerate(body.results) if value in kept]
+    """The results that lie in arguments, which stay what they are: JAX asks for copies of them."""
+    return [n for n, argument in program.lent.items() if argument not in donated]
 
 
 def load(handles: Handles, executable: Executable) -> int:

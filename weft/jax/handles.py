@@ -64,6 +64,7 @@ class Native:
             "spread": (word, size, word, word, size, size, size, size),
             "drop": (None, size, word, word),
             "hide": (None, size),
+            "disown": (size, size),
             _ARRIVE: (word, size),
         }
         made: dict[str, Callable[..., Any]] = {
@@ -77,7 +78,7 @@ class Native:
         self.push, self.drain, self.fresh = made["push"], made["drain"], made["fresh"]
         self.give, self.finish, self.single = made["give"], made["finish"], made["single"]
         self.columns, self.spread, self.drop = made["columns"], made["spread"], made["drop"]
-        self.hide, self.arrive = made["hide"], made[_ARRIVE]
+        self.hide, self.disown, self.arrive = made["hide"], made["disown"], made[_ARRIVE]
         room = THUNKS + len(bridged)
         self.state = (ctypes.c_int64 * room).from_address(made["home"]())
         self.thunk_at = {name: THUNKS + n for n, name in enumerate(bridged)}
@@ -121,12 +122,13 @@ class Handles:
         """A record, zeroed but for what it is; held once."""
         address: int = self.native.fresh(what)
         if not address:
-            self.more(_AT_ONCE)
+            self.more(1)
             address = self.native.fresh(what)
         return address
 
     def more(self, count: int) -> None:
-        """Make records."""
+        """Make records: more than were asked for, as native code has to ask where none is left."""
+        count += _AT_ONCE
         block = (ctypes.c_int64 * (count * SIZE // 8))()
         FOR_EVER.append(block)
         base = ctypes.addressof(block)

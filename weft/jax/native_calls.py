@@ -113,7 +113,7 @@ mark:
   %all = icmp eq i64 %got, %results
   br i1 %all, label %run, label %back
 back:
-  call void @give_blocks(ptr %entries, i64 %got, ptr %blocks, ptr %lists)
+  call void @settle_blocks(ptr %entries, i64 %got, ptr %blocks, ptr %lists, i1 0)
   call void @mark_donated(ptr %first, i64 %arguments, ptr %lists, i64 %devices, i64 0)
   br label %no
 run:
@@ -124,10 +124,10 @@ run:
   %is_failed = icmp ne i32 %failed, 0
   br i1 %is_failed, label %lost, label %give
 lost:
-  call void @give_blocks(ptr %entries, i64 %results, ptr %blocks, ptr %lists)
+  call void @settle_blocks(ptr %entries, i64 %results, ptr %blocks, ptr %lists, i1 0)
   ret i64 {FAILED}
 give:
-  call void @hand_over(ptr %entries, i64 %results, ptr %blocks, ptr %lists)
+  call void @settle_blocks(ptr %entries, i64 %results, ptr %blocks, ptr %lists, i1 1)
   call void @hand_out(ptr %recipe, ptr %blocks, ptr %outputs)
   %events = call ptr @pointer(ptr %args, i64 {given("device_complete_events")})
   %no_events = icmp eq ptr %events, null
@@ -370,8 +370,9 @@ no:
   ret ptr null
 }}
 
-; Give memory back that was found for results, but for what is an argument's.
-define internal void @give_blocks(ptr %first, i64 %results, ptr %blocks, ptr %lists) {{
+; What becomes of the memory that was found for results: if they are there, the arguments that it
+; was taken from have it no longer; if they are not, what is new goes back.
+define internal void @settle_blocks(ptr %first, i64 %results, ptr %blocks, ptr %lists, i1 %there) {{
 entry:
   br label %head
 head:
@@ -385,37 +386,17 @@ look:
   %block = load ptr, ptr %from
   %owner = call ptr @owner(ptr %at, ptr %lists, ptr %block)
   %is_new = icmp eq ptr %owner, null
-  br i1 %is_new, label %free, label %after
-free:
-  call void @free(ptr %block)
-  br label %after
-after:
-  %next = add i64 %n, 1
-  br label %head
-done:
-  ret void
-}}
-
-; Take the memory away from arguments whose memory is a result's from now on.
-define internal void @hand_over(ptr %first, i64 %results, ptr %blocks, ptr %lists) {{
-entry:
-  br label %head
-head:
-  %n = phi i64 [0, %entry], [%next, %after]
-  %at = phi ptr [%first, %entry], [%end, %after]
-  %more = icmp slt i64 %n, %results
-  br i1 %more, label %look, label %done
-look:
-  %end = call ptr @behind(ptr %at)
-  %from = getelementptr ptr, ptr %blocks, i64 %n
-  %block = load ptr, ptr %from
-  %owner = call ptr @owner(ptr %at, ptr %lists, ptr %block)
-  %is_new = icmp eq ptr %owner, null
-  br i1 %is_new, label %after, label %take
+  %kept = icmp eq i1 %is_new, %there
+  br i1 %kept, label %after, label %change
+change:
+  br i1 %there, label %take, label %free
 take:
   call void @set(ptr %owner, i64 {_FAMILY["own"]}, i64 0)
   call void @set(ptr %owner, i64 {_FAMILY["data"]}, i64 0)
   call void @set(ptr %owner, i64 {_FAMILY["kind"]}, i64 0)
+  br label %after
+free:
+  call void @free(ptr %block)
   br label %after
 after:
   %next = add i64 %n, 1

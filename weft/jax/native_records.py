@@ -13,7 +13,8 @@ LARGE = 1 << 20  # bytes of a piece from which Python is asked to let go of it s
 
 HELPERS = (
     *("home", "push", "destroy", "drain", "fresh", "give", "finish", "settle"),
-    *("columns", "single", "spread", "drop", "hide", "nothing", "take_back", "drop_capsule"),
+    *("columns", "single", "spread", "drop", "hide", "disown"),
+    *("nothing", "take_back", "drop_capsule"),
 )
 
 RECORDS = f"""
@@ -387,6 +388,17 @@ define void @hide(ptr %family) {{
   %at_kind = getelementptr i8, ptr %family, i64 {at("family", "kind")}
   store i64 0, ptr %at_kind
   ret void
+}}
+
+; Where the memory is of a family that Python did not know of, and that Python holds from now on;
+; null if it has none. A donated argument's memory is a result's or Python's: in one step.
+define ptr @disown(ptr %family) {{
+  %at_own = getelementptr i8, ptr %family, i64 {at("family", "own")}
+  %own = load ptr, ptr %at_own
+  store ptr null, ptr %at_own
+  %at_native = getelementptr i8, ptr %family, i64 {at("family", "native")}
+  store i64 0, ptr %at_native
+  ret ptr %own
 }}
 
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)

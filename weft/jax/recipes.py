@@ -11,9 +11,12 @@ from weft.jax.native_calls import ARGUMENT, FIRST, RECIPE, RESULT
 from weft.jax.records import FIELDS, READY, words
 from weft.jax.values import number_of, step_of, template
 from weft.kernels.unattended import Unattended
+from weft.kernels.work import work_of
 from weft.run.direct import Direct
 
 _LITTLE = 1 << 18  # bytes: fewer are gone through before another thread would be awake
+_QUICK = 1 << 21  # steps of arithmetic: fewer take one thread no longer than that, too
+_CALL = 16  # steps that a sine, a root or the like takes
 _FEW = 64  # arguments: who donates some looks at all
 
 
@@ -33,7 +36,14 @@ def _is_small(loaded: Loaded, direct: Direct) -> bool:
     """Whether it ends before anything else could be done meanwhile."""
     most = max([nbytes for _, nbytes, _ in direct.made], default=0)
     little = loaded.at_once and loaded.program.memory().peak <= _LITTLE
-    return little and most < SMALL and len(direct.given) <= _FEW
+    return little and most < SMALL and len(direct.given) <= _FEW and _steps(direct) <= _QUICK
+
+
+def _steps(direct: Direct) -> int:
+    """How much arithmetic its kernels do: little memory may be gone through many times."""
+    groups = [item.group for item in direct.launch.items]
+    work = [work_of(group.kernel) for group in groups if group is not None and group.kernel]
+    return sum(one.flops + _CALL * one.transcendentals for one in work)
 
 
 def _is_plain(loaded: Loaded, direct: Direct) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any
@@ -162,14 +163,18 @@ def template(
 
 _NUMBERED: dict[Kind, int] = {}  # what native code calls kinds
 _KINDS: list[Kind] = []
+_ONE_AT_A_TIME = threading.RLock()  # for a moment each
 
 
 def number_of(kind: Kind) -> int:
     """What native code calls a kind; never 0."""
-    if kind not in _NUMBERED:
-        _KINDS.append(kind)
-        _NUMBERED[kind] = len(_KINDS)
-    return _NUMBERED[kind]
+    if (known := _NUMBERED.get(kind)) is not None:
+        return known
+    with _ONE_AT_A_TIME:
+        if kind not in _NUMBERED:
+            _KINDS.append(kind)
+            _NUMBERED[kind] = len(_KINDS)
+        return _NUMBERED[kind]
 
 
 def step_of(kind: Kind) -> int | None:
@@ -224,9 +229,8 @@ def note(handles: Handles, value: Value, family: int) -> None:
 
 
 _STATE, _FAMILY = FIELDS["family"]["state"], FIELDS["buffer"]["family"]
-_KIND, _OWN = FIELDS["family"]["kind"], FIELDS["family"]["own"]
-_DATA = FIELDS["family"]["data"]
-_LENT, _NATIVE = FIELDS["family"]["lent"], FIELDS["family"]["native"]
+_KIND, _DATA = FIELDS["family"]["kind"], FIELDS["family"]["data"]
+_LENT = FIELDS["family"]["lent"]
 _free = ctypes.PyDLL(None).free
 _free.argtypes, _free.restype = [ctypes.c_size_t], None
 
@@ -256,7 +260,9 @@ def value_at(handles: Handles, family: int) -> Value:
     """The value that a family stands for."""
     found: Value | None = handles.kept.get(family)
     if found is None:
-        found = handles.kept[family] = _adopted(words(family))
+        with _ONE_AT_A_TIME:  # who comes second finds what the first has made
+            found = handles.kept.get(family) or _adopted(handles, family)
+            handles.kept[family] = found
     share_lent(found, family)
     return found
 
@@ -267,13 +273,13 @@ def share_lent(value: Value, family: int) -> None:
         value.lent = value.borrow()
 
 
-def _adopted(line: Any) -> Value:
+def _adopted(handles: Handles, family: int) -> Value:
     """The value of a family that Python did not know of, whose memory is Python's from now on."""
-    if not line[_OWN]:
+    address: int = handles.native.disown(family)
+    if not address:
         raise deleted()
-    kind = _KINDS[line[_KIND] - 1]
-    memory = _Memory(line[_OWN], math.prod(kind.shape) * kind.dtype.itemsize)
-    line[_OWN] = line[_NATIVE] = 0
+    kind = _KINDS[words(family)[_KIND] - 1]
+    memory = _Memory(address, math.prod(kind.shape) * kind.dtype.itemsize)
     data = np.asarray(memory).view(kind.dtype).reshape(kind.shape)
     return Value(Stacked(data, kind.atoms, True, kind))
 

@@ -119,6 +119,11 @@ class LocalProgram:
         self._pieces, self._others = planner.piece_spans(), [*outside_arena(planner)]
         own = owned(planner)
         self.results = [(slot, slot in own) for slot in self.code.results]
+        # By number, the results that lie in the memory of an argument, and which one that is.
+        root = planner.lives.root
+        given = {root(slot): n for n, slot in enumerate(self.inputs)}
+        roots = [root(slot) for slot in self.code.results]
+        self.lent = {n: given[found] for n, found in enumerate(roots) if found in given}
         if compiler.target is not None:
             launches = Launches(compiler.target, self.code, compiler.constants, compiler.new)
             compiler.launches = launches
@@ -196,6 +201,9 @@ class LocalProgram:
 
     def __call__(self, *stacks: Stacked | None) -> tuple[Stacked, ...]:
         """Run on all devices."""
+        for n in self.lent.values():
+            if n < len(stacks) and (given := stacks[n]) is not None:
+                given.owned = False  # from now on a result lies there, too
         if self.direct is not None:
             return self.direct(stacks, self.frame)
         slots = self.frame()
