@@ -45,6 +45,7 @@ ONE_KERNEL = {
         lambda x, w: (lambda h: (h, h.sum((0, 1))))(x @ w),
         [(4, 64, 32), (32, 48)],
     ),
+    "over rows and batch": (lambda x, w: (x @ w).sum((1, 0)), [(4, 64, 32), (32, 48)]),
     "pooled": (lambda x, w: jax.nn.relu(x @ w).mean(1), [(3, 160, 32), (32, 48)]),
     "turned over": (
         lambda x, w: (lambda h: (h.T, h.sum(0)))(jnp.tanh(x @ w)),

@@ -68,6 +68,8 @@ ONE_KERNEL = {
     "sum of columns": (lambda x: (x * 2).sum(0), [(6, 8)]),
     "sum of everything": (lambda x: (x**2).sum(), [(6, 8)]),
     "sum in the middle": (lambda x: x.sum(1) + 1, [(4, 6, 8)]),
+    "sum of dims in another order": (lambda x: (x * 2).sum((2, 0)), [(4, 6, 8)]),
+    "softmax of dims in another order": (partial(jax.nn.softmax, axis=(2, 1)), [(20, 3, 8)]),
     "argmax": (lambda x: jnp.argmax(x * 2, -1), [(20, 8)]),
     "argmin of columns": (lambda x: jnp.argmin(x, 0) + 1, [(6, 8)]),
     "convolution with bias and activation": (

@@ -158,9 +158,14 @@ def with_init(body: RegionCall, inits: Arrays, folded: Arrays) -> Arrays:
 class Reduce(Op):
     """out[i..] = the fold over j.. of in[i.., j..] with the region, from an initial value."""
 
-    dimensions: tuple[int, ...]
+    dimensions: tuple[int, ...]  # in any order: x.sum((1, 0)) says (1, 0)
     outs: Types
     regions = 1
+
+    @property
+    def folded(self) -> tuple[int, ...]:
+        """The dims that are folded, in the order of the operand's dims."""
+        return tuple(sorted(self.dimensions))
 
     def infer(self, *operands: Type, regions: tuple[Body, ...] = ()) -> Types:
         inputs, dtypes = check_fold(self.name, operands, regions)
@@ -193,7 +198,7 @@ class Reduce(Op):
         rows = tuple(shape[d] for d in kept)
         if inputs[0].size == 0:
             return tuple(np.full(rows, i, i.dtype) for i in inits)
-        order = (*kept, *sorted(self.dimensions))
+        order = (*kept, *self.folded)
         return fold(regions[0], inits, tuple(a.transpose(order).reshape(*rows, -1) for a in inputs))
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:

@@ -114,7 +114,7 @@ def by_reference(site: Site) -> Kernel:
     body = plain_region(site)
     types = [site.result(n) for n in range(count)]
     kept = [d for d in range(site.operand(0).rank) if d not in op.dimensions]
-    order = (*range(lead), *(lead + d for d in (*kept, *sorted(op.dimensions))))
+    order = (*range(lead), *(lead + d for d in (*kept, *op.folded)))
     tail = (1,) * len(kept)
 
     def run(*arrays: Array) -> tuple[Array, ...]:

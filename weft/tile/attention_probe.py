@@ -79,7 +79,7 @@ class Probe:
         how = combine_of(place.node) if len(place.node.operands) == 2 else None
         shape = tensor(place.node.operands[0]).sizes
         assert isinstance(place.node.op, Reduce)
-        lengths = [shape[d] for d in place.node.op.dimensions if shape[d] > 1]
+        lengths = [shape[d] for d in place.node.op.folded if shape[d] > 1]
         expected = [self.reader.draft.points([e]) for e in self.row]
         if how not in _FOLDS or lengths != expected or len(self.row) != len(lengths):
             return None
@@ -93,7 +93,7 @@ class Probe:
         """The row's indices, with those of size 1 between them."""
         assert place.node is not None and isinstance(place.node.op, Reduce)
         shape, given = tensor(place.node.operands[0]).sizes, iter(self.row)
-        return [next(given) if shape[d] > 1 else (0, ()) for d in place.node.op.dimensions]
+        return [next(given) if shape[d] > 1 else (0, ()) for d in place.node.op.folded]
 
 
 def _folded(how: Combine, values: Array, begin: Array) -> Array:

@@ -185,7 +185,7 @@ def reduce(pull: Pull) -> Definition:
     op, node, dtype = pull.node.op, pull.node, pull.dtype
     assert isinstance(op, Reduce)
     shape = tensor(node.operands[0]).sizes
-    over = row_factors(pull.draft, pull.at, [shape[d] for d in op.dimensions])
+    over = row_factors(pull.draft, pull.at, [shape[d] for d in op.folded])
     assert over is not None, "rows that fit"
     own, kept, reduced = [], iter(pull.at[pull.lead :]), iter(over)
     for dim in range(len(shape)):

@@ -24,7 +24,7 @@ def rows_fit(placed: Placed, number: int, draft: Draft) -> bool:
     if used & set(draft.rows):
         return False
     shape = tensor(placed.node.operands[0]).sizes
-    dims = placed.node.op.dimensions
+    dims = placed.node.op.folded
     free = [f for f in (draft.rows or draft.root) if f not in used]
     if not free:
         return not draft.rows
