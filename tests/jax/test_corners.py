@@ -8,6 +8,7 @@ SOURCE = """
 from functools import partial
 import jax, jax.numpy as jnp, numpy as np
 from jax import lax
+jnp.ones(1)  # the devices are there before the next line
 from jax.experimental.sparse import BCOO, linalg
 from tests.jax.side_by_side import Case, report
 

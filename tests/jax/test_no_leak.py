@@ -34,7 +34,7 @@ def error():
         pass
 def refused():
     try:
-        jnp.zeros(1 << 50)
+        jnp.zeros(1 << 50).block_until_ready()
     except Exception:
         pass
 def compile():

@@ -9,13 +9,20 @@ from typing import Any
 from weft.capture.jax_buffers import buffer_rules
 from weft.capture.jax_callbacks import callback_rules
 from weft.capture.jax_calls import Lowering, custom_call, location_of, rules_of
-from weft.capture.jax_on_host import host_rules
+from weft.capture.jax_on_host import host_rules, solves_sparse
 from weft.errors import Unsupported
 
 
-@cache
 def lowering_rules() -> tuple[tuple[Any, Lowering], ...]:
-    """Every primitive with a lowering of ours; one tuple, so that JAX can remember what it made."""
+    """Every primitive with a lowering of ours; one tuple, so that JAX can remember what it made.
+
+    Another one when more of JAX has been imported.
+    """
+    return _rules(solves_sparse())
+
+
+@cache
+def _rules(sparse: bool) -> tuple[tuple[Any, Lowering], ...]:
     called = (*callback_rules(), *buffer_rules())
     return (*called, *host_rules(), *_linalg_rules(), *_other_rules())
 

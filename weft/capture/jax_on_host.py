@@ -15,12 +15,17 @@ from weft.capture.jax_calls import Lowering, rules_of
 _SPARSE = "jax.experimental.sparse.linalg"  # takes long to import: who uses it has done so
 
 
+def solves_sparse() -> bool:
+    """Whether the part of JAX has been imported that solves sparse systems."""
+    return _SPARSE in sys.modules
+
+
 def host_rules() -> tuple[tuple[Any, Lowering], ...]:
     """The primitives of this kind, of what has been imported of JAX."""
     from jax._src import checkify
 
     rules = rules_of(checkify, {"check_p": _check})
-    if _SPARSE in sys.modules:
+    if solves_sparse():
         rules += rules_of(sys.modules[_SPARSE], {"spsolve_p": _spsolve})
     return rules
 
