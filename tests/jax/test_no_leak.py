@@ -97,4 +97,4 @@ def test_memory_stays() -> None:
 
 @pytest.mark.long
 def test_memory_stays_for_long() -> None:
-    run_on_weft(SCRIPT.format(share=1, room=16), timeout=7200)
+    run_on_weft(SCRIPT.format(share=1, room=32), timeout=7200)
