@@ -110,7 +110,6 @@ assert z.unsafe_buffer_pointer() != where
 del seen
 w = g(z)
 del z
-place = {}
 v, slow = python_was_asked(f, w)
 assert not slow and np.array_equal(v, (before * 2 + 1) * 2)
 

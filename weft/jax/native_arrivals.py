@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from weft.jax.abi import Api
 from weft.jax.native_bridge import word
-from weft.jax.native_small import quickly
+from weft.jax.native_small import DONE, quickly
 from weft.jax.records import FIELDS, MOST_DIMS
 
 SLOT = "Client_BufferFromHostBuffer"
@@ -113,7 +113,7 @@ make:
   %ready = call ptr @kept(i64 {word("ready")})
   %told = ptrtoint ptr %ready to i64
   call void @set(ptr %args, i64 {given("done_with_host_buffer")}, i64 %told)
-  ret i64 1
+  ret i64 {DONE}
 no:
   ret i64 0
 }}"""

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from weft.jax.abi import Api
 from weft.jax.native_bridge import word
-from weft.jax.native_small import quickly
+from weft.jax.native_small import DONE, FAILED, quickly
 from weft.jax.records import FIELDS, SIZE
 
 SLOT = "LoadedExecutable_Execute"
-DONE, FAILED = 1, 2  # what comes of a try; 0: Python has to be asked
 
 # The words of a recipe. The arguments and then the results follow, each with how many operands it
 # is and where these are.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.jax.native_bridge import ENDS, word
 from weft.jax.records import BUFFER, FIELDS, at
 
+DONE, FAILED = 1, 2  # what comes of a try; 0: Python has to be asked
 _LITTLE = 256  # records that may wait for Python
 
 
@@ -12,7 +13,7 @@ def quickly(slot: str, known: str) -> str:
     """A slot that is tried in native code; Python is asked where it cannot be done there.
 
     `known` is code that says at `%known` whether it is worth a try. It is tried by
-    `@try_<slot>`, which answers 1 if all is done, 2 if there was no memory, and else 0.
+    `@try_<slot>`, which answers that all is done, that there was no memory, or else 0.
     """
     return f"""
 define ptr @{slot}(ptr %args) {{
@@ -25,8 +26,8 @@ try:
   %lock = call i32 @PyGILState_Ensure()
   %came = call i64 @try_{slot}(ptr %args)
   call void @PyGILState_Release(i32 %lock)
-  switch i64 %came, label %ask [i64 1, label %done
-                                i64 2, label %failed]
+  switch i64 %came, label %ask [i64 {DONE}, label %done
+                                i64 {FAILED}, label %failed]
 done:
   ret ptr null
 failed:
