@@ -43,6 +43,7 @@ class Options:
     target: str | None
     fold_sums: bool
     tune: Tune | None
+    excess_precision: bool
     sync_every_op: bool
 
 
@@ -271,6 +272,7 @@ class Compiled:
                     target=chosen.target,
                     fold_sums=chosen.fold_sums,
                     tune=chosen.tune,
+                    excess_precision=chosen.excess_precision,
                 )
                 ready = self._programs[key] = Ready(captured, program, chosen.sync_every_op)
             self._last = ready
@@ -290,6 +292,7 @@ def compile(
     target: str | None = None,
     fold_sums: bool = True,
     tune: Tune | None = None,
+    excess_precision: bool = True,
     sync_every_op: bool = False,
     **kwargs: Any,
 ) -> Compiled:
@@ -301,12 +304,15 @@ def compile(
     what computes it. Without `fold_sums` every device's own sums are rounded before an all_reduce
     adds them up, as on devices of their own. With `tune="measure"` large products are measured in
     several ways, once for each class of shapes; by default they are as they were measured before,
-    and with "off" as the cost model says. With `sync_every_op` a call waits for every op, so that
+    and with "off" as the cost model says. Without `excess_precision` every op of a kernel rounds as
+    it does by itself: bf16 after every op, and no product and sum at once. With `sync_every_op` a call waits for every op, so that
     an error names the one that failed.
     """
     ours = None if mesh is None else as_mesh(mesh)
     described = machine_named(machine) if isinstance(machine, str) else machine
-    options = Options(ours, level, described, target, fold_sums, tune, sync_every_op)
+    options = Options(
+        ours, level, described, target, fold_sums, tune, excess_precision, sync_every_op
+    )
     if callable(fn):
         shardings = (in_shardings, out_shardings)
         source = JaxFunction(fn, mesh, *shardings, donate_argnums, static_argnums)

@@ -15,7 +15,7 @@ from weft.optimize.plan_memory import plan_memory
 from weft.partition import is_of_one, partition
 from weft.run import LocalProgram
 from weft.shard import Rules, shard
-from weft.target import target_named
+from weft.target import LLVM, target_named
 from weft.trace import Trace
 
 STAGES = ("captured", "sharded", "partitioned", "optimized")
@@ -49,16 +49,19 @@ def compile_module(
     target: str | None = None,
     fold_sums: bool = True,
     tune: Tune | None = None,
+    excess_precision: bool = True,
 ) -> Program:
     """Take a module through every stage.
 
     With `fold_sums` a product also sums over devices where an all_reduce comes next, which rounds
     otherwise than devices that sum up by themselves first. `tune` says whether products are
-    measured; without it WEFT_TUNE does.
+    measured; without it WEFT_TUNE does. Without `excess_precision` bf16 is rounded after every op,
+    too, and no two ops are computed as one.
     """
     with without_gc():
         stages = _stages(module, mesh, level, machine)
-        return Program(stages, _local(stages[STAGES[-1]], target, fold_sums, tune))
+        chosen = _target(target, fold_sums, tune, excess_precision)
+        return Program(stages, _local(stages[STAGES[-1]], chosen, fold_sums))
 
 
 def optimized_program(
@@ -67,15 +70,24 @@ def optimized_program(
     target: str | None = None,
     fold_sums: bool = True,
     tune: Tune | None = None,
+    excess_precision: bool = True,
 ) -> Program:
     """The program of a module that went through all stages before, and was written down."""
     with without_gc():
-        return Program({STAGES[-1]: module}, _local(module, target, fold_sums, tune))
+        chosen = _target(target, fold_sums, tune, excess_precision)
+        return Program({STAGES[-1]: module}, _local(module, chosen, fold_sums))
 
 
-def _local(best: Module, target: str | None, fold_sums: bool, tune: Tune | None) -> LocalProgram:
-    chosen = target_named(target, fold_sums=fold_sums, tune=tune)
-    return LocalProgram(best, target=chosen, fold=fold_sums or chosen is not None)
+def _target(
+    name: str | None, fold_sums: bool, tune: Tune | None, excess_precision: bool
+) -> LLVM | None:
+    return target_named(
+        name, fold_sums=fold_sums, tune=tune, excess_precision=excess_precision
+    )
+
+
+def _local(best: Module, target: LLVM | None, fold_sums: bool) -> LocalProgram:
+    return LocalProgram(best, target=target, fold=fold_sums or target is not None)
 
 
 def _stages(

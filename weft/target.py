@@ -42,8 +42,11 @@ class LLVM:
 
     name = "llvm"
 
-    def __init__(self, *, fold_sums: bool = True, tune: Tune | None = None) -> None:
+    def __init__(
+        self, *, fold_sums: bool = True, tune: Tune | None = None, excess_precision: bool = True
+    ) -> None:
         self.fold_sums = fold_sums
+        self.excess_precision = excess_precision
         self.tune: Tune = TUNE.value() if tune is None else tune
 
     def group(
@@ -74,10 +77,11 @@ class LLVM:
             return self._grouped(placed, sizes, results)
         store, parts = the_store(), [("region", fingerprint(placed, sizes, results))]
         parts += [("processor", repr(host())), ("fold_sums", str(self.fold_sums))]
+        parts += [("excess_precision", str(self.excess_precision))]
         key = Key("groups", f"{len(placed)} nodes", tuple(parts))
         data = store.get(key)
         if data is not None:
-            groups, texts = restored(data, placed, lambda p: _alone(p, sizes))
+            groups, texts = restored(data, placed, lambda p: self._alone(p, sizes))
             _TEXTS.update(texts)
             return groups
         groups = self._grouped(placed, sizes, results)
@@ -94,10 +98,17 @@ class LLVM:
             sizes,
             results,
             refuses=refuses,
-            alone=lambda p: _alone(p, sizes),
+            alone=lambda p: self._alone(p, sizes),
             emits=_is_emitted,
             fold_sums=self.fold_sums,
+            excess_precision=self.excess_precision,
         )
+
+    def _alone(self, placed: Placed, sizes: tuple[int, ...]) -> Alone | None:
+        kernel = _alone(placed, sizes)
+        if kernel is None or self.excess_precision:
+            return kernel
+        return replace(kernel, excess_precision=False)
 
     def load(self, kernels: Sequence[Launch]) -> Sequence[Loaded]:
         """Kernels in memory."""
@@ -113,7 +124,11 @@ LARGE = 300  # nodes of a region that takes long enough to group
 
 
 def target_named(
-    name: str | None, *, fold_sums: bool = True, tune: Tune | None = None
+    name: str | None,
+    *,
+    fold_sums: bool = True,
+    tune: Tune | None = None,
+    excess_precision: bool = True,
 ) -> LLVM | None:
     """The target of a name; None, which is numpy node by node, has no kernels.
 
@@ -128,7 +143,7 @@ def target_named(
     if name == "numpy":
         return None
     if importlib.util.find_spec("llvmlite") is not None:
-        return LLVM(fold_sums=fold_sums, tune=tune)
+        return LLVM(fold_sums=fold_sums, tune=tune, excess_precision=excess_precision)
     if name == "llvm":
         raise WeftError("the llvm target needs llvmlite", help="pip install 'weft[cpu]'")
     _say_once("llvmlite is not installed: nodes run one by one in numpy; pip install 'weft[cpu]'")

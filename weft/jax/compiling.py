@@ -102,6 +102,7 @@ def compiled(code: bytes, format: str, options: bytes) -> Executable:
             level=how.level,
             target=how.target,
             fold_sums=how.fold_sums,
+            excess_precision=how.excess_precision,
             tune=how.tune,
         )
     _check_calls(program)

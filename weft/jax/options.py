@@ -27,6 +27,7 @@ class Options:
     target: str | None = None
     fold_sums: bool = True
     tune: Tune | None = None
+    excess_precision: bool = True
 
 
 def options_in(given: Iterable[tuple[str, Given]]) -> Options:
@@ -105,6 +106,7 @@ _READ: dict[str, Callable[[str, Given], dict[str, Any]]] = {
     "weft_target": _target,
     "weft_fold_sums": lambda name, value: {"fold_sums": _truth(name, value)},
     "weft_tune": _tune,
+    "xla_allow_excess_precision": lambda name, value: {"excess_precision": _truth(name, value)},
 }
 
 

@@ -67,7 +67,13 @@ def restored(data: bytes, options: bytes | None) -> Executable:
     asked = asked_in(options or own)
     how = asked.options
     module = _read(optimized)
-    program = optimized_program(module, target=how.target, fold_sums=how.fold_sums, tune=how.tune)
+    program = optimized_program(
+        module,
+        target=how.target,
+        fold_sums=how.fold_sums,
+        tune=how.tune,
+        excess_precision=how.excess_precision,
+    )
     return Executable(optimized, options or own, asked, program)
 
 

@@ -51,6 +51,7 @@ class Alone:
     lead: int
     regions: tuple[Region, ...] = ()
     known: tuple[Scalar | None, ...] = ()  # for each input: what it is, if it is a known scalar
+    excess_precision: bool = True  # as of other kernels
 
     @property
     def inputs(self) -> tuple[Operand, ...]:

@@ -23,6 +23,7 @@ from weft.kernels.kernel import (
     Reduce,
     Step,
     Store,
+    is_rounded,
 )
 from weft.ops import arithmetic
 from weft.ops.pointwise import Add, And, Maximum, Minimum, Multiply, Or, Xor
@@ -104,13 +105,15 @@ class _Interpreter:
                 return np.where(self.inside(guards), self.values[inside], self.values[outside])
             case Reduce(how=how, arg=arg, init=init, over=over, dtype=dtype):
                 made = self.fold(how, self.values[arg], over, dtype)
-                return made if init is None else self.combine(how, self.values[init], made)
+                if init is not None:
+                    made = self.combine(how, self.values[init], made)
+                return self.hold(made, dtype)
             case Pick(how=how, key=key, value=value, over=over):
                 return self.pick(how, self.values[key], self.values[value], over)
             case Contract(lhs=lhs, rhs=rhs, over=over, held=wide, dtype=dtype):
                 kind = held(wide).numpy
                 product = self.values[lhs].astype(kind) * self.values[rhs].astype(kind)
-                return self.fold("add", product, over, wide).astype(held(dtype).numpy)
+                return self.hold(self.fold("add", product, over, wide), dtype)
             case Store():
                 self.store(step)
                 return np.zeros((1,) * len(self.sizes))
@@ -167,6 +170,9 @@ class _Interpreter:
         self.buffers[step.operand][place[good]] = value[good]
 
     def hold(self, value: Array, dtype: DType) -> Array:
+        """A value as other steps read it."""
+        if is_rounded(dtype, excess_precision=self.kernel.excess_precision):
+            value = arithmetic.fit(value, dtype)
         return value.astype(held(dtype).numpy, copy=False)
 
     def aligned(self, values: list[Array]) -> list[Array]:

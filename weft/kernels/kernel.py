@@ -140,7 +140,10 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """A step combined along factors, beginning with `init` (a step without these factors)."""
+    """A step combined along factors, beginning with `init` (a step without these factors).
+
+    Narrow floats are combined in f32, in any order, and the whole is rounded once.
+    """
 
     how: Combine
     arg: int
@@ -212,6 +215,7 @@ class Kernel:
     operands: tuple[Operand, ...]
     steps: tuple[Step, ...]
     schedule: Schedule
+    excess_precision: bool = True  # steps may compute more exactly than their types and ops say
 
     @cached_property
     def spans(self) -> tuple[frozenset[int], ...]:
@@ -225,6 +229,15 @@ class Kernel:
     def points(self) -> int:
         """The size of the iteration space."""
         return math.prod(f.size for f in self.factors)
+
+
+def is_rounded(dtype: DType, *, excess_precision: bool = True) -> bool:
+    """Whether a step's value is rounded to its type before another step reads it.
+
+    Narrow floats are held in f32; of them, only bf16 may keep what it has more of there.
+    """
+    narrow = dtype.is_float and dtype.bits < 32
+    return narrow and not (excess_precision and dtype.name == "bf16")
 
 
 def args_of(step: Step) -> tuple[int, ...]:

@@ -13,23 +13,29 @@ from weft.kernels.group import Group
 from weft.kernels.kernel import Operand
 from weft.kernels.placed import Placed
 from weft.ops.contract import Dot, DotGeneral
+from weft.ops.convert import Convert
 from weft.tile.attention_backward import Backward, Rows, Written, find_backward, recomputed
 from weft.tile.attention_composite import named_attention
 from weft.tile.attention_forward import Forward, find_forward
 from weft.tile.attention_reading import Place, Program
 from weft.tile.draft import tensor
 from weft.tile.index import factors_of
+from weft.tile.views import VIEWS
 
 
 def attention_groups(
-    placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
+    placed: Sequence[Placed],
+    sizes: tuple[int, ...],
+    results: Sequence[Value],
+    *,
+    excess_precision: bool = True,
 ) -> list[Group]:
     """The groups of nodes that are attention; nothing else reads what they make in between."""
-    found = _search(Program(placed, sizes, results))
+    found = _search(Program(placed, sizes, results, excess_precision=excess_precision))
     if _reads_inside(found):
         # What one gives is to be read as it is there, not where it is made.
         kept = [v for group in found for v in group.outputs]
-        found = _search(Program(placed, sizes, results, kept))
+        found = _search(Program(placed, sizes, results, kept, excess_precision=excess_precision))
     return [] if _reads_inside(found) else found
 
 
@@ -63,12 +69,16 @@ def _groups(program: Program, forward: Forward) -> list[Group]:
         return []
     nodes = _inner(program, forward.nodes)
     private = _is_private(program, nodes, [forward.out.value])
+    if not _may_be_wide(program, nodes, forward.out.value):
+        return []
     again = recomputed(program, forward) if private else forward
     backward = None if again is None else find_backward(program, again)
     if backward is not None:
         made = [w.value for w in (backward.dq, backward.dk, backward.dv)]
         every = _inner(program, {*forward.nodes} | backward.nodes)
-        if _is_private(program, every, [forward.out.value, *made]):
+        rounded = [v for n in every - nodes for v in n.results if program.is_rounded(v)]
+        inside = _is_private(program, every, [forward.out.value, *made])
+        if inside and {*rounded} <= {*made}:
             first = _forward_group(drawn, lse=True)
             second = first and _backward_group(_Drawing(program, forward), first, backward)
             if first and second:
@@ -76,6 +86,31 @@ def _groups(program: Program, forward: Forward) -> list[Group]:
                 return [_with_nodes(program, first, nodes), rest]
     group = _forward_group(drawn, lse=False) if private else None
     return [] if group is None else [_with_nodes(program, group, nodes)]
+
+
+def _may_be_wide(program: Program, nodes: Iterable[Node], out: Value) -> bool:
+    """Whether nothing inside has to be rounded before something else reads it.
+
+    Probabilities in f16 that only products read may have more bits: they are at most 1, and are
+    divided by their sum after the product.
+    """
+    inside = [v for node in nodes for v in node.results if v is not out and program.is_rounded(v)]
+    if not program.excess_precision:
+        return not inside
+    return all(tensor(v).dtype.name == "f16" and _feeds_products(program, v) for v in inside)
+
+
+def _feeds_products(program: Program, value: Value) -> bool:
+    """Whether a value is a cast, or a view of one, that nothing but products reads."""
+    node = value.node
+    while node is not None and type(node.op) in VIEWS:
+        node = node.operands[0].node
+    if node is None or not isinstance(node.op, Convert):
+        return False
+    return all(
+        isinstance(r.op, DotGeneral | Dot) or type(r.op) in VIEWS
+        for r in program.readers.get(value, ())
+    )
 
 
 def _inner(program: Program, nodes: Iterable[Node]) -> set[Node]:

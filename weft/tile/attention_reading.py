@@ -9,6 +9,7 @@ from functools import cached_property
 from weft.ir.module import Node, Value
 from weft.ir.op import Op
 from weft.ir.reading import reads
+from weft.kernels.kernel import is_rounded
 from weft.kernels.placed import Placed
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.reduce import Reduce
@@ -41,7 +42,10 @@ class Program:
         sizes: tuple[int, ...],
         results: Iterable[Value],
         kept: Iterable[Value] = (),
+        *,
+        excess_precision: bool = True,
     ) -> None:
+        self.excess_precision = excess_precision
         self.placed = {p.node: p for p in placed}
         self.order = {p.node: n for n, p in enumerate(placed)}
         self.sizes = sizes
@@ -79,6 +83,11 @@ class Program:
         mask = self.masks[value]
         head = [n if mask >> d & 1 else 1 for d, n in enumerate(self.sizes)]
         return (*head, *tensor(value).sizes)
+
+    def is_rounded(self, value: Value) -> bool:
+        """Whether a value has to be rounded to its type before anything else reads it."""
+        dtype = tensor(value).dtype
+        return is_rounded(dtype, excess_precision=self.excess_precision)
 
     def only_reader(self, value: Value) -> Node | None:
         """The one node that reads a value, if the value is needed nowhere else."""

@@ -158,6 +158,8 @@ def unscaled(reader: Reader, place: Place) -> tuple[Place, float]:
     node, op = place.node, place.node and place.node.op
     if node is None or node not in reader.program.placed or type(op) not in (Multiply, Divide):
         return place, 1.0
+    if reader.program.is_rounded(place.value):
+        return place, 1.0
     for one, other in _both_ways(reader, place):
         by = number(reader, other)
         if by is not None and math.isfinite(by) and by != 0.0:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from weft.ir.types import TensorType
+from weft.ir.types import DType, TensorType, tensor
 from weft.kernels.kernel import (
     Affine,
     Apply,
@@ -28,6 +28,7 @@ from weft.kernels.kernel import (
     Store,
 )
 from weft.kernels.placed import Placed
+from weft.ops.convert import Convert
 from weft.ops.convolution import Convolution
 from weft.ops.pointwise import Multiply
 from weft.ops.window import Window
@@ -212,10 +213,8 @@ class _Maker:
         loads = Load(0, places[0], lhs.dtype, guards[0]), Load(1, places[1], rhs.dtype, guards[1])
         steps: tuple[Step, ...]
         if self._is_thin():
-            dtype = out.dtype
             last = min(others, key=lambda n: abs(places[2].strides[n]) or math.inf)
-            product = Apply(Multiply(), (0, 1), dtype)
-            steps = (*loads, product, Reduce("add", 2, None, summed, dtype))
+            steps = _summed_products(loads, summed, out.dtype)
             around = [n for n in others if n != last]
             schedule = Schedule("columns", (*around, *summed, last), len(around))
         else:
@@ -233,3 +232,17 @@ class _Maker:
         depth = rhs.sizes[dims.kernel_input_feature_dimension]
         made = rhs.sizes[dims.kernel_output_feature_dimension] // groups
         return groups > 1 and (depth == 1 or made == 1) and rhs.dtype is self.types[2].dtype
+
+
+def _summed_products(
+    loads: tuple[Load, Load], summed: tuple[int, ...], dtype: DType
+) -> tuple[Step, ...]:
+    """The sum of the products of two loads, held in a type with room for it."""
+    held = held_in(dtype)
+    if held is dtype:
+        product: tuple[Step, ...] = (*loads, Apply(Multiply(), (0, 1), dtype))
+        return (*product, Reduce("add", 2, None, summed, dtype))
+    wide = [Apply(Convert(tensor(dtype=held)), (n,), held) for n in (0, 1)]
+    total = Reduce("add", 4, None, summed, held)
+    made = Apply(Convert(tensor(dtype=dtype)), (5,), dtype)
+    return (*loads, *wide, Apply(Multiply(), (2, 3), held), total, made)

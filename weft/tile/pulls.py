@@ -15,6 +15,7 @@ from weft.kernels import kernel as k
 from weft.kernels.placed import Placed
 from weft.ops.collective import AllReduce, CollectivePermute, ReduceScatter
 from weft.ops.contract import Dot, DotDims, DotGeneral
+from weft.ops.convert import Convert
 from weft.ops.convolution import Convolution
 from weft.ops.index import Gather, gather_windows
 from weft.ops.local import AxisIndex, PermuteAlongAxes
@@ -427,15 +428,22 @@ def product(pull: Pull, a: int, b: int, over: set[int], met: set[int]) -> Defini
     times_over = math.prod(draft.sizes[f] for f in over - met)
     held = held_in(dtype)
 
+    total = dtype if times_over == 1 else held
+
     def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
-        return k.Contract(numbers[0], numbers[1], terms.factors(listed), dtype, held)
+        return k.Contract(numbers[0], numbers[1], terms.factors(listed), total, held)
 
     made = Definition((a, b), make)
     if times_over == 1:
         return made
-    count = Definition((), lambda numbers, terms: k.Fill(times_over, dtype))
+    count = Definition((), lambda numbers, terms: k.Fill(times_over, held))
     args = (draft.anonymous(made), draft.anonymous(count))
-    return Definition(args, lambda numbers, terms: k.Apply(Multiply(), numbers, dtype))
+    made = Definition(args, lambda numbers, terms: k.Apply(Multiply(), numbers, held))
+    if held is dtype:
+        return made
+    to = Convert(TensorType((), dtype))
+    args = (draft.anonymous(made),)
+    return Definition(args, lambda numbers, terms: k.Apply(to, numbers, dtype))
 
 
 def held_in(dtype: DType) -> DType:

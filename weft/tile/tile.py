@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from weft.ir.module import Node, Value
 from weft.ir.reading import captured
+from weft.kernels.alone import Alone
 from weft.kernels.group import Group, Launch
+from weft.kernels.kernel import Kernel
 from weft.kernels.placed import Placed
 from weft.ops.convolution import Convolution
 from weft.tile.attention import attention_groups
@@ -27,6 +30,7 @@ def tile(
     alone: Callable[[Placed], Launch | None] = lambda placed: None,
     emits: Callable[[Launch], bool] = lambda kernel: False,
     fold_sums: bool = True,
+    excess_precision: bool = True,
 ) -> list[Group]:
     """The groups of a region's nodes, given what their values vary along.
 
@@ -34,11 +38,11 @@ def tile(
     what the target cannot compute inside of a kernel, and `alone` gives the kernel of a node that
     stands by itself, if the target has one; `emits` says whether it has a kernel for attention or
     for a convolution in groups. With `fold_sums` a product also sums over the devices that an
-    all_reduce would sum over next, which rounds otherwise.
+    all_reduce would sum over next, which rounds otherwise. Without `excess_precision` every step
+    computes just what its node says.
     """
-    attention = [
-        g for g in attention_groups(placed, sizes, results) if g.kernel and emits(g.kernel)
-    ]
+    found = attention_groups(placed, sizes, results, excess_precision=excess_precision)
+    attention = [g for g in found if g.kernel and emits(g.kernel)]
     grouping = Grouping(placed, sizes, results, refuses, attention, fold_sums)
     grouping.run()
     groups = [*attention, *(finished(draft, grouping.shape) for draft in grouping.drafts)]
@@ -51,7 +55,15 @@ def tile(
         inputs = node.operands if kernel is not None else (*node.operands, *captured(node))
         groups.append(Group((node,), kernel, inputs, node.results))
     ordered = in_order(groups, grouping.positions)
-    return in_order(reduced_products(ordered, results, grouping.positions), grouping.positions)
+    made = in_order(reduced_products(ordered, results, grouping.positions), grouping.positions)
+    return made if excess_precision else [_strict(group) for group in made]
+
+
+def _strict(group: Group) -> Group:
+    """A group whose kernel has no excess precision."""
+    if not isinstance(group.kernel, Kernel | Alone):
+        return group
+    return replace(group, kernel=replace(group.kernel, excess_precision=False))
 
 
 def in_order(groups: Sequence[Group], positions: dict[Node, int]) -> list[Group]:

@@ -39,7 +39,7 @@ class _Factor:
         outer = [Along(n, (steps[0][d], steps[1][d])) for d, n in enumerate(sizes)]
         self.tasks = lines([*outer, Along(1, (0, 0))], self.size**3, whole=True)
         self.width = 8 if self.kind == "double" else 16
-        self.code = function(kernel.name)
+        self.code = function(kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, 2)
         self.one = Vectors(self.code, 1)
         self.bad = self.code.let("alloca i1, align 1")

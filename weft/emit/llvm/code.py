@@ -22,8 +22,16 @@ class Loop:
 class Code:
     """One LLVM function; names are handed out, blocks follow each other."""
 
-    def __init__(self, name: str, params: Sequence[str], *, internal: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        params: Sequence[str],
+        *,
+        internal: bool = False,
+        excess_precision: bool = True,
+    ) -> None:
         self.name = name
+        self.excess_precision = excess_precision  # see Kernel
         self.header = f"define {'internal ' if internal else ''}void @{name}({', '.join(params)})"
         self.lines: list[str] = []
         self.declared: dict[str, None] = {}  # lines of the module: intrinsics, constants

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.emit.llvm.accumulate import accumulated
 from weft.emit.llvm.code import Code, module_text
 from weft.emit.llvm.loops_order import loop_order
 from weft.emit.llvm.loops_plan import FEW_LANES, LANES, Plan, plan
@@ -30,6 +31,7 @@ def loop_functions(
 
     Its last operands may lie at offsets in the shared bytes, of which `room` are taken.
     """
+    kernel = accumulated(kernel)
     lanes = LANES if processor.has("avx512f") else FEW_LANES
     order = loop_order(kernel)
     simple = simplify(kernel, kernel.schedule.order if order is None else order)

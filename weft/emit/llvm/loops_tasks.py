@@ -26,9 +26,14 @@ def tasks_text(
     ours = {n for n, s in enumerate(steps) if isinstance(s, Store) and s.operand < operands}
     plan = replace(plan, streams=plan.streams & ours)
     if not plan.streams:
-        code, scratch = _tasks(plan, function(name), operands, shared)
+        code = function(name, excess_precision=plan.kernel.excess_precision)
+        _, scratch = _tasks(plan, code, operands, shared)
         return [*extra, code], scratch
-    plain, streaming = (Code(f"{name}_{way}", PARAMS, internal=True) for way in ("plain", "past"))
+    excess = plan.kernel.excess_precision
+    plain, streaming = (
+        Code(f"{name}_{way}", PARAMS, internal=True, excess_precision=excess)
+        for way in ("plain", "past")
+    )
     _, scratch = _tasks(replace(plan, streams=frozenset()), plain, operands, shared)
     _tasks(plan, streaming, operands, shared)
     chosen = function(name)

@@ -43,6 +43,7 @@ from weft.kernels.kernel import (
     Position,
     Reduce,
     Store,
+    is_rounded,
 )
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Divide, Maximum, Subtract
@@ -151,9 +152,11 @@ class Values:
         return False
 
     def is_same_in_lanes(self, n: int, v: Vectors) -> bool:
-        """Whether a float is one for all lanes."""
-        is_float = value_dtype(self.kernel.steps[n]).is_float
-        return is_float and v.width > 1 and self.plan.vector not in self.kernel.spans[n]
+        """Whether a float is one for all lanes, and quotients by it need not be exact."""
+        dtype = value_dtype(self.kernel.steps[n])
+        if is_rounded(dtype) or not (dtype.is_float and self.kernel.excess_precision):
+            return False
+        return v.width > 1 and self.plan.vector not in self.kernel.spans[n]
 
     def scaled(self, n: int, divisor: int, v: Vectors) -> Held:
         """A quotient by a number that all lanes share: two products instead of a division."""

@@ -131,5 +131,5 @@ def _noted(v: Vectors, found: Vector, topic: str, x: Vector) -> Vector:
 
 
 def _noted_of(v: Vectors, x: Vector, topic: str) -> Vector | None:
-    text = v.code.facts.get((x.text, topic))
+    text = v.code.facts.get((x.text, topic)) if v.code.excess_precision else None
     return None if text is None else Vector(text, x.kind, x.width)

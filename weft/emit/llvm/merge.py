@@ -32,7 +32,8 @@ class Rows(Protocol):
 
 def merge_rows(rows: Rows) -> Emitted:
     """Sort each row stably: the places of its elements in two arrays, merged back and forth."""
-    code = function(rows.kernel.name)
+    kernel = rows.kernel
+    code = function(kernel.name, excess_precision=kernel.excess_precision)
     buffers = pointers(code, len(rows.kernel.operands))
     size = -(-4 * rows.length // 64) * 64
     slots = [code.let("alloca ptr, align 8") for _ in range(2)]

@@ -36,9 +36,9 @@ def merged(dims: Sequence[Along]) -> list[Along]:
     return made
 
 
-def function(name: str) -> Code:
+def function(name: str, *, excess_precision: bool = True) -> Code:
     """A function that runs tasks begin..end of a kernel."""
-    return Code(name, PARAMS)
+    return Code(name, PARAMS, excess_precision=excess_precision)
 
 
 def pointers(code: Code, count: int, first: int = 0) -> list[str]:

@@ -7,6 +7,7 @@ from weft.emit.llvm.code import Code
 from weft.emit.llvm.nest import plus, smaller, times
 from weft.emit.llvm.product import Product
 from weft.emit.llvm.product_points import lane_count
+from weft.kernels.kernel import Kernel
 
 PACK_LEFT = "pack_left"
 PACK_RIGHT = "pack_right"
@@ -21,9 +22,9 @@ PARAMS = (
 )
 
 
-def pack_function(name: str) -> Code:
+def pack_function(name: str, kernel: Kernel) -> Code:
     """A function that packs."""
-    code = Code(name, PARAMS, internal=True)
+    code = Code(name, PARAMS, internal=True, excess_precision=kernel.excess_precision)
     code.header += " noinline nounwind"
     return code
 

@@ -19,7 +19,7 @@ from weft.emit.llvm.vector import Vector, Vectors
 
 def pack_left(product: Product, shape: Shape, blocking: Blocking) -> Code:
     """to[m - first line, k - near] = lhs[batch, m, k], for first <= m < last, near <= k < far."""
-    code = pack_function(PACK_LEFT)
+    code = pack_function(PACK_LEFT, product.kernel)
     left = _Left(product, shape, blocking, code)
     if shape.left_lines == "depth":
         with code.loop("%first", "%last") as line:

@@ -23,7 +23,7 @@ def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:
     A panel begins at its first column times the depth; in a task, columns are counted from those
     of its first panel, and the depth is a part of it. Columns beyond the last may be anything.
     """
-    code = pack_function(PACK_RIGHT)
+    code = pack_function(PACK_RIGHT, product.kernel)
     operands = pointers(code, len(product.kernel.operands))
     right = Right(product, shape, blocking, code, operands)
     if shape.right_lines == "columns":

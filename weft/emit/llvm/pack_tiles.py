@@ -33,7 +33,7 @@ def lines_of_columns(product: Product) -> Load | None:
 
 def pack_right_tiles(product: Product, shape: Shape, blocking: Blocking) -> Code:
     """What `pack_right` does, of lines of columns: whole cells, then what there is besides."""
-    code = pack_function(PACK_RIGHT)
+    code = pack_function(PACK_RIGHT, product.kernel)
     lines = _Lines(product, shape, blocking, code)
     steps = smaller(code, "%far", product.size(product.depth) // shape.group)
     edge = smaller(code, "%last", lines.whole)

@@ -19,22 +19,24 @@ from weft.ir.types import DType
 from weft.ops import convert, special
 from weft.ops import pointwise as ops
 
-# A product and a sum may become one instruction that rounds once.
+def _may_join(v: Vectors) -> str:
+    """What lets a product and a sum become one instruction, which rounds once."""
+    return " contract" if v.code.excess_precision else ""
 
 
 def _add(v: Vectors, a: Vector, b: Vector) -> Vector:
-    for one, other in ((a, b), (b, a)):
+    for one, other in ((a, b), (b, a)) if v.code.excess_precision else ():
         if one == v.constant(1.0, one.kind):
             return one_plus(v, other)
-    return v.binary("fadd contract", a, b)
+    return v.binary(f"fadd{_may_join(v)}", a, b)
 
 
 def _subtract(v: Vectors, a: Vector, b: Vector) -> Vector:
-    return v.binary("fsub contract", a, b)
+    return v.binary(f"fsub{_may_join(v)}", a, b)
 
 
 def _multiply(v: Vectors, a: Vector, b: Vector) -> Vector:
-    return v.binary("fmul contract", a, b)
+    return v.binary(f"fmul{_may_join(v)}", a, b)
 
 
 def _square(v: Vectors, a: Vector) -> Vector:

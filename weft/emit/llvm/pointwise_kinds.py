@@ -16,7 +16,7 @@ OnVectors: TypeAlias = Callable[..., Vector]  # (v, *vectors) -> vector
 OnIntegers: TypeAlias = Callable[..., Vector]  # (v, type of the operands, *vectors) -> vector
 OnPairs: TypeAlias = Callable[..., Held]  # (v, *pairs) -> pair, or one vector
 
-COARSE = 7  # mantissa bits of the floats for which coarse functions are exact enough
+_COARSE = "bf16"  # for which coarse functions are exact enough
 _POWERS = "f8E8M0FNU"  # powers of two, without sign or zero: scales, of which none computes
 
 
@@ -30,7 +30,7 @@ def by_kind(
 ) -> Emit:
     """An op that is one function of vectors for each kind of operand.
 
-    `coarse` is for floats of few bits, if `real` is more exact than they need.
+    `coarse` is for bf16, if `real` is more exact than it needs.
     """
 
     def emit(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
@@ -38,7 +38,7 @@ def by_kind(
         firsts = [arg[0] for arg in args]
         match dtype.kind:
             case "float" if real is not None and dtype.name != _POWERS:
-                if coarse is not None and dtype.mantissa <= COARSE:
+                if coarse is not None and dtype.name == _COARSE and v.code.excess_precision:
                     return (coarse(v, *firsts),)
                 return (real(v, *firsts),)
             case "int" | "uint" if integer is not None:

@@ -44,7 +44,7 @@ def odd_series(v: Vectors, x: Vector, coefficients: Sequence[float]) -> Vector:
 
 def quotient(v: Vectors, a: Vector, b: Vector) -> Vector:
     """a / b, for b that is neither 0 nor infinite nor subnormal; it may be 1 ulp off."""
-    if a.kind == "float" and a.width % 16 == 0:
+    if a.kind == "float" and a.width % 16 == 0 and v.code.excess_precision:
         return v.binary(QUICK_DIVISION, a, b)
     return v.div(a, b)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from weft.emit.llvm.accumulate import accumulated
 from weft.emit.llvm.blas import libraries
 from weft.emit.llvm.blocking import Chip, Shape, chip_of
 from weft.emit.llvm.blocking_choice import WORTH, choose_blocking
@@ -79,7 +80,7 @@ def described(kernel: Kernel, chip: Chip) -> tuple[Product, Shape]:
     """The product of a kernel, and its shape; options may keep it from matrix tiles."""
     if dict(kernel.schedule.options).get("tiles") == 0:
         chip = replace(chip, tiles_of_bf16=False, tiles_of_bytes=False)
-    product = choose_sides(find_product(kernel), chip)
+    product = choose_sides(find_product(accumulated(kernel)), chip)
     return product, shape_of(product, chip)
 
 

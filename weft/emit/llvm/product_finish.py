@@ -63,9 +63,9 @@ def finish(product: Product, shape: Shape, sums: Sums, parts: Sequence[Parts] = 
 
     Reductions leave their parts for the block, whose numbers along rows and columns are given.
     """
-    code = Code(FINISH, PARAMS, internal=True)
-    code.header += " noinline nounwind"
     kernel, factors = product.kernel, product.kernel.factors
+    code = Code(FINISH, PARAMS, internal=True, excess_precision=kernel.excess_precision)
+    code.header += " noinline nounwind"
     v = Vectors(code, lane_count(factors, product.columns, sums.lanes))
     whole = all(columns % v.width == 0 for columns in sums.columns)
     operands = pointers(code, len(kernel.operands) + bool(parts))

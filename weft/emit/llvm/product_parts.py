@@ -118,6 +118,7 @@ def _combining(
         (*kernel.operands, *(p.operand for p in parts)),
         tuple(steps),
         _schedule(product, together[0], over),
+        kernel.excess_precision,
     )
     return without_dead(made)
 

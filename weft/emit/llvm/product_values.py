@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.emit.llvm import storage
-from weft.emit.llvm.pointwise import apply
+from weft.emit.llvm.pointwise import apply, in_type
 from weft.emit.llvm.pointwise_convert import convert
 from weft.emit.llvm.product import needed
 from weft.emit.llvm.product_points import Place, Point, holds, indices, place
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vector, Vectors
 from weft.errors import Unsupported
-from weft.ir.types import DType
+from weft.ir.types import I64, DType
 from weft.kernels.kernel import (
     Apply,
     Choose,
@@ -66,7 +66,8 @@ class Values:
         contract = self.kernel.steps[product]
         assert isinstance(contract, Contract)
         value = _kept(self.vectors, total, contract.held, contract.dtype)
-        return self.run(steps, point, {product: (value,)}, mask)
+        found = in_type(self.vectors, (value,), contract.dtype)
+        return self.run(steps, point, {product: found}, mask)
 
     def _value(
         self, n: int, step: Step, found: dict[int, Held], point: Point, mask: Vector | None
@@ -131,10 +132,7 @@ class Values:
     def _position(self, step: Position, point: Point) -> Held:
         v = self.vectors
         number = indices(v, place(v, step.at, point))
-        kind = storage.register_kind(step.dtype)
-        if step.dtype.is_float:
-            return (v.cast("sitofp", number, kind),)
-        return (v.cast("trunc", number, kind) if kind != "i64" else number,)
+        return convert(v, (number,), I64, step.dtype)
 
     def _store(
         self, step: Store, found: dict[int, Held], point: Point, mask: Vector | None

@@ -49,7 +49,7 @@ class _Reduction:
         self.kernel = kernel
         self.count = len(kernel.outputs)
         self.dtypes = [o.dtype for o in kernel.outputs]
-        self.code = function(kernel.name)
+        self.code = function(kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, len(kernel.operands))
         shape = kernel.inputs[0].shape[kernel.lead :]
         kept = [d for d in range(len(shape)) if d not in op.dimensions]

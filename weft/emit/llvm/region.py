@@ -7,20 +7,40 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.emit.llvm import storage
-from weft.emit.llvm.pointwise import apply
+from weft.emit.llvm.pointwise import apply, unrounded
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vectors
 from weft.ir.module import Region, Value
 from weft.ir.types import Array, DType, TensorType
 from weft.kernels.alone import Alone
 from weft.ops.convert import Convert
+from weft.ops.pointwise import Add, Multiply
 from weft.ops.shape import Constant
 
 
 def inline(v: Vectors, region: Region, args: Sequence[Held]) -> list[Held]:
-    """The results of a region on vectors of arguments, lane by lane."""
+    """The results of a region on vectors of arguments, lane by lane.
+
+    A sum or product that is all that a region computes of its arguments may have more bits than
+    its type: what it goes into is rounded when the fold ends.
+    """
     known = dict(zip(region.args, args, strict=True))
-    return [evaluated(v, value, known) for value in region.results]
+    return [_folded(v, value, region, known) for value in region.results]
+
+
+def _folded(v: Vectors, value: Value, region: Region, known: dict[Value, Held]) -> Held:
+    node = value.node
+    if node is None or value in known or not isinstance(node.op, Add | Multiply):
+        return evaluated(v, value, known)
+    if any(o not in region.args or _is_read_twice(o, region) for o in node.operands):
+        return evaluated(v, value, known)
+    given = [known[operand] for operand in node.operands]
+    return unrounded(v, node.op, given, [dtype_of(o) for o in node.operands], dtype_of(value))
+
+
+def _is_read_twice(value: Value, region: Region) -> bool:
+    reads = [operand for node in region.nodes for operand in node.operands]
+    return (*reads, *region.results).count(value) > 1
 
 
 def evaluated(v: Vectors, value: Value, known: dict[Value, Held]) -> Held:

@@ -72,7 +72,7 @@ class _Fold:
         widest = max(d.numpy.itemsize for d in self.dtypes)
         self.width = lanes_of(widest, self.length if self.inner == 1 else self.inner)
         self.cost = 2 * sum(d.numpy.itemsize for d in self.dtypes)
-        self.code = function(name or kernel.name)
+        self.code = function(name or kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, len(kernel.operands))
 
     def _along(self, d: int) -> Along:

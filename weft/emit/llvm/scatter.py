@@ -156,7 +156,8 @@ class _Scatter:
 
     def emit(self) -> tuple[Code, Lines]:
         """The function and its tasks."""
-        code = function(self.kernel.name)
+        kernel = self.kernel
+        code = function(kernel.name, excess_precision=kernel.excess_precision)
         buffers = pointers(code, len(self.kernel.operands))
         with self.tasks.each(code) as (offsets, begin, end), ExitStack() as loops:
             found: dict[int, str] = {}  # how far inside the window, by dim of the input

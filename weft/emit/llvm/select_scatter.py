@@ -70,7 +70,7 @@ class _Selected:
         made = lines(outer or [Along(1, (0, 0, 0, 0))], work)
         piece = min(made.line.size, max(made.piece, self.width))
         self.tasks = type(made)(made.outer, made.line, piece, made.chunk)
-        self.code = function(kernel.name)
+        self.code = function(kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, 4)
 
     def _along(self, d: int, size: int) -> Along:

@@ -52,7 +52,8 @@ class Rows:
 
     def by_keys(self, keys: Sequence[SortKey]) -> Emitted:
         """Sort records of keys and places; or keys alone, where elements can be made of them."""
-        code = function(self.kernel.name)
+        kernel = self.kernel
+        code = function(kernel.name, excess_precision=kernel.excess_precision)
         buffers = pointers(code, len(self.kernel.operands))
         groups = grouped(keys)
         kinds = [records_of(sum(k.bits for k in group), self.length) for group in groups]

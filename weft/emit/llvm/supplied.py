@@ -62,7 +62,12 @@ def smaller(v: Vectors, a: Vector, b: Vector) -> Vector:
 
 
 def estimate(v: Vectors, x: Vector) -> Vector:
-    """1 / x of normal numbers, of which at least half of the bits are right."""
+    """1 / x of normal numbers, of which at least half of the bits are right.
+
+    Without excess precision it is the quotient, which does not depend on how many lanes there are.
+    """
+    if not v.code.excess_precision:
+        return v.div(v.constant(1.0, x.kind), x)
     return _called(v, "estimate", x)
 
 

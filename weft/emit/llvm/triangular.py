@@ -14,7 +14,7 @@ from weft.emit.llvm.nest import (
     pointers,
     times,
 )
-from weft.emit.llvm.pointwise import apply
+from weft.emit.llvm.pointwise import unrounded
 from weft.emit.llvm.storage import Held
 from weft.emit.llvm.vector import Vector, Vectors
 from weft.ir.op import Op
@@ -58,7 +58,7 @@ class _Solve:
         self.turned = is_transposed is op.left_side
         self.forward = op.lower is not self.turned
         self.conj = op.transpose_a == "ADJOINT" and self.dtype.is_complex
-        self.code = function(kernel.name)
+        self.code = function(kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, 3)
         self.v = Vectors(self.code, self.lanes)
 
@@ -124,7 +124,7 @@ class _Solve:
         one = Vectors(self.code, 1)
         held = storage.load(one, self.buffers[0], at, self.dtype)
         if self.conj:
-            held = apply(one, Conj(), [held], [self.dtype], self.dtype)
+            held = unrounded(one, Conj(), [held], [self.dtype], self.dtype)
         return tuple([self.v.splat(part) for part in held])
 
     def _kept(self, row: str) -> Held:
@@ -140,4 +140,4 @@ class _Solve:
         return self.v.at("%scratch", index, kind)
 
     def _apply(self, op: Op, a: Held, b: Held) -> Held:
-        return apply(self.v, op, [a, b], [self.dtype, self.dtype], self.dtype)
+        return unrounded(self.v, op, [a, b], [self.dtype, self.dtype], self.dtype)

@@ -107,7 +107,7 @@ class _Windows:
         cost = widest * (math.prod(d.window for d in self.dims) + 1)
         self.lines = lines([Along(n, (0,)) for n in shape], cost)
         self.width = lanes_of(widest, self.dims[-1].places)
-        self.code = function(kernel.name)
+        self.code = function(kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, len(kernel.operands))
 
     def emit(self) -> Emitted:

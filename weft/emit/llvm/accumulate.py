@@ -1,0 +1,49 @@
+"""Sums and products of narrow floats along factors: held in f32, and rounded once, at the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.ir.types import F32, DType, tensor
+from weft.kernels.kernel import Apply, Kernel, Reduce, Step, Store, is_rounded
+from weft.kernels.rewriting import renumbered
+from weft.ops.convert import Convert
+
+
+def accumulated(kernel: Kernel) -> Kernel:
+    """reduce(x): f16 -> convert(reduce(convert(x): f32)): f16, where f16 has to be rounded.
+
+    Reductions then are of f32 wherever they are cut into parts. What only chooses an element, as
+    the largest one, needs no more bits.
+    """
+    if not any(_is_narrow(step, kernel) for step in kernel.steps):
+        return kernel
+    steps: list[Step] = []
+    numbers: list[int] = []
+    for step in kernel.steps:
+        made = renumbered(step, numbers)
+        if isinstance(made, Reduce) and _is_narrow(made, kernel):
+            arg, dtype = _in(steps, made.arg, F32), made.dtype
+            init = None if made.init is None else _in(steps, made.init, F32)
+            steps.append(replace(made, arg=arg, init=init, dtype=F32))
+            numbers.append(_in(steps, len(steps) - 1, dtype))
+        else:
+            steps.append(made)
+            numbers.append(len(steps) - 1)
+    return replace(kernel, steps=tuple(steps))
+
+
+def _is_narrow(step: Step, kernel: Kernel) -> bool:
+    if not isinstance(step, Reduce) or step.how not in ("add", "mul"):
+        return False
+    return is_rounded(step.dtype, excess_precision=kernel.excess_precision)
+
+
+def _in(steps: list[Step], number: int, dtype: DType) -> int:
+    """The number of a step in another type, which is added if need be."""
+    step = steps[number]
+    assert not isinstance(step, Store), "a store gives no value"
+    if step.dtype is dtype:
+        return number
+    steps.append(Apply(Convert(tensor(dtype=dtype)), (number,), dtype))
+    return len(steps) - 1
