@@ -23,7 +23,7 @@ from weft.jax.join_meshes import join_meshes
 from weft.jax.layouts import choose_layouts
 from weft.jax.options import Options, options_in
 from weft.jax.profiling import span
-from weft.jax.protos import device_numbers
+from weft.jax.protos import allows_excess_precision, device_numbers
 from weft.ops.callbacks import INSPECT
 from weft.ops.custom import CustomCall
 from weft.pipeline import STAGES, Program, compile_module
@@ -136,5 +136,6 @@ def asked_in(options: bytes) -> Asked:
     built = whole.executable_build_options
     assigned = built.device_assignment
     devices = () if assigned is None else device_numbers(assigned.serialize())
-    chosen = options_in(whole.env_option_overrides)
+    flags = Options(excess_precision=allows_excess_precision(options))
+    chosen = options_in(whole.env_option_overrides, flags)
     return Asked(built.num_replicas, built.num_partitions, devices, chosen)

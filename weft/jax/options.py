@@ -30,9 +30,15 @@ class Options:
     excess_precision: bool = True
 
 
-def options_in(given: Iterable[tuple[str, Given]]) -> Options:
-    """The options that are given by name; XLA's own are checked where that is possible."""
-    chosen = Options(explain=EXPLAIN.value())
+_DEFAULT = Options()
+
+
+def options_in(given: Iterable[tuple[str, Given]], flags: Options = _DEFAULT) -> Options:
+    """The options that are given by name, or by flags of the process.
+
+    XLA's own are checked where that is possible.
+    """
+    chosen = replace(flags, explain=EXPLAIN.value())
     for name, value in sorted(given):
         if name in _READ:
             chosen = replace(chosen, **_READ[name](name, value))

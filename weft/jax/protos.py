@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+_FIXED = {1: 8, 5: 4}  # bytes of the kinds that are always as long
+
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
     """A number of a varying length, and where it ends."""
@@ -22,6 +24,10 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     at = 0
     while at < len(data):
         tag, at = _number(data, at)
+        if size := _FIXED.get(tag & 7):
+            yield tag >> 3, data[at : at + size]
+            at += size
+            continue
         value, at = _number(data, at)
         if tag & 7 == 2:
             yield tag >> 3, data[at : at + value]
@@ -57,6 +63,26 @@ def device_numbers(assignment: bytes) -> tuple[int, ...]:
         if number == 3 and isinstance(value, bytes):
             columns.append([*_listed(value)])
     return tuple(n for row in zip(*columns, strict=True) for n in row)
+
+
+def allows_excess_precision(options: bytes) -> bool:
+    """What XLA_FLAGS say of xla_allow_excess_precision, in a CompileOptionsProto.
+
+    jaxlib fills the debug options of every compilation from the flags, but shows few of them.
+    """
+    found = True
+    for build in _messages(options, 3):  # executable_build_options
+        for debug in _messages(build, 3):  # debug_options
+            for number, value in fields(debug):
+                if number == 122:
+                    found = bool(value)
+    return found
+
+
+def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
+    for number, value in fields(data):
+        if number == wanted and isinstance(value, bytes):
+            yield value
 
 
 def _listed(data: bytes) -> Iterator[int]:
