@@ -1,0 +1,154 @@
+"""Random programs whose steps become one kernel, in every element type that kernels compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.ir.types import DTYPES, DType
+
+SCALES = "f8E8M0FNU"  # powers of two, with which nothing computes
+FLOATS = tuple(n for n, d in DTYPES.items() if d.is_float and n != SCALES)
+INTEGERS = ("i4", "ui4", "i8", "ui8", "i16", "i32")
+
+# Each rounded once, so that kernels and the reference agree in every bit.
+ONE = ("negate", "abs", "sign", "floor", "ceil", "sqrt", "round_nearest_even", "round_nearest_afz")
+TWO = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+# Polynomials of f32: the same in every kernel, but not what numpy's are to the last bit.
+FUNCTIONS = ("exponential", "logistic", "tanh", "log", "rsqrt", "sine", "exponential_minus_one")
+OF_INTEGERS = ("add", "subtract", "multiply", "maximum", "minimum", "and", "xor")
+ROWS, COLUMNS = 5, 19
+
+
+@dataclass
+class Writer:
+    """The text of a program that is being made up."""
+
+    rng: np.random.Generator
+    functions: bool
+    barriers: bool = False  # every value by itself, as ops run one by one
+    lines: list[str] = field(default_factory=list)
+    values: list[tuple[str, str]] = field(default_factory=list)  # names and element types
+
+    def let(self, text: str, made: str, shape: str = f"{ROWS}x{COLUMNS}x") -> str:
+        """A line, and behind a barrier what it gives."""
+        name = f"%v{len(self.lines)}"
+        self.lines.append(f"{name} = {text}")
+        if self.barriers:
+            self.lines.append(f"{name}b = stablehlo.optimization_barrier {name} : {of(made, shape)}")
+            name += "b"
+        return name
+
+    def pick(self, wanted: str | None = None) -> tuple[str, str]:
+        """One of the last values, of a type if that is said."""
+        near = [v for v in self.values if wanted is None or v[1] == wanted]
+        return near[-1 - int(self.rng.integers(min(3, len(near))))]
+
+    def step(self) -> None:
+        """One more op of what there is."""
+        x, dtype = self.pick()
+        is_float = dtype in FLOATS
+        way = self.rng.integers(10)
+        if way == 0:
+            self.convert(x, dtype)
+        elif way == 1 and is_float:
+            self.values.append((self.chosen(x, dtype), dtype))
+        elif way == 2:
+            self.values.append((self.reduced(x, dtype), dtype))
+        elif way == 3:
+            self.values.append((self.constant(x, dtype), dtype))
+        elif not is_float:
+            self.binary(str(self.rng.choice(OF_INTEGERS)), x, dtype)
+        elif way == 4 and self.functions:
+            self.unary(str(self.rng.choice(FUNCTIONS)), x, dtype)
+        elif way == 5:
+            self.unary(str(self.rng.choice(ONE)), x, dtype)
+        else:
+            self.binary(str(self.rng.choice(TWO)), x, dtype)
+
+    def unary(self, op: str, x: str, dtype: str) -> None:
+        self.values.append((self.let(f"stablehlo.{op} {x} : {of(dtype)}", dtype), dtype))
+
+    def binary(self, op: str, x: str, dtype: str) -> None:
+        y, _ = self.pick(dtype)
+        self.values.append((self.let(f"stablehlo.{op} {x}, {y} : {of(dtype)}", dtype), dtype))
+
+    def convert(self, x: str, dtype: str) -> None:
+        """To another type; the way back is what a compiler may be tempted to leave out."""
+        made = str(self.rng.choice((*FLOATS, *INTEGERS)))
+        y = self.let(f"stablehlo.convert {x} : ({of(dtype)}) -> {of(made)}", made)
+        self.values.append((y, made))
+        if self.rng.integers(2):
+            text = f"stablehlo.convert {y} : ({of(made)}) -> {of(dtype)}"
+            self.values.append((self.let(text, dtype), dtype))
+
+    def chosen(self, x: str, dtype: str) -> str:
+        y, _ = self.pick(dtype)
+        kind = str(self.rng.choice(["LT", "EQ", "GE"]))
+        types = f"({of(dtype)}, {of(dtype)}) -> {of('i1')}"
+        where = self.let(f"stablehlo.compare {kind}, {x}, {y}, FLOAT : {types}", "i1")
+        finite = self.let(f"stablehlo.is_finite {x} : ({of(dtype)}) -> {of('i1')}", "i1")
+        both = self.let(f"stablehlo.and {where}, {finite} : {of('i1')}", "i1")
+        return self.let(f"stablehlo.select {both}, {x}, {y} : {of('i1')}, {of(dtype)}", dtype)
+
+    def reduced(self, x: str, dtype: str) -> str:
+        """The largest or smallest of every row, in each of its places."""
+        how = str(self.rng.choice(["maximum", "minimum"]))
+        low, high = DTYPES[dtype].limits
+        start = literal(low if how == "maximum" else high, DTYPES[dtype])
+        scalar, row = of(dtype, ""), of(dtype, f"{ROWS}x")
+        init = self.let(f"stablehlo.constant dense<{start}> : {scalar}", dtype, "")
+        text = f"stablehlo.reduce({x} init: {init}) applies stablehlo.{how} across dimensions = [1]"
+        best = self.let(f"{text} : ({of(dtype)}, {scalar}) -> {row}", dtype, f"{ROWS}x")
+        text = f"stablehlo.broadcast_in_dim {best}, dims = [0] : ({row}) -> {of(dtype)}"
+        return self.let(text, dtype)
+
+    def constant(self, x: str, dtype: str) -> str:
+        number = self.rng.choice([1, 2, 3]) if dtype not in FLOATS else self.rng.choice([1, 0.3, 3])
+        number = literal(float(number), DTYPES[dtype])
+        y = self.let(f"stablehlo.constant dense<{number}> : {of(dtype)}", dtype)
+        op = str(self.rng.choice(["add", "multiply"]))
+        return self.let(f"stablehlo.{op} {x}, {y} : {of(dtype)}", dtype)
+
+
+def of(dtype: str, shape: str = f"{ROWS}x{COLUMNS}x") -> str:
+    """A type as text."""
+    return f"tensor<{shape}{dtype}>"
+
+
+def literal(number: float, dtype: DType) -> str:
+    """A number as its type has it: by its bits, where they are not those of a plain number."""
+    if not dtype.is_float:
+        return str(int(number))
+    held = np.asarray(number).astype(dtype.numpy)
+    if np.isfinite(held.astype(np.float64)):
+        return repr(float(held))
+    return f"0x{int(held.view(f'u{held.itemsize}')):0{2 * held.itemsize}X}"
+
+
+def program(seed: int, dtype: str, *, functions: bool, barriers: bool = False) -> str:
+    """The text of a program of a number, of two arguments of a type."""
+    writer = Writer(np.random.default_rng(seed), functions, barriers)
+    writer.values = [("%a", dtype), ("%b", dtype)]
+    for _ in range(int(writer.rng.integers(2, 9))):
+        writer.step()
+    made = writer.values[2:][-3:]
+    types = ", ".join(of(d) for _, d in made)
+    lines = "\n  ".join(writer.lines)
+    returned = f"return {', '.join(n for n, _ in made)} : {types}"
+    args = f"%a: {of(dtype)}, %b: {of(dtype)}"
+    return f"func.func @main({args}) -> ({types}) {{\n  {lines}\n  {returned}\n}}\n"
+
+
+def arguments(seed: int, dtype: str) -> list[np.ndarray[Any, Any]]:
+    """Numbers of every size, those at the ends of the type among them."""
+    rng, held = np.random.default_rng(seed), DTYPES[dtype]
+    if not held.is_float:
+        return [rng.integers(-9, 99, (ROWS, COLUMNS)).astype(held.numpy) for _ in range(2)]
+    with np.errstate(all="ignore"):
+        plain = (rng.standard_normal((2, ROWS, COLUMNS)) * 8).astype(held.numpy)
+    bits = rng.integers(0, 2**64 - 1, plain.shape, np.uint64) >> np.uint64(64 - held.bits)
+    wild = bits.astype(f"u{held.numpy.itemsize}").view(held.numpy)
+    return [np.where(rng.random(p.shape) < 0.3, w, p) for p, w in zip(plain, wild, strict=True)]
