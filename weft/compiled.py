@@ -305,8 +305,8 @@ def compile(
     adds them up, as on devices of their own. With `tune="measure"` large products are measured in
     several ways, once for each class of shapes; by default they are as they were measured before,
     and with "off" as the cost model says. Without `excess_precision` every op of a kernel rounds as
-    it does by itself: bf16 after every op, and no product and sum at once. With `sync_every_op` a call waits for every op, so that
-    an error names the one that failed.
+    it does by itself: bf16 after every op, and no product and sum at once. With `sync_every_op` a
+    call waits for every op, so that an error names the one that failed.
     """
     ours = None if mesh is None else as_mesh(mesh)
     described = machine_named(machine) if isinstance(machine, str) else machine

@@ -81,9 +81,7 @@ def optimized_program(
 def _target(
     name: str | None, fold_sums: bool, tune: Tune | None, excess_precision: bool
 ) -> LLVM | None:
-    return target_named(
-        name, fold_sums=fold_sums, tune=tune, excess_precision=excess_precision
-    )
+    return target_named(name, fold_sums=fold_sums, tune=tune, excess_precision=excess_precision)
 
 
 def _local(best: Module, target: LLVM | None, fold_sums: bool) -> LocalProgram:

@@ -37,7 +37,9 @@ class Writer:
         name = f"%v{len(self.lines)}"
         self.lines.append(f"{name} = {text}")
         if self.barriers:
-            self.lines.append(f"{name}b = stablehlo.optimization_barrier {name} : {of(made, shape)}")
+            self.lines.append(
+                f"{name}b = stablehlo.optimization_barrier {name} : {of(made, shape)}"
+            )
             name += "b"
         return name
 

@@ -17,7 +17,13 @@ from weft.cli.files import source
 from weft.cli.parser import Commands, command
 from weft.cli.screen import console, plural
 from weft.cli.script import Script, is_script, load_script
-from weft.compare import Difference, compare_every_op, errors
+from weft.compare import (
+    Difference,
+    KernelDifference,
+    compare_every_op,
+    compare_kernels,
+    errors,
+)
 from weft.compiled import Compiled
 from weft.errors import WeftError
 from weft.evaluate import evaluate
@@ -69,7 +75,8 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--check-every-op",
         action="store_true",
-        help="run sharded and unsharded side by side, and name the first value that differs",
+        help="compare every kernel with its nodes, and every value with the one of one device; "
+        "name the first that differs",
     )
     parser.add_argument(
         "--sync-every-op",
@@ -191,12 +198,43 @@ def check(compiled: Compiled, values: list[Any], arrays: list[Array | None]) -> 
 
 
 def check_every_op(compiled: Compiled, values: list[Any]) -> int:
-    """Name the first value that differs from the one on one device; 1 if there is one."""
-    screen = console()
-    sharded, arrays = compiled.program.stage("sharded"), [*map(np.asarray, values)]
+    """Name the first kernel and the first value that differ; 1 if there is one."""
+    arrays = [*map(np.asarray, values)]
+    return max(check_kernels(compiled, arrays), check_values(compiled, arrays))
+
+
+def check_kernels(compiled: Compiled, arrays: list[Array]) -> int:
+    """Name the first kernel that differs from its nodes, and the first step in it."""
+    screen, local = console(), compiled.program.local
+    if local.target is None:
+        screen.print("[dim]no kernels to compare: every node runs in numpy[/]")
+        return 0
+    found = compare_kernels(local, arrays)
+    if isinstance(found, KernelDifference):
+        tell_difference(screen, found.told())
+        return 1
+    ran, results = plural(found.launches, "kernel run"), plural(found.values, "result")
+    told = f"{ran}: {results} compared with those of their nodes in numpy, none differs"
+    screen.print(f"[green]✓[/] {told}", highlight=False)
+    if found.skipped:
+        named = ", ".join(found.skipped)
+        screen.print(f"[yellow]not compared, as they have no nodes of their own: {named}[/]")
+    return 0
+
+
+def check_values(compiled: Compiled, arrays: list[Array]) -> int:
+    """Name the first value of the sharded program that differs from the one on one device."""
+    screen, sharded = console(), compiled.program.stage("sharded")
     found = compare_every_op(sharded, arrays, CACHE.value() / "reference")
     if isinstance(found, Difference):
-        screen.print(f"[red]✗[/] the first value that differs: {found.told()}")
+        tell_difference(screen, f"the first value that differs: {found.told()}")
         return 1
-    screen.print(f"[green]✓[/] {plural(found, 'value')} compared, none differs")
+    told = f"{plural(found, 'value')} compared with those of one device, none differs"
+    screen.print(f"[green]✓[/] node by node, without kernels: {told}", highlight=False)
     return 0
+
+
+def tell_difference(screen: Console, told: str) -> None:
+    """What differs, and where; brackets in it are types, not colours."""
+    screen.print("[red]✗[/]", end=" ")
+    screen.print(told, markup=False, highlight=False)

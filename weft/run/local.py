@@ -31,7 +31,7 @@ from weft.run.plan import Memory, Planner, outside_arena, piece_bytes
 from weft.run.reuse import choose_turns, owned, reuse_carried, reuse_donated
 from weft.run.target import Target
 from weft.run.vary import Scope, argument_masks
-from weft.run.world import GLOBAL, sharding_in, world_of
+from weft.run.world import GLOBAL, World, sharding_in, world_of
 
 
 class LocalProgram:
@@ -40,7 +40,8 @@ class LocalProgram:
     `program(*stacks)` takes and gives a `Stacked` for each argument and result. Arguments vary
     along the axes that their `weft.sharding` names, or along all where they have none. Without
     `fold` every value is computed as it is written, for those who look at each. A target runs
-    groups of nodes as kernels of its own; what it has no kernel for is computed by numpy.
+    groups of nodes as kernels of its own; what it has no kernel for is computed by numpy. With a
+    world, that of another program of the same meshes, stacks are as they are there.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class LocalProgram:
         donate: Sequence[int] | None = None,
         fold: bool = True,
         target: Target | None = None,
+        world: World | None = None,
     ) -> None:
         self.module = module
+        self._world = world
         self.frames: list[list[Any]] = []
         self.face: Any = None  # what it is to those who have arrays
         self.target = target if fold else None
@@ -73,7 +76,7 @@ class LocalProgram:
         self.function = module.function(function)
         self.host = host_functions(module)  # kept alive as long as the program may call them
         self.calls_host = any(isinstance(node.op, CustomCall) for node in module.nodes())
-        self.world = world_of(module, self.function, devices)
+        self.world = self._world or world_of(module, self.function, devices)
         body = self.function.body
         attrs = self.function.arg_attrs or ((),) * len(body.args)
         self.shardings = tuple([sharding_in(a) for a in attrs])
@@ -252,7 +255,7 @@ class LocalProgram:
     def _without_target(self) -> LocalProgram:
         function, devices, donate, fold = self._given
         return LocalProgram(
-            self.module, function, devices=devices, donate=donate, fold=fold, target=None
+            self.module, function, devices=devices, donate=donate, fold=fold, world=self._world
         )
 
     def _writable(self, stacks: Sequence[Stacked | None]) -> frozenset[int]:

@@ -19,6 +19,7 @@ from weft.ir.types import DType
 from weft.ops import convert, special
 from weft.ops import pointwise as ops
 
+
 def _may_join(v: Vectors) -> str:
     """What lets a product and a sum become one instruction, which rounds once."""
     return " contract" if v.code.excess_precision else ""

@@ -6,16 +6,16 @@ import functools
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from weft.array.stacked import Stacked, assemble, dims_along, one_for_all, split
+from weft.compare.differences import Difference, difference
 from weft.evaluate import evaluate
-from weft.ir.location import UNKNOWN, Location
+from weft.ir.location import UNKNOWN
 from weft.ir.module import Module, Node, Value
-from weft.ir.types import Array, TensorType, type_of
+from weft.ir.types import Array, TensorType
 from weft.ir.write import value_names
 from weft.mesh import Mesh
 from weft.ops.local import COMBINERS
@@ -24,74 +24,6 @@ from weft.partition.placed import Placed, sharding_of
 from weft.run import LocalProgram
 
 _CANCELLED = 1e-2  # of operands' size: a sum that much smaller is mostly rounding
-# How far a value may be off, relative to its largest element, by the bits of its (real) numbers.
-_TOLERANCE = {64: 1e-9, 32: 1e-3, 16: 5e-2, 8: 0.25, 6: 0.25, 4: 0.5}
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """How far a value is from what it should be."""
-
-    name: str
-    what: str  # its type
-    relative: float  # the largest difference over the largest element
-    correlation: float
-    tolerance: float
-    loc: Location = UNKNOWN
-
-    @property
-    def is_close(self) -> bool:
-        """Whether rounding alone explains it."""
-        return self.relative <= self.tolerance
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name}  {self.what}  relative error {self.relative:.2g}, "
-            f"correlation {self.correlation:.6f}"
-        )
-
-    def told(self) -> str:
-        """With the line that it comes from."""
-        return f"{self}\n  --> {self.loc.describe()}"
-
-
-def difference(
-    name: str, given: Array, expected: Array, loc: Location = UNKNOWN, scale: float = 0.0
-) -> Difference:
-    """Compare a value with what it should be; NaN equals NaN, infinities their like.
-
-    The error is relative to the largest element, or to `scale` if that is larger.
-    """
-    type = type_of(np.asarray(expected))
-    exact = type.dtype.kind in ("bool", "int", "uint")
-    tolerance = 0.0 if exact else _TOLERANCE[type.dtype.real.bits]
-    wide = np.complex128 if type.dtype.kind == "complex" else np.float64
-    a, b = (np.asarray(x).astype(wide).reshape(-1) for x in (given, expected))
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    if same.all():
-        return Difference(name, str(type), 0.0, 1.0, tolerance, loc)
-    with np.errstate(all="ignore"):
-        off = np.where(same, 0.0, np.abs(a - b))
-        largest = max(np.abs(b[np.isfinite(b)]).max(initial=0.0), scale) or 1.0
-        relative = float(np.where(np.isnan(off), np.inf, off).max() / largest)
-        both = np.isfinite(a) & np.isfinite(b)
-        correlation = _correlation(a[both], b[both])
-    return Difference(name, str(type), relative, correlation, tolerance, loc)
-
-
-def _correlation(a: Array, b: Array) -> float:
-    if a.size < 2 or not np.ptp(np.abs(a)) or not np.ptp(np.abs(b)):
-        return float(np.array_equal(a, b))
-    return float(np.abs(np.corrcoef(a, b)[0, 1]))
-
-
-def errors(given: Sequence[Array | None], expected: Sequence[Array]) -> list[Difference]:
-    """Each result against what it should be."""
-    return [
-        difference(f"result {n}", a, b)
-        for n, (a, b) in enumerate(zip(given, expected, strict=True))
-        if a is not None
-    ]
 
 
 class _Found(Exception):
@@ -114,13 +46,14 @@ def compare_every_op(
     watcher = _Watcher(sharded, local, places, expected)
     program = watcher.program = LocalProgram(local, fold=False)
     try:
-        program.checked(*_stacks(program, arrays), watch=watcher.see)
+        program.checked(*stacks_of(program, arrays), watch=watcher.see)
     except _Found as found:
         return found.difference
     return watcher.compared
 
 
-def _stacks(program: LocalProgram, arrays: Sequence[Array]) -> list[Stacked | None]:
+def stacks_of(program: LocalProgram, arrays: Sequence[Array]) -> list[Stacked | None]:
+    """The arguments of a local program, split over its devices; None for tokens."""
     given = iter(arrays)
     made: list[Stacked | None] = []
     for type, sharding in zip(program.arg_types, program.shardings, strict=True):

@@ -1,0 +1,15 @@
+"""Results and what lies between them, beside what they should be: where a program goes wrong."""
+
+from weft.compare.differences import Difference, difference, errors
+from weft.compare.kernels import Checked, KernelDifference, compare_kernels
+from weft.compare.values import compare_every_op
+
+__all__ = [
+    "Checked",
+    "Difference",
+    "KernelDifference",
+    "compare_every_op",
+    "compare_kernels",
+    "difference",
+    "errors",
+]
