@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.shard.corpus import annotated
-from weft import compare
 from weft.capture import parse
 from weft.cli.arrays import random_arguments
 from weft.compare import Difference, compare_every_op, difference, errors
+from weft.compare import values as compare
 from weft.ops.transcendental import Tanh
 from weft.shard import shard
 

@@ -110,6 +110,10 @@ class LLVM:
             return kernel
         return replace(kernel, excess_precision=False)
 
+    def strict(self) -> LLVM:
+        """The same target without excess precision."""
+        return LLVM(fold_sums=self.fold_sums, tune=self.tune, excess_precision=False)
+
     def load(self, kernels: Sequence[Launch]) -> Sequence[Loaded]:
         """Kernels in memory."""
         return load([emitted(kernel) for kernel in kernels])

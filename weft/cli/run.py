@@ -216,6 +216,9 @@ def check_kernels(compiled: Compiled, arrays: list[Array]) -> int:
     ran, results = plural(found.launches, "kernel run"), plural(found.values, "result")
     told = f"{ran}: {results} compared with those of their nodes in numpy, none differs"
     screen.print(f"[green]✓[/] {told}", highlight=False)
+    if found.excess:
+        told = f"{plural(found.excess, 'result')} of them only without excess precision"
+        screen.print(f"[dim]{told}, which bf16 and fused products and sums have[/]")
     if found.skipped:
         named = ", ".join(found.skipped)
         screen.print(f"[yellow]not compared, as they have no nodes of their own: {named}[/]")
@@ -237,4 +240,4 @@ def check_values(compiled: Compiled, arrays: list[Array]) -> int:
 def tell_difference(screen: Console, told: str) -> None:
     """What differs, and where; brackets in it are types, not colours."""
     screen.print("[red]✗[/]", end=" ")
-    screen.print(told, markup=False, highlight=False)
+    screen.print(told, markup=False, highlight=False, soft_wrap=True)

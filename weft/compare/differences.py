@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.types import Array, type_of
 
+_CANCELLED = 1e-2  # of operands' size: a sum that much smaller is mostly rounding
 # How far a value may be off, relative to its largest element, by the bits of its (real) numbers.
 _TOLERANCE = {64: 1e-9, 32: 1e-3, 16: 5e-2, 8: 0.25, 6: 0.25, 4: 0.5}
 
@@ -78,3 +79,13 @@ def errors(given: Sequence[Array | None], expected: Sequence[Array]) -> list[Dif
         for n, (a, b) in enumerate(zip(given, expected, strict=True))
         if a is not None
     ]
+
+
+def cancelled(operands: Iterable[Array]) -> float:
+    """What rounding may leave of large operands that cancel, as a size to compare with."""
+    found = 0.0
+    for operand in operands:
+        if operand.dtype.kind not in "biu" and operand.size:
+            sizes = np.abs(operand.astype(np.complex128))
+            found = max(found, float(sizes[np.isfinite(sizes)].max(initial=0.0)))
+    return _CANCELLED * found

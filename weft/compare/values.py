@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.array.stacked import Stacked, assemble, dims_along, one_for_all, split
-from weft.compare.differences import Difference, difference
+from weft.compare.differences import Difference, cancelled, difference
 from weft.evaluate import evaluate
 from weft.ir.location import UNKNOWN
 from weft.ir.module import Module, Node, Value
@@ -22,8 +22,6 @@ from weft.ops.local import COMBINERS
 from weft.partition import partition
 from weft.partition.placed import Placed, sharding_of
 from weft.run import LocalProgram
-
-_CANCELLED = 1e-2  # of operands' size: a sum that much smaller is mostly rounding
 
 
 class _Found(Exception):
@@ -154,13 +152,8 @@ class _Watcher:
 
     def scale(self, value: Value) -> float:
         """What rounding may leave of large operands that cancel, as a size to compare with."""
-        found = 0.0
-        for operand in value.node.operands if value.node else ():
-            times = self.expected.get(operand)
-            if times and times[-1].dtype.kind not in "biu" and times[-1].size:
-                sizes = np.abs(times[-1].astype(np.complex128))
-                found = max(found, float(sizes[np.isfinite(sizes)].max(initial=0.0)))
-        return _CANCELLED * found
+        operands = value.node.operands if value.node else ()
+        return cancelled([times[-1] for v in operands if (times := self.expected.get(v))])
 
     def compare(self, value: Value, placed: Placed, stack: Stacked) -> None:
         times = self.expected.get(value, [])

@@ -441,9 +441,8 @@ def product(pull: Pull, a: int, b: int, over: set[int], met: set[int]) -> Defini
     made = Definition(args, lambda numbers, terms: k.Apply(Multiply(), numbers, held))
     if held is dtype:
         return made
-    to = Convert(TensorType((), dtype))
-    args = (draft.anonymous(made),)
-    return Definition(args, lambda numbers, terms: k.Apply(to, numbers, dtype))
+    to, all_of_them = Convert(TensorType((), dtype)), draft.anonymous(made)
+    return Definition((all_of_them,), lambda numbers, terms: k.Apply(to, numbers, dtype))
 
 
 def held_in(dtype: DType) -> DType:
