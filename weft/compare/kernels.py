@@ -17,6 +17,7 @@ from weft.ir.reading import captured
 from weft.ir.types import Array, TensorType
 from weft.ir.write import node_text, value_names
 from weft.kernels.group import Group
+from weft.ops.control import OptimizationBarrier
 from weft.ops.shape import Constant
 from weft.run import LocalProgram
 from weft.run.target import Target
@@ -26,7 +27,7 @@ from weft.target import LLVM
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """How many launches and values were compared, and the kernels that have no nodes to be run."""
+    """How many launches and values were compared, and kernels of which some results were not."""
 
     launches: int = 0
     values: int = 0
@@ -110,6 +111,8 @@ class _Checker:
         before = self.checked
         values, excess = before.values + len(part.wanted), before.excess + excess
         self.checked = Checked(number, values, excess)
+        if len(part.wanted) < len([v for v in group.outputs if v.node is not None]):
+            self.skipped[group.kernel.name] = None
 
     def difference(self, value: Value, given: Array, expected: Mapping[Value, Array]) -> Difference:
         """A value of a kernel against the one of its nodes; devices may share it."""
@@ -186,15 +189,20 @@ class _Checker:
 class _Part:
     """The nodes between the inputs of a group and its outputs, in an order in which they run."""
 
-    inputs: tuple[Value, ...]
+    group: Group
     steps: tuple[Step, ...]
     wanted: tuple[Value, ...]
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The values that the kernel reads."""
+        return self.group.inputs
 
     def module(self, whole: Module, results: Sequence[Value]) -> tuple[Module, dict[Value, Value]]:
         """A module of these nodes alone, as far as results need them, and what values became."""
         copy = _Copy({v: Value(v.type) for v in self.inputs})
         args = tuple([copy.became[v] for v in self.inputs])
-        for node, only in _steps_between(self.inputs, results) or ():
+        for node, only in _steps_to(results, self.group) or ():
             copy.nodes.append(copy.node(node, only))
         body = Region(args, copy.nodes, tuple([copy.became[v] for v in results]))
         functions = {n: f for n, f in whole.functions.items() if n != "main"}
@@ -236,27 +244,35 @@ class _Copy:
 
 def _part_of(group: Group) -> _Part | None:
     """What a kernel stands for; None if that is not to be told from its inputs."""
-    wanted = tuple([v for v in group.outputs if v.node is not None])
-    steps = _steps_between(group.inputs, wanted)
-    return _Part(group.inputs, tuple(steps), wanted) if steps and wanted else None
+    wanted = tuple([v for v in group.outputs if _steps_to([v], group)])
+    steps = _steps_to(wanted, group)
+    return _Part(group, tuple(steps), wanted) if steps and wanted else None
 
 
-# A node; of a collective that exchanges several values together, the one result that is needed.
+# A node; of one that only groups values, the one result that is needed.
 Step: TypeAlias = tuple[Node, Value | None]
 
 
-def _steps_between(inputs: Iterable[Value], results: Iterable[Value]) -> list[Step] | None:
-    """The nodes that make results of inputs, operands first; None if they need other values."""
-    known, found = {*inputs}, list[Step]()
+def _only_groups(node: Node) -> bool:
+    """Whether each result comes from the operand of its number, and from no other."""
+    if not node.op.collective and not isinstance(node.op, OptimizationBarrier):
+        return False
+    return len(node.results) == len(node.operands) > 1
+
+
+def _steps_to(results: Iterable[Value], group: Group) -> list[Step] | None:
+    """The nodes that make results of a group's inputs, operands first; None if they need more."""
+    makers = {v: node for node in group.nodes for v in node.results}
+    known, found = {*group.inputs}, list[Step]()
     todo: list[tuple[Value, bool]] = [(v, False) for v in results]
     while todo:
         value, ready = todo.pop()
         if value in known:
             continue
-        node = value.node
+        node = makers.get(value, value.node)  # tile may have written a sum in another way
         if node is None:
             return None
-        apart = node.op.collective and len(node.results) == len(node.operands) > 1
+        apart = _only_groups(node)
         if ready:
             found.append((node, value if apart else None))
             known.update([value] if apart else node.results)
