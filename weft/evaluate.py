@@ -315,6 +315,11 @@ class _RegionCall:
             help="move the collective out of the reduction, sort or scatter",
         )
 
+    @property
+    def combiners(self) -> tuple[str | None, ...]:
+        """The op that each result is of two arguments, if it is one."""
+        return self.region.body.combiners
+
     def each(self, *arrays: Array) -> Values:
         """Run a region on scalars for every element of arrays that have one shape."""
         shape = np.broadcast_shapes(*(a.shape for a in arrays))

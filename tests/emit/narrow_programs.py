@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from weft.ir.types import DTYPES, DType
+import weft
+from weft.compiled import Compiled
+from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.op import Op
+from weft.ir.types import DTYPES, DType, Types, dtype_of
 
 SCALES = "f8E8M0FNU"  # powers of two, with which nothing computes
 FLOATS = tuple(n for n, d in DTYPES.items() if d.is_float and n != SCALES)
@@ -28,19 +33,13 @@ class Writer:
 
     rng: np.random.Generator
     functions: bool
-    barriers: bool = False  # every value by itself, as ops run one by one
     lines: list[str] = field(default_factory=list)
     values: list[tuple[str, str]] = field(default_factory=list)  # names and element types
 
-    def let(self, text: str, made: str, shape: str = f"{ROWS}x{COLUMNS}x") -> str:
-        """A line, and behind a barrier what it gives."""
+    def let(self, text: str) -> str:
+        """A line; the name of what it gives."""
         name = f"%v{len(self.lines)}"
         self.lines.append(f"{name} = {text}")
-        if self.barriers:
-            self.lines.append(
-                f"{name}b = stablehlo.optimization_barrier {name} : {of(made, shape)}"
-            )
-            name += "b"
         return name
 
     def pick(self, wanted: str | None = None) -> tuple[str, str]:
@@ -52,8 +51,12 @@ class Writer:
         """One more op of what there is."""
         x, dtype = self.pick()
         is_float = dtype in FLOATS
-        way = self.rng.integers(10)
-        if way == 0:
+        way = self.rng.integers(12)
+        if way == 10:
+            self.values.append((self.moved(x, dtype), dtype))
+        elif way == 11 and is_float:
+            self.values.append((self.summed(x, dtype), dtype))
+        elif way == 0:
             self.convert(x, dtype)
         elif way == 1 and is_float:
             self.values.append((self.chosen(x, dtype), dtype))
@@ -71,29 +74,29 @@ class Writer:
             self.binary(str(self.rng.choice(TWO)), x, dtype)
 
     def unary(self, op: str, x: str, dtype: str) -> None:
-        self.values.append((self.let(f"stablehlo.{op} {x} : {of(dtype)}", dtype), dtype))
+        self.values.append((self.let(f"stablehlo.{op} {x} : {of(dtype)}"), dtype))
 
     def binary(self, op: str, x: str, dtype: str) -> None:
         y, _ = self.pick(dtype)
-        self.values.append((self.let(f"stablehlo.{op} {x}, {y} : {of(dtype)}", dtype), dtype))
+        self.values.append((self.let(f"stablehlo.{op} {x}, {y} : {of(dtype)}"), dtype))
 
     def convert(self, x: str, dtype: str) -> None:
         """To another type; the way back is what a compiler may be tempted to leave out."""
         made = str(self.rng.choice((*FLOATS, *INTEGERS)))
-        y = self.let(f"stablehlo.convert {x} : ({of(dtype)}) -> {of(made)}", made)
+        y = self.let(f"stablehlo.convert {x} : ({of(dtype)}) -> {of(made)}")
         self.values.append((y, made))
         if self.rng.integers(2):
             text = f"stablehlo.convert {y} : ({of(made)}) -> {of(dtype)}"
-            self.values.append((self.let(text, dtype), dtype))
+            self.values.append((self.let(text), dtype))
 
     def chosen(self, x: str, dtype: str) -> str:
         y, _ = self.pick(dtype)
         kind = str(self.rng.choice(["LT", "EQ", "GE"]))
         types = f"({of(dtype)}, {of(dtype)}) -> {of('i1')}"
-        where = self.let(f"stablehlo.compare {kind}, {x}, {y}, FLOAT : {types}", "i1")
-        finite = self.let(f"stablehlo.is_finite {x} : ({of(dtype)}) -> {of('i1')}", "i1")
-        both = self.let(f"stablehlo.and {where}, {finite} : {of('i1')}", "i1")
-        return self.let(f"stablehlo.select {both}, {x}, {y} : {of('i1')}, {of(dtype)}", dtype)
+        where = self.let(f"stablehlo.compare {kind}, {x}, {y}, FLOAT : {types}")
+        finite = self.let(f"stablehlo.is_finite {x} : ({of(dtype)}) -> {of('i1')}")
+        both = self.let(f"stablehlo.and {where}, {finite} : {of('i1')}")
+        return self.let(f"stablehlo.select {both}, {x}, {y} : {of('i1')}, {of(dtype)}")
 
     def reduced(self, x: str, dtype: str) -> str:
         """The largest or smallest of every row, in each of its places."""
@@ -101,18 +104,61 @@ class Writer:
         low, high = DTYPES[dtype].limits
         start = literal(low if how == "maximum" else high, DTYPES[dtype])
         scalar, row = of(dtype, ""), of(dtype, f"{ROWS}x")
-        init = self.let(f"stablehlo.constant dense<{start}> : {scalar}", dtype, "")
+        init = self.let(f"stablehlo.constant dense<{start}> : {scalar}")
         text = f"stablehlo.reduce({x} init: {init}) applies stablehlo.{how} across dimensions = [1]"
-        best = self.let(f"{text} : ({of(dtype)}, {scalar}) -> {row}", dtype, f"{ROWS}x")
+        best = self.let(f"{text} : ({of(dtype)}, {scalar}) -> {row}")
         text = f"stablehlo.broadcast_in_dim {best}, dims = [0] : ({row}) -> {of(dtype)}"
-        return self.let(text, dtype)
+        return self.let(text)
+
+    def moved(self, x: str, dtype: str) -> str:
+        """Reversed, rows taken by number, a column pushed out, or places added."""
+        match self.rng.integers(4):
+            case 0:
+                return self.let(f"stablehlo.reverse {x}, dims = [1] : {of(dtype)}")
+            case 1:
+                rows = ", ".join(str(n) for n in self.rng.integers(0, ROWS, ROWS))
+                at = self.let(f"stablehlo.constant dense<[{rows}]> : tensor<{ROWS}xi32>")
+                types = f"({of(dtype)}, tensor<{ROWS}xi32>) -> {of(dtype)}"
+                return self.let(
+                    f'"stablehlo.gather"({x}, {at}) {{dimension_numbers = #stablehlo.gather<'
+                    "offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], "
+                    f"index_vector_dim = 1>, slice_sizes = array<i64: 1, {COLUMNS}>}} : {types}"
+                )
+            case 2:
+                zero = self.let(
+                    f"stablehlo.constant dense<{literal(1, DTYPES[dtype])}> : tensor<{dtype}>"
+                )
+                text = f"stablehlo.pad {x}, {zero}, low = [0, 1], high = [0, -1], interior = [0, 0]"
+                return self.let(f"{text} : ({of(dtype)}, tensor<{dtype}>) -> {of(dtype)}")
+        y = self.let(f"stablehlo.iota dim = 1 : {of(dtype)}")
+        return self.let(f"stablehlo.add {x}, {y} : {of(dtype)}")
+
+    def summed(self, x: str, dtype: str) -> str:
+        """A sum of ones and zeros, or a product with a permutation: exact in any order."""
+        one = self.let(f"stablehlo.sign {x} : {of(dtype)}")
+        if self.rng.integers(2):
+            scalar, row = of(dtype, ""), of(dtype, f"{ROWS}x")
+            init = self.let(f"stablehlo.constant dense<0.0> : {scalar}")
+            text = f"stablehlo.reduce({one} init: {init}) applies stablehlo.add"
+            total = f"{text} across dimensions = [1] : ({of(dtype)}, {scalar}) -> {row}"
+            best = self.let(total)
+            text = f"stablehlo.broadcast_in_dim {best}, dims = [0] : ({row}) -> {of(dtype)}"
+            return self.let(text)
+        order = self.rng.permutation(COLUMNS)
+        square = of(dtype, f"{COLUMNS}x{COLUMNS}x")
+        rows = [
+            "[" + ", ".join("1.0" if n == m else "0.0" for m in range(COLUMNS)) + "]" for n in order
+        ]
+        by = self.let(f"stablehlo.constant dense<[{', '.join(rows)}]> : {square}")
+        text = f"stablehlo.dot_general {x}, {by}, contracting_dims = [1] x [0]"
+        return self.let(f"{text} : ({of(dtype)}, {square}) -> {of(dtype)}")
 
     def constant(self, x: str, dtype: str) -> str:
         number = self.rng.choice([1, 2, 3]) if dtype not in FLOATS else self.rng.choice([1, 0.3, 3])
         number = literal(float(number), DTYPES[dtype])
-        y = self.let(f"stablehlo.constant dense<{number}> : {of(dtype)}", dtype)
+        y = self.let(f"stablehlo.constant dense<{number}> : {of(dtype)}")
         op = str(self.rng.choice(["add", "multiply"]))
-        return self.let(f"stablehlo.{op} {x}, {y} : {of(dtype)}", dtype)
+        return self.let(f"stablehlo.{op} {x}, {y} : {of(dtype)}")
 
 
 def of(dtype: str, shape: str = f"{ROWS}x{COLUMNS}x") -> str:
@@ -130,9 +176,9 @@ def literal(number: float, dtype: DType) -> str:
     return f"0x{int(held.view(f'u{held.itemsize}')):0{2 * held.itemsize}X}"
 
 
-def program(seed: int, dtype: str, *, functions: bool, barriers: bool = False) -> str:
+def program(seed: int, dtype: str, *, functions: bool) -> str:
     """The text of a program of a number, of two arguments of a type."""
-    writer = Writer(np.random.default_rng(seed), functions, barriers)
+    writer = Writer(np.random.default_rng(seed), functions)
     writer.values = [("%a", dtype), ("%b", dtype)]
     for _ in range(int(writer.rng.integers(2, 9))):
         writer.step()
@@ -154,3 +200,41 @@ def arguments(seed: int, dtype: str) -> list[np.ndarray[Any, Any]]:
     bits = rng.integers(0, 2**64 - 1, plain.shape, np.uint64) >> np.uint64(64 - held.bits)
     wild = bits.astype(f"u{held.numpy.itemsize}").view(held.numpy)
     return [np.where(rng.random(p.shape) < 0.3, w, p) for p, w in zip(plain, wild, strict=True)]
+
+
+@cache
+def _alone(op: Op, given: Types, made: Types, region: str) -> Compiled:
+    """A node as a program of its own, whose kernel computes nothing else."""
+    args = tuple([Value(t) for t in given])
+    node = Node(op, args, made, _REGIONS[region])
+    function = Function("main", Region(args, [node], node.results))
+    return weft.compile(Module({"main": function}), excess_precision=False)
+
+
+_REGIONS: dict[str, tuple[Region, ...]] = {}  # by their text: nodes are made once for all alike
+
+
+def one_by_one(module: Module, *arrays: Any) -> list[np.ndarray[Any, Any]]:
+    """The results of a program whose nodes run one after another, each as a kernel."""
+    body = module.function("main").body
+    known: dict[Value, Any] = dict(zip(body.args, arrays, strict=True))
+    for node in body.nodes:
+        region = " ".join(repr(n) for r in node.regions for n in r.nodes)
+        _REGIONS.setdefault(region, node.regions)
+        types = tuple(v.type for v in node.operands)
+        results = _alone(node.op, types, node.types, region)(*[known[v] for v in node.operands])
+        results = results if isinstance(results, tuple | list) else (results,)
+        known.update(zip(node.results, map(np.asarray, results), strict=True))
+    return [known[v] for v in body.results]
+
+
+def same_bits(a: Any, b: Any) -> np.ndarray[Any, Any]:
+    """Where two arrays have the same bits, or are both NaN."""
+    a, b = np.asarray(a), np.asarray(b)
+    assert a.dtype == b.dtype and a.shape == b.shape, (a.dtype, b.dtype, a.shape, b.shape)
+    with np.errstate(all="ignore"):
+        wide = a.astype(np.float64), b.astype(np.float64)
+    equal = a.view(f"u{a.itemsize}") == b.view(f"u{b.itemsize}")
+    if dtype_of(a.dtype).is_float and dtype_of(a.dtype).bits < 8:
+        equal |= (wide[0] == 0) & (wide[1] == 0)  # what a NaN became has the sign of it
+    return np.asarray(equal | (np.isnan(wide[0]) & np.isnan(wide[1])))

@@ -33,6 +33,11 @@ class Body:
 class RegionCall(Protocol):
     """A region that a reference may run."""
 
+    @property
+    def combiners(self) -> tuple[str | None, ...]:
+        """Those of its body."""
+        ...
+
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
         """Run the region once on arrays of its argument types."""
         ...

@@ -324,6 +324,8 @@ class ReduceScatterTogether(LocalOp):
 class _Combine:
     """An op's own reference as the region of a reduction."""
 
+    combiners: tuple[str | None, ...] = (None,)
+
     def __init__(self, reference: Callable[..., Array]) -> None:
         self.reference = reference
 

@@ -12,8 +12,9 @@ from weft.ir.attrs import Codec
 from weft.ir.check import dims_in_range, require, tensor_type
 from weft.ir.op import Body, Op, RegionCall, op
 from weft.ir.rule import Combine, Rule, RuleBuilder
-from weft.ir.types import Array, Dim, DType, TensorType, Type, Types
+from weft.ir.types import Array, Dim, DType, TensorType, Type, Types, dtype_of
 from weft.ir.work import Work, elements, moved
+from weft.ops.arithmetic import fit, widen
 
 Arrays: TypeAlias = tuple[Array, ...]
 
@@ -26,6 +27,7 @@ _COMBINE: dict[str | None, Combine] = {
     "stablehlo.or": "or",
     "stablehlo.xor": "xor",
 }
+_CHOOSE = ("stablehlo.maximum", "stablehlo.minimum")
 # On booleans, StableHLO adds by `or` and multiplies by `and`.
 _COMBINE_BOOL: dict[Combine, Combine] = {"sum": "or", "max": "or", "prod": "and", "min": "and"}
 
@@ -126,8 +128,31 @@ def in_types(arrays: Sequence[Array], types: Types) -> Arrays:
 SHORT = 64
 
 
+_EXACT_IN_F64 = frozenset(("stablehlo.add", "stablehlo.multiply", *_CHOOSE))
+
+
+def wide(body: RegionCall, arrays: Arrays) -> Arrays:
+    """Narrow floats as f64, where sums and products of them are to be rounded once, at the end.
+
+    The specification leaves open in which order, and so how often, partial results are rounded.
+    """
+    if not all(name in _EXACT_IN_F64 for name in body.combiners):
+        return arrays
+    return tuple([widen(a) if dtype_of(a.dtype).is_float else a for a in arrays])
+
+
+def narrow(arrays: Arrays, like: Arrays) -> Arrays:
+    """Folded values in the types that they had before."""
+    with np.errstate(all="ignore"):
+        return tuple([fit(a, dtype_of(b.dtype)) for a, b in zip(arrays, like, strict=True)])
+
+
 def fold(body: RegionCall, inits: Arrays, arrays: Arrays) -> Arrays:
     """Fold the last dim, in order, from initial values; the region need only be associative."""
+    return narrow(_fold(body, wide(body, inits), wide(body, arrays)), arrays)
+
+
+def _fold(body: RegionCall, inits: Arrays, arrays: Arrays) -> Arrays:
     if arrays[0].shape[-1] > SHORT:
         return with_init(body, inits, fold_tree(body, arrays))
     folded = tuple(np.broadcast_to(i, a.shape[:-1]) for i, a in zip(inits, arrays, strict=True))

@@ -19,7 +19,9 @@ from weft.ops.reduce import (
     check_fold,
     check_results,
     in_types,
+    narrow,
     promotable,
+    wide,
     with_init,
 )
 
@@ -120,6 +122,13 @@ def fold_windows(
     body: RegionCall, inits: Arrays, arrays: Arrays, window: Window, places: tuple[int, ...]
 ) -> Arrays:
     """Fold what the window sees at each of its places, in order, from initial values."""
+    made = _fold_windows(body, wide(body, inits), wide(body, arrays), window, places)
+    return narrow(made, arrays)
+
+
+def _fold_windows(
+    body: RegionCall, inits: Arrays, arrays: Arrays, window: Window, places: tuple[int, ...]
+) -> Arrays:
     if math.prod(window.sizes) > SHORT:
         for dim in reversed(range(len(places))):
             arrays = fold_runs(body, arrays, dim, window, places[dim])

@@ -105,6 +105,11 @@ class PlainRegion:
         yield from ()
         return self(*values)
 
+    @property
+    def combiners(self) -> tuple[str | None, ...]:
+        """The op that each result is of two arguments, if it is one."""
+        return self.region.body.combiners
+
     def each(self, *arrays: Array) -> tuple[Array, ...]:
         """Run a region on scalars for every element of arrays that have one shape."""
         shape = np.broadcast_shapes(*[a.shape for a in arrays])
