@@ -5,7 +5,11 @@ from __future__ import annotations
 from tests.jax.door import run_on_weft
 
 _SOURCE = """
+import os
+
 import jax, jax.numpy as jnp
+
+FLAGS = os.environ.get("XLA_FLAGS", "")
 
 x = jnp.arange(8.0)
 f = lambda a: jnp.sin(a) @ a
@@ -21,6 +25,15 @@ for options in (
 ):
     assert abs(float(lowered.compile(compiler_options=options)(x)) - expected) < 1e-4, options
 assert float(jax.jit(f, compiler_options={"weft_opt_level": 1})(x)) == expected
+
+narrow = jnp.float32([1.2345678]).astype(jnp.bfloat16)
+square = lambda a: (a * a).astype("float32")
+kept, rounded = (
+    float(jax.jit(square, compiler_options={"xla_allow_excess_precision": allow})(narrow)[0])
+    for allow in (True, False)
+)
+assert (kept, rounded) == (1.523681640625, 1.5234375)
+assert float(jax.jit(square)(narrow)[0]) == (rounded if "precision=false" in FLAGS else kept)
 
 def refused(options):
     try:
@@ -50,3 +63,9 @@ print("done")
 
 def test_options() -> None:
     assert run_on_weft(_SOURCE) == "done\n"
+
+
+def test_excess_precision_by_flag() -> None:
+    source = _SOURCE[: _SOURCE.index("def refused")] + 'print("done")\n'
+    flags = "--xla_allow_excess_precision=false"
+    assert run_on_weft(source, XLA_FLAGS=flags) == "done\n"
