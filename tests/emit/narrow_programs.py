@@ -22,7 +22,15 @@ INTEGERS = ("i4", "ui4", "i8", "ui8", "i16", "i32")
 ONE = ("negate", "abs", "sign", "floor", "ceil", "sqrt", "round_nearest_even", "round_nearest_afz")
 TWO = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 # Polynomials of f32: the same in every kernel, but not what numpy's are to the last bit.
-FUNCTIONS = ("exponential", "logistic", "tanh", "log", "rsqrt", "sine", "exponential_minus_one")
+FUNCTIONS = (
+    *("exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "tanh", "rsqrt"),
+    *("cbrt", "sine", "cosine", "tan"),
+)
+MORE = (
+    *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "erf", "erf_inv", "erfc"),
+    *("lgamma", "digamma", "bessel_i1e", "square"),
+)
+OF_TWO = ("power", "remainder", "atan2")
 OF_INTEGERS = ("add", "subtract", "multiply", "maximum", "minimum", "and", "xor")
 ROWS, COLUMNS = 5, 19
 
@@ -67,11 +75,21 @@ class Writer:
         elif not is_float:
             self.binary(str(self.rng.choice(OF_INTEGERS)), x, dtype)
         elif way == 4 and self.functions:
-            self.unary(str(self.rng.choice(FUNCTIONS)), x, dtype)
+            self.function(x, dtype)
         elif way == 5:
             self.unary(str(self.rng.choice(ONE)), x, dtype)
         else:
             self.binary(str(self.rng.choice(TWO)), x, dtype)
+
+    def function(self, x: str, dtype: str) -> None:
+        """One of those that are approximated."""
+        op = str(self.rng.choice((*FUNCTIONS, *MORE, *OF_TWO)))
+        if op in MORE:
+            self.values.append((self.let(f"chlo.{op} {x} : {of(dtype)} -> {of(dtype)}"), dtype))
+        elif op in OF_TWO:
+            self.binary(op, x, dtype)
+        else:
+            self.unary(op, x, dtype)
 
     def unary(self, op: str, x: str, dtype: str) -> None:
         self.values.append((self.let(f"stablehlo.{op} {x} : {of(dtype)}"), dtype))
@@ -94,9 +112,17 @@ class Writer:
         kind = str(self.rng.choice(["LT", "EQ", "GE"]))
         types = f"({of(dtype)}, {of(dtype)}) -> {of('i1')}"
         where = self.let(f"stablehlo.compare {kind}, {x}, {y}, FLOAT : {types}")
+        if self.rng.integers(3) == 0:
+            return self.limited(x, y, dtype)
         finite = self.let(f"stablehlo.is_finite {x} : ({of(dtype)}) -> {of('i1')}")
         both = self.let(f"stablehlo.and {where}, {finite} : {of('i1')}")
         return self.let(f"stablehlo.select {both}, {x}, {y} : {of('i1')}, {of(dtype)}")
+
+    def limited(self, x: str, y: str, dtype: str) -> str:
+        """Kept between two others, or with fewer bits."""
+        if self.rng.integers(2) or DTYPES[dtype].bits < 16:
+            return self.let(f"stablehlo.clamp {y}, {x}, {x} : {of(dtype)}")
+        return self.let(f"stablehlo.reduce_precision {x}, format = e4m3 : {of(dtype)}")
 
     def reduced(self, x: str, dtype: str) -> str:
         """The largest or smallest of every row, in each of its places."""

@@ -34,7 +34,7 @@ def kernel_text(kernel: Launch) -> str:
         lines = [f"kernel {kernel.name}: {told}"]
         return "\n".join([*lines, *map(_operand, range(len(kernel.operands)), kernel.operands)])
     names = [factor.name for factor in kernel.factors]
-    lines = [f"kernel {kernel.name}"]
+    lines = [f"kernel {kernel.name}{'' if kernel.excess_precision else ', rounded at every step'}"]
     lines += [_factor(factor) for factor in kernel.factors]
     lines += map(_operand, range(len(kernel.operands)), kernel.operands)
     lines += [_line(n, step, names) for n, step in enumerate(kernel.steps)]
