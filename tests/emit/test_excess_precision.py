@@ -49,7 +49,7 @@ def check(seed: int, dtype: str, *, functions: bool, excess_precision: bool = Fa
 
 
 @given(SEEDS, st.sampled_from((*FLOATS, *INTEGERS)))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_kernels_are_what_their_ops_are_one_by_one(seed, dtype):
     check(seed, dtype, functions=True)
 
