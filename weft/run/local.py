@@ -255,7 +255,13 @@ class LocalProgram:
     def _without_target(self) -> LocalProgram:
         function, devices, donate, fold = self._given
         return LocalProgram(
-            self.module, function, devices=devices, donate=donate, fold=fold, world=self._world
+            self.module,
+            function,
+            devices=devices,
+            donate=donate,
+            fold=fold,
+            target=None,
+            world=self._world,
         )
 
     def _writable(self, stacks: Sequence[Stacked | None]) -> frozenset[int]:
