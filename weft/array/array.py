@@ -125,15 +125,16 @@ class Array(Awaited):
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """What each device holds, in the order of the mesh."""
-        return tuple(self._shard(place) for place in range(self.mesh.size))
+        """What each device holds, in the order of the mesh; read-only views."""
+        lent = self.pinned()
+        return tuple(self._shard(lent, place) for place in range(self.mesh.size))
 
-    def _shard(self, place: int) -> Shard:
+    def _shard(self, lent: Stacked, place: int) -> Shard:
         device = device_at(self.mesh, place)
         position = tuple(n for _, n in device.position)
         found = piece_at(position, self.shape, self.sharding, self.mesh)
         index = tuple(slice(a, b) for a, b in found.bounds)
-        held = self.stacked.piece(place)
+        held = lent.piece(place)
         return Shard(device, index, held[tuple([slice(b - a) for a, b in found.bounds])])
 
     @property
@@ -143,11 +144,29 @@ class Array(Awaited):
         return whole and not self.sharding.unreduced
 
     def numpy(self) -> Numpy:
-        """The whole value; a view where the pieces lie side by side in memory already."""
-        stacked = self.stacked
+        """The whole value, read-only; a view where the pieces lie side by side in memory already.
+
+        As long as a view is alive its memory is pinned: a donation of the array does not reuse it.
+        """
+        return self._whole(self.pinned())
+
+    def _whole(self, pieces: Stacked) -> Numpy:
         if self.is_one_shard:
-            return stacked.piece(0)
-        return assemble(stacked, self.shape, self.sharding, self.mesh)
+            return pieces.piece(0)
+        made = assemble(pieces, self.shape, self.sharding, self.mesh)
+        made.flags.writeable = False
+        return made
+
+    def _shared(self) -> Numpy:
+        """The whole value for libraries without read-only arrays, in memory that is pinned.
+
+        Memory that its own owner has as read-only is copied.
+        """
+        stacked, lease = self.lend()
+        if not stacked.data.flags.writeable:
+            return self.numpy().copy()
+        made = self._whole(Stacked(lease.writeable_view(), stacked.atoms))
+        return made if made.flags.writeable else made.copy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Numpy:
         made = self.numpy()
@@ -157,8 +176,10 @@ class Array(Awaited):
             return made.astype(dtype)
         return made.copy() if copy else made
 
-    def __dlpack__(self, **options: Any) -> Any:
-        return _contiguous(self.numpy()).__dlpack__(**options)
+    def __dlpack__(self, *, max_version: tuple[int, int] | None = None, **options: Any) -> Any:
+        if max_version is not None and max_version >= (1, 0):  # it can say that it is read-only
+            return self.numpy().__dlpack__(max_version=max_version, **options)
+        return self._shared().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[Any, Any]:
         return (1, 0)  # the CPU
@@ -168,8 +189,8 @@ class Array(Awaited):
         return to_jax(self.numpy())
 
     def to_torch(self) -> Any:
-        """The whole value as a tensor of PyTorch that shares the memory."""
-        return to_torch(self.numpy())
+        """The whole value as a tensor of PyTorch that shares the memory: do not write to it."""
+        return to_torch(self._shared())
 
     def item(self) -> Any:
         """The only element, as Python has it."""
@@ -200,8 +221,3 @@ class Array(Awaited):
         state = state or ("" if self.is_ready else "not ready")
         shape = "x".join(map(str, (*self.shape, self.element_type.name)))
         return f"<weft.Array {shape} {self.sharding.body()}{' ' if state else ''}{state}>"
-
-
-def _contiguous(array: Numpy) -> Numpy:
-    """An array that others may hold: DLPack hands out nothing that must not be written to."""
-    return array if array.flags.writeable else array.copy()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
+from weft.array.lease import Lease
 from weft.array.stacked import Stacked
 from weft.errors import WeftError
 
@@ -16,6 +17,7 @@ _LOCK = threading.RLock()
 class Awaited:
     """The pieces of all devices, which are there, or will be, or never will because of an error."""
 
+    changing = _LOCK
     held: Stacked | None  # the pieces, if they are there to be taken
     _ready: bool  # the elements, or an error, are there
     _error: BaseException | None = None
@@ -154,6 +156,25 @@ class Awaited:
             self.check_alive()
         assert found is not None
         return found
+
+    def lend(self) -> tuple[Stacked, Lease]:
+        """The pieces for a reader outside, and what pins their memory.
+
+        A donor deletes the array before it asks whether the memory is pinned.
+        """
+        self.check_alive()
+        self.wait()
+        with _LOCK:
+            found = self.held
+            if found is not None:
+                return found, found.lend()
+        self.check_alive()
+        raise AssertionError("an array that is ready has elements, or an error")
+
+    def pinned(self) -> Stacked:
+        """The pieces as read-only views; as long as one of them is alive, the memory is pinned."""
+        stacked, lease = self.lend()
+        return Stacked(lease.view(), stacked.atoms)
 
     def check_alive(self) -> None:
         """Refuse an array whose elements are gone."""

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, final
+from weakref import ref
 
 import numpy as np
 
 from weft.array.atoms import Atoms, atoms_of, common, span_of
+from weft.array.lease import Lease
 from weft.array.room import address_of, dense, is_dense
 from weft.ir.types import Array
 from weft.mesh import Axis, Mesh, Sharding
@@ -46,6 +48,7 @@ class Stacked:
     owned: bool = False  # nobody else holds the memory, so a donated value may be overwritten
     kind: Kind | None = None  # known only of one that is dense
     address: int = 0  # known once it has been asked for
+    lease: ref[Lease] | None = None  # of the views that were exported
 
     @property
     def lead(self) -> int:
@@ -75,9 +78,26 @@ class Stacked:
         full = np.broadcast_to(self.data, (*self.atoms.sizes, *self.shape))
         return full.reshape(self.atoms.count, *self.shape)
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether a donated value may be overwritten: no other value and no export has its memory.
+
+        Exports are made of arrays that are not deleted; a donated array is deleted before this.
+        """
+        return self.owned and (self.lease is None or self.lease() is None)
+
+    def lend(self) -> Lease:
+        """Pin the memory for readers outside, as long as one of their views is alive."""
+        lease = self.lease and self.lease()
+        if lease is None:
+            lease = Lease(self.data)
+            self.lease = ref(lease)
+        return lease
+
     def located(self) -> Kind:
         """Have the elements lie in row-major order, if they do not, so that the kind is known."""
         if not is_dense(self.data):
+            self.lease = None  # first: an export that comes between these lines keeps its own
             self.data, self.owned = dense(self.data), True
         self.kind = kind_of(self.atoms, self.data.shape, self.data.dtype)
         return self.kind
@@ -87,13 +107,17 @@ class Stacked:
         self.address = address_of(self.data)
         return self.address
 
+    def read_only(self) -> Stacked:
+        """The same pieces, not to be written to."""
+        return Stacked(self.data, self.atoms)
+
     def to(self, atoms: Atoms) -> Stacked:
         """The same value with other digits."""
         if atoms == self.atoms:
             return self
         fine = common(self.atoms, atoms)
         split = self._split(fine)
-        return Stacked(_merge(split, fine, atoms), atoms, self.owned)
+        return Stacked(_merge(split, fine, atoms), atoms, self.owned, lease=self.lease)
 
     def _split(self, fine: Atoms) -> Array:
         shape: list[int] = []

@@ -177,8 +177,14 @@ def _to_host(handles: Handles, args: Any) -> None:
     order = _host_order(args.host_layout)
     to, size = args.dst, args.dst_size
 
+    waits = not (value.is_ready and value.error is None)
+    if waits:
+        value.claim()  # it may be deleted before it is there
+
     def copy() -> None:
-        array = value.piece(place)
+        # Who has waited copies before the stream goes on; else another thread may donate it.
+        stacked = value.take() if waits else value.pinned()
+        array = stacked.piece(place if value.order is None else value.order[place])
         if order is not None:
             array = array.transpose(order)
         array = np.ascontiguousarray(array)

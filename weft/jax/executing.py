@@ -20,7 +20,7 @@ from weft.jax.recipes import give_recipe
 from weft.jax.records import FIELDS, words
 from weft.jax.slots import slot
 from weft.jax.values import NOTHING, Value, deleted, note, share_lent, show, value_at
-from weft.run.execute import Run
+from weft.run.execute import Run, take_over
 from weft.run.stream import DEFAULT
 
 _Pointer = ctypes.c_size_t
@@ -152,18 +152,37 @@ def _run(
         if n not in donated:
             values[n] = _lent(values[n])
     if loaded.at_once and DEFAULT.is_idle:
-        held = [value.held for value in values]
-        if None not in held:
-            stacks = loaded.fitted(held)
-            _give_up(values, donated)
-            return [*map(Value, _results(loaded, stacks), loaded.result_orders)], None
+        made = _run_at_once(loaded, values, donated)
+        if made is not None:
+            return made, None
     results = [Value(order=order) for order in loaded.result_orders]
     for result in results:
         result.helped_by(DEFAULT.help)
-    task = Execution(loaded, dict(enumerate(values)), dict(enumerate(results)))
-    _give_up(values, donated)
-    DEFAULT.enqueue(task)
+    with DEFAULT.lock:  # a donor beside the queue sees the task, or the task the deleted value
+        task = Execution(loaded, dict(enumerate(values)), dict(enumerate(results)))
+        _give_up(values, donated)
+        if queued := not DEFAULT.is_inside:
+            DEFAULT.enqueue(task)
+    if not queued:
+        DEFAULT.enqueue(task)
     return results, task.done
+
+
+def _run_at_once(
+    loaded: Loaded, values: list[Value], donated: Sequence[int]
+) -> list[Value] | None:
+    """The results of a run beside the queue; None if an argument is not ready."""
+    DEFAULT.beside.append(None)
+    try:
+        held = [value.held for value in values]
+        if None in held:
+            return None
+        if donated:
+            take_over(DEFAULT, donated, values, held)
+        made = _results(loaded, loaded.fitted(held))
+        return [*map(Value, made, loaded.result_orders)]
+    finally:
+        DEFAULT.beside.pop()
 
 
 def _results(loaded: Loaded, stacks: Sequence[Stacked | None]) -> Sequence[Stacked]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.array.atoms import Atoms, atoms_of
 from weft.array.awaited import Awaited
+from weft.array.lease import Lease
 from weft.array.room import ROOM, address_of
 from weft.array.stacked import Kind, Stacked, one_for_all
 from weft.errors import WeftError
@@ -81,9 +82,20 @@ class Value(Awaited):
 
     def share(self) -> None:
         """Say that others read the memory, so that it must not be written to."""
-        self.stacked.owned = False
-        if self._whole is not None and not self._whole.is_deleted:
-            self._whole.share()
+        self.wait()
+        with self.changing:  # a donor deletes it first, and then asks
+            self.stacked.owned = False
+            if self._whole is not None and not self._whole.is_deleted:
+                self._whole.share()
+
+    def lend(self) -> tuple[Stacked, Lease]:
+        """The pieces for a reader, and what pins their memory; that of the whole, too."""
+        self.wait()
+        with self.changing:
+            stacked, lease = super().lend()
+            if self._whole is not None and not self._whole.is_deleted:
+                _, lease.beside = self._whole.lend()
+        return stacked, lease
 
     @property
     def is_part(self) -> bool:
@@ -92,17 +104,17 @@ class Value(Awaited):
 
     def borrow(self) -> Stacked:
         """The pieces, for somebody who reads them from now on, whatever JAX does with them."""
-        while True:  # it may join a whole meanwhile, in another thread
-            stacked = self.stacked
+        self.wait()
+        with self.changing:  # it may join a whole meanwhile, in another thread
             self.share()
-            if self.held is stacked or self.is_deleted:
-                return stacked
+            return self.stacked
 
     def join(self, whole: Value, piece: Array) -> None:
         """Be a part of a value that it was copied into, and give up its own memory."""
         if self.lent is None and not self.is_deleted:
-            self._whole = whole  # before its memory: whoever shares this shares that, too
-            self.held = one_for_all(piece, ONE_DEVICE)
+            with self.changing:  # whoever shares this shares that, too
+                self._whole = whole
+                self.held = one_for_all(piece, ONE_DEVICE)
 
     def remember(self, parts: Sequence[tuple[Value, int]], made: Value) -> None:
         """Remember what pieces of values, the first of them this one's, were put together to."""

@@ -65,7 +65,7 @@ class Arguments:
 
     def writable(self, stacks: Sequence[Stacked | None], donated: Sequence[int]) -> list[int]:
         """The donated arguments whose memory nobody else holds, by number."""
-        owned = [n for n in donated if (s := stacks[n]) is not None and s.owned]
+        owned = [n for n in donated if (s := stacks[n]) is not None and s.is_writable]
         listed = [id(s.data) for s in stacks if s is not None]
         if len({*listed}) == len(listed):
             return owned

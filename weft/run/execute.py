@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableSequence, Sequence
 from typing import Any
 
 from weft.array.array import Array, Placement, placement
@@ -44,13 +44,18 @@ def execute(
     arrays = dict(zip(face.taken, listed, strict=True))
     help_ = stream.help
     results = {n: Array.of(None, place).helped_by(help_) for n, place in face.given.items()}
-    task = Run(program, arrays, results, stream)
-    for n in program.donated:
-        arrays[n].delete("donated to a program")
-    if sync_every_op:
-        task.check()
-    else:
-        stream.enqueue(task)
+    with stream.lock:  # a donor beside the queue sees the task, or the task the deleted array
+        task = Run(program, arrays, results, stream)
+        for n in program.donated:
+            arrays[n].delete("donated to a program")
+        if queued := not sync_every_op and not stream.is_inside:
+            stream.enqueue(task)
+    if not queued:
+        stream.beside.append(None)
+        try:
+            task.check() if sync_every_op else stream.enqueue(task)
+        finally:
+            stream.beside.pop()
     return tuple(results.values())
 
 
@@ -63,16 +68,35 @@ def at_once(
     """
     if not face.is_brief or stream.tasks or stream.busy or stream.outside:
         return None
-    stacks = [array.held for array in arrays]
-    if None in stacks:
-        return None
-    for n in program.donated:
-        arrays[n].delete("donated to a program")
+    stream.beside.append(None)
     try:
+        stacks = [array.held for array in arrays]
+        if None in stacks:
+            return None
+        if program.donated:
+            take_over(stream, program.donated, arrays, stacks)
         made = program(*stacks)
     except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
         return tuple([Array.of(None, place).failed(error) for place in face.placements])
+    finally:
+        stream.beside.pop()
     return tuple(map(Array.of, made, face.placements))
+
+
+def take_over(
+    stream: Stream,
+    donated: Sequence[int],
+    arrays: Sequence[Awaited],
+    stacks: MutableSequence[Stacked | None],
+) -> None:
+    """Delete donated arrays, and keep their memory as it is where another thread may read it."""
+    with stream.lock:
+        for n in donated:
+            arrays[n].delete("donated to a program")
+        alone = stream.is_idle and len(stream.beside) == 1
+    for n in () if alone else donated:
+        given = stacks[n]
+        stacks[n] = given and given.read_only()
 
 
 def tensors(types: Sequence[Type]) -> list[int]:
@@ -131,8 +155,9 @@ class Run:
     def _stacks(self) -> list[Stacked | None]:
         """A stack for each argument; None for tokens."""
         found = {n: self._wait(given) for n, given in self.given.items()}
-        if self.stream.outside:  # another run waits for a callback, and may read them still
-            found = {n: Stacked(s.data, s.atoms) for n, s in found.items()}
+        # Another run waits for a callback, or runs beside the queue, and may read them still.
+        if self.stream.outside or self.stream.beside:
+            found = {n: s.read_only() for n, s in found.items()}
         return [found.get(n) for n in range(len(self.program.arg_types))]
 
     def _wait(self, given: Stacked | Awaited) -> Stacked:

@@ -68,16 +68,24 @@ class Stream:
         self.free = 0  # threads that wait for work
         self.busy = 0  # threads that do work and are not inside of a callback
         self.outside = 0  # threads that are inside of a callback
+        # A mark for each run beside the queue. It is there before the run takes its arguments out
+        # of arrays: whoever deletes an array and then finds no mark may write over the memory.
+        self.beside: list[None] = []
 
     def enqueue(self, task: Task) -> None:
         """Have something done after all that was enqueued before; from a callback, at once."""
-        if _here.stream is self:
+        if self.is_inside:
             self._do(task)
             return
         with self.lock:
             self.tasks.append(task)
             self._staff()
             self.changed.notify_all()
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether this thread does the stream's work, so that a callback has called."""
+        return _here.stream is self
 
     @property
     def is_idle(self) -> bool:
