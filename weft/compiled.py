@@ -7,13 +7,16 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, update_wrapper
 from typing import Any, Protocol
 
 from weft.array import Array
+from weft.array.jax_types import make_known_to_jax
 from weft.capture import Captured, parse
 from weft.capture.captured import Leaf
 from weft.capture.given import capture_module, exactly
 from weft.capture.jax import Arguments, Positions, capture_flat, flatten, glance
+from weft.capture.jax_inline import inlined, is_traced, refuse_module
 from weft.capture.jax_shardings import Spelled
 from weft.capture.jax_values import from_physical, is_changed, to_physical
 from weft.cost.sent import Sent
@@ -80,6 +83,10 @@ class Source(Protocol):
         """The program for these arguments."""
         ...
 
+    def inlined(self) -> Callable[..., Any]:
+        """What JAX traces in its place."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class JaxFunction:
@@ -104,6 +111,10 @@ class JaxFunction:
     def capture(self, given: Arguments) -> Captured:
         return capture_flat(self.fn, given, self.mesh, self.in_shardings, self.out_shardings)
 
+    def inlined(self) -> Callable[..., Any]:
+        shardings = (self.in_shardings, self.out_shardings)
+        return inlined(self.fn, self.mesh, *shardings, self.static_argnums)
+
 
 @dataclass(frozen=True, slots=True)
 class GivenModule:
@@ -125,7 +136,7 @@ class GivenModule:
     def glance(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, Sequence[Any]]:
-        if kwargs or not all(arg.__class__ is Array for arg in args):
+        if kwargs or not all(type(arg) is Array for arg in args):
             return None, args
         return tuple([arg.place for arg in args]), args
 
@@ -133,6 +144,9 @@ class GivenModule:
         return capture_module(
             self.module, self.in_shardings, self.out_shardings, self.donate_argnums
         )
+
+    def inlined(self) -> Callable[..., Any]:
+        raise refuse_module()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +203,8 @@ class Compiled:
     """A function or module that is compiled for a mesh: call it, and look at what it became.
 
     A call with arguments of other types or shapes, or with other static arguments, compiles anew;
-    every program is kept.
+    every program is kept. Where JAX traces the arguments, inside of its grad, vmap or jit or of
+    another function that Weft compiles, the function itself is traced.
     """
 
     def __init__(self, source: Source, options: Options) -> None:
@@ -199,6 +214,7 @@ class Compiled:
         self._known: dict[Hashable, Known] = {}  # by what is seen at a glance
         self._last: Ready | None = None
         self._lock = threading.RLock()  # a callback may compile while it is traced
+        make_known_to_jax()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays, scalars and pytrees of them; what comes back may still be computed."""
@@ -212,11 +228,17 @@ class Compiled:
 
     def _first(self, seen: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with arguments that were not seen before."""
+        if is_traced((args, kwargs)):
+            return self._inlined(*args, **kwargs)
         key, given = self._source.flatten(args, kwargs)
         known = Known(self._ready(key, given), given.values)
         if seen is not None:
             self._known[seen] = known
         return known(given.values)
+
+    @cached_property
+    def _inlined(self) -> Callable[..., Any]:
+        return self._source.inlined()
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Compile for arguments of these types without running."""
@@ -316,7 +338,7 @@ def compile(
     if callable(fn):
         shardings = (in_shardings, out_shardings)
         source = JaxFunction(fn, mesh, *shardings, donate_argnums, static_argnums)
-        made = Compiled(source, options)
+        made = update_wrapper(Compiled(source, options), fn, updated=())
         if args or kwargs or _takes_nothing(fn):
             made.prepare(*args, **kwargs)
         return made
@@ -330,7 +352,7 @@ def compile(
 
 def _is(value: Any, leaf: Leaf) -> bool:
     """Whether a value is an array of Weft's, of the shape and type that a program takes."""
-    return value.__class__ is Array and value.shape == leaf.shape and value.dtype == leaf.dtype
+    return type(value) is Array and value.shape == leaf.shape and value.dtype == leaf.dtype
 
 
 def _takes_nothing(fn: Callable[..., Any]) -> bool:

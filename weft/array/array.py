@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from weft.array.atoms import Atoms, atoms_of, mesh_spans, span_of
 from weft.array.awaited import Awaited
 from weft.array.device import Device, device_at
 from weft.array.exchange import to_jax, to_torch
-from weft.array.stacked import Stacked, assemble
+from weft.array.operators import Operators
+from weft.array.stacked import Stacked, assemble, split
 from weft.ir.types import Array as Numpy
-from weft.ir.types import DType
+from weft.ir.types import DType, dtype_of
 from weft.mesh import Mesh, Sharding
 from weft.mesh.pieces import counts, local_shape, piece_at
 
@@ -49,11 +52,13 @@ def placement(shape: tuple[int, ...], dtype: DType, sharding: Sharding, mesh: Me
     return Placement(shape, dtype, sharding, mesh)
 
 
-class Array(Awaited):
+class Array(Operators, Awaited):
     """A value of a global shape whose pieces the devices of a mesh hold.
 
     It may be asked for anything before it is ready; whoever needs the elements waits. An error in
     what computes it is raised then, and by whatever was computed from it.
+
+    Libraries take it for an array of numpy's, which they convert: `isinstance` says so.
     """
 
     def __init__(
@@ -66,6 +71,10 @@ class Array(Awaited):
     ) -> None:
         self.place = placement(shape, dtype, sharding, mesh)
         super().__init__(stacked)
+
+    @property
+    def __class__(self) -> Any:
+        return np.ndarray
 
     @classmethod
     def of(cls, stacked: Stacked | None, place: Placement) -> Array:
@@ -181,6 +190,9 @@ class Array(Awaited):
             return self.numpy().__dlpack__(max_version=max_version, **options)
         return self._shared().__dlpack__(**options)
 
+    def __jax_array__(self) -> Any:
+        return self.to_jax()
+
     def __dlpack_device__(self) -> tuple[Any, Any]:
         return (1, 0)  # the CPU
 
@@ -192,9 +204,24 @@ class Array(Awaited):
         """The whole value as a tensor of PyTorch that shares the memory: do not write to it."""
         return to_torch(self._shared())
 
-    def item(self) -> Any:
-        """The only element, as Python has it."""
-        return self.numpy().item()
+    def item(self, *index: Any) -> Any:
+        """The only element, or the one at an index, as Python has it."""
+        return self.numpy().item(*index)
+
+    def tolist(self) -> Any:
+        """The elements as Python has them, in lists."""
+        return self.numpy().tolist()
+
+    def tobytes(self, order: Literal["C", "F", "A", "K"] = "C") -> bytes:
+        """The elements one after another."""
+        return self.numpy().tobytes(order)
+
+    def copy(self, order: str = "C") -> Array:
+        """The same value, split alike, in memory of its own."""
+        return _rebuilt(self.numpy().copy(), self.sharding, self.mesh)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.numpy(), self.sharding, self.mesh)
 
     def __float__(self) -> float:
         return float(self.item())
@@ -202,8 +229,14 @@ class Array(Awaited):
     def __int__(self) -> int:
         return int(self.item())
 
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        return operator.index(self.numpy()[()])
+
     def __bool__(self) -> bool:
-        return bool(self.item())
+        return bool(self.numpy())
 
     def __len__(self) -> int:
         if not self.shape:
@@ -214,10 +247,31 @@ class Array(Awaited):
         return iter(self.numpy())
 
     def __getitem__(self, index: Any) -> Any:
+        """A read-only view of numpy's."""
         return self.numpy()[index]
+
+    def __str__(self) -> str:
+        return repr(self) if self.is_deleted or self._error else str(self.numpy())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.numpy()[()] if spec else str(self), spec)
 
     def __repr__(self) -> str:
         state = "deleted" if self.is_deleted else "failed" if self._error else ""
         state = state or ("" if self.is_ready else "not ready")
         shape = "x".join(map(str, (*self.shape, self.element_type.name)))
         return f"<weft.Array {shape} {self.sharding.body()}{' ' if state else ''}{state}>"
+
+
+def _rebuilt(array: Numpy, sharding: Sharding, mesh: Mesh) -> Array:
+    """An array again from its whole value: pieces owe nothing any longer."""
+    settled = replace(sharding, unreduced=())
+    stacked = split(array, settled, mesh, atoms_for(settled, mesh))
+    return Array(array.shape, dtype_of(array.dtype), settled, mesh, stacked)
+
+
+def atoms_for(sharding: Sharding, mesh: Mesh) -> Atoms:
+    """The digits that a sharding splits the devices' numbers into."""
+    used = [a for dim in sharding.dims for a in dim.axes]
+    spans = [span_of(a, mesh) for a in (*used, *sharding.unreduced)]
+    return atoms_of(mesh.size, [*mesh_spans(mesh), *spans])

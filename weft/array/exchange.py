@@ -16,8 +16,8 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 def to_numpy(given: Any) -> Array:
     """Anything that holds elements: arrays of numpy, JAX, PyTorch, DLPack; numbers and lists."""
-    if isinstance(given, np.ndarray):
-        made = given
+    if isinstance(given, np.ndarray):  # or one that says so, as Weft's own do
+        made = np.asarray(given)
     elif type(given).__module__.partition(".")[0] == "torch":
         made = _from_torch(given)
     elif hasattr(given, "__array__") or not hasattr(given, "__dlpack__"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.array.array import Array
-from weft.array.atoms import Atoms, atoms_of, mesh_spans, span_of
+from weft.array.array import Array, atoms_for
 from weft.array.exchange import to_numpy
+from weft.array.jax_types import make_known_to_jax
 from weft.array.stacked import split
 from weft.errors import WeftError
 from weft.ir.types import dtype_of
-from weft.mesh import Mesh, P, Sharding, as_mesh, as_sharding
+from weft.mesh import Mesh, P, as_mesh, as_sharding
 
 
 def put(array: Any, sharding: Any = None, mesh: Any = None) -> Array:
@@ -23,6 +23,7 @@ def put(array: Any, sharding: Any = None, mesh: Any = None) -> Array:
         if sharding is None and mesh is None:
             return array
         return put(array.numpy(), sharding, mesh or array.mesh)
+    make_known_to_jax()
     held = to_numpy(array)
     ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
     given = as_sharding(P() if sharding is None else sharding, held.ndim, ours)
@@ -42,9 +43,3 @@ def mesh_of(sharding: Any) -> Mesh:
         )
     return as_mesh(mesh)
 
-
-def atoms_for(sharding: Sharding, mesh: Mesh) -> Atoms:
-    """The digits that a sharding splits the devices' numbers into."""
-    used = [a for dim in sharding.dims for a in dim.axes]
-    spans = [span_of(a, mesh) for a in (*used, *sharding.unreduced)]
-    return atoms_of(mesh.size, [*mesh_spans(mesh), *spans])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.array import Array
+from weft.array.jax_types import make_known_to_jax
 from weft.capture.call_lines import give_lines_of_calls
 from weft.capture.captured import Captured, Leaf
 from weft.capture.jax_lowerings import lowering_rules, unsupported_primitive
@@ -105,14 +106,15 @@ def glance(
     values, tree = tree_flatten((args, kwargs))
     marks: list[object] = []
     for value in values:
-        if value.__class__ is Array:
+        kind = type(value)
+        if kind is Array:
             marks.append(value.place)
-        elif value.__class__ is np.ndarray:
+        elif kind is np.ndarray:
             marks.append((value.shape, value.dtype))
-        elif value.__class__ is jax_array:
+        elif kind is jax_array:
             marks.append((value.aval, value.sharding))
-        elif value.__class__ in _SCALARS:
-            marks.append(value.__class__)
+        elif kind in _SCALARS:
+            marks.append(kind)
         else:
             return None, []
     return (tree, tuple(marks), static, trace_context()), values
@@ -247,6 +249,7 @@ def _import_jax() -> Any:
     import jax
 
     _hide_own_frames()
+    make_known_to_jax()
     return jax
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.array.atoms import span_of
-from weft.array.put import atoms_for
+from weft.array.array import atoms_for
 from weft.jax.borders import Border, borders
 from weft.jax.protos import field, packed
 from weft.mesh import Axis, Mesh, Sharding

@@ -169,7 +169,7 @@ class Stream:
                 self._take_over(array)
             return
         while not array.is_ready:
-            if any(array in getattr(task, "results", ()) for task in _here.tasks):
+            if any(array is r for task in _here.tasks for r in getattr(task, "results", ())):
                 raise WeftError(
                     "a callback waits for a result of the program that calls it",
                     help="wait for it where the program was called",

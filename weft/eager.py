@@ -1,0 +1,82 @@
+"""Single ops on arrays, outside of any function: each is a program of its own, compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft.array import Array
+from weft.capture.jax_inline import function_of, is_traced
+from weft.compiled import Compiled, compile  # noqa: A004  # the word users know
+from weft.errors import WeftError
+
+_MOST = 1 << 12
+_ARRAYS = (Array, np.ndarray)
+
+
+def compute(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    """One op by its name in jax.numpy: arrays, and numbers beside them, are operands.
+
+    All else is part of the program, such as the axes of a sum, and the exponent of a power, which
+    JAX multiplies out where it is known.
+    """
+    fixed = [(n, _hashable(v)) for n, v in enumerate(args) if _is_fixed(name, n, v, args)]
+    named = {key: _hashable(v) for key, v in options.items() if not _is_array(v)}
+    given = [v for n, v in enumerate(args) if n not in dict(fixed)]
+    arrays = {key: v for key, v in options.items() if _is_array(v)}
+    try:
+        program = _program(name, tuple(fixed), tuple(sorted(named.items())))
+    except TypeError as error:
+        raise WeftError(
+            f"{name} was given an argument that cannot be hashed: {error}",
+            help="pass axes and shapes as numbers and tuples",
+        ) from None
+    return program(*given, **arrays)
+
+
+@lru_cache(maxsize=_MOST)
+def _program(
+    name: str, fixed: tuple[tuple[int, Any], ...], named: tuple[tuple[str, Any], ...]
+) -> Compiled:
+    known = dict(fixed)
+
+    def operate(*given: Any, **arrays: Any) -> Any:
+        rest = iter(given)
+        count = len(given) + len(known)
+        args = [known[n] if n in known else next(rest) for n in range(count)]
+        return function_of(name)(*args, **dict(named), **arrays)
+
+    operate.__name__ = name
+    return compile(operate)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, _ARRAYS) or is_traced([value])
+
+
+def _is_fixed(name: str, place: int, value: Any, args: tuple[Any, ...]) -> bool:
+    """Whether an argument is part of the program, and no operand."""
+    if _is_array(value) or isinstance(value, np.generic):
+        return False
+    if name in _OPERATORS and len(args) > 1:
+        return name == "power" and place == 1 and isinstance(value, int)
+    return name not in _TAKES_NUMBERS
+
+
+_OPERATORS = {
+    *"add subtract multiply true_divide floor_divide remainder divmod power matmul".split(),
+    *"bitwise_and bitwise_or bitwise_xor left_shift right_shift".split(),
+    *"less less_equal greater greater_equal equal not_equal".split(),
+    *"divide maximum minimum fmax fmin arctan2 hypot logaddexp copysign fmod mod".split(),
+}
+_TAKES_NUMBERS = {"clip"}
+
+
+def _hashable(value: Any) -> Any:
+    """An option as part of a key: what lists and types of elements are."""
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    return value
