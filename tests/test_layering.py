@@ -15,7 +15,7 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
 }
 # What may know two verbs: the pipeline and the doors that call it.
-DOORS = {*"pipeline target compiled compare cli conformance __init__ __main__ jax".split()}
+DOORS = {*"pipeline target compiled eager compare cli conformance __init__ __main__ jax".split()}
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard"}}
 CORE = {"numpy", "ml_dtypes"}
@@ -33,11 +33,13 @@ OPTIONAL = {
     },
     "jax": {
         "array/exchange.py",
+        "array/jax_types.py",
         "capture/constrain.py",
         "capture/jax.py",
         "capture/jax_buffers.py",
         "capture/jax_callbacks.py",
         "capture/jax_calls.py",
+        "capture/jax_inline.py",
         "capture/jax_lowerings.py",
         "capture/jax_on_host.py",
         "capture/jax_shardings.py",

@@ -26,7 +26,8 @@ MESH = weft.Mesh(d=2)
 @cache
 def programs(dtype: str, size: int, way: str, target: str) -> tuple[Any, Any]:
     """A program that makes an array in memory of Weft's own, and one that takes it over."""
-    given = dict(mesh=MESH, in_shardings=WAYS[way], out_shardings=WAYS[way], target=target)
+    split = WAYS[way]
+    given = {"mesh": MESH, "in_shardings": split, "out_shardings": split, "target": target}
     take_over = weft.compile(lambda x: x + x + x, donate_argnums=0, **given)
     return weft.compile(lambda x: x + x, **given), take_over
 
@@ -77,7 +78,13 @@ def test_no_donation_changes_what_was_exported(way: str, target: str) -> None:
 def test_views_are_read_only() -> None:
     for way in WAYS:
         made, _ = computed(2, way=way)
-        views = [np.asarray(made), made.numpy(), made[1:], made.shards[1].data, np.from_dlpack(made)]
+        views = [
+            np.asarray(made),
+            made.numpy(),
+            made[1:],
+            made.shards[1].data,
+            np.from_dlpack(made),
+        ]
         for view in views:
             assert not view.flags.writeable
             with pytest.raises(ValueError, match="read-only"):

@@ -42,4 +42,3 @@ def mesh_of(sharding: Any) -> Mesh:
             help="weft.put(array, sharding, mesh) with a weft.Mesh(data=2, model=4)",
         )
     return as_mesh(mesh)
-

@@ -1,4 +1,4 @@
-"""Functions that JAX traces through: what `weft.compile` was given, inside of JAX's own transforms."""
+"""Functions that JAX traces through: what `weft.compile` was given, inside of JAX's transforms."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.array import Array
+from weft.array import Array, put
 from weft.array.room import copied
 from weft.capture.captured import Leaf
 from weft.errors import WeftError
@@ -102,7 +102,9 @@ def to_physical(value: Any, leaf: Leaf) -> Any:
 
         return np.asarray(jax.random.key_data(value))
     if isinstance(value, Array):
-        return value
+        if value.dtype == leaf.dtype:
+            return value
+        return put(value.numpy().astype(leaf.dtype), value.sharding, value.mesh)
     array = np.asarray(value)
     if array.dtype == leaf.dtype:
         return copied(array) if array.flags.writeable else array

@@ -168,9 +168,7 @@ def _run(
     return results, task.done
 
 
-def _run_at_once(
-    loaded: Loaded, values: list[Value], donated: Sequence[int]
-) -> list[Value] | None:
+def _run_at_once(loaded: Loaded, values: list[Value], donated: Sequence[int]) -> list[Value] | None:
     """The results of a run beside the queue; None if an argument is not ready."""
     DEFAULT.beside.append(None)
     try:
