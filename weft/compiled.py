@@ -338,7 +338,8 @@ def compile(
     if callable(fn):
         shardings = (in_shardings, out_shardings)
         source = JaxFunction(fn, mesh, *shardings, donate_argnums, static_argnums)
-        made = update_wrapper(Compiled(source, options), fn, updated=())
+        made = Compiled(source, options)
+        update_wrapper(made, fn, updated=())
         if args or kwargs or _takes_nothing(fn):
             made.prepare(*args, **kwargs)
         return made

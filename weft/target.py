@@ -18,7 +18,7 @@ from weft.emit.llvm.capable import computes
 from weft.emit.llvm.commands import Commands
 from weft.emit.llvm.emit import emit
 from weft.emit.llvm.engine import Loaded, load
-from weft.emit.llvm.machine_code import host
+from weft.emit.llvm.machine_code import Processor, host
 from weft.emit.llvm.product import HELD
 from weft.emit.llvm.product_tuned import is_tuned, tuned
 from weft.errors import Unsupported, WeftError
@@ -203,7 +203,7 @@ def emitted(kernel: Launch) -> Emitted:
     """The text of a kernel."""
     found = _TEXTS.get(kernel)
     if found is None:
-        made = _emitted(kernel)
+        made = emitted_for(kernel, host())
         _make_room(len(made.text))
         found = _TEXTS[kernel] = replace(made, brief=True) if _is_brief(kernel) else made
     return found
@@ -226,11 +226,12 @@ def _is_brief(kernel: Launch) -> bool:
     return points <= FEW_POINTS and sum([o.nbytes for o in kernel.operands]) <= FEW_BYTES
 
 
-def _emitted(kernel: Launch) -> Emitted:
+def emitted_for(kernel: Launch, processor: Processor) -> Emitted:
+    """The text of a kernel for any processor, which need not be this machine's."""
     match kernel:
         case Kernel():
-            return emit(kernel)
+            return emit(kernel, processor)
         case Alone():
             return emit_alone(kernel)
         case Attention():
-            return emit_attention(kernel, host())
+            return emit_attention(kernel, processor)

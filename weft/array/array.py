@@ -72,7 +72,7 @@ class Array(Operators, Awaited):
         self.place = placement(shape, dtype, sharding, mesh)
         super().__init__(stacked)
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return np.ndarray
 

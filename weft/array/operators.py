@@ -65,7 +65,7 @@ class Operators:
     @classmethod
     def computed_by(cls, compute: Compute) -> None:
         """Say what computes an op: its name in jax.numpy, operands, and options."""
-        cls.compute = staticmethod(compute)  # type: ignore[assignment]
+        cls.compute = staticmethod(compute)
 
     __add__, __radd__ = _binary("add"), _binary("add", swapped=True)
     __sub__, __rsub__ = _binary("subtract"), _binary("subtract", swapped=True)
@@ -83,8 +83,8 @@ class Operators:
     __rshift__, __rrshift__ = _binary("right_shift"), _binary("right_shift", swapped=True)
     __lt__, __le__ = _binary("less"), _binary("less_equal")
     __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
-    __eq__ = _binary("equal")  # type: ignore[assignment]
-    __ne__ = _binary("not_equal")  # type: ignore[assignment]
+    __eq__ = _binary("equal")
+    __ne__ = _binary("not_equal")
     __hash__ = None  # type: ignore[assignment]
     __neg__, __pos__ = _unary("negative"), _unary("positive")
     __abs__, __invert__ = _unary("abs"), _unary("bitwise_not")

@@ -88,7 +88,7 @@ class Stacked:
 
     def lend(self) -> Lease:
         """Pin the memory for readers outside, as long as one of their views is alive."""
-        lease = self.lease and self.lease()
+        lease = None if self.lease is None else self.lease()
         if lease is None:
             lease = Lease(self.data)
             self.lease = ref(lease)

@@ -64,7 +64,8 @@ def inlined(
         positional, keywords = given.rebuilt(values)
         return pinned(fn(*positional, **keywords), outside)
 
-    return jax.jit(traced, static_argnums=static_argnums, inline=True)
+    made: Callable[..., Any] = jax.jit(traced, static_argnums=static_argnums, inline=True)
+    return made
 
 
 def refuse_module() -> WeftError:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
+from weft.emit.llvm.caches import USUAL
 from weft.emit.llvm.machine_code import Processor
 from weft.emit.llvm.microkernel import Ahead, Block, Lines, Multiply
 from weft.emit.llvm.thread_count import thread_count
 from weft.ir.types import DType
 
 Packed = Literal["direct", "task", "shared"]  # read as it lies, or packed by tasks, or before them
-
-_NEAR, _MIDDLE = 32 << 10, 512 << 10  # bytes of usual caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +20,8 @@ class Chip:
 
     vector: int = 16
     registers: int = 16
-    near: int = _NEAR  # the first cache
-    middle: int = _MIDDLE  # the second one, of one core
+    near: int = USUAL[0]  # the first cache
+    middle: int = USUAL[1]  # the second one, of one core
     adds_small: bool = False  # products of bytes and halves, several at a time
     threads: int = 2  # that share the tasks
     tiles_of_bf16: bool = False  # registers of matrices, and products of them
@@ -32,9 +29,8 @@ class Chip:
 
 
 def chip_of(processor: Processor) -> Chip:
-    """The chip of a processor, with the caches of this machine."""
-    near, middle = cache_sizes()
-    made = Chip(16, 16, near, middle, threads=thread_count())
+    """The chip of a processor."""
+    made = Chip(16, 16, *processor.caches, threads=thread_count())
     if processor.has("avx512f"):
         small = processor.has("avx512vnni")
         made = replace(made, vector=64, registers=32, adds_small=small)
@@ -45,22 +41,6 @@ def chip_of(processor: Processor) -> Chip:
     if processor.triple.startswith(("aarch64", "arm64")):
         return replace(made, registers=32)
     return made
-
-
-@functools.cache
-def cache_sizes() -> tuple[int, int]:
-    """The bytes of this machine's first and second data cache, or usual ones."""
-    found = {1: _NEAR, 2: _MIDDLE}
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            kind, level, size = (
-                (index / part).read_text().strip() for part in ("type", "level", "size")
-            )
-        except OSError:
-            continue
-        if kind != "Instruction" and int(level) in found and size.endswith("K"):
-            found[int(level)] = int(size[:-1]) << 10
-    return found[1], found[2]
 
 
 @dataclass(frozen=True, slots=True)

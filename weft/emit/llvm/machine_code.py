@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from weft.emit.llvm.caches import USUAL, cache_sizes
 from weft.emit.llvm.matrix_tiles import tiles_permitted
 from weft.emit.llvm.polynomial import QUICK_DIVISION
 from weft.emit.llvm.supplied import BODIES, supplied
@@ -22,15 +23,27 @@ PIPELINE = f"{BODIES}, always inline, sroa, code 2"
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """What code is made for: a triple, the name of a CPU, and features as LLVM writes them."""
+    """What code is made for: a triple, the name of a CPU, and features as LLVM writes them.
+
+    Text is made of a kernel and a processor alone, which need not be this machine's.
+    """
 
     triple: str
     cpu: str = "generic"
     features: str = ""
+    caches: tuple[int, int] = USUAL  # bytes of a core's first and second data cache
 
     def has(self, feature: str) -> bool:
         """Whether a feature is named as present: `avx512bf16`."""
         return f"+{feature}" in self.features.split(",")
+
+
+# Processors of 64-bit ARM: vectors of 128 bits, and what all of a kind have.
+ARM_LINUX = Processor("aarch64-unknown-linux-gnu", "generic", "+neon")
+ARM_SERVER = Processor(
+    "aarch64-unknown-linux-gnu", "neoverse-n2", "+neon,+fullfp16,+bf16,+dotprod,+i8mm,+lse"
+)
+ARM_MACOS = Processor("arm64-apple-macosx14.0.0", "apple-m1", "+neon,+fullfp16,+dotprod,+lse")
 
 
 @functools.cache
@@ -46,7 +59,7 @@ def host() -> Processor:
     if named.get("avx512f"):
         named["prefer-256-bit"] = False
     listed = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(named.items()))
-    return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), listed)
+    return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), listed, cache_sizes())
 
 
 def binding() -> Any:

@@ -51,7 +51,7 @@ def pool_text(triple: str, *, futex: bool | None = None) -> str:
     architecture = triple.partition("-")[0]
     declared, pause = _PAUSE.get(architecture, ("", ""))
     threads = _THREADS.replace("PAUSE", pause).replace("MOST_RANGES", str(MOST_RANGES))
-    clock = _DARWINS_CLOCK if "darwin" in triple else _CLOCK
+    clock = _DARWINS_CLOCK if "apple" in triple else _CLOCK
     threads = threads.replace("CLOCK", str(clock))
     return "\n".join([declared, sleep_text(triple, futex), threads, COMMANDS])
 
