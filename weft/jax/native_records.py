@@ -360,7 +360,8 @@ done:
   ret i64 1
 }}
 
-; Mark the buffers of an argument as deleted.
+; Mark the buffers of an argument as deleted. The fence is for whoever asks next whether they are
+; lent, in Python: on ARM a plain load may overtake even a seq_cst store.
 define void @drop(ptr %lists, i64 %devices, i64 %argument) {{
 entry:
   br label %device
@@ -378,6 +379,7 @@ one:
   %d_next = add i64 %d, 1
   br label %device
 done:
+  fence seq_cst
   ret void
 }}
 
@@ -387,6 +389,7 @@ define void @hide(ptr %family) {{
   store atomic i64 0, ptr %at_data seq_cst, align 8
   %at_kind = getelementptr i8, ptr %family, i64 {at("family", "kind")}
   store i64 0, ptr %at_kind
+  fence seq_cst
   ret void
 }}
 
