@@ -130,7 +130,7 @@ class Awaited:
         with _LOCK:
             self._claims += 1
 
-    def take(self) -> Stacked:
+    def take_claimed(self) -> Stacked:
         """Wait for elements that were claimed, and take them out of the array if it is deleted."""
         self.wait()
         with _LOCK:

@@ -183,7 +183,7 @@ def _to_host(handles: Handles, args: Any) -> None:
 
     def copy() -> None:
         # Who has waited copies before the stream goes on; else another thread may donate it.
-        stacked = value.take() if waits else value.pinned()
+        stacked = value.take_claimed() if waits else value.pinned()
         array = stacked.piece(place if value.order is None else value.order[place])
         if order is not None:
             array = array.transpose(order)

@@ -204,7 +204,7 @@ def _lent(value: Value) -> Value:
 
     def lend() -> None:
         try:
-            stacked = value.take()
+            stacked = value.take_claimed()
         except BaseException as error:  # noqa: BLE001  # told to who waits for it
             made.fail(error)
         else:

@@ -166,7 +166,7 @@ class Run:
         if not given.is_ready:
             with released():  # others may have to run first
                 given.wait()
-        return given.take()
+        return given.take_claimed()
 
 
 def _held(array: Awaited) -> Stacked | Awaited:
