@@ -190,6 +190,9 @@ class Array(Operators, Awaited):
             return self.numpy().__dlpack__(max_version=max_version, **options)
         return self._shared().__dlpack__(**options)
 
+    def __buffer__(self, flags: int) -> memoryview:  # asked for from Python 3.12 on
+        return memoryview(self.numpy())
+
     def __jax_array__(self) -> Any:
         return self.to_jax()
 

@@ -24,7 +24,17 @@ from weft.jax.native_arrivals import ENTRIES, SMALL_ARRIVAL, place_in_table
 from weft.jax.native_bridge import STATE
 from weft.jax.records import FIELDS, MOST_DIMS, READY, SIZE, words
 from weft.jax.slots import slot
-from weft.jax.values import ONE_DEVICE, Value, copied, dtype_at, single, step_of, template, value_of
+from weft.jax.values import (
+    NOTHING,
+    ONE_DEVICE,
+    Value,
+    copied,
+    dtype_at,
+    single,
+    step_of,
+    template,
+    value_of,
+)
 
 _Sizes = [ctypes.c_int64 * max(1, n) for n in range(64)]
 
@@ -183,8 +193,8 @@ def _to_host(handles: Handles, args: Any) -> None:
 
     def copy() -> None:
         # Who has waited copies before the stream goes on; else another thread may donate it.
-        stacked = value.take_claimed() if waits else value.pinned()
-        array = stacked.piece(place if value.order is None else value.order[place])
+        at = place if value.order is None else value.order[place]
+        array = value.take_claimed().piece(at) if waits else value.piece(place)
         if order is not None:
             array = array.transpose(order)
         array = np.ascontiguousarray(array)
@@ -222,7 +232,7 @@ def after(handles: Handles, value: Value, act: Any) -> int:
         except BaseException as error:  # noqa: BLE001  # told to who waits for the event
             done.fail(error)
         else:
-            done.resolve(value.stacked)
+            done.resolve(NOTHING)  # the value may be deleted by now
 
     value.then(go)
     return event_of(handles, done)

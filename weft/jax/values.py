@@ -69,8 +69,8 @@ class Value(Awaited):
         self.order = order  # the place in the stack of each device's piece; None: one after another
 
     def piece(self, place: int) -> Array:
-        """The piece of one of the devices."""
-        return self.stacked.piece(place if self.order is None else self.order[place])
+        """The piece of one of the devices, which no donation overwrites while the view is held."""
+        return self.pinned().piece(place if self.order is None else self.order[place])
 
     def in_order(self, place: int, dims: tuple[int, ...]) -> Array:
         """The piece of one of the devices with other dims slowest, held for who reads it there."""
