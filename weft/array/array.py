@@ -191,7 +191,7 @@ class Array(Operators, Awaited):
         return self._shared().__dlpack__(**options)
 
     def __buffer__(self, flags: int) -> memoryview:  # asked for from Python 3.12 on
-        return memoryview(self.numpy())
+        return self.numpy().data
 
     def __jax_array__(self) -> Any:
         return self.to_jax()

@@ -6,42 +6,53 @@ from typing import Any
 
 import numpy as np
 
+from weft.array.room import address_of
 from weft.ir.types import Array
 
 
-class Lease:
+class _Base:
+    """What numpy makes a view of, by the interface that it asks for."""
+
+    __slots__ = ("__array_interface__", "__weakref__", "data")
+
+    def __init__(self, data: Array, read_only: bool) -> None:
+        self.data = data
+        self.__array_interface__: dict[str, Any] = {
+            "shape": data.shape,
+            "strides": data.strides,
+            "typestr": data.dtype.str,
+            "data": (address_of(data), read_only),
+            "version": 3,
+        }
+
+    def view(self) -> Array:
+        """A view of the memory, which refers to this."""
+        made = np.asarray(self)
+        dtype = self.data.dtype
+        return made if made.dtype is dtype else made.view(dtype)  # of ml_dtypes
+
+
+class Lease(_Base):
     """The base of all views that were exported of one stack: alive as long as one of them is.
 
     numpy has a view refer to the first base that is not an array of its own kind. So views of
     views, slices and DLPack tensors all keep the lease alive, whatever became of the first view.
     """
 
-    __slots__ = ("__weakref__", "beside", "data")
+    __slots__ = ("beside",)
 
     def __init__(self, data: Array) -> None:
-        self.data = data
+        super().__init__(data, read_only=True)
         self.beside: Lease | None = None  # of another stack that has the same memory
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        address, _ = self.data.__array_interface__["data"]
-        return self.data.__array_interface__ | {"data": (address, True)}
-
-    def view(self) -> Array:
-        """A read-only view of the memory."""
-        return np.asarray(self).view(self.data.dtype)  # numpy's interface has no ml_dtypes
 
     def writeable_view(self) -> Array:
         """A view for protocols without a read-only flag; writing to it is the reader's mistake."""
-        return np.asarray(_Writeable(self)).view(self.data.dtype)
+        return _Writeable(self).view()
 
 
-class _Writeable:
+class _Writeable(_Base):
     __slots__ = ("lease",)
 
     def __init__(self, lease: Lease) -> None:
+        super().__init__(lease.data, read_only=False)
         self.lease = lease
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        return self.lease.data.__array_interface__

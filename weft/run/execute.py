@@ -93,8 +93,9 @@ def take_over(
     with stream.lock:
         for n in donated:
             arrays[n].delete("donated to a program")
-        alone = stream.is_idle and len(stream.beside) == 1
-    for n in () if alone else donated:
+        if stream.is_idle and len(stream.beside) == 1:
+            return
+    for n in donated:
         given = stacks[n]
         stacks[n] = given and given.read_only()
 
