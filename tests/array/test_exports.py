@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 import weft
 from weft.array.room import address_of
+from weft.run.stream import DEFAULT
 
 SIZES = (2, 100_000)  # of numpy's memory, and of the room's
 TYPES = ("float32", "bfloat16")
@@ -108,6 +110,17 @@ def test_memory_is_reused_without_an_export_and_after_the_last_view_is_gone() ->
         assert memory(donate(made)) == at
 
 
+def test_memory_is_not_reused_while_another_thread_runs_beside_the_queue() -> None:
+    for beside in (0, 1):
+        made, donate = computed(2)
+        at = memory(made)
+        DEFAULT.beside.extend([None] * beside)
+        try:
+            assert (memory(donate(made)) == at) == (not beside)
+        finally:
+            del DEFAULT.beside[:beside]
+
+
 def test_deleted_arrays_export_nothing() -> None:
     made, donate = computed(2)
     donate(made)
@@ -125,28 +138,33 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
+def _least_and_most(view: Any) -> tuple[float, float]:
+    return float(view.min()), float(view.max())
+
+
 READS: dict[str, Callable[[Any], tuple[float, float]]] = {
-    "numpy": lambda x: (float(np.asarray(x).min()), float(np.asarray(x).max())),
+    "numpy": lambda x: _least_and_most(np.asarray(x)),
     "index": lambda x: (float(x[0]), float(x[-1])),
 }
 
 
 @pytest.mark.parametrize("how", [*READS, "program"])
 def test_threads_read_what_was_there_before_a_donation(how: str, restless: None) -> None:
-    size, rounds = 20_000, 60
+    size, rounds = 20_000, 150
     fresh = weft.compile(lambda k: jnp.zeros(size) + k)
     donate = weft.compile(lambda x: x * 0 - 1, donate_argnums=0)
     both = weft.compile(lambda x: jnp.stack([x.min(), x.max()]))
     read = READS.get(how, lambda x: tuple(np.asarray(both(x)).tolist()))
     wrong: list[Any] = []
     shown: list[Any] = [None]
-    done = threading.Event()
+    done, begun = threading.Event(), [0]
 
     def watch() -> None:
         while not done.is_set():
             if shown[0] is None:
                 continue
             array, expected = shown[0]
+            begun[0] += 1
             try:
                 found = read(array)
             except weft.WeftError as error:
@@ -161,7 +179,10 @@ def test_threads_read_what_was_there_before_a_donation(how: str, restless: None)
         thread.start()
     for number in range(1, rounds + 1):
         made = fresh(np.float32(number)).wait()
+        before = begun[0]
         shown[0] = (made, float(number))
+        while begun[0] == before:  # so that somebody is in the midst of it
+            time.sleep(0)
         donate(made).wait()
     done.set()
     for thread in threads:
