@@ -23,12 +23,13 @@ def compute(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any
     All else is part of the program, such as the axes of a sum, and the exponent of a power, which
     JAX multiplies out where it is known.
     """
-    fixed = [(n, _hashable(v)) for n, v in enumerate(args) if _is_fixed(name, n, v, args)]
-    named = {key: _hashable(v) for key, v in options.items() if not _is_array(v)}
-    given = [v for n, v in enumerate(args) if n not in dict(fixed)]
+    fixed = {n: _hashable(v) for n, v in enumerate(args) if _is_fixed(name, n, v, args)}
+    named = {key: _hashable(v) for key, v in sorted(options.items()) if not _is_array(v)}
+    given = [v for n, v in enumerate(args) if n not in fixed]
     arrays = {key: v for key, v in options.items() if _is_array(v)}
-    try:
-        program = _program(name, tuple(fixed), tuple(sorted(named.items())))
+    try:  # 2 and 2.0 are equal, but make other types
+        kinds = (*map(type, fixed.values()), *map(type, named.values()))
+        program = _program(name, tuple(fixed.items()), tuple(named.items()), kinds)
     except TypeError as error:
         raise WeftError(
             f"{name} was given an argument that cannot be hashed: {error}",
@@ -39,7 +40,10 @@ def compute(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any
 
 @lru_cache(maxsize=_MOST)
 def _program(
-    name: str, fixed: tuple[tuple[int, Any], ...], named: tuple[tuple[str, Any], ...]
+    name: str,
+    fixed: tuple[tuple[int, Any], ...],
+    named: tuple[tuple[str, Any], ...],
+    kinds: tuple[type, ...],
 ) -> Compiled:
     known = dict(fixed)
 

@@ -98,6 +98,15 @@ def test_methods_give_what_numpy_gives_and_stay_arrays(name: str) -> None:
     np.testing.assert_allclose(found, METHODS[name](A), rtol=1e-5)
 
 
+def test_numbers_of_another_type_make_another_program() -> None:
+    counts = weft.put(np.arange(3, dtype=np.int32))
+    for other in (2, 2.0):
+        expected = jnp.clip(jnp.arange(3), 0, other)
+        assert counts.clip(0, other).dtype == expected.dtype
+        assert np.float_power(counts, other).dtype == jnp.float32
+        assert (counts**other).dtype == (jnp.arange(3) ** other).dtype
+
+
 def test_results_stay_split() -> None:
     doubled = split() * 2 + 1
     assert doubled.mesh == MESH and doubled.sharding.dims == split().sharding.dims
