@@ -129,6 +129,7 @@ JAX: dict[str, Callable[[Any], Any]] = {
     "tree": lambda x: jax.tree.map(jnp.tanh, {"w": x})["w"],
     "asarray": lambda x: jnp.asarray(x),
     "device_put": lambda x: jax.device_put(x),
+    "zeros_like": lambda x: jnp.zeros_like(x) + jnp.full_like(x, 2, dtype=jnp.float32),
     "closed over": lambda x: jax.jit(lambda: jnp.dot(x, x.T))(),
     "optax.global_norm": lambda x: optax.global_norm({"a": x, "b": [x, x]}),
     "optax.tree": lambda x: optax.tree.scale(0.5, {"a": x})["a"],

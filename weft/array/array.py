@@ -72,6 +72,8 @@ class Array(Operators, Awaited):
         self.place = placement(shape, dtype, sharding, mesh)
         super().__init__(stacked)
 
+    _committed = False  # to devices of JAX's, which asks
+
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return np.ndarray

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 from weft.errors import WeftError
 from weft.mesh.axes import Axis, Mesh, named, parse_axis, parse_mesh
@@ -39,6 +40,9 @@ class Sharding:
     dims: tuple[DimSharding, ...]
     replicated: tuple[Axis, ...] = ()
     unreduced: tuple[Axis, ...] = ()
+    _is_concrete: ClassVar[bool] = (
+        False  # JAX asks every sharding: this is on no devices of its own
+    )
 
     def resolve(self, meshes: Mapping[str, Mesh]) -> Mesh:
         """The mesh itself."""
