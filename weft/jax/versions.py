@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from weft.errors import WeftError
 
-SUPPORTED = ((0, 10),)  # releases, by their first two numbers
+SUPPORTED = ((0, 10), (0, 11), (0, 12))  # releases, by their first two numbers
 
 
 def check_versions() -> None:
