@@ -28,7 +28,7 @@ def test_this_python_was_tried():
     [
         (sys, "version_info", (3, 14, 0, "final", 0)),
         (sys, "implementation", SimpleNamespace(name="pypy")),
-        (sys, "getobjects", lambda: []),
+        (sys, "getobjects", list),
         (sysconfig, "get_config_var", lambda name: int(name == "Py_GIL_DISABLED")),
     ],
 )
@@ -44,8 +44,8 @@ def test_it_is_said_once(monkeypatch):
         assert not cpython.reads_objects() and not cpython.reads_objects()
     (warning,) = caught
     assert str(warning.message) == (
-        "Weft was not tried on CPython 3.99.0 but on CPython 3.11, 3.12, 3.13: native code does not "
-        "read Python's objects, so calls of small programs are slower"
+        "Weft was not tried on CPython 3.99.0 but on CPython 3.11, 3.12, 3.13: native code does "
+        "not read Python's objects, so calls of small programs are slower"
     )
 
 
