@@ -137,9 +137,12 @@ def main() -> int:
     rows = []
     for version in given.pythons:
         for jax in given.jaxes:
-            if tuple(map(int, version.split("."))) >= FIRST_PYTHON.get(jax, (3, 11)):
-                rows.append(tried(version, jax, given.jobs, given.tests))
-                print(f"  {rows[-1].result}", flush=True)
+            first = FIRST_PYTHON.get(jax, (3, 11))
+            if tuple(map(int, version.split("."))) < first:
+                print(f"JAX {jax} is not for Python {version}: it begins at {first[0]}.{first[1]}")
+                continue
+            rows.append(tried(version, jax, given.jobs, given.tests))
+            print(f"  {rows[-1].result}", flush=True)
     print(table(rows))
     return 0 if rows and all(row.is_fine for row in rows) else 1
 
