@@ -100,7 +100,10 @@ def tried(version: str, jax: str, jobs: int, tests: list[str]) -> Row:
         what = [own, "-m", "pytest", "-q", "-n", str(jobs), "-p", "no:cacheprovider", *tests]
         failed = [] if _ran(what, file) else ["tests"]
         failed += [name for name in EXAMPLES if not _ran([own, name], file)]
-    found = re.findall(r"^(?=.*\d (?:passed|failed|error)).* in \d.*$", log.read_text(), re.M)
+    text = log.read_text()
+    for line in re.findall(r"^(?:FAILED|ERROR) .*$", text, re.M):
+        print(f"  {line}")
+    found = re.findall(r"^(?=.*\d (?:passed|failed|error)).* in \d.*$", text, re.M)
     result = (found[-1].partition(" in ")[0] if found else "no tests ran").strip("= ")
     result += f"; failed: {', '.join(failed)}" if failed else "; examples ran"
     return Row(*versions, result, not failed and bool(found), time.monotonic() - began)
