@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import ctypes
-import platform
 import sys
-import sysconfig
 import warnings
 from functools import cache
 
 TRIED = ((3, 11), (3, 12), (3, 13))  # of CPython
+_NAMES = {"cpython": "CPython", "pypy": "PyPy"}
 
 
 def untried() -> str | None:
     """The name of this Python if its objects are not to be read in memory, else None."""
-    name = f"{platform.python_implementation()} {platform.python_version()}"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    kind = sys.implementation.name
+    name = " ".join([_NAMES.get(kind, kind), ".".join(map(str, sys.version_info[:3]))])
+    if "free-threading build" in sys.version:
         return f"{name}, free-threaded,"
     if hasattr(sys, "getobjects"):  # every object begins with two more words
         return f"{name} with traced references"
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return f"{name} with 32 bits"
-    tried = sys.implementation.name == "cpython" and sys.version_info[:2] in TRIED
+    tried = kind == "cpython" and sys.version_info[:2] in TRIED
     return None if tried else name
 
 
@@ -33,7 +33,7 @@ def reads_objects() -> bool:
         return True
     known = ", ".join([".".join(map(str, version)) for version in TRIED])
     warnings.warn(
-        f"Weft was not tried on {name} but on CPython {known or 'none'}: native code does not read "
+        f"Weft was not tried on {name} but on CPython {known}: native code does not read "
         "Python's objects, so calls of small programs are slower",
         RuntimeWarning,
         stacklevel=3,

@@ -17,7 +17,7 @@ def check_versions() -> None:
     """Refuse a jaxlib before those that were tried, and warn of one that is newer."""
     found = jaxlib_version()
     numbers = release(found)
-    known = ", ".join([".".join(map(str, numbers)) for numbers in TRIED])
+    known = ", ".join([f"{major}.{minor}" for major, minor in TRIED])
     if numbers is not None and numbers < TRIED[0]:
         raise WeftError(
             f"jaxlib {found} is installed, but Weft speaks to jaxlib {known}", help=_install()
@@ -48,8 +48,9 @@ def too_old(error: Exception) -> WeftError | None:
 
 
 def _install() -> str:
-    first, after = ".".join(map(str, TRIED[0])), f"{TRIED[-1][0]}.{TRIED[-1][1] + 1}"
-    return f"pip install 'jax>={first},<{after}' 'jaxlib>={first},<{after}'"
+    (major, first), (_, last) = TRIED[0], TRIED[-1]
+    span = f">={major}.{first},<{major}.{last + 1}"
+    return f"pip install 'jax{span}' 'jaxlib{span}'"
 
 
 def release(text: str) -> tuple[int, int] | None:
