@@ -5,18 +5,21 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 SOURCES := pyproject.toml constraints.txt
 JOBS ?= 2
+PYTHONS ?= 3.11 3.12 3.13
+JAXES ?= 0.10 0.11 0.12
 BENCHES := ir shard lean compile lockstep engine cpu jax_door
 
-.PHONY: help demo test test-all lint format bench clean
+.PHONY: help demo test test-all test-versions lint format bench clean
 
 help:
 	@echo "make demo      train a small Llama on 8 virtual devices, and look at the examples"
 	@echo "make test      the tests, at most 15 minutes on 2 cores"
 	@echo "make test-all  the same and the long ones"
+	@echo "make test-versions  JAX's door on every Python and JAX (PYTHONS='3.12' JAXES='0.11' for one)"
 	@echo "make lint      ruff and mypy --strict"
 	@echo "make format    let ruff write the code in its form"
 	@echo "make bench     Weft and its peers side by side (benchmarks/)"
-	@echo "make clean     remove the virtual environment and all caches"
+	@echo "make clean     remove the virtual environments and all caches"
 
 $(BIN)/python:
 	@echo "making $(VENV) ..."
@@ -41,6 +44,9 @@ test: $(VENV)/.dev
 test-all: $(VENV)/.dev
 	WEFT_EXAMPLES=200 $(BIN)/python -m pytest -q -n $(JOBS) -m "not gpu"
 
+test-versions:
+	@$(PYTHON) tests/versions.py --pythons $(PYTHONS) --jaxes $(JAXES) --jobs $(JOBS)
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -54,5 +60,5 @@ bench: $(VENV)/.dev
 	@for subject in $(BENCHES); do $(BIN)/python benchmarks/$$subject.py || exit 1; done
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-*-jax* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

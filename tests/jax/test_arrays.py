@@ -82,7 +82,8 @@ print("done")
 
 
 def test_made_put_and_copied() -> None:
-    assert run_on_weft(MADE) == "done\n"
+    # JAX 0.11 and later print the line of a sharding that they refuse.
+    assert run_on_weft(MADE).splitlines()[-1] == "done"
 
 
 DONATED = (

@@ -85,6 +85,63 @@ def test_numpy() -> None:
     assert run_on_weft(NUMPY) == "True\n"
 
 
+VERSIONED = (
+    HEAD
+    + """
+import ctypes, ml_dtypes
+from weft.jax.dlpack import array_in, tensor_of
+from weft.jax.plugin import the_plugin
+handles = the_plugin().handles
+
+class Lent:  # what JAX 0.12 hands out, whichever JAX this is
+    def __init__(self, array, **how):
+        self.array, self.how = array, how
+    def __dlpack_device__(self):
+        return 1, 0
+    def __dlpack__(self, **asked):
+        return tensor_of(handles, self.array, max_version=(1, 0), **self.how)
+
+view = np.from_dlpack(Lent(A))
+assert view.ctypes.data == A.ctypes.data and not view.flags.writeable
+np.testing.assert_array_equal(view, A)
+assert np.from_dlpack(Lent(A, copied=True), copy=None).shape == A.shape
+assert 'dltensor_versioned"' in repr(tensor_of(handles, A, max_version=(1, 3)))
+assert '"dltensor"' in repr(tensor_of(handles, A, max_version=(0, 8)))
+capsules = [Lent(A[n % 8]).__dlpack__() for n in range(1000)]
+del capsules
+view = np.from_dlpack(Lent(np.arange(1000.0)))
+churned = churn(1000)
+assert view.sum() == 499500
+
+# In: as numpy and torch write them today, read-only ones, scalars and no elements, too.
+A.flags.writeable = False
+for given in (A, A[::2, 1:], np.full((), 3.0), np.zeros((0, 4))):
+    np.testing.assert_array_equal(array_in(given.__dlpack__(max_version=(1, 0))), given)
+narrow = "bfloat16 float8_e3m4 float8_e4m3 float8_e4m3fn float8_e4m3b11fnuz float8_e4m3fnuz "
+narrow += "float8_e5m2 float8_e5m2fnuz float8_e8m0fnu"
+for name in narrow.split():
+    given = np.arange(1, 7).astype(getattr(ml_dtypes, name))
+    for version in ((1, 0), None):
+        back = array_in(tensor_of(handles, given, max_version=version))
+        assert back.dtype == given.dtype and back.tobytes() == given.tobytes()
+whole = np.arange(3).__dlpack__(max_version=(1, 0))
+pointer = ctypes.pythonapi.PyCapsule_GetPointer
+pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+major = ctypes.c_uint32.from_address(pointer(whole, b"dltensor_versioned"))
+major.value = 2
+try:
+    array_in(whole)
+except BufferError as error:
+    print(error)
+major.value = 1
+"""
+)
+
+
+def test_versions_of_dlpack() -> None:
+    assert run_on_weft(VERSIONED) == "a tensor of DLPack 2.0; 1.x is read\n"
+
+
 TORCH = (
     HEAD
     + """

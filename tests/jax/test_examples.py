@@ -31,8 +31,8 @@ def outputs(text: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("devices", [1, 8])
 def test_examples_as_on_cpu(devices: int) -> None:
     source = SOURCE.format(files=[str(file) for file in EXAMPLES])
-    ours = outputs(run_on_weft(source, devices=devices))
-    theirs = outputs(run_on_cpu(source, devices=devices))
+    ours = outputs(run_on_weft(source, devices=devices, timeout=900))
+    theirs = outputs(run_on_cpu(source, devices=devices, timeout=900))
     assert [*ours] == [file.stem for file in EXAMPLES]
     for name, lines in theirs.items():
         assert len(ours[name]) == len(lines), name

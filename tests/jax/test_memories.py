@@ -60,14 +60,19 @@ def offloads(x):
 found = jax.jit(jax.grad(lambda x: offloads(x).sum()))(A / 64)
 np.testing.assert_allclose(found, np.cos(np.sin(A / 64)) * np.cos(A / 64), rtol=1e-5)
 
-from jax.experimental.compute_on import compute_on
+from jax.experimental import compute_on as places
 
 def on_the_host(a):
-    with compute_on("device_host"):
+    with places.compute_on("device_host"):
         b = a + 1
     return b * 2
 
-np.testing.assert_array_equal(jax.jit(on_the_host)(A), (A + 1) * 2)
+call_on = places.compute_on
+if hasattr(places, "compute_on2"):  # JAX 0.10, where the other is a context
+    call_on = places.compute_on2
+    np.testing.assert_array_equal(jax.jit(on_the_host)(A), (A + 1) * 2)
+more = call_on(lambda a: a + 1, compute_type="device_host", out_memory_spaces=Space.Device)
+np.testing.assert_array_equal(jax.jit(lambda a: more(a) * 2)(A), (A + 1) * 2)
 try:
     jax.device_put(A, device.with_memory_kind("attic"))
 except ValueError as error:

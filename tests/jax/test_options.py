@@ -21,7 +21,7 @@ for options in (
     {"weft_tune": "off"},
     {"xla_embed_ir_in_executable": True}, {"xla_embed_ir_in_executable": "false"},
     {"xla_dump_max_hlo_modules": 200}, {"xla_gpu_auto_spmd_partitioning_memory_budget_ratio": 0.5},
-    {"optimization_level": 1},
+    {"optimization_level": 19},  # as XLA numbers O1
 ):
     assert abs(float(lowered.compile(compiler_options=options)(x)) - expected) < 1e-4, options
 assert float(jax.jit(f, compiler_options={"weft_opt_level": 1})(x)) == expected

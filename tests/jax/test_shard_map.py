@@ -57,6 +57,18 @@ some, more, here = jax.jit(jax.shard_map(
     out_specs=(P(("z", "y")), P(("z", "y")), P("z"))))(C, C)
 assert (some == C @ C).all() and (here == C @ C).all()
 assert (more == (C @ C)[:4] + (C @ C)[4:]).all()
+
+# A broadcast, also from a device whose number is computed: all bits arrive, those of -0.0 and NaN.
+from jax._src.lax import parallel
+sources = [2] + [jnp.int32(2)] * hasattr(parallel, "pbroadcast_dynamic_p")  # since JAX 0.12
+D = np.array([np.nan, -0.0, 1, 2, np.inf, -0.0, 5, np.nan], np.float32)
+line = jax.make_mesh((4,), ("x",), devices=jax.devices()[:4], axis_types=(AxisType.Auto,))
+for given in (D, (D > 0), D.astype(jnp.bfloat16), np.arange(8, dtype=np.int8), D * 1j):
+    for source in sources:
+        spread = jax.shard_map(lambda v: lax.pbroadcast(v, "x", source), mesh=line,
+                               in_specs=P("x"), out_specs=P("x"), check_vma=False)
+        made = np.asarray(jax.jit(spread)(given))
+        assert made.tobytes() == np.tile(given[4:6], 4).tobytes(), (given, made)
 print("done")
 """
 

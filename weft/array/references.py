@@ -7,13 +7,13 @@ that out faster, from the tuple alone, if this Python keeps things where others 
 from __future__ import annotations
 
 import ctypes
-import sys
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from weft.array.atoms import Atoms
+from weft.array.cpython import reads_objects
 from weft.array.stacked import Stacked, kind_of
 
 _WORD = 8  # bytes
@@ -33,7 +33,7 @@ class Offsets:
 @cache
 def offsets() -> Offsets | None:
     """Where things are; None if this Python does not keep them where it is known how to look."""
-    if sys.implementation.name != "cpython" or ctypes.sizeof(ctypes.c_void_p) != _WORD:
+    if not reads_objects():
         return None
     data = np.zeros((1, 3), np.float32)
     probe = Stacked(data, Atoms((1,)), kind=kind_of(Atoms((1,)), data.shape, data.dtype))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.array.cpython import untried
 from weft.ir.types import Array
 
 ALIGNED = 64  # bytes
@@ -185,6 +186,8 @@ def _ask(array: Array) -> int:
 
 
 def _reads_right() -> bool:
+    if untried() is not None:
+        return False
     probes: list[Array] = [np.ones(3), np.ones((4, 4), np.int8)[1:, 2:], np.zeros(0)]
     return all(_read(probe) == _ask(probe) for probe in probes)
 

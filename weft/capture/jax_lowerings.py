@@ -143,9 +143,28 @@ def _tridiagonal(ctx: Any, operand: Any, *, lower: bool, **_: Any) -> list[Any]:
 def _other_rules() -> tuple[tuple[Any, Lowering], ...]:
     from jax._src.lax import ann, parallel
 
+    collectives: dict[str, Lowering] = {"pbroadcast_dynamic_p": _broadcast_from}
     broadcast = getattr(parallel, "_pbroadcast_lowering", None)
-    rules = {} if broadcast is None else {"pbroadcast_p": broadcast}
-    return rules_of(ann, {"approx_top_k_p": _approx_top_k}) + rules_of(parallel, rules)
+    if broadcast is not None:
+        collectives["pbroadcast_p"] = broadcast
+    return rules_of(ann, {"approx_top_k_p": _approx_top_k}) + rules_of(parallel, collectives)
+
+
+def _broadcast_from(ctx: Any, operand: Any, source: Any, *, axis_name: Any) -> Any:
+    """A broadcast from a device whose number is computed (JAX 0.12), for any type of element."""
+    from jax._src.interpreters import mlir
+
+    return mlir.lower_fun(partial(_taken_from, axis_name=axis_name), multiple_results=False)(
+        ctx, operand, source
+    )
+
+
+def _taken_from(operand: Any, source: Any, *, axis_name: Any) -> Any:
+    """The gathered pieces, of which one is taken: a masked sum would lose the sign of -0.0."""
+    from jax import lax
+
+    pieces = lax.all_gather(operand, axis_name)
+    return lax.dynamic_index_in_dim(pieces, source, 0, keepdims=False)
 
 
 def _approx_top_k(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -41,16 +42,30 @@ def _used(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _written(theirs: Callable[..., None]) -> Callable[..., None]:
-    """JAX's own way to store, which is told which programs call Python."""
+    """JAX's own way to store, but for programs of Weft that call Python: these cannot be stored."""
 
     def write(
-        key: str, seconds: float, name: str, backend: Any, executable: Any, callbacks: Any
+        key: str, seconds: float, name: str, backend: Any, executable: Any, *callbacks: Any
     ) -> None:
         if backend.platform == PLATFORM and _calls_python(executable):
-            callbacks = (*callbacks, name)
-        theirs(key, seconds, name, backend, executable, callbacks)
+            _log_not_written(name)
+        else:  # JAX 0.10 passes the callbacks of the program, later versions do not
+            theirs(key, seconds, name, backend, executable, *callbacks)
 
     return write
+
+
+def _log_not_written(name: str) -> None:
+    """Log what JAX 0.10 logs of programs that call Python; later versions store their own."""
+    from jax._src import compiler, config
+
+    level = logging.WARNING if config.explain_cache_misses.value else logging.DEBUG
+    compiler.logger.log(
+        level,
+        "Not writing persistent cache entry for '%s' because it uses host callbacks "
+        "(e.g. from jax.debug.print or breakpoint)",
+        name,
+    )
 
 
 def _calls_python(executable: Any) -> bool:

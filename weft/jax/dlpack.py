@@ -22,15 +22,25 @@ from weft.jax.native_lending import LENT_AT
 from weft.jax.records import LENT
 
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # of kinds of numbers
-_BFLOAT = 4
-BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+_NARROW: dict[int, np.dtype[Any]] = {  # types of ml_dtypes, by their codes
+    4: np.dtype(ml_dtypes.bfloat16),
+    7: np.dtype(ml_dtypes.float8_e3m4),
+    8: np.dtype(ml_dtypes.float8_e4m3),
+    9: np.dtype(ml_dtypes.float8_e4m3b11fnuz),
+    10: np.dtype(ml_dtypes.float8_e4m3fn),
+    11: np.dtype(ml_dtypes.float8_e4m3fnuz),
+    12: np.dtype(ml_dtypes.float8_e5m2),
+    13: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    14: np.dtype(ml_dtypes.float8_e8m0fnu),
+}
 _ALIGNED = 16  # bytes, as all that numpy allocates
 _CPU = 1  # the kind of device whose memory is the host's
-_NAME, _USED = (ctypes.create_string_buffer(name) for name in (b"dltensor", b"used_dltensor"))
+_SPOKEN = (1, 0)  # the version of DLPack in which a tensor says its version and flags
+_READ_ONLY, _COPIED = 1, 2  # flags
 
 
 class _Tensor(ctypes.Structure):
-    """What a library hands to another, who calls the deleter with it in the end."""
+    """Where elements are, and of which type, sizes and strides."""
 
     _fields_ = [
         ("data", ctypes.c_size_t),
@@ -43,34 +53,80 @@ class _Tensor(ctypes.Structure):
         ("sizes", ctypes.c_size_t),
         ("strides", ctypes.c_size_t),
         ("offset", ctypes.c_uint64),
+    ]
+
+
+class _Managed(ctypes.Structure):
+    """A tensor that a library hands to another, which calls the deleter with it in the end."""
+
+    _fields_ = [
+        ("tensor", _Tensor),
         ("context", ctypes.c_size_t),
         ("deleter", ctypes.c_size_t),
     ]
 
 
+class _Versioned(ctypes.Structure):
+    """The same since DLPack 1.0, where it can be read-only; asked for since JAX 0.12."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_size_t),
+        ("deleter", ctypes.c_size_t),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    ]
+
+
+def _names(name: bytes) -> tuple[Any, Any]:
+    """The name of a capsule that holds a tensor, and of one whose tensor was taken."""
+    return ctypes.create_string_buffer(name), ctypes.create_string_buffer(b"used_" + name)
+
+
+_NAMES = {_Managed: _names(b"dltensor"), _Versioned: _names(b"dltensor_versioned")}
+
+
 # Out
 
 
-def tensor_of(handles: Handles, array: Array) -> Any:
-    """A capsule with an array, which is held until whoever takes it gives it back."""
-    code = _BFLOAT if array.dtype == BFLOAT16 else _CODES.get(array.dtype.kind)
-    if code is None:
-        raise BufferError(f"DLPack has no elements of type {array.dtype}")
+def tensor_of(
+    handles: Handles,
+    array: Array,
+    *,
+    max_version: tuple[int, int] | None = None,
+    copied: bool = False,
+) -> Any:
+    """A capsule with an array, which is held until the consumer calls the deleter."""
     shape = (ctypes.c_int64 * max(1, array.ndim))(*array.shape)
     steps = [step // array.itemsize for step in array.strides]
     strides = (ctypes.c_int64 * max(1, array.ndim))(*steps)
+    code = _code(array.dtype)
     record = handles.keep(LENT, (array, shape, strides))
-    tensor = _Tensor.from_address(record + LENT_AT)
+    kind = _Managed if max_version is None or max_version < _SPOKEN else _Versioned
+    managed = kind.from_address(record + LENT_AT)
+    if isinstance(managed, _Versioned):
+        managed.major, managed.minor = _SPOKEN
+        managed.flags = _READ_ONLY | (_COPIED if copied else 0)  # arrays of JAX are immutable
+    tensor = managed.tensor
     tensor.data = array.ctypes.data if array.size else 0
     tensor.device, tensor.rank = _CPU, array.ndim
     tensor.code, tensor.bits, tensor.lanes = code, 8 * array.itemsize, 1
     tensor.sizes, tensor.strides = ctypes.addressof(shape), ctypes.addressof(strides)
-    tensor.deleter = handles.native.addresses["take_back"]
+    managed.deleter = handles.native.addresses["take_back"]
     make = ctypes.pythonapi.PyCapsule_New
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     drop = handles.native.addresses["drop_capsule"]
-    return make(record + LENT_AT, ctypes.addressof(_NAME), drop)
+    return make(record + LENT_AT, ctypes.addressof(_NAMES[kind][0]), drop)
+
+
+def _code(dtype: np.dtype[Any]) -> int:
+    narrow = {narrow: code for code, narrow in _NARROW.items()}.get(dtype)
+    code = _CODES.get(dtype.kind) if narrow is None else narrow
+    if code is None:
+        raise BufferError(f"DLPack has no elements of type {dtype}")
+    return code
 
 
 # In
@@ -91,32 +147,46 @@ class _Lender:
 
 def array_in(capsule: Any) -> Array:
     """The array in a capsule, as long as something refers to it."""
+    kind = _kind(capsule)
+    whole, used = _NAMES[kind]
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype = ctypes.c_void_p
     pointer.argtypes = [ctypes.py_object, ctypes.c_void_p]
     rename = ctypes.pythonapi.PyCapsule_SetName
     rename.argtypes = [ctypes.py_object, ctypes.c_void_p]
-    address = pointer(capsule, ctypes.addressof(_NAME))
-    tensor = _Tensor.from_address(address)
+    address = pointer(capsule, ctypes.addressof(whole))
+    managed = kind.from_address(address)
+    if isinstance(managed, _Versioned) and managed.major > _SPOKEN[0]:
+        raise BufferError(f"a tensor of DLPack {managed.major}.{managed.minor}; 1.x is read")
+    tensor = managed.tensor
     shape = tuple((ctypes.c_int64 * tensor.rank).from_address(tensor.sizes)) if tensor.rank else ()
     dtype = _dtype(tensor)
     strides = _byte_strides(tensor, shape, dtype.itemsize)
-    rename(capsule, ctypes.addressof(_USED))
-    lender = _Lender(address, tensor.deleter)
+    rename(capsule, ctypes.addressof(used))
+    lender = _Lender(address, managed.deleter)
     if 0 in shape:
         return np.zeros(shape, dtype)
     reach = sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
     memory: Any = (ctypes.c_char * (reach + dtype.itemsize)).from_address(
         tensor.data + tensor.offset
     )
-    memory.lender = lender  # arrays refer to the memory, and it refers to who lent it
+    memory.lender = lender  # arrays refer to the memory, and it refers to the lender
     return np.ndarray(shape, dtype, memory, strides=strides)
+
+
+def _kind(capsule: Any) -> type[_Managed] | type[_Versioned]:
+    """Which of the two structures a capsule holds, by its name."""
+    is_named = ctypes.pythonapi.PyCapsule_IsValid
+    is_named.argtypes = [ctypes.py_object, ctypes.c_void_p]
+    versioned = is_named(capsule, ctypes.addressof(_NAMES[_Versioned][0]))
+    return _Versioned if versioned else _Managed
 
 
 def _dtype(tensor: _Tensor) -> np.dtype[Any]:
     kind = {code: letter for letter, code in _CODES.items()}.get(tensor.code)
-    if tensor.code == _BFLOAT and tensor.bits == 16:
-        return BFLOAT16
+    narrow = _NARROW.get(tensor.code)
+    if narrow is not None and (tensor.bits, tensor.lanes) == (8 * narrow.itemsize, 1):
+        return narrow
     if kind is None or tensor.lanes != 1 or tensor.bits % 8:
         raise BufferError(
             f"a DLPack tensor of type {tensor.code} with {tensor.lanes} times {tensor.bits} bits"
@@ -147,11 +217,13 @@ class _Exchange:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._theirs, name)
 
-    def buffer_to_dlpack_managed_tensor(self, array: Any, stream: Any = None) -> Any:
-        """A capsule with an array of one device."""
+    def buffer_to_dlpack_managed_tensor(
+        self, array: Any, stream: Any = None, **versioned: Any
+    ) -> Any:
+        """A capsule with an array of one device; since JAX 0.12 of a version that is asked for."""
         if array.platform() != PLATFORM:
-            return self._theirs.buffer_to_dlpack_managed_tensor(array, stream=stream)
-        return tensor_of(self._handles, np.asarray(array))
+            return self._theirs.buffer_to_dlpack_managed_tensor(array, stream=stream, **versioned)
+        return tensor_of(self._handles, np.asarray(array), **versioned)
 
     def dlpack_managed_tensor_to_buffer(
         self, capsule: Any, device: Any, stream: Any, copy: bool | None, *more: Any

@@ -19,6 +19,7 @@ from weft.jax.borders import Border, borders, taken_over
 from weft.jax.client import Client, Device, fill, the_client
 from weft.jax.compiling import Executable, compiled
 from weft.jax.handles import INVALID, Handles, Refused
+from weft.jax.own_stack import on_own_stack
 from weft.jax.protos import device_assignment
 from weft.jax.records import EXECUTABLE, PENDING, READY
 from weft.jax.slots import slot
@@ -260,7 +261,8 @@ def _compile(handles: Handles, args: Any) -> None:
     code = ctypes.string_at(program.code, program.code_size)
     format = ctypes.string_at(program.format, program.format_size).decode()
     options = ctypes.string_at(args.compile_options, args.compile_options_size)
-    args.executable = load(handles, compiled(code, format, options))
+    made = on_own_stack(lambda: compiled(code, format, options))
+    args.executable = load(handles, made)
 
 
 @slot("Executable_ParameterMemoryKinds")

@@ -12,6 +12,7 @@ from weft.jax.counted import counted
 from weft.jax.device_program import device_program
 from weft.jax.executables import Described, Loaded, load
 from weft.jax.handles import Handles, text_at
+from weft.jax.own_stack import on_own_stack
 from weft.jax.serialized import fingerprint, restored, serialized
 from weft.jax.slots import slot
 
@@ -106,7 +107,8 @@ def _deserialize(handles: Handles, args: Any) -> None:
     content = ctypes.string_at(args.serialized_executable, args.serialized_executable_size)
     size = args.overridden_serialized_compile_options_size
     options = ctypes.string_at(args.overridden_serialized_compile_options, size) if size else None
-    args.loaded_executable = load(handles, restored(content, options))
+    made = on_own_stack(lambda: restored(content, options))
+    args.loaded_executable = load(handles, made)
 
 
 @slot("TopologyDescription_Fingerprint")

@@ -13,7 +13,7 @@ from weft.jax.abi import Api
 from weft.jax.interrupts import Shield
 from weft.jax.native import native_slots, text
 from weft.jax.native_arrivals import SLOT as ARRIVE
-from weft.jax.native_bridge import STATE, THUNKS
+from weft.jax.native_bridge import STATE, THUNKS, pointer_to
 from weft.jax.native_records import HELPERS
 from weft.jax.raised import told_of
 from weft.jax.records import ERROR, READY, SIZE, STATIC, at, words
@@ -106,8 +106,8 @@ class Handles:
                 EXHAUSTED, "Python could not be called: its stack or its memory is exhausted"
             ),
             "ended": self._told_always(CANCELLED, "the process ends"),
-            "interrupt": id(KeyboardInterrupt),
-            "exhausted": id(_EXHAUSTED),
+            "interrupt": pointer_to(KeyboardInterrupt),
+            "exhausted": pointer_to(_EXHAUSTED),
             "main": threading.main_thread().ident or 0,
         }
         for name, value in known.items():

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from weft.jax.native_bridge import STATE
+from weft.jax.native_bridge import STATE, pointer_to
 
 _DEPTH, _REMEMBERED, _ACT = STATE["depth"], STATE["remembered"], STATE["act"]
 _NAMES = "SIGINT SIGTERM SIGALRM SIGUSR1 SIGUSR2 SIGHUP SIGQUIT SIGVTALRM SIGPROF SIGCHLD".split()
@@ -53,7 +53,7 @@ class Shield:
         self._waiting: dict[int, Handler] = {}  # by the number of the signal
         self._calling: list[int] = []  # how deep inside of Weft functions of the user's are called
         self._act = self.act
-        state[_ACT] = id(self._act)
+        state[_ACT] = pointer_to(self._act)
 
     def raise_up(self) -> None:
         """Take the place of the program's handlers, whatever they are now; cheap if it has."""

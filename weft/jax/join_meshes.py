@@ -22,7 +22,7 @@ from weft.ir.op import Op
 from weft.ir.rebuild import rewrite
 from weft.ir.types import TensorType
 from weft.jax.cross_meshes import Pieces, in_pieces
-from weft.mesh import Axis, DimSharding, Mesh, Sharding
+from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import in_mesh_order, size_of
 from weft.ops.sharding import ManualComputation, ShardingConstraint
 from weft.shard.annotations import all_shardings, annotated, replace_shardings
@@ -45,7 +45,8 @@ def join_meshes(module: Module) -> Module:
     main = joined.noted(module.function("main"))
     inside = joined.crossing(main.arg_attrs, main.body.args)
     outside = joined.crossing(main.res_attrs, main.body.results)
-    made = rewrite(module.with_functions({**module.functions, "main": main}), joined.manual)
+    made = module.with_functions({**module.functions, "main": main})
+    made = rewrite(made, joined.manual, joined.collective)
     made = replace_shardings(made, surveys, joined.sharding)
     if any(map(joined.crosses, all_shardings(module, surveys))):
         made = in_pieces(made, inside, outside, (joined.name, joined.mesh))
@@ -146,6 +147,14 @@ class _Joined:
             return None
         op = node.op.replace(manual_axes=axes)
         self.renamed[id(op)] = op
+        return Node(op, node.operands, node.types, node.regions, node.attrs, node.loc)
+
+    def collective(self, node: Node) -> Node | None:
+        """A collective along axes of one of the meshes (JAX 0.11 and later) -> lists of devices."""
+        groups = getattr(node.op, "replica_groups", None)
+        if not isinstance(groups, MeshAxes):
+            return None
+        op = node.op.replace(replica_groups=groups.lists(self.meshes))
         return Node(op, node.operands, node.types, node.regions, node.attrs, node.loc)
 
     def noted(self, main: Function) -> Function:

@@ -9,6 +9,7 @@ again in the main thread as soon as that is back in Python.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 
 # The state that all functions share, in words.
@@ -43,6 +44,11 @@ STATE = {
 }
 THUNKS = 32  # the words before those that hold what bridges call
 assert len({*STATE.values()}) == len(STATE) and max(STATE.values()) < THUNKS
+
+
+def pointer_to(held: object) -> int:
+    """The address that Python's C API knows an object by, as long as something holds it."""
+    return ctypes.c_size_t.from_buffer(ctypes.py_object(held)).value
 
 
 def word(name: str) -> int:

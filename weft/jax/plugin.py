@@ -21,10 +21,10 @@ from weft.jax.guarding import heed_guards
 from weft.jax.handles import FOR_EVER, Handles, Native
 from weft.jax.lowering import register_lowerings
 from weft.jax.native import asks_python
-from weft.jax.native_bridge import STATE
+from weft.jax.native_bridge import STATE, pointer_to
 from weft.jax.processes import check_alone
 from weft.jax.slots import SLOTS, thunk
-from weft.jax.versions import check_versions, weft_version
+from weft.jax.versions import check_versions, too_old, weft_version
 from weft.knobs import DEVICES
 from weft.run.stream import around_calls
 
@@ -67,7 +67,7 @@ class Plugin:
         state[STATE["attributes"]], state[STATE["attribute_count"]] = client.attributes()
         state[STATE["templates"]] = ctypes.addressof(buffers.TEMPLATES)
         self._drain = self.handles.drain
-        state[STATE["drain"]] = id(self._drain)
+        state[STATE["drain"]] = pointer_to(self._drain)
         self.table = self._table(spoken)
         self.capsule = _capsule(ctypes.addressof(self.table))
         self._is_daemon = _is_daemon
@@ -93,7 +93,7 @@ class Plugin:
         daemons = _daemons()
         if not daemons or not state[STATE["others"]]:
             return
-        state[STATE["ending"]] = id(self._is_daemon)
+        state[STATE["ending"]] = pointer_to(self._is_daemon)
         while state[STATE["resting"]] < len(daemons) and time.monotonic() < until:
             time.sleep(0.002)
 
@@ -177,6 +177,7 @@ def backend() -> Any:
     """JAX's client of the plugin."""
     from jax._src import xla_bridge
     from jax._src.lib import xla_client
+    from jax.errors import JaxRuntimeError
 
     check_versions()
     check_alone()
@@ -184,6 +185,12 @@ def backend() -> Any:
     register_lowerings()
     exchange_by_dlpack(made.handles)
     heed_guards(made.native)
-    if not xla_client.pjrt_plugin_loaded(PLATFORM):
-        xla_client.load_pjrt_plugin_with_c_api(PLATFORM, made.capsule)
-    return xla_bridge.make_pjrt_c_api_client(PLATFORM)
+    try:
+        if not xla_client.pjrt_plugin_loaded(PLATFORM):
+            xla_client.load_pjrt_plugin_with_c_api(PLATFORM, made.capsule)
+        return xla_bridge.make_pjrt_c_api_client(PLATFORM)
+    except JaxRuntimeError as error:
+        refusal = too_old(error)
+        if refusal is None:
+            raise
+        raise refusal from error

@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.jax.abi import Api
 from weft.jax.handles import FOR_EVER, UNIMPLEMENTED, Handles, Refused
+from weft.jax.native_bridge import pointer_to
 
 Slot = Callable[[Handles, Any], None]
 SLOTS: dict[str, Slot] = {}
@@ -42,7 +43,7 @@ def thunk(api: Api, name: str, handles: Handles) -> int:
         return 0
 
     FOR_EVER.append(call)
-    return id(call)
+    return pointer_to(call)
 
 
 def _missing(name: str) -> Slot:

@@ -1,24 +1,56 @@
-"""Which versions of jaxlib Weft works with: those that its tables of functions were tried with."""
+"""Which versions of jaxlib Weft works with, and what becomes of others."""
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from weft.errors import WeftError
+from weft.jax.abi import api
 
-SUPPORTED = ((0, 10),)  # releases, by their first two numbers
+TRIED = ((0, 10), (0, 11), (0, 12))  # releases, by their first two numbers
+_TOO_OLD = "is older than the minimum supported version"  # what jaxlib says of a plugin
 
 
 def check_versions() -> None:
-    """Refuse a jaxlib that Weft was not tried with, before it calls anything."""
+    """Refuse a jaxlib before those that were tried, and warn of one that is newer."""
     found = jaxlib_version()
-    if release(found) not in SUPPORTED:
-        known = ", ".join([".".join(map(str, numbers)) for numbers in SUPPORTED])
+    numbers = release(found)
+    known = ", ".join([f"{major}.{minor}" for major, minor in TRIED])
+    if numbers is not None and numbers < TRIED[0]:
         raise WeftError(
-            f"jaxlib {found} is installed, but Weft speaks to jaxlib {known}",
-            help=f"pip install 'jax=={known}.*' 'jaxlib=={known}.*'",
+            f"jaxlib {found} is installed, but Weft speaks to jaxlib {known}", help=_install()
         )
+    if numbers not in TRIED:
+        _warn_of(found, known)
+
+
+@cache
+def _warn_of(found: str, known: str) -> None:
+    warnings.warn(
+        f"Weft was tried with jaxlib {known}, and jaxlib {found} is installed: "
+        f"it may work, or fail in odd ways; {_install()}",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def too_old(error: Exception) -> WeftError | None:
+    """The refusal of a jaxlib that no longer speaks Weft's version of PJRT, if it says so."""
+    if _TOO_OLD not in str(error):
+        return None
+    ours = ".".join(map(str, api().version))
+    return WeftError(
+        f"jaxlib {jaxlib_version()} does not speak Weft's version {ours} of PJRT's C API: {error}",
+        help=_install(),
+    )
+
+
+def _install() -> str:
+    (major, first), (_, last) = TRIED[0], TRIED[-1]
+    span = f">={major}.{first},<{major}.{last + 1}"
+    return f"pip install 'jax{span}' 'jaxlib{span}'"
 
 
 def release(text: str) -> tuple[int, int] | None:
