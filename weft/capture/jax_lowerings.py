@@ -72,8 +72,21 @@ def _linalg_rules() -> tuple[tuple[Any, Lowering], ...]:
         "schur_p": _schur,
         "hessenberg_p": partial(_plain, "weft.hessenberg"),
         "tridiagonal_p": _tridiagonal,
+        "tridiagonal_solve_p": _tridiagonal_solve,
     }
-    return rules_of(linalg, rules)
+    return rules_of(linalg, {name: partial(_of_matrices, rule) for name, rule in rules.items()})
+
+
+def _of_matrices(rule: Lowering, ctx: Any, *operands: Any, **keywords: Any) -> Any:
+    """A rule, refused for elements that LAPACK has no routines for."""
+    dtype = ctx.avals_in[0].dtype
+    if dtype.char not in "fdFD":
+        raise Unsupported(
+            f"Unsupported dtype {dtype} of the matrices",
+            help="cast them to float32, float64, complex64 or complex128",
+            loc=location_of(ctx.traceback),
+        )
+    return rule(ctx, *operands, **keywords)
 
 
 def _plain(name: str, ctx: Any, *operands: Any, **_: Any) -> list[Any]:
@@ -135,6 +148,13 @@ def _schur(
 
 def _tridiagonal(ctx: Any, operand: Any, *, lower: bool, **_: Any) -> list[Any]:
     return custom_call(ctx, "weft.tridiagonal", [operand], {"lower": lower})
+
+
+def _tridiagonal_solve(
+    ctx: Any, *operands: Any, perturb_singular: bool = False, **_: Any
+) -> list[Any]:
+    config = {"perturb_singular": perturb_singular}
+    return custom_call(ctx, "weft.tridiagonal_solve", operands, config)
 
 
 # What is approximate, or a collective, on one platform only: exact, and a collective, here

@@ -25,7 +25,7 @@ def inspect_lowering(ctx: Any, value: Any, *, callback: Callable[..., Any]) -> l
 
     where = ctx.module_context.axis_context
     if isinstance(where, sharding_impls.SPMDAxisContext):
-        callback(sharding_impls.NamedSharding(where.mesh, sharding_impls.P()))
+        callback(sharding_impls.NamedSharding(where.mesh, sharding_impls.PartitionSpec()))
         return []
     devices = where.device_assignment
     tell = partial(_tell, callback, _mesh(where.abstract_mesh, devices), devices)
