@@ -8,7 +8,7 @@ from weft.capture.jax_lowerings import lowering_rules
 from weft.jax.caching import use_cache
 from weft.jax.client import PLATFORM
 from weft.jax.effects import call_back_at_once, emit_callbacks
-from weft.jax.exporting import allow_own_calls
+from weft.jax.exporting import allow_own_calls, call_as_on_cpu
 from weft.jax.inspecting import inspect_lowering
 from weft.jax.interrupts import hold_interrupted
 from weft.jax.lowered import count_lowered
@@ -56,6 +56,7 @@ def register_lowerings() -> None:
     use_cache()
     hold_interrupted()
     allow_own_calls()
+    call_as_on_cpu()
     count_lowered()
     if PLATFORM not in mlir._platforms_with_donation:
         mlir._platforms_with_donation.append(PLATFORM)
