@@ -7,12 +7,13 @@ SOURCES := pyproject.toml constraints.txt
 JOBS ?= 2
 BENCHES := ir shard lean compile lockstep engine cpu jax_door
 
-.PHONY: help demo test test-all lint format bench clean
+.PHONY: help demo test test-all test-jax lint format bench clean
 
 help:
 	@echo "make demo      train a small Llama on 8 virtual devices, and look at the examples"
 	@echo "make test      the tests, at most 15 minutes on 2 cores"
 	@echo "make test-all  the same and the long ones"
+	@echo "make test-jax  JAX's own tests, of the checkout DIR of jax-ml/jax (FILES, ARGS)"
 	@echo "make lint      ruff and mypy --strict"
 	@echo "make format    let ruff write the code in its form"
 	@echo "make bench     Weft and its peers side by side (benchmarks/)"
@@ -40,6 +41,10 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	WEFT_EXAMPLES=200 $(BIN)/python -m pytest -q -n $(JOBS) -m "not gpu"
+
+test-jax: $(VENV)/.dev
+	@test -n "$(DIR)" || { echo "make test-jax DIR=a checkout of jax-ml/jax"; exit 2; }
+	$(BIN)/python tests/upstream/run.py $(DIR) $(FILES) --jobs $(JOBS) $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

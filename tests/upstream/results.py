@@ -45,13 +45,15 @@ class Results:
     @property
     def error(self) -> str:
         """Why the file cannot be collected, if it cannot."""
-        texts = [x["text"] for x in self.lines if "collection" in x or x.get("finished", 0) > 1]
-        return str(texts[-1]) if texts and not self.tests else ""
+        told = [x for x in self.lines if {"collection", "finished"} & set(x) and "text" in x]
+        return str(told[0]["text"]) if told and not self.tests else ""
 
     @property
     def not_run(self) -> int:
         """Tests that the time of their file was too short for."""
-        collected = max((line["collected"] for line in self.lines if "collected" in line), default=0)
+        collected = max(
+            (line["collected"] for line in self.lines if "collected" in line), default=0
+        )
         return max(0, collected - len(self.tests))
 
     def count(self) -> Counter[str]:

@@ -4,8 +4,9 @@ Every file runs in a process of its own. Results are kept by file as JSON lines,
 was stopped goes on where it was; a crash or a test that takes too long is a result like any other,
 and the rest of its file runs in a new process. The oracle runs only what did not pass on Weft.
 
-    python tests/upstream/run.py DIR                       all files but those of `files.toml`
+    python tests/upstream/run.py DIR                       all files but those of files.toml
     python tests/upstream/run.py DIR pjit_test array_test  these files
+    python tests/upstream/run.py DIR --cases 3 --jobs 4    a smaller sample, four files at a time
     python tests/upstream/run.py DIR --again failed        failures once more, the rest as recorded
     python tests/upstream/run.py DIR --report              the table of what is recorded
 """
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -29,25 +30,26 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE)]  # pytest's plugin lies here, too: no package of that name is needed
 
 from report import print_report  # noqa: E402
 from results import Results, read_toml  # noqa: E402
 
 DEVICES = 8
+POLL = 0.2  # seconds between two looks at a process
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the tests and the results are, and how long tests may take."""
+    """Where tests and results are, how many cases are generated, and how long tests may take."""
 
     checkout: Path
     results: Path
-    cases: int
-    x64: bool
-    seconds_a_test: float
-    seconds_a_file: float
-    again: str
+    cases: int = 5
+    x64: bool = False
+    seconds_a_test: float = 180
+    seconds_a_file: float = 3600
+    again: str = ""  # what is run once more: failed, all
 
     def recorded(self, platform: str, file: str) -> Path:
         """Where the results of a file are kept."""
@@ -66,116 +68,114 @@ class Settings:
         }
 
 
-def run_file(settings: Settings, platform: str, file: str, only: list[str] | None = None) -> None:
-    """Run a file's tests that have no result yet, until each has one or the time is over."""
-    path = settings.recorded(platform, file)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + settings.seconds_a_file
-    while True:
-        found = Results.read(path)
-        if found.is_finished and not (only and set(only) - set(found.tests)):
-            return
-        if only is not None and not set(only) - set(found.tests):
-            return
-        if time.monotonic() > until:
-            return
-        run_once(settings, platform, file, found, only, until)
+@dataclass(frozen=True)
+class Run:
+    """A file of tests on one platform."""
 
+    settings: Settings
+    platform: str
+    file: str
+    only: Sequence[str] | None = None  # the tests to run, if not all
 
-def run_once(
-    settings: Settings,
-    platform: str,
-    file: str,
-    found: Results,
-    only: list[str] | None,
-    until: float,
-) -> None:
-    """One process of pytest, and a line for the test that it ended with, if it did not end well."""
-    path = settings.recorded(platform, file)
-    with tempfile.TemporaryDirectory() as folder:
-        chosen = [f"--record-to={path}"]
-        for option, ids in (("--leave-out", list(found.tests)), ("--only", only)):
-            if ids:
-                listed = Path(folder) / option.strip("-")
-                listed.write_text("\n".join(ids))
-                chosen.append(f"{option}={listed}")
-        output = Path(folder) / "output"
-        status, why = watch(settings, platform, file, chosen, output, until)
-        ended = Results.read(path)
-        tail = output.read_text(errors="replace")[-2000:]
-    with path.open("a") as lines:
-        if ended.running is not None:
-            seconds = settings.seconds_a_test if why == "timeout" else 0
-            if why != "out of time":
-                line = {"test": ended.running, "outcome": why, "seconds": seconds, "text": tail}
-                lines.write(json.dumps(line) + "\n")
-        elif why != "out of time":
-            # Nothing ran when the process ended: all tests have run, or none can.
-            bad = {} if status in (0, 1, 5) else {"text": tail}
-            lines.write(json.dumps({"finished": status, **bad}) + "\n")
+    @property
+    def path(self) -> Path:
+        """Where its results are."""
+        return self.settings.recorded(self.platform, self.file)
 
+    def go_on(self) -> None:
+        """Run the tests that have no result yet, until each has one or the time is over."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        until = time.monotonic() + self.settings.seconds_a_file
+        while time.monotonic() < until and not self.is_done():
+            before = len(Results.read(self.path).tests)
+            self.start_process(until)
+            after = Results.read(self.path)
+            if after.is_finished and len(after.tests) == before:
+                return  # what is left cannot be collected
 
-def watch(
-    settings: Settings, platform: str, file: str, options: list[str], output: Path, until: float
-) -> tuple[int, str]:
-    """The exit status of a process of pytest and why it ended early: crashed, timeout, out of time.
+    def is_done(self) -> bool:
+        """Whether every test that is asked for has a result."""
+        found = Results.read(self.path)
+        if self.only is None:
+            return found.is_finished
+        return not set(self.only) - set(found.tests)
 
-    A test has its time from the line that says that it starts.
-    """
-    command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    # Test utilities that do not know a platform skip most of what they would try on it.
-    command += ["-p", "record_results", "--jax_test_dut=cpu", *options, f"tests/{file}.py"]
-    path = settings.recorded(platform, file)
-    with output.open("w") as out:
-        process = subprocess.Popen(
-            command,
-            cwd=settings.checkout,
-            env=os.environ | settings.environment(platform),
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    def start_process(self, until: float) -> None:
+        """One process of pytest, and the line that tells how it ended."""
+        known = Results.read(self.path).tests
+        with tempfile.TemporaryDirectory() as folder:
+            options = [f"--record-to={self.path}"]
+            for option, ids in (("--leave-out", list(known)), ("--only", self.only)):
+                if ids:
+                    listed = Path(folder) / option.strip("-")
+                    listed.write_text("\n".join(ids))
+                    options.append(f"{option}={listed}")
+            output = Path(folder) / "output"
+            status, why = self.watch(options, output, until)
+            tail = output.read_text(errors="replace")[-2000:]
+        if why == "out of time":
+            return  # what ran, and what is left, has no result
+        running = Results.read(self.path).running
+        line: dict[str, object] = {"test": running, "outcome": why, "seconds": 0.0, "text": tail}
+        if running is None:  # all tests have run, or none can
+            line = {"finished": status, **({} if status in (0, 1, 5) else {"text": tail})}
+        with self.path.open("a") as lines:
+            lines.write(json.dumps(line) + "\n")
+
+    def watch(self, options: list[str], output: Path, until: float) -> tuple[int, str]:
+        """The exit status of pytest, and what became of the test that ran last if it did not end.
+
+        A test has its time from the line that says that it starts.
+        """
+        command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        # JAX's test utilities skip most of their tests on a platform that they do not know.
+        command += ["-p", "record_results", "--jax_test_dut=cpu", *options, f"tests/{self.file}.py"]
+        with output.open("w") as out:
+            process = subprocess.Popen(
+                command,
+                cwd=self.settings.checkout,
+                env=os.environ | self.settings.environment(self.platform),
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         size, since = -1, time.monotonic()
         while process.poll() is None:
-            time.sleep(0.2)
+            time.sleep(POLL)
             now = time.monotonic()
-            grown = path.stat().st_size if path.exists() else 0
+            grown = self.path.stat().st_size if self.path.exists() else 0
             if grown != size:
                 size, since = grown, now
-            for why, late in (
-                ("timeout", now - since > settings.seconds_a_test),
-                ("out of time", now > until),
-            ):
-                if late:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    return process.wait(), why
-    return process.returncode, "crashed"
+            is_slow = now - since > self.settings.seconds_a_test
+            if is_slow or now > until:
+                os.killpg(process.pid, signal.SIGKILL)
+                return process.wait(), "timeout" if is_slow else "out of time"
+        return process.returncode, "crashed"
 
 
 def forget(settings: Settings, file: str) -> None:
-    """Drop results that are asked for again: failures, or all of them."""
-    for platform in ("weft", "cpu") if settings.again == "all" else ("weft",):
+    """Drop results that are asked for again: Weft's failures, or all of a file."""
+    for platform in ("weft", "cpu"):
         path = settings.recorded(platform, file)
-        if not path.exists():
-            continue
         if settings.again == "all":
-            path.unlink()
-        else:
-            found = Results.read(path)
-            kept = [line for line in found.lines if line.get("outcome") in ("passed", "skipped")]
-            collected = [line for line in found.lines if "collected" in line][:1]
-            path.write_text("".join(json.dumps(line) + "\n" for line in collected + kept))
+            path.unlink(missing_ok=True)
+        elif platform == "weft" and path.exists():
+            lines = Results.read(path).lines
+            kept = [x for x in lines if x.get("outcome") in ("passed", "skipped")]
+            if any(x.get("outcome") not in (None, "passed", "skipped") for x in lines):
+                collected = [x for x in lines if "collected" in x][:1]
+                path.write_text("".join(json.dumps(x) + "\n" for x in collected + kept))
 
 
 def run_both(settings: Settings, file: str) -> str:
-    """Run a file on Weft, and on JAX's CPU what did not pass."""
+    """Run a file on Weft, and on JAX's CPU what did not pass; a line about it."""
     if settings.again:
         forget(settings, file)
-    run_file(settings, "weft", file)
+    Run(settings, "weft", file).go_on()
     found = Results.read(settings.recorded("weft", file))
     others = [test for test, result in found.tests.items() if result["outcome"] != "passed"]
     if others or found.error:
-        run_file(settings, "cpu", file, others or None)
+        Run(settings, "cpu", file, others or None).go_on()
     return f"{file}: {found.summary()}"
 
 
@@ -191,9 +191,9 @@ def files_of(checkout: Path, asked: list[str]) -> Iterator[str]:
             yield file
 
 
-def main() -> int:
-    """Run what has no result yet, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def arguments() -> argparse.Namespace:
+    """What is asked for on the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkout", type=Path, help="a checkout of jax-ml/jax")
     parser.add_argument("files", nargs="*", help="files of its tests; all by default")
     parser.add_argument("--cases", type=int, default=5, help="cases of generated tests; JAX's: 10")
@@ -204,28 +204,40 @@ def main() -> int:
     parser.add_argument("--again", choices=("failed", "all"), default="")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--results", type=Path, help="a folder; by default build/jax-tests/VERSION")
-    asked = parser.parse_intermixed_args()
-    found = re.search(r'^_version = ["\']([^"\']+)', (asked.checkout / "jax/version.py").read_text(), re.M)
-    if found is None or found[1] != version("jax"):
-        parser.error(f"{asked.checkout} has {found and found[1]}, installed is {version('jax')}")
-    sample = f"{found[1]}{'-x64' if asked.x64 else ''}"
+    given = parser.parse_intermixed_args()
+    named = given.checkout / "jax" / "version.py"
+    text = named.read_text() if named.exists() else ""
+    found = re.search(r"""^_version = ["']([^"']+)""", text, re.M)
+    if found is None:
+        parser.error(f"{given.checkout} is no checkout of jax-ml/jax")
+    if found[1] != version("jax"):
+        parser.error(f"{given.checkout} is JAX {found[1]}, and {version('jax')} is installed")
+    sample = f"{found[1]}{'-x64' if given.x64 else ''}"
+    given.results = given.results or ROOT / "build" / "jax-tests" / sample
+    return given
+
+
+def main() -> int:
+    """Run what has no result yet, and print the table; 1 if a failure has no reason."""
+    given = arguments()
     settings = Settings(
-        asked.checkout.resolve(),
-        asked.results or ROOT / "build" / "jax-tests" / sample,
-        asked.cases,
-        asked.x64,
-        asked.seconds_a_test,
-        asked.seconds_a_file,
-        asked.again,
+        given.checkout.resolve(),
+        given.results.resolve(),
+        given.cases,
+        given.x64,
+        given.seconds_a_test,
+        given.seconds_a_file,
+        given.again,
     )
-    files = list(files_of(settings.checkout, asked.files))
-    if not asked.report:
-        with ThreadPoolExecutor(asked.jobs) as pool:
+    files = list(files_of(settings.checkout, given.files))
+    if not given.report:
+        with ThreadPoolExecutor(given.jobs) as pool:
             for line in pool.map(lambda file: run_both(settings, file), files):
                 print(line, flush=True)
-    return print_report(
-        {f: (settings.recorded("weft", f), settings.recorded("cpu", f)) for f in files}, HERE
-    )
+    recorded = {
+        file: (settings.recorded("weft", file), settings.recorded("cpu", file)) for file in files
+    }
+    return print_report(recorded, HERE / "accepted.toml")
 
 
 if __name__ == "__main__":

@@ -37,9 +37,7 @@ def tridiagonal_solve(
     return x
 
 
-def _eliminate(
-    left: Array, pivots: Array, next_: Array, second: Array, x: Array, row: int
-) -> None:
+def _eliminate(left: Array, pivots: Array, next_: Array, second: Array, x: Array, row: int) -> None:
     """Make the element below a pivot zero, after swapping the two rows if it is larger."""
     swap = np.abs(left) > np.abs(pivots[..., row])
     upper = (pivots[..., row], next_[..., row], np.zeros_like(left))

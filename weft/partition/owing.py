@@ -147,7 +147,8 @@ def _sources(node: Node, split: Split, mesh: Mesh) -> list[Split] | None:
     found = project(split, rule.results[0], rule, mesh)
     chosen = tuple([found.get(n, ()) for n in range(len(rule.factors))])
     # A dim that is cut, or that an operand lacks a piece of, is not computed piece by piece.
-    if any(axes and (f.role != "pass" or f.aided) for axes, f in zip(chosen, rule.factors)):
+    cut = [f.role != "pass" or f.aided for f in rule.factors]
+    if any(axes and is_cut for axes, is_cut in zip(chosen, cut, strict=True)):
         return None
     if asked(chosen, rule.results[0], rule, mesh) != split:
         return None
