@@ -28,7 +28,7 @@ def _routine(name: str) -> tuple[Any, type[ctypes.c_int64 | ctypes.c_int32]] | N
     wherever they are.
     """
     try:
-        library = ctypes.CDLL(np.linalg._umath_linalg.__file__)  # type: ignore[attr-defined]
+        library = ctypes.CDLL(np.linalg._umath_linalg.__file__)
     except (AttributeError, OSError):
         return None
     for before, after, integer in _SPELLINGS:
