@@ -40,6 +40,21 @@ cases.append(Case("irfft of one", jnp.fft.irfft, lambda: [np.ones((2, 1), np.com
 some = [np.array([2.0, 1.0, 3.0, 4.0], np.float32), np.ones(3, np.float32)]
 cases.append(Case("spsolve", solved, lambda: some))
 cases.append(Case("its gradient", jax.grad(lambda d, b: solved(d, b).sum(), (0, 1)), lambda: some))
+
+def kept(x):
+    lax.dce_sink(x + 1, prevent_mlir_dce=True)
+    return x * 2
+
+def by_platform(x):
+    return lax.platform_dependent(x, cpu=lambda x: x @ x, default=lambda x: 3 * x.sum()) ** 2
+
+line = np.linspace(0.5, 2, 6, dtype=np.float32)
+pivoted = lambda d: lax.linalg.tridiagonal_solve(d, d * 0, d[::-1], jnp.outer(d, d))
+square = np.random.default_rng(0).standard_normal((2, 5, 5), np.float32)
+for f in (kept, by_platform, jax.grad(by_platform), pivoted, jax.grad(lambda d: pivoted(d).sum())):
+    cases.append(Case(f"{f}", f, lambda: [line]))
+    cases.append(Case(f"{f} of batches", jax.vmap(f), lambda: [np.stack([line, line + 1])]))
+cases.append(Case("schur", lax.linalg.schur, lambda: [square]))
 report(cases)
 """
 
