@@ -5,12 +5,14 @@ from __future__ import annotations
 from tests.jax.door import start
 
 SOURCE = """
+import warnings
 from functools import partial
 import jax, jax.numpy as jnp, numpy as np
 from jax import lax
 jnp.ones(1)  # the devices are there before the next line
 from jax.experimental.sparse import BCOO, linalg
 from tests.jax.side_by_side import Case, report
+warnings.simplefilter("error", RuntimeWarning)  # numpy's, of what Weft looks at
 
 def narrow(name):
     return jnp.asarray(np.arange(-6.0, 6.0).reshape(3, 4)).astype(name)
@@ -26,7 +28,7 @@ def ends(x):
     return jnp.max(x, 1), jnp.min(x), jnp.argmax(x, 0), lax.cummax(x)
 
 cases = []
-for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float4_e2m1fn", "int4"):
+for name in ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float4_e2m1fn", "int4"):
     cases.append(Case(f"ends of {name}", ends, partial(lambda n: [narrow(n)], name)))
 for shape in ((0, 0), (0, 3), (3, 0), (2, 0, 0), (0, 2, 2)):
     for f in (jax.scipy.linalg.lu, partial(lax.linalg.qr, pivoting=True)):
