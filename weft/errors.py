@@ -43,8 +43,11 @@ class WeftError(Exception):
         return "\n".join(lines)
 
 
-class Unsupported(WeftError):
-    """A program that is right but asks for what Weft refuses to do, with the reason."""
+class Unsupported(WeftError, NotImplementedError):
+    """A program that is right but asks for what Weft refuses to do, with the reason.
+
+    Programs of JAX catch NotImplementedError for it.
+    """
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> WeftError:

@@ -386,6 +386,10 @@ LINALG = {
         lambda d, b: jax.lax.linalg.tridiagonal_solve(d / 8, d + 4, d / 8, b),
         (normal(5), normal(5, 2)),
     ),
+    "grad of tridiagonal solve": (
+        jax.grad(lambda d, b: jax.lax.linalg.tridiagonal_solve(d, d * 0, d, b).sum()),
+        (normal(6), normal(6, 2)),
+    ),
     "hessenberg": (jax.scipy.linalg.hessenberg, (normal(4, 4),)),
     "grad of solve": (
         jax.grad(lambda a, b: jnp.linalg.solve(a, b).sum()),
@@ -406,6 +410,26 @@ def test_decompositions_multiply_back():
     assert_close(a @ vectors, vectors * values, 1000, least=4.0)
     form, basis = run(capture_jax(jax.scipy.linalg.schur, (a,)), a)
     assert_close(np.asarray(basis @ form @ basis.T), a, 1000, least=4.0)
+
+
+def test_matrices_of_narrow_types_are_refused_as_by_jax():
+    for decompose in (jnp.linalg.qr, jnp.linalg.eigh, jax.scipy.linalg.schur):
+        with pytest.raises(NotImplementedError, match="Unsupported dtype float16") as raised:
+            capture_jax(decompose, (MATRIX.astype(np.float16),))
+        assert isinstance(raised.value, Unsupported)
+
+
+def test_a_branch_for_cpus_is_taken():
+    def choose(x, **named):
+        return jax.lax.platform_dependent(x, default=lambda x: x, **named)
+
+    for named, added in (
+        ({"cpu": lambda x: x + 1}, 1),
+        ({"tpu": lambda x: x + 2}, 0),
+        ({"cpu": lambda x: x + 1, "weft": lambda x: x + 3}, 3),
+    ):
+        chosen = capture_jax(lambda x, named=named: choose(x, **named), (MATRIX,))
+        assert_same(run(chosen, MATRIX), MATRIX + added)
 
 
 def test_every_primitive_without_a_lowering_has_one_or_is_refused():

@@ -204,6 +204,26 @@ def twice(a):
 jax.jit(twice)(m)
 twice(m)
 jax.jit(lambda a: jax.debug.inspect_array_sharding(a + 1, callback=tell))(xs)
+
+# Inside of manual parts: whole where all axes are manual, split by the others where some are.
+for names, split in (({"a", "b"}, P("a", "b")), ({"a"}, P("a"))):
+    inside = jax.shard_map(twice, mesh=grid, in_specs=split, out_specs=split, axis_names=names)
+    jax.jit(inside)(m)
+
+# The device that calls is named in the program.
+for devices in (None, jax.devices()[3]):
+    place = devices and jax.sharding.SingleDeviceSharding(devices)
+    for ordered in (False, True):
+        seen = []
+        def show(a):
+            io_callback(lambda v: seen.append(float(v.sum())), None, a, sharding=place,
+                        ordered=ordered)
+            total = io_callback(lambda v: v.sum(), F32(), a, sharding=place, ordered=ordered)
+            return total + jax.pure_callback(lambda v: v.max(), F32(), a, sharding=place)
+        shown = jax.jit(show, in_shardings=NamedSharding(mesh, P("i")))
+        text = shown.lower(x).as_text()
+        found = [line.strip() for line in text.splitlines() if "maximal_mesh" in line]
+        print(len(found), found[0], shown(x), seen)
 """
 )
 

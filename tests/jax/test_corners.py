@@ -5,12 +5,14 @@ from __future__ import annotations
 from tests.jax.door import start
 
 SOURCE = """
+import warnings
 from functools import partial
 import jax, jax.numpy as jnp, numpy as np
 from jax import lax
 jnp.ones(1)  # the devices are there before the next line
 from jax.experimental.sparse import BCOO, linalg
 from tests.jax.side_by_side import Case, report
+warnings.simplefilter("error", RuntimeWarning)  # numpy's, of what Weft looks at
 
 def narrow(name):
     return jnp.asarray(np.arange(-6.0, 6.0).reshape(3, 4)).astype(name)
@@ -26,7 +28,7 @@ def ends(x):
     return jnp.max(x, 1), jnp.min(x), jnp.argmax(x, 0), lax.cummax(x)
 
 cases = []
-for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float4_e2m1fn", "int4"):
+for name in ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float4_e2m1fn", "int4"):
     cases.append(Case(f"ends of {name}", ends, partial(lambda n: [narrow(n)], name)))
 for shape in ((0, 0), (0, 3), (3, 0), (2, 0, 0), (0, 2, 2)):
     for f in (jax.scipy.linalg.lu, partial(lax.linalg.qr, pivoting=True)):
@@ -40,6 +42,21 @@ cases.append(Case("irfft of one", jnp.fft.irfft, lambda: [np.ones((2, 1), np.com
 some = [np.array([2.0, 1.0, 3.0, 4.0], np.float32), np.ones(3, np.float32)]
 cases.append(Case("spsolve", solved, lambda: some))
 cases.append(Case("its gradient", jax.grad(lambda d, b: solved(d, b).sum(), (0, 1)), lambda: some))
+
+def kept(x):
+    lax.dce_sink(x + 1, prevent_mlir_dce=True)
+    return x * 2
+
+def by_platform(x):
+    return lax.platform_dependent(x, cpu=lambda x: x @ x, default=lambda x: 3 * x.sum()) ** 2
+
+line = np.linspace(0.5, 2, 6, dtype=np.float32)
+pivoted = lambda d: lax.linalg.tridiagonal_solve(d, d * 0, d[::-1], jnp.outer(d, d))
+square = np.random.default_rng(0).standard_normal((2, 5, 5), np.float32)
+for f in (kept, by_platform, jax.grad(by_platform), pivoted, jax.grad(lambda d: pivoted(d).sum())):
+    cases.append(Case(f"{f}", f, lambda: [line]))
+    cases.append(Case(f"{f} of batches", jax.vmap(f), lambda: [np.stack([line, line + 1])]))
+cases.append(Case("schur", lax.linalg.schur, lambda: [square]))
 report(cases)
 """
 

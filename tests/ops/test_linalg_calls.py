@@ -19,6 +19,7 @@ from weft.ir.op import rule
 from weft.ir.types import Array, type_of
 from weft.ops.calls import config_text
 from weft.ops.custom import CustomCall
+from weft.ops.lapack import has_gees
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 ROUNDINGS = 1000  # that one element of a small decomposition sums up
@@ -119,11 +120,61 @@ def test_hessenberg(batch, size, dtype, seed):
 @given(batches, sizes, dtypes, seeds, st.booleans())
 def test_tridiagonal(batch, size, dtype, seed, lower):
     a = draw((*batch, size, size), dtype, seed)
-    a = a + adjoint(a)
+    # The other triangle is not read, nor are the imaginary parts of the diagonal.
     theirs = lax_linalg.tridiagonal(a, lower=lower)
     made = call("weft.tridiagonal", a, outs=theirs, lower=lower)
     for ours, expected in zip(made, theirs, strict=True):
         close(ours, expected)
+
+
+@settings(max_examples=15)
+@given(batches, st.sampled_from([1, 2, 3, 7]), sizes, dtypes, seeds, st.booleans(), st.booleans())
+def test_tridiagonal_solve(batch, size, columns, dtype, seed, perturb, needs_pivots):
+    below, diagonal, above = (draw((*batch, size), dtype, seed + n) for n in range(3))
+    if needs_pivots:
+        diagonal[..., :-1] = 0
+        above[...] += np.sign(above.real)
+        below[...] += np.sign(below.real)
+    right = draw((*batch, size, columns), dtype, seed + 3)
+    theirs = lax_linalg.tridiagonal_solve(
+        *map(jax.numpy.asarray, (below, diagonal, above, right)), perturb_singular=perturb
+    )
+    (ours,) = call(
+        "weft.tridiagonal_solve",
+        *(below, diagonal, above, right),
+        outs=(right,),
+        perturb_singular=perturb,
+    )
+    matrix = np.zeros((*batch, size, size), dtype)
+    at = np.arange(size)
+    matrix[..., at, at] = diagonal
+    matrix[..., at[1:], at[:-1]], matrix[..., at[:-1], at[1:]] = below[..., 1:], above[..., :-1]
+    if np.linalg.cond(matrix.astype(complex)).max() < 1e3:
+        close(matrix @ ours, right)
+        close(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("singular", [([0, 0, 0], [0, 0, 0]), ([1, 1, 1], [0, 0, 1])])
+def test_tridiagonal_solve_of_a_singular_matrix(dtype, singular):
+    """NaN for it alone; or the solution of a matrix nearby, which is large."""
+    below, diagonal, above = np.zeros((3, 2, 3), dtype)
+    below[:], diagonal[0], diagonal[1] = singular[1], singular[1], 2
+    right = np.ones((2, 3, 1), dtype)
+    operands = (below, diagonal, above, right)
+    (plain,) = call("weft.tridiagonal_solve", *operands, outs=(right,))
+    assert np.isnan(plain[0]).all() and np.isfinite(plain[1]).all()
+    (moved,) = call("weft.tridiagonal_solve", *operands, outs=(right,), perturb_singular=True)
+    assert np.isfinite(moved).all() and np.abs(moved[0]).max() > 0.1 / np.finfo(dtype).eps
+    close(moved[1], plain[1])
+
+
+def test_tridiagonal_solve_splits_batches_and_columns():
+    diagonal, right = np.zeros((4, 5), np.float32), np.zeros((4, 5, 6), np.float32)
+    op = CustomCall("weft.tridiagonal_solve", (type_of(right),))
+    types = (*[type_of(diagonal)] * 3, type_of(right))
+    factors = rule(op, types).factors
+    assert [(f.size, f.role) for f in factors] == [(4, "pass"), (5, "whole"), (6, "pass")]
 
 
 # What is free up to a phase: the values are LAPACK's, and the vectors belong to them
@@ -171,9 +222,24 @@ def test_eig(batch, size, dtype, seed):
 
 @settings(max_examples=8)
 @given(batches, sizes, dtypes, seeds)
-def test_schur(batch, size, dtype, seed):
+def test_schur_has_the_order_and_the_signs_of_lapack(batch, size, dtype, seed):
     a = draw((*batch, size, size), dtype, seed)
-    form, basis = call("weft.schur", a, outs=(a, a), vectors=True)
+    if not has_gees(a.dtype):
+        pytest.skip("numpy's LAPACK does not show gees")
+    for ours, theirs in zip(
+        call("weft.schur", a, outs=(a, a), vectors=True), lax_linalg.schur(a), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@settings(max_examples=8)
+@given(batches, sizes, dtypes, seeds, st.booleans())
+def test_schur(batch, size, dtype, seed, by_lapack):
+    a = draw((*batch, size, size), dtype, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        if not by_lapack:
+            patch.setattr("weft.ops.schur.has_gees", lambda dtype: False)
+        form, basis = call("weft.schur", a, outs=(a, a), vectors=True)
     close(basis @ form @ adjoint(basis), a)
     close(adjoint(basis) @ basis, np.broadcast_to(np.eye(size), a.shape))
     below = -1 if dtype.startswith("complex") else -2
@@ -185,6 +251,7 @@ def test_schur(batch, size, dtype, seed):
         assert (diagonal[..., 1:] == diagonal[..., :-1])[beside].all()
 
 
+@pytest.mark.parametrize("by_lapack", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     "matrix",
@@ -196,7 +263,9 @@ def test_schur(batch, size, dtype, seed):
         np.array([[1.0, 2], [3, 4]]),
     ],
 )
-def test_schur_of_matrices_that_are_special(matrix, dtype):
+def test_schur_of_matrices_that_are_special(matrix, dtype, by_lapack, monkeypatch):
+    if not by_lapack:
+        monkeypatch.setattr("weft.ops.schur.has_gees", lambda dtype: False)
     a = matrix.astype(dtype)
     form, basis = call("weft.schur", a, outs=(a, a), vectors=True)
     close(basis @ form @ adjoint(basis), a)

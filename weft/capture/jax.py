@@ -30,7 +30,7 @@ from weft.capture.jax_shardings import (
 from weft.capture.jax_values import argument_names, leaf_of, own_sharding, result_of, type_of_value
 from weft.capture.mlir_parser import read_in_process
 from weft.capture.tokens import keep_tokens_inside
-from weft.errors import WeftError, missing_extra
+from weft.errors import Unsupported, WeftError, missing_extra
 from weft.ir.module import Module
 from weft.ir.read import read_module
 from weft.ops import BY_NAME
@@ -215,6 +215,8 @@ def _lowered(traced: Any) -> Any:
     )
     try:
         return traced.lower(lowering_platforms=(PLATFORM,), _private_parameters=parameters)
+    except Unsupported:
+        raise
     except NotImplementedError as error:
         raise unsupported_primitive(traced.jaxpr, error) from error
     except ValueError as error:

@@ -24,24 +24,30 @@ def callback_rules() -> tuple[tuple[Any, Lowering], ...]:
 def _pure(ctx: Any, *args: Any, sharding: Any = None, **params: Any) -> Sequence[Any]:
     from jax._src.callback import pure_callback_impl
 
-    _check_place(ctx, sharding)
+    place = _place(ctx, sharding)
     call = partial(pure_callback_impl, sharding=None, **params)
-    return host_call(ctx, call, args, None, has_side_effect=False)
+    return host_call(ctx, call, args, None, has_side_effect=False, place=place)
 
 
 def _io(ctx: Any, *args: Any, ordered: bool, sharding: Any = None, **params: Any) -> Sequence[Any]:
     from jax._src.callback import _OrderedIOEffect, io_callback_impl
 
-    _check_place(ctx, sharding)
+    place = _place(ctx, sharding)
     call = partial(io_callback_impl, ordered=ordered, sharding=None, **params)
-    return host_call(ctx, call, args, _OrderedIOEffect if ordered else None)
+    return host_call(ctx, call, args, _OrderedIOEffect if ordered else None, place=place)
 
 
-def _check_place(ctx: Any, sharding: Any) -> None:
-    """Refuse what JAX refuses: a place to call from where there is none, or none for all pieces."""
+def _place(ctx: Any, sharding: Any) -> Any:
+    """The device that calls, as JAX annotates it; None in a manual part, where every device does.
+
+    JAX refuses here what it refuses: a place where there is none, or none for all pieces.
+    """
     from jax._src.callback import _callback_op_sharding
+    from jax._src.sharding_impls import SPMDAxisContext
 
-    _callback_op_sharding(ctx.module_context.axis_context, sharding, ctx.avals_out)
+    where = ctx.module_context.axis_context
+    place = _callback_op_sharding(where, sharding, ctx.avals_out)
+    return None if isinstance(where, SPMDAxisContext) else place
 
 
 def _debug(
@@ -102,6 +108,7 @@ def host_call(
     *,
     has_side_effect: bool = True,
     on_pieces: bool = False,
+    place: Any = None,
 ) -> Sequence[Any]:
     """A call as JAX makes it; one with an effect in an order takes a token and gives one."""
     from jax._src.config import enable_x64
@@ -109,7 +116,7 @@ def host_call(
 
     call = partial(_as_traced, call, enable_x64.value)
     token = None if effect is None else ctx.tokens_in.get(effect)
-    kind = {"has_side_effect": has_side_effect, "on_pieces": on_pieces}
+    kind = {"has_side_effect": has_side_effect, "on_pieces": on_pieces, "place": place}
     results, token = emit_call(ctx, call, token, args, **kind)
     if effect is not None:
         ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({effect: token})))
@@ -124,11 +131,12 @@ def emit_call(
     *,
     has_side_effect: bool,
     on_pieces: bool = False,
+    place: Any = None,
 ) -> tuple[list[Any], Any]:
     """A call of a Python function of arrays: its results, and a token if it takes one.
 
     In a manual part each device calls with what it has; elsewhere there is one call, with whole
-    values, unless it is to be called on pieces.
+    values, unless it is to be called on pieces. `place` is JAX's sharding of the results.
     """
     from jax._src.sharding_impls import SPMDAxisContext
 
@@ -136,6 +144,8 @@ def emit_call(
     ctx.module_context.add_keepalive(function)
     manual = isinstance(ctx.module_context.axis_context, SPMDAxisContext)
     tokens = [] if token is None else [token]
+    if place is not None and tokens and ctx.avals_out:  # a token has a sharding, too
+        place = type(place)((place.shardings[0], *place.shardings))
     results = custom_call(
         ctx,
         HOST_CALL_ON_PIECES if on_pieces else HOST_CALL,
@@ -143,6 +153,7 @@ def emit_call(
         {"function": function.number, "once": not manual and not on_pieces},
         more_types=[token.type for token in tokens],
         has_side_effect=has_side_effect,
+        sharding=place,
     )
     return (results, None) if token is None else (results[1:], results[0])
 

@@ -26,8 +26,12 @@ def custom_call(
     *,
     more_types: Sequence[Any] = (),
     has_side_effect: bool = False,
+    sharding: Any = None,
 ) -> list[Any]:
-    """A custom call of ours, whose results have the types that JAX expects behind `more_types`."""
+    """A custom call of ours, whose results have the types that JAX expects behind `more_types`.
+
+    `sharding` is JAX's own description of how its results are split.
+    """
     from jax._src.interpreters import mlir
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
@@ -46,6 +50,8 @@ def custom_call(
     made = stablehlo.CustomCallOp.build_generic(
         results=[*more_types, *types], operands=[*operands, *shapes], attributes=attributes
     )
+    if sharding is not None:
+        mlir.set_sharding(ctx.module_context, made, sharding)
     return list(made.results)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -24,7 +24,7 @@ def lowering_rules() -> tuple[tuple[Any, Lowering], ...]:
 @cache
 def _rules(sparse: bool) -> tuple[tuple[Any, Lowering], ...]:
     called = (*callback_rules(), *buffer_rules())
-    return (*called, *host_rules(), *_linalg_rules(), *_other_rules())
+    return (*called, *host_rules(), *_linalg_rules(), *_platform_rules(), *_other_rules())
 
 
 def unsupported_primitive(jaxpr: Any, error: NotImplementedError) -> Unsupported:
@@ -72,8 +72,21 @@ def _linalg_rules() -> tuple[tuple[Any, Lowering], ...]:
         "schur_p": _schur,
         "hessenberg_p": partial(_plain, "weft.hessenberg"),
         "tridiagonal_p": _tridiagonal,
+        "tridiagonal_solve_p": _tridiagonal_solve,
     }
-    return rules_of(linalg, rules)
+    return rules_of(linalg, {name: partial(_of_matrices, rule) for name, rule in rules.items()})
+
+
+def _of_matrices(rule: Lowering, ctx: Any, *operands: Any, **keywords: Any) -> Any:
+    """A rule, refused for elements that LAPACK has no routines for."""
+    dtype = ctx.avals_in[0].dtype
+    if dtype.char not in "fdFD":
+        raise Unsupported(
+            f"Unsupported dtype {dtype} of the matrices",
+            help="cast them to float32, float64, complex64 or complex128",
+            loc=location_of(ctx.traceback),
+        )
+    return rule(ctx, *operands, **keywords)
 
 
 def _plain(name: str, ctx: Any, *operands: Any, **_: Any) -> list[Any]:
@@ -135,6 +148,48 @@ def _schur(
 
 def _tridiagonal(ctx: Any, operand: Any, *, lower: bool, **_: Any) -> list[Any]:
     return custom_call(ctx, "weft.tridiagonal", [operand], {"lower": lower})
+
+
+def _tridiagonal_solve(
+    ctx: Any, *operands: Any, perturb_singular: bool = False, **_: Any
+) -> list[Any]:
+    config = {"perturb_singular": perturb_singular}
+    return custom_call(ctx, "weft.tridiagonal_solve", operands, config)
+
+
+# Branches by platform: where a program names none for Weft, that for CPUs is the one to take. A
+# default is often a kernel for accelerators.
+
+
+def _platform_rules() -> tuple[tuple[Any, Lowering], ...]:
+    from jax._src.lax.control_flow import conditionals
+
+    chosen = getattr(conditionals, "_platform_index_lowering", None)
+    branched = getattr(conditionals, "_cond_lowering", None)
+    if chosen is None or branched is None:
+        return ()
+    rules = {
+        "platform_index_p": partial(_platform_index, chosen),
+        "cond_p": partial(_branches, branched),
+    }
+    return rules_of(conditionals, rules)
+
+
+def _platform_index(theirs: Lowering, ctx: Any, *, platforms: Any) -> Any:
+    return theirs(ctx, platforms=_with_own(platforms))
+
+
+def _branches(theirs: Lowering, ctx: Any, *operands: Any, **params: Any) -> Any:
+    if params.get("branches_platforms") is not None:
+        params["branches_platforms"] = _with_own(params["branches_platforms"])
+    return theirs(ctx, *operands, **params)
+
+
+def _with_own(platforms: Sequence[tuple[str, ...] | None]) -> tuple[tuple[str, ...] | None, ...]:
+    """The platforms of every branch, Weft beside CPUs unless it has a branch of its own."""
+    if any(names and "weft" in names for names in platforms):
+        return tuple(platforms)
+    return tuple([(*names, "weft") if names and "cpu" in names else names for names in platforms])
 
 
 # What is approximate, or a collective, on one platform only: exact, and a collective, here

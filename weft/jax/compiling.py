@@ -93,6 +93,7 @@ def compiled(code: bytes, format: str, options: bytes) -> Executable:
         raise Refused(UNIMPLEMENTED, f"programs in the format {format!r}; StableHLO is read")
     asked = asked_in(options)
     module = absorb_composites(tokens_as_values(read_bytecode(code)))
+    _check_partitioner(module)
     module = choose_layouts(module)
     module = choose_by_flags(partition_by_hand(join_meshes(module)))
     how = asked.options
@@ -112,6 +113,20 @@ def compiled(code: bytes, format: str, options: bytes) -> Executable:
         explain(program, asked.replicas * asked.partitions, also_nothing=how.explain_nothing)
     last = Program({STAGES[-1]: program.module}, program.local)  # what it came from is not kept
     return Executable(code, options, asked, last)
+
+
+def _check_partitioner(module: Module) -> None:
+    """Refuse shardings of GSPMD, which JAX has replaced by Shardy: they would not be honoured."""
+    for function in module.functions.values():
+        borders = [(attrs, function.loc) for attrs in (*function.arg_attrs, *function.res_attrs)]
+        nodes = [(node.attrs, node.loc) for node in function.body.nodes if node.attrs]
+        for attrs, loc in (*borders, *nodes):
+            if any(name == "mhlo.sharding" and "devices=" in text for name, text in attrs):
+                raise Unsupported(
+                    "shardings of GSPMD: Weft reads those of Shardy",
+                    help="leave jax_use_shardy_partitioner on, also where programs are exported",
+                    loc=loc,
+                )
 
 
 def _check_calls(program: Program) -> None:

@@ -20,15 +20,22 @@ from weft.pipeline import Program
 
 
 def inspect_lowering(ctx: Any, value: Any, *, callback: Callable[..., Any]) -> list[Any]:
-    """A call that says whom to tell; inside of a manual part, and on one device, they are told."""
+    """A call that says whom to tell; where all axes are manual, and on one device, they are told.
+
+    Inside of a part where some axes are manual, values are split by the others.
+    """
     from jax._src import sharding_impls
 
     where = ctx.module_context.axis_context
     if isinstance(where, sharding_impls.SPMDAxisContext):
-        callback(sharding_impls.NamedSharding(where.mesh, sharding_impls.P()))
-        return []
-    devices = where.device_assignment
-    tell = partial(_tell, callback, _mesh(where.abstract_mesh, devices), devices)
+        mesh, devices = where.mesh, where.mesh._flat_devices_tuple
+        if where.manual_axes == frozenset(mesh.axis_names):
+            callback(sharding_impls.NamedSharding(mesh, sharding_impls.PartitionSpec()))
+            return []
+    else:
+        devices = where.device_assignment
+        mesh = _mesh(where.abstract_mesh, devices)
+    tell = partial(_tell, callback, mesh, devices)
     if len(devices) == 1:
         tell(b"")
         return []

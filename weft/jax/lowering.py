@@ -8,14 +8,17 @@ from weft.capture.jax_lowerings import lowering_rules
 from weft.jax.caching import use_cache
 from weft.jax.client import PLATFORM
 from weft.jax.effects import call_back_at_once, emit_callbacks
-from weft.jax.exporting import allow_own_calls
+from weft.jax.exporting import allow_own_calls, call_as_on_cpu
 from weft.jax.inspecting import inspect_lowering
 from weft.jax.interrupts import hold_interrupted
 from weft.jax.lowered import count_lowered
 
 
 class _Rules(dict[Any, Any]):
-    """How primitives are lowered for Weft, those of parts of JAX that are imported late, too."""
+    """How primitives are lowered for Weft, those of parts of JAX that are imported late, too.
+
+    A primitive of a user's that is lowered for some platforms only is lowered as for CPUs.
+    """
 
     known: object = None  # what has been entered
 
@@ -27,7 +30,17 @@ class _Rules(dict[Any, Any]):
             for each, rule in rules:
                 mlir.register_lowering(each, rule, platform=PLATFORM)
             self.known = rules
-        return super().__contains__(primitive)
+        return super().__contains__(primitive) or self._is_as_on_cpu(primitive)
+
+    def _is_as_on_cpu(self, primitive: Any) -> bool:
+        """Whether only platforms have rules for a primitive, and CPUs one; that is entered."""
+        from jax._src.interpreters import mlir
+
+        on_cpu = mlir._platform_specific_lowerings["cpu"].get(primitive)
+        if on_cpu is None or primitive in mlir._lowerings:
+            return False
+        self[primitive] = on_cpu
+        return True
 
 
 def register_lowerings() -> None:
@@ -43,6 +56,7 @@ def register_lowerings() -> None:
     use_cache()
     hold_interrupted()
     allow_own_calls()
+    call_as_on_cpu()
     count_lowered()
     if PLATFORM not in mlir._platforms_with_donation:
         mlir._platforms_with_donation.append(PLATFORM)

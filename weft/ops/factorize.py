@@ -130,6 +130,8 @@ def tridiagonal(matrices: Array, lower: bool) -> tuple[Array, Array, Array, Arra
     places = range(size - 1) if lower else range(size - 2, -1, -1)
     triangle = np.tril(turned)
     whole = triangle + np.conj(np.swapaxes(np.tril(triangle, -1), -1, -2))
+    steps = np.arange(size)
+    whole[:, steps, steps] = whole[:, steps, steps].real  # as that of a Hermitian matrix is
     for k, place in enumerate(places):
         column = turned[:, k + 1 :, k]
         taus[:, place] = tau = _make_reflector(whole[:, k + 1 :, k])
@@ -138,7 +140,6 @@ def tridiagonal(matrices: Array, lower: bool) -> tuple[Array, Array, Array, Arra
         _reflect_both(whole[:, k + 1 :, k + 1 :], _stored(column), tau)
     found = np.diagonal(whole, axis1=-2, axis2=-1).real
     diagonal[:] = found if lower else found[:, ::-1]
-    steps = np.arange(size)
     turned[:, steps, steps] = found
     batch = matrices.shape[:-2]
     shaped = [x.reshape(*batch, *x.shape[1:]) for x in (a, diagonal, beside, taus)]

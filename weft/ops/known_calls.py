@@ -33,6 +33,10 @@ def _pair(name: str, config: Config, operands: Types, results: Types) -> None:
     same_type("stablehlo.custom_call", *operands)
 
 
+def _sink(name: str, config: Config, operands: Types, results: Types) -> None:
+    require(results == (), f"custom call {name!r} has {len(results)} results", "it gives nothing")
+
+
 _ANNOTATION = Call(identity_types, _leave)  # it leaves its value alone
 
 KNOWN_CALLS: dict[str, Call] = {
@@ -47,6 +51,7 @@ KNOWN_CALLS: dict[str, Call] = {
     "annotate_device_placement": _ANNOTATION,
     "xla.sdy.FuncResultSharding": _ANNOTATION,
     "xla.sdy.PropagationBarrier": _ANNOTATION,
+    "dce_sink": Call(_sink, lambda site, *values: ()),  # its operands are computed all the same
     **linalg_calls.CALLS,
     **callbacks.CALLS,
 }

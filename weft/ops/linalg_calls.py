@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from weft.ir.check import require
+from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import DTYPES, I32, Array, DType, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
 from weft.ops.calls import Call, Config, Results, Site, by_batch
@@ -21,6 +22,7 @@ from weft.ops.factorize import (
     tridiagonal,
 )
 from weft.ops.schur import schur
+from weft.ops.tridiagonal import tridiagonal_solve
 
 _DTYPES = ("f32", "f64", "complex<f32>", "complex<f64>")
 Shapes: TypeAlias = Callable[[Config, TensorType], Types]
@@ -151,6 +153,26 @@ def _pivoted_check(name: str, config: Config, operands: Types, results: Types) -
     _follows(name, results, (a, order, _shaped(a, min(a.sizes[-2:]))))
 
 
+def _tridiagonal_solve_check(name: str, config: Config, operands: Types, results: Types) -> None:
+    require(len(operands) == 4, f"{name} takes four operands", "three diagonals and right sides")
+    right = _matrix(name, operands[3])
+    diagonal = TensorType(right.shape[:-1], right.dtype)
+    given = ", ".join(map(str, operands[:3]))
+    fits = operands[:3] == (diagonal,) * 3
+    require(fits, f"{name}: the diagonals are {given}", f"each must be {diagonal}")
+    _follows(name, results, (right,))
+
+
+def _tridiagonal_solve_rule(operands: Types, results: Types) -> Rule:
+    """Batches, and the columns of the right sides; the diagonals must be whole."""
+    builder = RuleBuilder(operands, results)
+    *batch, rows, columns = results[0].bounds if isinstance(results[0], TensorType) else ()
+    for dim, size in enumerate(batch):
+        builder.factor([dim] * 4, [dim], size)
+    builder.factor([len(batch)] * 4, [len(batch)], rows, "whole")
+    return builder.factor([None, None, None, len(batch) + 1], [len(batch) + 1], columns).build()
+
+
 # Meaning
 
 
@@ -246,6 +268,11 @@ def _cubic(factor: float) -> Callable[[Config, Types, Types], Work]:
     return work
 
 
+def _linear(config: Config, operands: Types, results: Types) -> Work:
+    """Elimination and back substitution: a dozen operations for each element of the solution."""
+    return Work(flops=12 * elements(results[0]), bytes=moved(*operands, *results))
+
+
 def _call(check: Callable[..., None], reference: Callable[..., Results], work: float) -> Call:
     return Call(check, reference, by_batch(2), _cubic(work), batched=True, pure=True)
 
@@ -268,6 +295,16 @@ CALLS: dict[str, Call] = {
         _typed(_tridiagonal_types, square=True),
         lambda site, a: tridiagonal(a, bool(site.config.get("lower", 1))),
         4 / 3,
+    ),
+    "weft.tridiagonal_solve": Call(
+        _tridiagonal_solve_check,
+        lambda site, *parts: (
+            tridiagonal_solve(*parts, perturb=bool(site.config.get("perturb_singular"))),
+        ),
+        _tridiagonal_solve_rule,
+        _linear,
+        batched=True,
+        pure=True,
     ),
 }
 # The names that XLA has for two of them; how they are split stands in custom_rules.

@@ -1,5 +1,7 @@
-"""The Schur decomposition: the QR algorithm with shifts, on one matrix at a time.
+"""The Schur decomposition, by LAPACK or by the QR algorithm with shifts, a matrix at a time.
 
+The order of the eigenvalues and the signs of the vectors are free, and programs are compared with
+LAPACK's; where numpy's LAPACK shows no `gees`, they are those of the algorithm here:
 Golub and Van Loan, Matrix Computations, section 7.5. Real matrices get real 2x2 blocks for pairs of
 complex eigenvalues, with equal diagonal elements, as LAPACK makes them.
 """
@@ -12,6 +14,7 @@ import numpy as np
 
 from weft.ir.types import Array
 from weft.ops.factorize import hessenberg, householder_product
+from weft.ops.lapack import gees, has_gees
 
 _TRIES = 30  # for each eigenvalue
 _STUCK = 10  # tries after which a shift out of the ordinary is used
@@ -23,13 +26,18 @@ def schur(matrices: Array) -> tuple[Array, Array]:
     NaN where the algorithm does not converge.
     """
     forms, vectors = np.empty_like(matrices), np.empty_like(matrices)
-    reduce = _complex if matrices.dtype.kind == "c" else _real
+    decompose = gees if has_gees(matrices.dtype) else decompose_by_qr
     for index in np.ndindex(*matrices.shape[:-2]):
-        form, basis = _start(matrices[index])
-        if not (np.isfinite(form).all() and reduce(form, basis)):
-            form[:] = basis[:] = np.nan
-        forms[index], vectors[index] = form, basis
+        found = decompose(matrices[index]) if np.isfinite(matrices[index]).all() else None
+        forms[index], vectors[index] = found or (np.nan, np.nan)
     return forms, vectors
+
+
+def decompose_by_qr(matrix: Array) -> tuple[Array, Array] | None:
+    """The form of a finite matrix and its vectors; None if the algorithm does not converge."""
+    form, basis = _start(matrix)
+    reduce = _complex if matrix.dtype.kind == "c" else _real
+    return (form, basis) if reduce(form, basis) else None
 
 
 def _start(matrix: Array) -> tuple[Array, Array]:

@@ -26,7 +26,7 @@ from weft.partition.given_rules import summing
 from weft.partition.identity import COMBINE_OPS
 from weft.partition.notes import Note, gathered, repeated
 from weft.partition.numbers import Numbers
-from weft.partition.owing import keeps_owing, made_owing, owed_by, still_owed
+from weft.partition.owing import before_owing, keeps_owing, made_owing, owed_by, still_owed
 from weft.partition.placed import (
     Axes,
     Owing,
@@ -238,8 +238,9 @@ class Localizer:
         made = self.remade(entry, split) if sent and not owed else None
         if made is None:
             self.program.planned += sent
-            moved = builder.reshard(chosen, split, still_owed(chosen, owed))
-            made = made_owing(builder, moved, owed)
+            first = before_owing(chosen, split, owed, self.mesh)
+            moved = builder.reshard(chosen, first, still_owed(chosen, owed))
+            made = made_owing(builder, moved, split, owed)
         builder.loc = loc
         entry.versions.append(made)
         return made
@@ -258,7 +259,8 @@ class Localizer:
         """What it costs to have a value in another split."""
         owing = owed_by(placed)
         still = still_owed(placed, owed)
-        return plan(placed.type, placed.split, owing, split, still, self.mesh).bytes
+        first = before_owing(placed, split, owed, self.mesh)
+        return plan(placed.type, placed.split, owing, first, still, self.mesh).bytes
 
     def regions(self, node: Node) -> tuple[Region, ...]:
         """The regions of a node that run on scalars: as they are, on local values from outside."""
@@ -296,6 +298,8 @@ class Localizer:
 
     def node(self, node: Node) -> None:
         """Partition one node."""
+        if keeps_owing(self, node):
+            return
         special = STRUCTURE.get(type(node.op))
         if special is not None:
             special(self, node)
@@ -304,8 +308,6 @@ class Localizer:
 
     def compute(self, node: Node) -> None:
         """Partition a node by its factors."""
-        if keeps_owing(self, node):
-            return
         recipe = self.recipe(node)
         if recipe.plain is not None and self.program.notes is None:
             self.plain(node, recipe, *recipe.plain)

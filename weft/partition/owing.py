@@ -4,18 +4,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.ir.module import Node
+import numpy as np
+
+from weft.ir.module import Node, Value
+from weft.ir.op import Op
+from weft.ir.op import rule as rule_of
 from weft.ir.types import TensorType
+from weft.mesh import Mesh
+from weft.mesh.algebra import total_size
 from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, Multiply
-from weft.ops.shape import Transpose
+from weft.ops.pointwise import Add, Divide, Multiply, Negate, Select, Subtract
+from weft.ops.shape import BroadcastInDim, Reshape, Reverse, Transpose
+from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Slice
 from weft.partition.builder import Builder
+from weft.partition.factors import asked, project
 from weft.partition.placed import Axes, Owing, Placed, Split, local_type, split_of
 
 if TYPE_CHECKING:
     from weft.partition.localize import Localizer
 
-_LINEAR = frozenset((Add, Convert, Multiply, Transpose))
+# The ops that are linear, and the operands that they are linear in together: all of them if none is
+# named. A product is linear in either one.
+_LINEAR: dict[type[Op], tuple[int, ...]] = {
+    Add: (0, 1),
+    BroadcastInDim: (0,),
+    Concatenate: (),
+    Convert: (0,),
+    Divide: (0,),
+    DynamicSlice: (0,),
+    DynamicUpdateSlice: (0, 1),
+    Multiply: (0, 1),
+    Negate: (0,),
+    Reshape: (0,),
+    Reverse: (0,),
+    Select: (1, 2),
+    Slice: (0,),
+    Subtract: (0, 1),
+    Transpose: (0,),
+}
 
 
 def owed_by(placed: Placed) -> Axes:
@@ -28,12 +54,49 @@ def still_owed(placed: Placed, owed: Axes) -> Axes:
     return owed if owed == owed_by(placed) else ()
 
 
-def made_owing(builder: Builder, placed: Placed, owed: Axes) -> Placed:
-    """The value owed over axes: one device along them has it, the others zeros."""
+def before_owing(placed: Placed, split: Split, owed: Axes, mesh: Mesh) -> Split:
+    """The split that a value is brought to before it is made to owe axes.
+
+    Dims that are split by such axes stay so: their pieces are summands as they are.
+    """
+    if placed.owing is not None or not owed:
+        return split
+    kept = list(split)
+    for dim, (given, wanted) in enumerate(zip(placed.split, split, strict=True)):
+        pieces = (*wanted, *[axis for axis in given if axis in owed])
+        if given == pieces and placed.type.sizes[dim] % total_size(pieces, mesh) == 0:
+            kept[dim] = pieces
+    return tuple(kept)
+
+
+def made_owing(builder: Builder, placed: Placed, split: Split, owed: Axes) -> Placed:
+    """The value owed over axes: one device along them has it, the others zeros.
+
+    Along axes that a dim is split by, each device has its piece, with zeros around it.
+    """
     if not owed or placed.owing is not None:
         return placed
-    chosen = builder.only_first(placed.value, owed, 0)
-    return placed.moved(chosen, placed.split, Owing(owed, "add"))
+    value, pieces = placed.value, placed.split
+    for dim, (given, wanted) in enumerate(zip(pieces, split, strict=True)):
+        axes = given[len(wanted) :]
+        if axes:
+            value = _amid_zeros(builder, value, dim, axes)
+    spread = {axis for axes in pieces for axis in axes}
+    if rest := tuple(axis for axis in owed if axis not in spread):
+        value = builder.only_first(value, rest, 0)
+    return placed.moved(value, split, Owing(owed, "add"))
+
+
+def _amid_zeros(builder: Builder, piece: Value, dim: int, axes: Axes) -> Value:
+    """A dim as long as all pieces along axes, with the device's own in its place."""
+    assert isinstance(piece.type, TensorType)
+    sizes = list(piece.type.sizes)
+    start = builder.scaled(builder.index(axes), sizes[dim])
+    sizes[dim] *= total_size(axes, builder.mesh)
+    zero = builder.constant(np.asarray(0, np.int32))
+    starts = [start if d == dim else zero for d in range(len(sizes))]
+    zeros = builder.splat(0, piece.type.with_shape(tuple(sizes)))
+    return builder.emit(DynamicUpdateSlice(), zeros, piece, *starts)
 
 
 def keeps_owing(localizer: Localizer, node: Node) -> bool:
@@ -46,14 +109,14 @@ def keeps_owing(localizer: Localizer, node: Node) -> bool:
         return False
     owed = Owing(sharding.unreduced, "add")
     owes = [localizer.first(value).owing == owed for value in node.operands]
-    if not any(owes) or (isinstance(node.op, Multiply) and all(owes)):
-        return False
-    if isinstance(node.op, Add):
-        owes = [True] * len(owes)  # one that owes nothing is added once
+    carriers = _carriers(node.op, owes)
     split = split_of(sharding, result.type.rank)
+    sources = _sources(node, split, localizer.mesh)
+    if carriers is None or sources is None:
+        return False
     operands = [
-        localizer.fetch(value, _source(node, split), owed.axes if owing else ())
-        for value, owing in zip(node.operands, owes, strict=True)
+        localizer.fetch(value, source, owed.axes if carries else ())
+        for value, source, carries in zip(node.operands, sources, carriers, strict=True)
     ]
     type_ = local_type(result.type, split, localizer.mesh)
     op = node.op.local(tuple(p.value.type for p in operands), (type_,))
@@ -63,9 +126,31 @@ def keeps_owing(localizer: Localizer, node: Node) -> bool:
     return True
 
 
-def _source(node: Node, split: Split) -> Split:
-    """The split of an operand that gives a result this one."""
-    if not isinstance(node.op, Transpose):
-        return split
-    order = node.op.permutation
-    return tuple([split[order.index(dim)] for dim in range(len(order))])
+def _carriers(op: Op, owes: list[bool]) -> list[bool] | None:
+    """The operands whose sum the result is; None if the op is not linear in those that owe one.
+
+    One of them that owes nothing is counted once: one device has it, the others zeros.
+    """
+    together = _LINEAR[type(op)]
+    carriers = [not together or n in together for n in range(len(owes))]
+    if isinstance(op, Multiply):
+        carriers = owes
+    owing_elsewhere = any(o and not c for o, c in zip(owes, carriers, strict=True))
+    if not any(owes) or owing_elsewhere or (isinstance(op, Multiply) and all(owes)):
+        return None
+    return carriers
+
+
+def _sources(node: Node, split: Split, mesh: Mesh) -> list[Split] | None:
+    """The splits of the operands that give the result this one without any exchange."""
+    rule = rule_of(node.op, node.operand_types, node.bodies)
+    found = project(split, rule.results[0], rule, mesh)
+    chosen = tuple([found.get(n, ()) for n in range(len(rule.factors))])
+    # A dim that is cut, or that an operand lacks a piece of, is not computed piece by piece.
+    cut = [f.role != "pass" or f.aided for f in rule.factors]
+    if any(axes and is_cut for axes, is_cut in zip(chosen, cut, strict=True)):
+        return None
+    if asked(chosen, rule.results[0], rule, mesh) != split:
+        return None
+    sources = [asked(chosen, dims, rule, mesh) for dims in rule.operands]
+    return None if None in sources else [s for s in sources if s is not None]

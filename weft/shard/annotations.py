@@ -37,10 +37,13 @@ def annotated(attrs: Iterable[tuple[str, str]]) -> Sharding | None:
 
 
 def shardings_of(node: Node) -> Given:
-    """The shardings that a node's results are annotated with."""
+    """The shardings that a node's results are annotated with.
+
+    A call without results may have one, too, that names the device that calls.
+    """
     for name, text in node.attrs:
         if name == SHARDING:
-            return _many(text)
+            return _many(text) if node.results else ()
     return (None,) * len(node.results)
 
 

@@ -26,13 +26,13 @@ def pick_of(node: Node) -> How | None:
     if value.dtype.kind not in ("int", "uint", "float") or not index.dtype.is_integer:
         return None
     a, i, b, j = _trials(value.dtype, index.dtype)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # comparisons of narrow floats warn of NaN, too
         made = _run(node.regions[0], (a, i, b, j))
-    for how in ("max", "min"):
-        first = _comes_first(how, a, i, b, j)
-        wanted = np.where(first, a, b), np.where(first, i, j)
-        if all(map(_same, made, wanted)):
-            return how
+        for how in ("max", "min"):
+            first = _comes_first(how, a, i, b, j)
+            wanted = np.where(first, a, b), np.where(first, i, j)
+            if all(map(_same, made, wanted)):
+                return how
     return None
 
 
