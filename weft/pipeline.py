@@ -17,6 +17,7 @@ from weft.run import LocalProgram
 from weft.shard import Rules, shard
 from weft.target import target_named
 from weft.trace import Trace
+from weft.traced import trace_program
 
 STAGES = ("captured", "sharded", "partitioned", "optimized")
 
@@ -49,16 +50,19 @@ def compile_module(
     target: str | None = None,
     fold_sums: bool = True,
     tune: Tune | None = None,
+    trace: Trace | None = None,
 ) -> Program:
-    """Take a module through every stage.
+    """Take a module through every stage; `trace` is where they are written, if not by WEFT_TRACE.
 
     With `fold_sums` a product also sums over devices where an all_reduce comes next, which rounds
     otherwise than devices that sum up by themselves first. `tune` says whether products are
     measured; without it WEFT_TUNE does.
     """
     with without_gc():
-        stages = _stages(module, mesh, level, machine)
-        return Program(stages, _local(stages[STAGES[-1]], target, fold_sums, tune))
+        trace = trace or Trace(TRACE.value(), module.name)
+        stages = _stages(module, mesh, level, machine, trace)
+        best = stages[STAGES[-1]]
+        return Program(stages, _local(best, target, fold_sums, tune, trace))
 
 
 def optimized_program(
@@ -70,31 +74,45 @@ def optimized_program(
 ) -> Program:
     """The program of a module that went through all stages before, and was written down."""
     with without_gc():
-        return Program({STAGES[-1]: module}, _local(module, target, fold_sums, tune))
+        trace = Trace(TRACE.value(), module.name)
+        trace.write("optimized", module)
+        return Program({STAGES[-1]: module}, _local(module, target, fold_sums, tune, trace))
 
 
-def _local(best: Module, target: str | None, fold_sums: bool, tune: Tune | None) -> LocalProgram:
+def _local(
+    best: Module, target: str | None, fold_sums: bool, tune: Tune | None, trace: Trace
+) -> LocalProgram:
+    """What runs: nodes are grouped to kernels, which are emitted and compiled."""
     chosen = target_named(target, fold_sums=fold_sums, tune=tune)
-    return LocalProgram(best, target=chosen, fold=fold_sums or chosen is not None)
+    with trace.timed("compiled"):
+        made = LocalProgram(best, target=chosen, fold=fold_sums or chosen is not None)
+    trace_program(trace, best, made)
+    return made
 
 
 def _stages(
-    module: Module, mesh: object, level: Level, machine: Machine | None
+    module: Module, mesh: object, level: Level, machine: Machine | None, trace: Trace
 ) -> dict[str, Module]:
-    trace = Trace(TRACE.value(), module.name)
     trace.write("captured", module)
     rules = Rules()
     whole = mesh is None and is_of_one(module)  # most of what JAX compiles while a program starts
-    sharded = module if whole else shard(module, mesh, rules=rules)
+    with trace.timed("sharded"):
+        sharded = module if whole else shard(module, mesh, rules=rules)
     trace.write("sharded", sharded)
-    local = partition(sharded, rules)
+    with trace.timed("partitioned"):
+        local = partition(sharded, rules)
     trace.write("partitioned", local)
+    passes: list[Ran] = []
 
     def see(ran: Ran) -> None:
+        passes.append(ran)
         if ran.changed:
             trace.write(f"optimized-{ran.name}", ran.module)
 
     best = optimize(local, level, machine=machine, watch=see)
+    trace.took("optimized", sum([ran.seconds + ran.verifying for ran in passes]))
+    for ran in passes:
+        trace.took(f"optimized/{ran.name}", ran.seconds + ran.verifying)
     if machine is not None:
         plan_memory(best).fits(machine)
     return dict(zip(STAGES, (module, sharded, local, best), strict=True))
