@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.cost.kernels import kernel_seconds
@@ -34,6 +34,27 @@ def trace_program(trace: Trace, module: Module, program: LocalProgram) -> None:
     """Write the text of each kernel, and what was compiled into what, in how much time."""
     if not trace.is_on:
         return
+    rows, others = _rows(program)
+    for name, text in _texts(rows).items():
+        trace.write_text(f"kernels/{name}.ll", text)
+    lines = [
+        f"{module.name or 'main'} on {program.mesh.size} devices",
+        *_times(trace),
+        *_kernels(rows),
+        *_others(others),
+        *_memory(program),
+        *_sent(module),
+    ]
+    trace.write_text("summary.txt", "\n".join(lines) + "\n")
+
+
+def kernel_texts(program: LocalProgram) -> dict[str, str]:
+    """The LLVM text of each kernel of a program, below its contract, by a name with a number."""
+    return _texts(_rows(program)[0])
+
+
+def _rows(program: LocalProgram) -> tuple[dict[str, _Row], list[Part]]:
+    """The kernels of a program by name, equal ones once, and the nodes that are in none."""
     rows: dict[Launch, _Row] = {}
     others: list[Part] = []
     for part in parts_of(program):
@@ -42,19 +63,16 @@ def trace_program(trace: Trace, module: Module, program: LocalProgram) -> None:
             continue
         kernel = part.group.kernel
         rows.setdefault(kernel, _Row(kernel, part.group.nodes)).launches += part.runs
-    files = [f"{n:02}-{row.kernel.name[:60]}" for n, row in enumerate(rows.values())]
-    for file, row in zip(files, rows.values(), strict=True):
+    named = {f"{n:02}-{row.kernel.name[:60]}": row for n, row in enumerate(rows.values())}
+    return named, others
+
+
+def _texts(rows: Mapping[str, _Row]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for name, row in rows.items():
         contract = "".join([f"; {line}\n" for line in kernel_text(row.kernel).splitlines()])
-        trace.write_text(f"kernels/{file}.ll", f"{contract}\n{emitted(row.kernel).text}")
-    lines = [
-        f"{module.name or 'main'} on {program.mesh.size} devices",
-        *_times(trace),
-        *_kernels(files, [*rows.values()]),
-        *_others(others),
-        *_memory(program),
-        *_sent(module),
-    ]
-    trace.write_text("summary.txt", "\n".join(lines) + "\n")
+        texts[name] = f"{contract}\n{emitted(row.kernel).text}"
+    return texts
 
 
 def _times(trace: Trace) -> Iterator[str]:
@@ -70,17 +88,17 @@ def _milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:,.2f} ms"
 
 
-def _kernels(files: Sequence[str], rows: Sequence[_Row]) -> Iterator[str]:
+def _kernels(rows: Mapping[str, _Row]) -> Iterator[str]:
     """A line for each kernel, with its work, its predicted cost, and the user's line."""
-    count = sum(row.launches for row in rows)
+    count = sum(row.launches for row in rows.values())
     yield f"\nkernels: {count} launches of {len(rows)} distinct kernels"
-    for file, row in zip(files, rows, strict=True):
+    for name, row in rows.items():
         work = work_of(row.kernel)
         flops = work.flops + work.transcendentals
-        cost = _milliseconds(kernel_seconds(row.kernel, HOST))
+        cost = f"{1e6 * kernel_seconds(row.kernel, HOST):,.1f} us"
         ops = Counter([_short(node) for node in row.nodes if not isinstance(node.op, Constant)])
-        fused = ", ".join([f"{name} x{n}" if n > 1 else name for name, n in ops.items()])
-        yield f"  {file}  x{row.launches}  {bytes_text(work.bytes)}, {flops:,} flops, cost {cost}"
+        fused = ", ".join([f"{op} x{n}" if n > 1 else op for op, n in ops.items()])
+        yield f"  {name}  x{row.launches}  {bytes_text(work.bytes)}, {flops:,} flops, cost {cost}"
         yield f"    {fused or 'copy'}"
         yield f"    {row.nodes[-1].loc.describe()}"
 
