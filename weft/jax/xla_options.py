@@ -75,6 +75,7 @@ def _refusal(given: tuple[tuple[str, Given], ...]) -> str | None:
 
     client = _cpu_client()
     options = _jax.CompileOptions()
+    options.executable_build_options.debug_options.xla_dump_to = ""  # it is no program
     options.env_option_overrides = [*given, _LAST]
     try:
         client.compile_and_load(_PROBE, _jax.DeviceList((client.local_devices()[0],)), options)
