@@ -94,7 +94,8 @@ def step(a):
 step(x)
 folder = Path("{folder}")
 jax.jit(lambda a: jnp.cos(a), compiler_options={{
-    "xla_dump_to": str(folder / "own"), "xla_dump_hlo_as_proto": True, "xla_dump_hlo_pass_re": "."
+    "xla_dump_to": str(folder / "own"), "xla_dump_hlo_as_proto": True,
+    "xla_dump_hlo_pass_re": ".", "xla_dump_hlo_module_re": "lambda",
 }})(x)
 """
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.jax.client import PLATFORM
-from weft.jax.serialized import NOT_STORED
+
+NOT_STORED = "calls Python functions of this process, so it cannot be stored"
 
 
 class _Cached:

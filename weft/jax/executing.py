@@ -10,7 +10,7 @@ from weft.array.awaited import Awaited
 from weft.array.room import ROOM
 from weft.array.stacked import Stacked
 from weft.jax.abi import api
-from weft.jax.client import Device, the_client
+from weft.jax.client import the_client
 from weft.jax.events import event_of
 from weft.jax.executables import Loaded
 from weft.jax.gathering import gathered
@@ -210,9 +210,7 @@ def _hand_out(
         return
     on, inside = loaded.on_at, loaded.inside_at
     if args.execute_device:
-        device = the_client().by_handle[args.execute_device]
-        assert isinstance(device, Device)
-        on, inside = loaded.elsewhere(device)
+        on, inside = loaded.elsewhere(the_client().devices.at(args.execute_device))
     families = loaded.families_out()
     templates = loaded.ready_at if ready else loaded.pending_at
     spread = (args.output_lists, loaded.count, len(results), templates, on, inside)

@@ -14,6 +14,7 @@ from weft.capture.mlir_parser import read_in_process
 from weft.errors import Unsupported, WeftError
 from weft.ir.module import Module
 from weft.ir.read import read_module
+from weft.jax.caching import NOT_STORED
 from weft.jax.compiling import Executable, asked_in
 from weft.jax.dumping import dump
 from weft.jax.versions import makers
@@ -21,7 +22,6 @@ from weft.ops import BY_NAME
 from weft.pipeline import optimized_program
 
 MAGIC = b"weft-executable-2"
-NOT_STORED = "calls Python functions of this process, so it cannot be stored"
 
 
 def serialized(executable: Executable) -> bytes:
