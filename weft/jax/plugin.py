@@ -27,6 +27,7 @@ from weft.jax.slots import thunk
 from weft.jax.versions import check_versions, weft_version
 from weft.knobs import DEVICES
 
+MOST_DEVICES = 1 << 14  # jaxlib takes 14 us for each when it starts, used or not
 PATIENCE = 0.5  # seconds that threads have to come to rest when the process ends
 
 
@@ -150,7 +151,17 @@ def configure(*, devices: int) -> None:
         )
     if devices < 1:
         raise WeftError(f"{devices} devices", help="ask for at least one")
+    _check_count(devices)
     _devices[:] = [devices]
+
+
+def _check_count(devices: int) -> None:
+    """Refuse more devices than JAX starts with in a moment: it asks for facts about each of them."""
+    if devices > MOST_DEVICES:
+        raise WeftError(
+            f"{devices:,} devices for JAX: at most {MOST_DEVICES:,}",
+            help=f"set {DEVICES.name} to at most {MOST_DEVICES}, or weft.compile for a mesh of more",
+        )
 
 
 def _check_python() -> None:
@@ -167,7 +178,9 @@ def the_plugin() -> Plugin:
     _check_python()
     with _LOCK:
         if not _MADE:
-            made = Plugin(_devices[0] if _devices else DEVICES.value())
+            count = _devices[0] if _devices else DEVICES.value()
+            _check_count(count)
+            made = Plugin(count)
             FOR_EVER.append(made)
             for thing in (FOR_EVER, made.handles.kept, made):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # also when Python ends
