@@ -47,9 +47,8 @@ class Execution(Run):
     def __call__(self) -> None:
         """Run; an error is told to whoever asks for the results."""
         try:
-            stacks = [s and self.loaded.fit(n, s) for n, s in enumerate(self._stacks())]
             with span("run", self.loaded.described.executable.name):
-                made = _results(self.loaded, stacks)
+                made = _results(self.loaded, self._stacks())
             self._resolve(made)
         except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
             for result in self.results:
@@ -154,9 +153,8 @@ def _run(
     if loaded.at_once and DEFAULT.is_idle:
         held = [value.held for value in values]
         if None not in held:
-            stacks = loaded.fitted(held)
             _give_up(values, donated)
-            return [*map(Value, _results(loaded, stacks), loaded.result_orders)], None
+            return [*map(Value, _results(loaded, held), loaded.result_orders)], None
     results = [Value(order=order) for order in loaded.result_orders]
     for result in results:
         result.helped_by(DEFAULT.help)
@@ -167,10 +165,18 @@ def _run(
 
 
 def _results(loaded: Loaded, stacks: Sequence[Stacked | None]) -> Sequence[Stacked]:
-    """What the program makes, in memory of its own also where it gives back an argument."""
-    made = loaded.program(*stacks)
-    if not loaded.forwarded:
-        return made
+    """What the program makes of arguments, which are brought into the order that it takes."""
+    try:
+        made = loaded.program(*loaded.fitted(stacks))
+        return _copied(loaded, made) if loaded.forwarded else made
+    except MemoryError:  # what is computed has named its line: this is about what goes in and out
+        memory = loaded.program.memory()
+        needed = memory.arguments + memory.results
+        raise loaded.program.shortage("arguments and results", needed) from None
+
+
+def _copied(loaded: Loaded, made: Sequence[Stacked]) -> Sequence[Stacked]:
+    """The results in memory of their own, also where the program gives back an argument."""
     listed = [*made]
     for n in loaded.forwarded:
         data = listed[n].data
