@@ -156,11 +156,11 @@ def configure(*, devices: int) -> None:
 
 
 def _check_count(devices: int) -> None:
-    """Refuse more devices than JAX starts with in a moment: it asks for facts about each of them."""
+    """Refuse more devices than JAX starts with in a moment: it asks about each of them."""
     if devices > MOST_DEVICES:
         raise WeftError(
             f"{devices:,} devices for JAX: at most {MOST_DEVICES:,}",
-            help=f"set {DEVICES.name} to at most {MOST_DEVICES}, or weft.compile for a mesh of more",
+            help=f"set {DEVICES.name} to at most {MOST_DEVICES}; a mesh of more: weft.compile",
         )
 
 
