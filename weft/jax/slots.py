@@ -50,7 +50,7 @@ def thunk(api: Api, name: str, handles: Handles) -> int:
     return id(call)
 
 
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
 _PARTS = "weft.jax.parts"  # by name: its modules import this one
 _loaded: list[object] = []
 

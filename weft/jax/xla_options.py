@@ -56,7 +56,7 @@ def notify_of_flags(honoured: Iterable[str], devices: int) -> None:
 
 def check_xla_options(given: Sequence[tuple[str, Given]], own: Iterable[str]) -> None:
     """Refuse the options that XLA refuses, in its words."""
-    told = _refusal(tuple(given))
+    told = _refusal(tuple([(name, value, type(value)) for name, value in given]))
     if told is None:
         return
     hint = "give a value of the type that XLA's option has"
@@ -69,14 +69,17 @@ def check_xla_options(given: Sequence[tuple[str, Given]], own: Iterable[str]) ->
 
 
 @cache
-def _refusal(given: tuple[tuple[str, Given], ...]) -> str | None:
-    """What XLA's CPU compiler says against options, if it does; nothing is compiled."""
+def _refusal(given: tuple[tuple[str, Given, type], ...]) -> str | None:
+    """What XLA's CPU compiler says against options, if it does; nothing is compiled.
+
+    Their types are part of the key: XLA takes True, and refuses 1.
+    """
     from jaxlib import _jax
 
     client = _cpu_client()
     options = _jax.CompileOptions()
     options.executable_build_options.debug_options.xla_dump_to = ""  # it is no program
-    options.env_option_overrides = [*given, _LAST]
+    options.env_option_overrides = [*((name, value) for name, value, _ in given), _LAST]
     try:
         client.compile_and_load(_PROBE, _jax.DeviceList((client.local_devices()[0],)), options)
     except _jax.JaxRuntimeError as error:
