@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weft.errors import WeftError
+from weft.errors import Unsupported, WeftError
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
+from weft.ir.work import moved
+from weft.ir.write import node_text
 from weft.knobs import TRACE, Tune
-from weft.machine import Machine
+from weft.machine import Machine, bytes_text
 from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
 from weft.partition import is_of_one, partition
@@ -60,9 +62,22 @@ def compile_module(
     """
     with without_gc():
         trace = trace or Trace(TRACE.value(), module.name)
-        stages = _stages(module, mesh, level, machine, trace)
-        best = stages[STAGES[-1]]
-        return Program(stages, _local(best, target, fold_sums, tune, trace))
+        try:
+            stages = _stages(module, mesh, level, machine, trace)
+            best = stages[STAGES[-1]]
+            return Program(stages, _local(best, target, fold_sums, tune, trace))
+        except MemoryError:
+            raise _out_of_memory(module) from None
+
+
+def _out_of_memory(module: Module) -> WeftError:
+    """The refusal of a program that is too large to compile, at the line of its largest value."""
+    told = f"out of memory: {module.name or 'the program'} cannot be compiled"
+    node = max(module.nodes(), key=lambda n: moved(*n.types), default=None)
+    if node is None:
+        return Unsupported(told, help="use smaller sizes")
+    told += f"; its largest value, of {bytes_text(moved(*node.types))}, is of this line"
+    return Unsupported(told, help="use smaller sizes", loc=node.loc, node=node_text(node))
 
 
 def optimized_program(

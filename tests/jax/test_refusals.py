@@ -39,6 +39,17 @@ for given in (x, split):
     assert "<string>:" in text and "help: use smaller sizes" in text, text
 assert jax.jit(lambda a: a + 1)(x)[0] == 1  # and all goes on
 
+import weft.pipeline
+
+def exhausted(*given):
+    raise MemoryError
+
+partition, weft.pipeline.partition = weft.pipeline.partition, exhausted
+text = refused(jax.jit(lambda a: (a + 2).sum()), x)
+assert text.startswith("RESOURCE_EXHAUSTED: error: out of memory: jit__lambda cannot be"), text
+assert "its largest value, of 4 KiB, is of this line\\n  --> <string>:" in text, text
+weft.pipeline.partition = partition
+
 # Pallas
 from jax.experimental import pallas as pl
 
