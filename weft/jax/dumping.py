@@ -40,7 +40,20 @@ class Dump:
 
     def wants(self, name: str) -> bool:
         """Whether a program of that name is written."""
-        return bool(re.search(self.modules, name))
+        return _matches(_MODULES, self.modules, name)
+
+    def wants_stage(self, name: str) -> bool:
+        """Whether a stage of a program is written, too."""
+        return bool(self.stages) and _matches(_STAGES, self.stages, name)
+
+
+def _matches(option: str, pattern: str, name: str) -> bool:
+    """Whether a name matches what an option says; to XLA, too, a wrong pattern matches nothing."""
+    try:
+        return bool(re.search(pattern, name))
+    except re.error as error:
+        notify(f"{option}={pattern} is no regular expression: {error}")
+        return False
 
 
 def dump_in(options: Mapping[str, Given]) -> Dump | None:
@@ -48,9 +61,8 @@ def dump_in(options: Mapping[str, Given]) -> Dump | None:
     folder = str(options.get(_TO, ""))
     if not folder:
         return None
-    formats = tuple(
-        [format for name, format in _FORMATS.items() if str(options.get(name)).lower() == "true"]
-    )
+    asked = [name for name in _FORMATS if str(options.get(name)).lower() in ("true", "1")]
+    formats = tuple([_FORMATS[name] for name in asked])
     modules, stages = (str(options.get(name, "")) for name in (_MODULES, _STAGES))
     return Dump(folder, modules, stages, formats or ("text",))
 
@@ -65,9 +77,9 @@ def dump(
     files: dict[str, bytes] = {}
     if before is not None:
         files |= dict(_forms("before_optimizations", before.text(), wanted.formats))
-    if wanted.stages:
-        kept = {name: m for name, m in stages.items() if re.search(wanted.stages, name)}
-        files |= {f"{name}.mlir": m.text(locations=True).encode() for name, m in kept.items()}
+    for name, module in stages.items():
+        if wanted.wants_stage(name):
+            files[f"{name}.mlir"] = module.text(locations=True).encode()
     files |= dict(_forms("weft_after_optimizations", device_program(executable), wanted.formats))
     for name, text in kernel_texts(executable.local).items():
         files[f"{name}.ir-no-opt.ll"] = text.encode()
