@@ -117,17 +117,15 @@ def _stages(
     with trace.timed("partitioned"):
         local = partition(sharded, rules)
     trace.write("partitioned", local)
-    passes: list[Ran] = []
+    trace.took("optimized", 0.0)  # before its passes, of which it is the sum
 
     def see(ran: Ran) -> None:
-        passes.append(ran)
+        for stage in ("optimized", f"optimized/{ran.name}"):
+            trace.took(stage, ran.seconds + ran.verifying)
         if ran.changed:
             trace.write(f"optimized-{ran.name}", ran.module)
 
     best = optimize(local, level, machine=machine, watch=see)
-    trace.took("optimized", sum([ran.seconds + ran.verifying for ran in passes]))
-    for ran in passes:
-        trace.took(f"optimized/{ran.name}", ran.seconds + ran.verifying)
     if machine is not None:
         plan_memory(best).fits(machine)
     return dict(zip(STAGES, (module, sharded, local, best), strict=True))
