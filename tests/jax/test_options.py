@@ -41,8 +41,8 @@ assert "'maybe' is not a valid bool value." in refused({"weft_fold_sums": "maybe
 assert "'always' is no way of tuning" in refused({"weft_tune": "always"})
 assert "is not a valid bool value." in refused({"xla_embed_ir_in_executable": "invalid_value"})
 assert "'x' is not a valid int32 value." in refused({"xla_gpu_autotune_level": "x"})
-lowered.compile(compiler_options={"xla_dump_hlo_as_text": True})
 assert "'1' is not a valid bool value." in refused({"xla_dump_hlo_as_text": 1})
+lowered.compile(compiler_options={"xla_dump_hlo_as_text": True})
 text = refused({"xla_dump_too": "here"})
 assert text.startswith("INVALID_ARGUMENT: error: No such compile option: 'xla_dump_too'"), text
 assert "did you mean xla_dump_to" in text, text
