@@ -15,7 +15,9 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
 }
 # What may know two verbs: the pipeline and the doors that call it.
-DOORS = {*"pipeline target compiled eager compare cli conformance __init__ __main__ jax".split()}
+DOORS = {
+    *"pipeline target traced compiled eager compare cli conformance __init__ __main__ jax".split()
+}
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard"}}
 CORE = {"numpy", "ml_dtypes"}
@@ -27,9 +29,10 @@ OPTIONAL = {
         "jax/client.py",
         "jax/compiling.py",
         "jax/device_program.py",
-        "jax/options.py",
+        "jax/dumping.py",
         "jax/profiling.py",
         "jax/versions.py",
+        "jax/xla_options.py",
     },
     "jax": {
         "array/exchange.py",
@@ -56,6 +59,7 @@ OPTIONAL = {
         "jax/lowering.py",
         "jax/plugin.py",
         "jax/processes.py",
+        "jax/xla_options.py",
     },
     "torch": {"array/exchange.py"},
     "llvmlite": {"emit/llvm/machine_code.py"},

@@ -35,3 +35,25 @@ def test_import_weft_imports_no_optional_package():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_names_are_imported_when_they_are_used():
+    script = """
+import sys, weft
+assert "weft.errors" not in sys.modules and "numpy" not in sys.modules
+assert weft.WeftError.__name__ == "WeftError" and "weft.pipeline" not in sys.modules
+import weft.evaluate
+assert callable(weft.evaluate) and weft.evaluate.__module__ == "weft.evaluate"
+from weft import evaluate
+assert evaluate is weft.evaluate
+assert weft.machine.HOST.name == "host"
+assert set(weft.__all__) <= set(dir(weft))
+try:
+    weft.no_such_name
+except AttributeError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout == "module 'weft' has no attribute 'no_such_name'\n"

@@ -1,15 +1,26 @@
-"""Weft compiles and runs PyTorch and JAX programs on many devices, in Python."""
+"""Weft compiles and runs PyTorch and JAX programs on many devices, in Python.
 
-from weft.array import Array, devices, put
-from weft.capture import constrain, parse
-from weft.compiled import Compiled, compile  # noqa: A004  # the word users know
-from weft.eager import compute
-from weft.errors import Unsupported, WeftError
-from weft.evaluate import evaluate
-from weft.ir.module import Module
-from weft.mesh import Mesh, P
+What it exports is imported when it is first used: a JAX program that only asks for devices does not
+wait for the compiler.
+"""
 
-Array.computed_by(compute)
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.array import Array, devices, put
+    from weft.capture import constrain, parse
+    from weft.compiled import Compiled, compile  # noqa: A004  # the word users know
+    from weft.errors import Unsupported, WeftError
+    from weft.evaluate import evaluate
+    from weft.ir.module import Module
+    from weft.mesh import Mesh, P
 
 __version__ = "0.1.0"
 
@@ -29,3 +40,60 @@ __all__ = [
     "parse",
     "put",
 ]
+
+# Where each exported name comes from.
+_HOMES = {
+    "Array": "weft.array",
+    "Compiled": "weft.compiled",
+    "Mesh": "weft.mesh",
+    "Module": "weft.ir.module",
+    "P": "weft.mesh",
+    "Unsupported": "weft.errors",
+    "WeftError": "weft.errors",
+    "compile": "weft.compiled",
+    "constrain": "weft.capture",
+    "devices": "weft.array",
+    "parse": "weft.capture",
+    "put": "weft.array",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """An exported name, or a module of the package, at its first use."""
+    if name in _HOMES:
+        found = getattr(importlib.import_module(_HOMES[name]), name)
+        if arrays := sys.modules.get("weft.array"):
+            arrays.Array.computed_by(_compute)
+        globals()[name] = found
+        return found
+    if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _compute(op: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    """What computes the operators of arrays, which the compiler does."""
+    from weft.eager import compute
+
+    return compute(op, args, options)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """The package, in which the module `weft.evaluate` does not hide the function of that name."""
+
+    @property
+    def evaluate(self) -> Any:
+        """The reference: any module, on any number of devices, in numpy."""
+        return importlib.import_module("weft.evaluate").evaluate
+
+    @evaluate.setter
+    def evaluate(self, value: object) -> None:
+        """Python enters the module here when it is imported."""
+        assert isinstance(value, ModuleType), "weft.evaluate is a function, and stays so"
+
+
+sys.modules[__name__].__class__ = _Package

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weft.errors import WeftError
+from weft.errors import Unsupported, WeftError
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
+from weft.ir.work import moved
+from weft.ir.write import node_text
 from weft.knobs import TRACE, Tune
-from weft.machine import Machine
+from weft.machine import Machine, bytes_text
 from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
 from weft.partition import is_of_one, partition
@@ -17,6 +19,7 @@ from weft.run import LocalProgram
 from weft.shard import Rules, shard
 from weft.target import LLVM, target_named
 from weft.trace import Trace
+from weft.traced import trace_program
 
 STAGES = ("captured", "sharded", "partitioned", "optimized")
 
@@ -50,8 +53,9 @@ def compile_module(
     fold_sums: bool = True,
     tune: Tune | None = None,
     excess_precision: bool = True,
+    trace: Trace | None = None,
 ) -> Program:
-    """Take a module through every stage.
+    """Take a module through every stage; `trace` is where they are written, if not by WEFT_TRACE.
 
     With `fold_sums` a product also sums over devices where an all_reduce comes next, which rounds
     otherwise than devices that sum up by themselves first. `tune` says whether products are
@@ -59,9 +63,24 @@ def compile_module(
     too, and no two ops are computed as one.
     """
     with without_gc():
-        stages = _stages(module, mesh, level, machine)
-        chosen = _target(target, fold_sums, tune, excess_precision)
-        return Program(stages, _local(stages[STAGES[-1]], chosen, fold_sums))
+        trace = trace or Trace(TRACE.value(), module.name)
+        try:
+            stages = _stages(module, mesh, level, machine, trace)
+            best = stages[STAGES[-1]]
+            chosen = _target(target, fold_sums, tune, excess_precision)
+            return Program(stages, _local(best, chosen, fold_sums, trace))
+        except MemoryError:
+            raise _out_of_memory(module) from None
+
+
+def _out_of_memory(module: Module) -> WeftError:
+    """The refusal of a program that is too large to compile, at the line of its largest value."""
+    told = f"out of memory: {module.name or 'the program'} cannot be compiled"
+    node = max(module.nodes(), key=lambda n: moved(*n.types), default=None)
+    if node is None:
+        return Unsupported(told, help="use smaller sizes")
+    told += f"; its largest value, of {bytes_text(moved(*node.types))}, is of this line"
+    return Unsupported(told, help="use smaller sizes", loc=node.loc, node=node_text(node))
 
 
 def optimized_program(
@@ -74,8 +93,10 @@ def optimized_program(
 ) -> Program:
     """The program of a module that went through all stages before, and was written down."""
     with without_gc():
+        trace = Trace(TRACE.value(), module.name)
+        trace.write("optimized", module)
         chosen = _target(target, fold_sums, tune, excess_precision)
-        return Program({STAGES[-1]: module}, _local(module, chosen, fold_sums))
+        return Program({STAGES[-1]: module}, _local(module, chosen, fold_sums, trace))
 
 
 def _target(
@@ -84,23 +105,31 @@ def _target(
     return target_named(name, fold_sums=fold_sums, tune=tune, excess_precision=excess_precision)
 
 
-def _local(best: Module, target: LLVM | None, fold_sums: bool) -> LocalProgram:
-    return LocalProgram(best, target=target, fold=fold_sums or target is not None)
+def _local(best: Module, target: LLVM | None, fold_sums: bool, trace: Trace) -> LocalProgram:
+    """What runs: nodes are grouped to kernels, which are emitted and compiled."""
+    with trace.timed("compiled"):
+        made = LocalProgram(best, target=target, fold=fold_sums or target is not None)
+    trace_program(trace, best, made)
+    return made
 
 
 def _stages(
-    module: Module, mesh: object, level: Level, machine: Machine | None
+    module: Module, mesh: object, level: Level, machine: Machine | None, trace: Trace
 ) -> dict[str, Module]:
-    trace = Trace(TRACE.value(), module.name)
     trace.write("captured", module)
     rules = Rules()
     whole = mesh is None and is_of_one(module)  # most of what JAX compiles while a program starts
-    sharded = module if whole else shard(module, mesh, rules=rules)
+    with trace.timed("sharded"):
+        sharded = module if whole else shard(module, mesh, rules=rules)
     trace.write("sharded", sharded)
-    local = partition(sharded, rules)
+    with trace.timed("partitioned"):
+        local = partition(sharded, rules)
     trace.write("partitioned", local)
+    trace.took("optimized", 0.0)  # before its passes, of which it is the sum
 
     def see(ran: Ran) -> None:
+        for stage in ("optimized", f"optimized/{ran.name}"):
+            trace.took(stage, ran.seconds + ran.verifying)
         if ran.changed:
             trace.write(f"optimized-{ran.name}", ran.module)
 

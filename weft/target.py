@@ -31,6 +31,8 @@ from weft.kernels.group import Group, Launch
 from weft.kernels.kernel import Kernel
 from weft.kernels.placed import Placed
 from weft.knobs import TUNE, TUNES, Tune
+from weft.ops.collective import AllReduce, ReduceScatter
+from weft.ops.reduce import Reduce
 from weft.tile import tile
 from weft.tile.pulls import PRODUCTS, held_in
 from weft.tile.recall import fingerprint, packed, restored
@@ -61,6 +63,8 @@ class LLVM:
         found: list[Group] = []
         for group in self._groups(placed, sizes, results):
             kernel = group.kernel
+            if kernel is None and isinstance(group.nodes[-1].op, REDUCTIONS):
+                _say_of_numpy(group.nodes[-1])
             if self.tune != "off" and isinstance(kernel, Kernel) and is_tuned(kernel):
                 if kernel not in chosen:
                     chosen[kernel] = tuned(kernel, self.tune)
@@ -124,6 +128,7 @@ class LLVM:
 
 
 TARGETS = ("llvm", "numpy")
+REDUCTIONS = (Reduce, AllReduce, ReduceScatter)  # whose regions kernels have as steps
 LARGE = 300  # nodes of a region that takes long enough to group
 
 
@@ -159,10 +164,19 @@ def _say_once(message: str) -> None:
     warnings.warn(message, stacklevel=2)
 
 
+def _say_of_numpy(node: Node) -> None:
+    """Warn of a reduction that numpy computes because of its element type."""
+    if refuses(node):
+        dtypes = dict.fromkeys([t.dtype.name for t in node.types if isinstance(t, TensorType)])
+        _say_once(f"{node.op.name} of {', '.join(dtypes)} has no kernel for CPUs: numpy runs it")
+
+
 def refuses(node: Node) -> bool:
     """Whether a node is none that can be a step of a kernel, because of its op or its types."""
     if type(node.op) in PRODUCTS:
         return not isinstance(made := node.types[0], TensorType) or not added_up(made.dtype)
+    if isinstance(node.op, REDUCTIONS):
+        return any(len(r.nodes) == 1 and refuses(r.nodes[0]) for r in node.regions)
     if not node.op.elementwise or not node.operands:
         return False
     types = (*node.operand_types, *node.types)

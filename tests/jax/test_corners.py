@@ -28,7 +28,8 @@ def ends(x):
     return jnp.max(x, 1), jnp.min(x), jnp.argmax(x, 0), lax.cummax(x)
 
 cases = []
-for name in ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float4_e2m1fn", "int4"):
+NARROW = "bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float4_e2m1fn int4"
+for name in NARROW.split():
     cases.append(Case(f"ends of {name}", ends, partial(lambda n: [narrow(n)], name)))
 for shape in ((0, 0), (0, 3), (3, 0), (2, 0, 0), (0, 2, 2)):
     for f in (jax.scipy.linalg.lu, partial(lax.linalg.qr, pivoting=True)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.jax.door import run_on_weft
+from pathlib import Path
+
+from tests.jax.door import run_on_weft, start
 
 _SOURCE = """
 import os
@@ -19,7 +21,7 @@ for options in (
     {"weft_opt_level": 0}, {"weft_opt_level": "2"}, {"weft_target": "numpy"},
     {"weft_target": "llvm", "weft_fold_sums": False}, {"weft_explain": False},
     {"weft_tune": "off"},
-    {"xla_embed_ir_in_executable": True}, {"xla_embed_ir_in_executable": "false"},
+    {"xla_embed_ir_in_executable": True}, {"xla_embed_ir_in_executable": "False"},
     {"xla_dump_max_hlo_modules": 200}, {"xla_gpu_auto_spmd_partitioning_memory_budget_ratio": 0.5},
     {"optimization_level": 19},  # as XLA numbers O1
 ):
@@ -51,6 +53,12 @@ assert "targets are llvm, numpy" in refused({"weft_target": "grid"})
 assert "'maybe' is not a valid bool value." in refused({"weft_fold_sums": "maybe"})
 assert "'always' is no way of tuning" in refused({"weft_tune": "always"})
 assert "is not a valid bool value." in refused({"xla_embed_ir_in_executable": "invalid_value"})
+assert "'x' is not a valid int32 value." in refused({"xla_gpu_autotune_level": "x"})
+assert "'1' is not a valid bool value." in refused({"xla_dump_hlo_as_text": 1})
+lowered.compile(compiler_options={"xla_dump_hlo_as_text": True})
+text = refused({"xla_dump_too": "here"})
+assert text.startswith("INVALID_ARGUMENT: error: No such compile option: 'xla_dump_too'"), text
+assert "did you mean xla_dump_to" in text, text
 try:
     jax.jit(f, compiler_options={"invalid_key": 1})(x)
 except jax.errors.JaxRuntimeError as error:
@@ -69,3 +77,67 @@ def test_excess_precision_by_flag() -> None:
     source = _SOURCE[: _SOURCE.index("def refused")] + 'print("done")\n'
     flags = "--xla_allow_excess_precision=false"
     assert run_on_weft(source, XLA_FLAGS=flags) == "done\n"
+
+
+_SAYS = """
+import jax
+for n in (1, 2):
+    f = jax.jit(lambda a: a + n, compiler_options={"xla_cpu_enable_fast_math": True})
+    assert f(1) == 1 + n
+"""
+
+
+def test_what_has_no_effect_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    place = tmp_path / "file" / "inside"
+    flags = "--xla_cpu_use_thunk_runtime=true --xla_force_host_platform_device_count=4"
+    flags += f" --xla_dump_to={place}"
+    done = start(_SAYS, "weft", devices=8, timeout=300, XLA_FLAGS=flags, WEFT_DEVICES="")
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("weft: ")]
+    assert sorted(said) == [
+        "weft: XLA_FLAGS: --xla_cpu_use_thunk_runtime has no effect on Weft's devices",
+        "weft: XLA_FLAGS=--xla_force_host_platform_device_count=4 counts JAX's CPU devices; "
+        "Weft has 8: set WEFT_DEVICES=4",
+        "weft: compiler option xla_cpu_enable_fast_math has no effect on Weft's devices",
+        f"weft: xla_dump_to={place} cannot be written to: Not a directory",
+    ]
+
+
+_DUMPED = """
+import jax, jax.numpy as jnp
+from pathlib import Path
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((8,), ("i",), axis_types=(AxisType.Auto,))
+x = jax.device_put(jnp.arange(8.0), NamedSharding(mesh, P("i")))
+
+@jax.jit
+def step(a):
+    return jnp.sin(a).sum()
+
+step(x)
+folder = Path("{folder}")
+jax.jit(lambda a: jnp.cos(a), compiler_options={{
+    "xla_dump_to": str(folder / "own"), "xla_dump_hlo_as_proto": True,
+    "xla_dump_hlo_pass_re": ".", "xla_dump_hlo_module_re": "lambda",
+}})(x)
+"""
+
+
+def test_programs_are_dumped(tmp_path: Path) -> None:
+    flags = f"--xla_dump_to={tmp_path / 'all'} --xla_dump_hlo_module_re=step"
+    done = start(_DUMPED.format(folder=tmp_path), "weft", devices=8, timeout=300, XLA_FLAGS=flags)
+    assert done.returncode == 0, done.stderr
+    assert "weft: " not in done.stderr
+    texts = {path.name.partition(".")[2]: path for path in (tmp_path / "all").iterdir()}
+    before = texts["jit_step.before_optimizations.txt"].read_text()
+    after = texts["jit_step.weft_after_optimizations.txt"].read_text()
+    assert "f32[8]{0} sine" in before
+    assert "f32[1]{0} sine" in after and "all-reduce" in after
+    assert any(name.endswith(".ll") for name in texts)
+    assert all(name.startswith("jit_step.") for name in texts), "others do not match"
+    names = {path.name.partition(".")[2] for path in (tmp_path / "own").iterdir()}
+    assert "jit__lambda.weft_after_optimizations.hlo.pb" in names
+    assert "jit__lambda.partitioned.mlir" in names
+    assert not any(name.endswith(".txt") for name in names), "another format was asked for"

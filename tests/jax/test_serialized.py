@@ -58,7 +58,9 @@ from weft.jax.plugin import the_plugin
 kept = the_plugin().handles.kept.values()
 described = next(t for t in kept if isinstance(getattr(t, "described", None), Described)).described
 data = serialized.serialized(described.executable)
-assert serialized.restored(data, None).local.arg_types == described.executable.local.arg_types
+again = serialized.restored(data, None)
+assert again.local.arg_types == described.executable.local.arg_types
+assert again.fingerprint == described.executable.fingerprint
 for wrong, what in (
     (b"something else", "these bytes are no program that Weft has stored"),
     (data[:-1], "a stored program is damaged"),
@@ -71,10 +73,9 @@ for wrong, what in (
         assert what in error.message, error
     else:
         raise AssertionError("damaged bytes were taken")
-serialized.weft_version = lambda: "0.0.0"
+serialized.makers = lambda: {"weft": "0.0.0", "jaxlib": "0.10.2"}
 older = serialized.serialized(described.executable)
-del serialized.weft_version
-serialized.weft_version = lambda: "9.9.9"
+serialized.makers = lambda: {"weft": "9.9.9", "jaxlib": "0.10.2"}
 try:
     serialized.restored(older, None)
 except WeftError as error:
@@ -131,3 +132,38 @@ def test_cache_of_jax(tmp_path: Path) -> None:
     hits, misses = map(int, first[-1].split())
     assert hits == 0 < misses, "nothing is there to begin with"
     assert again[-1] == f"{misses} 0", "all but what calls Python comes from the cache"
+
+
+_IN_MEMORY = """
+import jax, numpy as np
+from jax._src import compilation_cache, config, monitoring
+from jax._src.compilation_cache_interface import CacheInterface
+
+class Memory(CacheInterface, dict):
+    _path = None
+    put = dict.__setitem__
+    get = dict.get
+
+events = []
+monitoring.register_event_listener(lambda event, **_: events.append(event.rpartition("/")[2]))
+compilation_cache._cache = Memory()  # no folder: a cache that a program has put there
+config.update("jax_persistent_cache_min_compile_time_secs", 0)
+config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+x = np.arange(8.0, dtype=np.float32)
+for _ in range(2):
+    jax.block_until_ready(jax.jit(lambda a: a + 1)(x))
+    jax.clear_caches()
+assert len(compilation_cache._cache) == 1
+assert events.count("tasks_using_cache") == 1, events
+assert (events.count("cache_misses"), events.count("cache_hits")) == (1, 1), events
+compilation_cache.reset_cache()
+with config.enable_compilation_cache(False):
+    jax.jit(lambda a: a + 2)(x)
+    jax.jit(lambda a: a + 3)(x)
+assert events.count("task_disabled_cache") == 1, events
+print("done")
+"""
+
+
+def test_cache_of_jax_without_a_folder() -> None:
+    assert run_on_weft(_IN_MEMORY) == "done\n"

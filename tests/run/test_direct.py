@@ -178,7 +178,7 @@ def test_memory_that_is_not_there_is_told(monkeypatch):
 
     taken = [(none, needed, *rest) for _, needed, *rest in program.direct.taken]
     monkeypatch.setattr(program.direct, "taken", taken)
-    with pytest.raises(WeftError, match="does not fit into memory"):
+    with pytest.raises(WeftError, match="out of memory: a result of 256 KiB"):
         program(x, x)
     monkeypatch.undo()
     assert (program(x, x)[0].data == 2).all()

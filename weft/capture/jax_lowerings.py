@@ -10,6 +10,7 @@ from weft.capture.jax_buffers import buffer_rules
 from weft.capture.jax_callbacks import callback_rules
 from weft.capture.jax_calls import Lowering, custom_call, location_of, rules_of
 from weft.capture.jax_on_host import host_rules, solves_sparse
+from weft.capture.jax_pallas import has_pallas, pallas_rules
 from weft.errors import Unsupported
 
 
@@ -18,13 +19,14 @@ def lowering_rules() -> tuple[tuple[Any, Lowering], ...]:
 
     Another one when more of JAX has been imported.
     """
-    return _rules(solves_sparse())
+    return _rules(solves_sparse(), has_pallas())
 
 
 @cache
-def _rules(sparse: bool) -> tuple[tuple[Any, Lowering], ...]:
+def _rules(sparse: bool, pallas: bool) -> tuple[tuple[Any, Lowering], ...]:
     called = (*callback_rules(), *buffer_rules())
-    return (*called, *host_rules(), *_linalg_rules(), *_platform_rules(), *_other_rules())
+    ours = (*_linalg_rules(), *_platform_rules(), *_other_rules())
+    return (*called, *host_rules(), *ours, *pallas_rules())
 
 
 def unsupported_primitive(jaxpr: Any, error: NotImplementedError) -> Unsupported:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 from weakref import ref
@@ -17,11 +14,11 @@ from weft.array.room import ROOM, address_of
 from weft.array.stacked import Stacked, kind_of, one_for_all
 from weft.ir.types import Array
 from weft.jax.abi import api
-from weft.jax.client import Device, Memory, the_client
+from weft.jax.aliasing import NOW
+from weft.jax.client import Memory, the_client
 from weft.jax.events import event_of
 from weft.jax.handles import PRECONDITION, UNIMPLEMENTED, Handles, Refused
-from weft.jax.native_arrivals import ENTRIES, SMALL_ARRIVAL, place_in_table
-from weft.jax.native_bridge import STATE
+from weft.jax.native_arrivals import SMALL_ARRIVAL, TEMPLATES, place_in_table
 from weft.jax.records import FIELDS, MOST_DIMS, READY, SIZE, words
 from weft.jax.slots import slot
 from weft.jax.values import (
@@ -51,7 +48,7 @@ def _from_host(handles: Handles, args: Any) -> None:
     shape = sizes_at(args.dims, rank)
     strides = sizes_at(args.byte_strides, rank) if args.num_byte_strides else None
     dtype, nbytes, is_dense = _elements(args.type, shape, strides)
-    lent = _now.array
+    lent = NOW.array
     if lent is None and is_dense and 0 < nbytes < SMALL_ARRIVAL and rank <= MOST_DIMS:
         _enter(args.type, shape, dtype)
         if handles.native.arrive(ctypes.addressof(args)):  # as it takes the next ones by itself
@@ -89,7 +86,6 @@ def _enter(number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     _entered[place] = made
 
 
-TEMPLATES = (ctypes.c_size_t * ENTRIES)()  # native code looks into it
 _entered: dict[int, Any] = {}  # what is there
 
 
@@ -121,41 +117,10 @@ _compare = ctypes.PyDLL(None).memcmp  # with Python's lock held: nothing happens
 _compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
-class _Now(threading.local):
-    """What is taken over without a copy, by whoever puts it onto a device."""
-
-    array: Array | None = None
-
-
-_now = _Now()
-
-
-@contextmanager
-def aliased(handles: Handles, array: Array) -> Iterator[None]:
-    """Have this array, which is dense and nobody changes, put onto a device without a copy."""
-    state = handles.native.state
-    _now.array = array
-    state[_ALIASING] += 1
-    try:
-        yield
-    finally:
-        state[_ALIASING] -= 1
-        _now.array = None
-
-
-_ALIASING = STATE["aliasing"]
-
-
 def memory_of(memory: int, device: int) -> Memory:
     """The memory that is asked for: that, or the first one of a device."""
-    client = the_client()
-    if memory:
-        found = client.by_handle[memory]
-        assert isinstance(found, Memory)
-        return found
-    on = client.by_handle[device]
-    assert isinstance(on, Device)
-    return on.memories[0]
+    devices = the_client().devices
+    return devices.memory_at(memory) if memory else devices.at(device).memories[0]
 
 
 def host_array(

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.jax.client import PLATFORM
-from weft.jax.serialized import NOT_STORED
+
+NOT_STORED = "calls Python functions of this process, so it cannot be stored"
 
 
 class _Cached:
@@ -31,11 +32,14 @@ def _used(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """JAX's own answer, with Weft among the platforms that it lists."""
 
     def is_cache_used(backend: Any) -> bool:
-        from jax._src.compilation_cache import is_persistent_cache_enabled
+        from jax._src import compilation_cache
 
         if backend.platform != PLATFORM:
             return theirs(backend)
-        return is_persistent_cache_enabled() and theirs(_Cached())
+        there = compilation_cache._cache is not None  # a folder, or what a program has put there
+        is_wanted = there or compilation_cache.is_persistent_cache_enabled()
+        # JAX is asked in any case, and counts who uses a cache; keys are only made for one.
+        return theirs(_Cached()) and is_wanted
 
     is_cache_used.knows_weft = True  # type: ignore[attr-defined]  # so that it is done once
     return is_cache_used

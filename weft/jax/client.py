@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from weft.jax.abi import api
-from weft.jax.handles import FOR_EVER, INVALID, Handles, Refused, list_at, text_at
-from weft.jax.records import FIELDS, STATIC, words
+from weft.jax.handles import FOR_EVER, INVALID, Handles, Refused, text_at
+from weft.jax.records import FIELDS, SIZE, STATIC, words
 from weft.jax.slots import slot
 
 PLATFORM = "weft"
@@ -40,18 +44,129 @@ class Device:
         raise Refused(INVALID, f"there is no memory {kind!r}: there are {', '.join(KINDS)}")
 
 
+class Devices(Sequence[Device]):
+    """All devices; a Python object is made of one when it is first used.
+
+    Their records lie one after another, and so do those of their memories: a handle tells a number.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.records = _records(count)
+        self.memory_records = _records(count * len(KINDS))
+        self.handles = _addresses(self.records)
+        self.memory_handles = _addresses(self.memory_records)
+        self._used: dict[int, Device] = {}
+        self._fill_memories(count)
+        self._fill_devices(count)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, number: Any) -> Any:
+        """The device of a number, or those of a slice."""
+        if isinstance(number, slice):
+            return [self[n] for n in range(*number.indices(len(self)))]
+        found = self._used.get(number)
+        if found is None:
+            found = Device(number, int(self.handles[number]))
+            first = number * len(KINDS)
+            made = [
+                Memory(int(self.memory_handles[first + n]), found, kind)
+                for n, kind in enumerate(KINDS)
+            ]
+            found.memories = tuple(made)
+            self._used[number] = found
+        return found
+
+    def at(self, handle: int) -> Device:
+        """The device of a handle."""
+        found: Device = self[(handle - int(self.handles[0])) // SIZE]
+        return found
+
+    def memory_at(self, handle: int) -> Memory:
+        """The memory of a handle."""
+        device, kind = divmod((handle - int(self.memory_handles[0])) // SIZE, len(KINDS))
+        found: Device = self[device]
+        return found.memories[kind]
+
+    def _fill_devices(self, count: int) -> None:
+        kind, kind_size = text_at(PLATFORM)
+        texts, sizes = _texts([f"WeftDevice(id={n})" for n in range(count)])
+        _fill_all(
+            "device",
+            self.records,
+            id=np.arange(count),
+            text=texts,
+            text_size=sizes,
+            kind=kind,
+            kind_size=kind_size,
+            memories=_addresses(_kept(self.memory_handles.reshape(count, -1))),
+            memory_count=len(KINDS),
+            memory=self.memory_handles[:: len(KINDS)],
+            self=self.handles,
+        )
+
+    def _fill_memories(self, count: int) -> None:
+        names = [text_at(kind) for kind in KINDS]
+        texts, sizes = _texts([f"weft:{n} {kind}" for n in range(count) for kind in KINDS])
+        _fill_all(
+            "memory",
+            self.memory_records,
+            id=np.arange(count * len(KINDS)),
+            kind=np.tile([at for at, _ in names], count),
+            kind_size=np.tile([size for _, size in names], count),
+            kind_id=np.tile(np.arange(len(KINDS)), count),
+            text=texts,
+            text_size=sizes,
+            devices=np.repeat(_addresses(_kept(self.handles.reshape(-1, 1))), len(KINDS)),
+            device_count=1,
+        )
+
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+
+def _records(count: int) -> Numbers:
+    """Records that stay for ever, a row each."""
+    made = _kept(np.zeros((count, SIZE // 8), np.int64))
+    made[:, FIELDS["record"]["what"]] = STATIC
+    return made
+
+
+def _kept(array: Numbers) -> Numbers:
+    """An array that stays for ever."""
+    dense = np.ascontiguousarray(array)
+    FOR_EVER.append(dense)
+    return dense
+
+
+def _addresses(rows: Numbers) -> Numbers:
+    """The address of each row."""
+    first: int = rows.ctypes.data
+    return first + rows.strides[0] * np.arange(len(rows))
+
+
+def _texts(texts: Sequence[str]) -> tuple[Numbers, Numbers]:
+    """The address and the length of each text; all stay for ever, in one piece."""
+    encoded = [text.encode() for text in texts]
+    sizes = np.array([len(text) for text in encoded], np.int64)
+    first, _ = text_at("\0".join(texts))
+    return first + np.cumsum(sizes + 1) - sizes - 1, sizes
+
+
+def _fill_all(record: str, records: Numbers, **values: Numbers | int) -> None:
+    """Write fields of many records."""
+    for name, value in values.items():
+        records[:, FIELDS[record][name]] = value
+
+
 class Client:
     """What JAX talks to: all devices of this process."""
 
     def __init__(self, handles: Handles, count: int, version: str) -> None:
-        self.devices = [Device(n, handles.new(STATIC)) for n in range(count)]
-        for device in self.devices:
-            self._add_memories(handles, device)
-        self.memories = [memory for device in self.devices for memory in device.memories]
-        self.by_handle: dict[int, Device | Memory] = {d.handle: d for d in self.devices}
-        self.by_handle.update({memory.handle: memory for memory in self.memories})
+        self.devices = Devices(count)
         self.handle = self.topology = handles.new(STATIC)
-        devices = list_at([device.handle for device in self.devices])
+        devices = _kept(self.devices.handles).ctypes.data
         platform, version_text = text_at(PLATFORM), text_at(version)
         fill(
             "client",
@@ -62,43 +177,10 @@ class Client:
             version_size=version_text[1],
             devices=devices,
             device_count=count,
-            memories=list_at([memory.handle for memory in self.memories]),
-            memory_count=len(self.memories),
+            memories=_kept(self.devices.memory_handles).ctypes.data,
+            memory_count=count * len(KINDS),
             topology=self.topology,
             descriptions=devices,
-        )
-
-    def _add_memories(self, handles: Handles, device: Device) -> None:
-        made = tuple([Memory(handles.new(STATIC), device, kind) for kind in KINDS])
-        device.memories = made
-        own = list_at([device.handle])
-        for number, memory in enumerate(made):
-            kind, text = text_at(memory.kind), text_at(f"weft:{device.number} {memory.kind}")
-            fill(
-                "memory",
-                memory.handle,
-                id=device.number * len(KINDS) + number,
-                kind=kind[0],
-                kind_size=kind[1],
-                kind_id=number,
-                text=text[0],
-                text_size=text[1],
-                devices=own,
-                device_count=1,
-            )
-        text, kind = text_at(f"WeftDevice(id={device.number})"), text_at(PLATFORM)
-        fill(
-            "device",
-            device.handle,
-            id=device.number,
-            text=text[0],
-            text_size=text[1],
-            kind=kind[0],
-            kind_size=kind[1],
-            memories=list_at([memory.handle for memory in made]),
-            memory_count=len(made),
-            memory=made[0].handle,
-            self=device.handle,
         )
 
 
@@ -142,7 +224,7 @@ def _numbered(number: int) -> int:
     devices = the_client().devices
     if not 0 <= number < len(devices):
         raise Refused(INVALID, f"there is no device {number}: devices are 0 to {len(devices) - 1}")
-    return devices[number].handle
+    return int(devices.handles[number])
 
 
 @slot("Client_DefaultDeviceAssignment")

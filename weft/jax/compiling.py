@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +18,24 @@ from weft.ir.module import Module
 from weft.ir.types import TensorType
 from weft.ir.write import node_text
 from weft.jax.choose_by_flags import choose_by_flags
+from weft.jax.client import the_client
 from weft.jax.custom_partitioning import partition_by_hand
+from weft.jax.dumping import dump
 from weft.jax.explained import explain
 from weft.jax.handles import UNIMPLEMENTED, Refused
 from weft.jax.inspecting import tell_shardings
 from weft.jax.join_meshes import join_meshes
 from weft.jax.layouts import choose_layouts
-from weft.jax.options import Options, options_in
+from weft.jax.options import Options, notify_of_ignored_flags, options_in
 from weft.jax.profiling import span
-from weft.jax.protos import allows_excess_precision, device_numbers
+from weft.jax.protos import device_numbers
+from weft.jax.versions import makers
+from weft.knobs import TRACE
 from weft.ops.callbacks import INSPECT
 from weft.ops.custom import CustomCall
 from weft.pipeline import STAGES, Program, compile_module
 from weft.run import LocalProgram
+from weft.trace import Trace
 
 _SOON = 32  # steps at most between a call and the ends of the Python functions that it calls,
 _LITTLE = 1 << 20  # and bytes that they go through
@@ -51,6 +59,7 @@ class Executable:
     options: bytes
     asked: Asked
     program: Program
+    fingerprint: bytes  # of what it was compiled from; also of one that was stored and loaded
 
     @property
     def local(self) -> LocalProgram:
@@ -91,12 +100,17 @@ def compiled(code: bytes, format: str, options: bytes) -> Executable:
     """Compile a program that JAX hands over."""
     if format != "mlir":
         raise Refused(UNIMPLEMENTED, f"programs in the format {format!r}; StableHLO is read")
+    notify_of_ignored_flags(len(the_client().devices))
     asked = asked_in(options)
-    module = absorb_composites(tokens_as_values(read_bytecode(code)))
+    begin = time.perf_counter()
+    received = read_bytecode(code)
+    module = absorb_composites(tokens_as_values(received))
     _check_partitioner(module)
     module = choose_layouts(module)
     module = choose_by_flags(partition_by_hand(join_meshes(module)))
     how = asked.options
+    trace = Trace(TRACE.value(), module.name)
+    trace.took("read", time.perf_counter() - begin)
     with span("compile", module.name or "main"):
         program = compile_module(
             module,
@@ -105,6 +119,7 @@ def compiled(code: bytes, format: str, options: bytes) -> Executable:
             fold_sums=how.fold_sums,
             excess_precision=how.excess_precision,
             tune=how.tune,
+            trace=trace,
         )
     _check_calls(program)
     if INSPECT.encode() in code:
@@ -112,7 +127,18 @@ def compiled(code: bytes, format: str, options: bytes) -> Executable:
     if how.explain:
         explain(program, asked.replicas * asked.partitions, also_nothing=how.explain_nothing)
     last = Program({STAGES[-1]: program.module}, program.local)  # what it came from is not kept
-    return Executable(code, options, asked, last)
+    made = Executable(code, options, asked, last, _fingerprint(code, options))
+    if how.dump is not None:
+        dump(how.dump, made, received, program.stages)
+    return made
+
+
+def _fingerprint(code: bytes, options: bytes) -> bytes:
+    """What stands for a compiled program; JAX asks for it at every compilation, so it is quick."""
+    made = hashlib.sha256(json.dumps(makers()).encode())
+    made.update(options)
+    made.update(code)
+    return made.hexdigest().encode()
 
 
 def _check_partitioner(module: Module) -> None:
@@ -151,6 +177,5 @@ def asked_in(options: bytes) -> Asked:
     built = whole.executable_build_options
     assigned = built.device_assignment
     devices = () if assigned is None else device_numbers(assigned.serialize())
-    flags = Options(excess_precision=allows_excess_precision(options))
-    chosen = options_in(whole.env_option_overrides, flags)
+    chosen = options_in(whole.env_option_overrides)
     return Asked(built.num_replicas, built.num_partitions, devices, chosen)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from weft.ir.attrs import STRING, Attrs
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.rebuild import Rebuild, Rewritten, rewrite, without
-from weft.jax.compiling import Executable
 from weft.jax.shardings import argument_tiles, result_tiles
 from weft.mesh import MeshAxes
 from weft.ops.collective import Collective, device_lists
 from weft.ops.control import AsyncDone, AsyncStart
 from weft.run.local import DONATED
+
+if TYPE_CHECKING:
+    from weft.jax.compiling import Executable
 
 _DIALECTS = ("stablehlo.", "chlo.", "func.")  # whose ops have a form in HLO
 

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.ir.types import Array
-from weft.jax.buffers import aliased
+from weft.jax.aliasing import aliased
 from weft.jax.client import PLATFORM
 from weft.jax.handles import FOR_EVER, Handles
 from weft.jax.native_lending import LENT_AT

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.capture.jax_callbacks import emit_call
 from weft.jax.client import PLATFORM
 
 
@@ -39,6 +38,8 @@ def _emitting(theirs: Callable[..., Any]) -> Callable[..., Any]:
             given = (callback, token, operands, operand_avals, result_avals)
             found: tuple[Sequence[Any], Any, Any] = theirs(ctx, *given, **kind, **more)
             return found
+        from weft.capture.jax_callbacks import emit_call  # here: jax.devices() does not need it
+
         inner = ctx.replace(avals_in=operand_avals, avals_out=result_avals)
         kind = {"has_side_effect": has_side_effect, "on_pieces": partitioned}
         results, after = emit_call(inner, _numpy_results(callback), token, operands, **kind)

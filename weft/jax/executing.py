@@ -10,7 +10,7 @@ from weft.array.awaited import Awaited
 from weft.array.room import ROOM
 from weft.array.stacked import Stacked
 from weft.jax.abi import api
-from weft.jax.client import Device, the_client
+from weft.jax.client import the_client
 from weft.jax.events import event_of
 from weft.jax.executables import Loaded
 from weft.jax.gathering import gathered
@@ -47,9 +47,8 @@ class Execution(Run):
     def __call__(self) -> None:
         """Run; an error is told to whoever asks for the results."""
         try:
-            stacks = [s and self.loaded.fit(n, s) for n, s in enumerate(self._stacks())]
             with span("run", self.loaded.described.executable.name):
-                made = _results(self.loaded, stacks)
+                made = _results(self.loaded, self._stacks())
             self._resolve(made)
         except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
             for result in self.results:
@@ -177,17 +176,25 @@ def _run_at_once(loaded: Loaded, values: list[Value], donated: Sequence[int]) ->
             return None
         if donated:
             take_over(DEFAULT, donated, values, held)
-        made = _results(loaded, loaded.fitted(held))
+        made = _results(loaded, held)
         return [*map(Value, made, loaded.result_orders)]
     finally:
         DEFAULT.beside.pop()
 
 
 def _results(loaded: Loaded, stacks: Sequence[Stacked | None]) -> Sequence[Stacked]:
-    """What the program makes, in memory of its own also where it gives back an argument."""
-    made = loaded.program(*stacks)
-    if not loaded.forwarded:
-        return made
+    """What the program makes of arguments, which are brought into the order that it takes."""
+    try:
+        made = loaded.program(*loaded.fitted(stacks))
+        return _copied(loaded, made) if loaded.forwarded else made
+    except MemoryError:  # what is computed has named its line: this is about what goes in and out
+        memory = loaded.program.memory()
+        needed = memory.arguments + memory.results
+        raise loaded.program.shortage("arguments and results", needed) from None
+
+
+def _copied(loaded: Loaded, made: Sequence[Stacked]) -> Sequence[Stacked]:
+    """The results in memory of their own, also where the program gives back an argument."""
     listed = [*made]
     for n in loaded.forwarded:
         data = listed[n].data
@@ -227,9 +234,7 @@ def _hand_out(
         return
     on, inside = loaded.on_at, loaded.inside_at
     if args.execute_device:
-        device = the_client().by_handle[args.execute_device]
-        assert isinstance(device, Device)
-        on, inside = loaded.elsewhere(device)
+        on, inside = loaded.elsewhere(the_client().devices.at(args.execute_device))
     families = loaded.families_out()
     templates = loaded.ready_at if ready else loaded.pending_at
     spread = (args.output_lists, loaded.count, len(results), templates, on, inside)

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft.jax.borders import Border
 from weft.jax.executables import Described
-from weft.jax.handles import FOR_EVER, Handles
+from weft.jax.handles import Handles
 from weft.jax.shardings import Tiles, all_tiles
 from weft.jax.slots import slot
 from weft.jax.values import layout_at
 
 _Pointer = ctypes.c_size_t
-
-
-def chain(extensions: Mapping[int, Sequence[str]], addresses: Mapping[str, int]) -> int:
-    """The extensions, each of which leads to the next: the address of the first."""
-    first = 0
-    for number, names in extensions.items():
-        # Its size, its number, the next one, and its functions.
-        entries = [8 * (3 + len(names)), number, first, *[addresses[name] for name in names]]
-        held = (_Pointer * len(entries))(*entries)
-        FOR_EVER.append(held)
-        first = ctypes.addressof(held)
-    return first
 
 
 # Layouts

@@ -13,7 +13,7 @@ from weft.jax.device_program import device_program
 from weft.jax.executables import Described, Loaded, load
 from weft.jax.handles import Handles, text_at
 from weft.jax.own_stack import on_own_stack
-from weft.jax.serialized import fingerprint, restored, serialized
+from weft.jax.serialized import restored, serialized
 from weft.jax.slots import slot
 
 _FORMAT: list[tuple[int, int]] = []
@@ -88,7 +88,7 @@ def _loaded_fingerprint(handles: Handles, args: Any) -> None:
 
 
 def _tell_fingerprint(described: Described, args: Any) -> None:
-    found = described.remembered("fingerprint", lambda e: described.bytes(fingerprint(e)))
+    found = described.remembered("fingerprint", lambda e: described.bytes(e.fingerprint))
     args.executable_fingerprint, args.executable_fingerprint_size = found
 
 

@@ -6,10 +6,7 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from weft.capture.jax import read_bytecode
-from weft.capture.tokens import tokens_as_values
 from weft.jax.client import PLATFORM
-from weft.jax.counted import counted
 
 
 def count_lowered() -> None:
@@ -27,6 +24,11 @@ def count_lowered() -> None:
     def cost_analysis(lowering: Any) -> dict[str, float]:
         if lowering.compile_args["backend"].platform != PLATFORM:
             return theirs(lowering)
+        # Here: jax.devices() does not need them.
+        from weft.capture.jax import read_bytecode
+        from weft.capture.tokens import tokens_as_values
+        from weft.jax.counted import counted
+
         program = io.BytesIO()
         lowering.stablehlo().operation.write_bytecode(file=program)
         counts = counted(tokens_as_values(read_bytecode(program.getvalue())))

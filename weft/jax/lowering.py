@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.capture.jax_lowerings import lowering_rules
 from weft.jax.caching import use_cache
 from weft.jax.client import PLATFORM
 from weft.jax.effects import call_back_at_once, emit_callbacks
-from weft.jax.exporting import allow_own_calls, call_as_on_cpu
-from weft.jax.inspecting import inspect_lowering
 from weft.jax.interrupts import hold_interrupted
 from weft.jax.lowered import count_lowered
 
@@ -17,18 +14,18 @@ from weft.jax.lowered import count_lowered
 class _Rules(dict[Any, Any]):
     """How primitives are lowered for Weft, those of parts of JAX that are imported late, too.
 
-    A primitive of a user's that is lowered for some platforms only is lowered as for CPUs.
+    A primitive of a user's that is lowered for some platforms only is lowered as for CPUs. The
+    rules are imported when JAX first looks for one: jax.devices() does not need them.
     """
 
     known: object = None  # what has been entered
 
     def __contains__(self, primitive: object) -> bool:
+        from weft.capture.jax_lowerings import lowering_rules
+
         rules = lowering_rules()
         if rules is not self.known:
-            from jax._src.interpreters import mlir
-
-            for each, rule in rules:
-                mlir.register_lowering(each, rule, platform=PLATFORM)
+            self._enter(rules)
             self.known = rules
         return super().__contains__(primitive) or self._is_as_on_cpu(primitive)
 
@@ -42,21 +39,29 @@ class _Rules(dict[Any, Any]):
         self[primitive] = on_cpu
         return True
 
+    def _enter(self, rules: Any) -> None:
+        from jax._src import debugging
+        from jax._src.interpreters import mlir
+
+        from weft.jax.exporting import allow_own_calls, call_as_on_cpu
+        from weft.jax.inspecting import inspect_lowering
+
+        for primitive, rule in (*rules, (debugging.inspect_sharding_p, inspect_lowering)):
+            mlir.register_lowering(primitive, rule, platform=PLATFORM)
+        allow_own_calls()
+        call_as_on_cpu()
+
 
 def register_lowerings() -> None:
     """Tell JAX how its primitives are lowered for Weft, where it has no rule for all platforms."""
-    from jax._src import debugging
     from jax._src.interpreters import mlir
 
     if not isinstance(mlir._platform_specific_lowerings[PLATFORM], _Rules):
         mlir._platform_specific_lowerings[PLATFORM] = _Rules()
-    mlir.register_lowering(debugging.inspect_sharding_p, inspect_lowering, platform=PLATFORM)
     call_back_at_once()
     emit_callbacks()
     use_cache()
     hold_interrupted()
-    allow_own_calls()
-    call_as_on_cpu()
     count_lowered()
     if PLATFORM not in mlir._platforms_with_donation:
         mlir._platforms_with_donation.append(PLATFORM)

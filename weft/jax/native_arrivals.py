@@ -6,6 +6,7 @@ arrays that it is asked for.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 from weft.jax.abi import Api
@@ -16,6 +17,7 @@ from weft.jax.records import FIELDS, MOST_DIMS
 SLOT = "Client_BufferFromHostBuffer"
 SMALL_ARRIVAL = 1 << 14  # bytes from which it pays to look whether they are on a device already
 ENTRIES = 1 << 10  # of the table
+TEMPLATES = (ctypes.c_size_t * ENTRIES)()  # the table, which native code looks into
 _FACTOR = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio
 _SHIFT = 54  # what is left are the 10 bits of a place
 

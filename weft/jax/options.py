@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from weft.errors import WeftError
+from weft.jax.dumping import HONOURED, Dump, dump_in
+from weft.jax.notices import notify
+from weft.jax.xla_options import Given, check_xla_options, flags_in_environment, notify_of_flags
 from weft.knobs import EXPLAIN, TUNES, Tune
 from weft.optimize import LEVELS, Level
 from weft.target import TARGETS
-
-Given: TypeAlias = bool | int | float | str
-
-# Of XLA's own options, those whose type jaxlib's description of them does not tell.
-_XLAS: dict[str, type] = {"xla_embed_ir_in_executable": bool}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +26,30 @@ class Options:
     fold_sums: bool = True
     tune: Tune | None = None
     excess_precision: bool = True
+    dump: Dump | None = None
 
 
-_DEFAULT = Options()
-
-
-def options_in(given: Iterable[tuple[str, Given]], flags: Options = _DEFAULT) -> Options:
-    """The options that are given by name, or by flags of the process.
-
-    XLA's own are checked where that is possible.
-    """
-    chosen = replace(flags, explain=EXPLAIN.value())
-    for name, value in sorted(given):
+def options_in(given: Iterable[tuple[str, Given]]) -> Options:
+    """The options that are given by name, and those in XLA_FLAGS; unknown ones are refused."""
+    flags = flags_in_environment()
+    chosen = Options(explain=EXPLAIN.value())
+    listed = [*((name, value) for name, value in flags.items() if name in _READ), *sorted(given)]
+    others: list[tuple[str, Given]] = []
+    for name, value in listed:
         if name in _READ:
             chosen = replace(chosen, **_READ[name](name, value))
-        elif name.startswith("xla_"):
-            _check_xlas(name, value)  # it is about how XLA compiles, which does not happen here
         else:
-            raise WeftError(
-                f"No such compile option: {name!r}",
-                help=f"Weft's are {', '.join(_READ)}; XLA's begin with xla_ and are ignored",
-            )
-    return chosen
+            others.append((name, value))
+    if others:
+        check_xla_options(others, _READ)
+        for name in sorted({name for name, _ in others} - {*HONOURED}):
+            notify(f"compiler option {name} has no effect on Weft's devices")
+    return replace(chosen, dump=dump_in(flags | dict(others)))
+
+
+def notify_of_ignored_flags(devices: int) -> None:
+    """Say which flags of XLA_FLAGS have no effect."""
+    notify_of_flags([*_READ, *HONOURED], devices)
 
 
 def _level(name: str, value: Given) -> dict[str, Any]:
@@ -114,15 +114,3 @@ _READ: dict[str, Callable[[str, Given], dict[str, Any]]] = {
     "weft_tune": _tune,
     "xla_allow_excess_precision": lambda name, value: {"excess_precision": _truth(name, value)},
 }
-
-
-def _check_xlas(name: str, value: Given) -> None:
-    from jaxlib import _jax
-
-    whole = _jax.CompileOptions()  # held: what is inside of it dies with it
-    build = whole.executable_build_options
-    kind = _XLAS.get(name) or type(getattr(build.debug_options, name, None))
-    if kind is bool:
-        _truth(name, value)
-    elif kind is int:
-        _number(name, value)

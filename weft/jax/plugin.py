@@ -8,30 +8,26 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft.errors import WeftError
-from weft.jax import buffers, client, events, executables, executing, extensions, facts, transfers
+from weft.jax import client
 from weft.jax.abi import Api, api
 from weft.jax.client import PLATFORM
 from weft.jax.dlpack import exchange_by_dlpack
-from weft.jax.extensions import chain
 from weft.jax.guarding import heed_guards
-from weft.jax.handles import FOR_EVER, Handles, Native
+from weft.jax.handles import FOR_EVER, Handles, Native, list_at
 from weft.jax.lowering import register_lowerings
 from weft.jax.native import asks_python
+from weft.jax.native_arrivals import TEMPLATES
 from weft.jax.native_bridge import STATE, pointer_to
 from weft.jax.processes import check_alone
-from weft.jax.slots import SLOTS, thunk
+from weft.jax.slots import thunk
 from weft.jax.versions import check_versions, too_old, weft_version
 from weft.knobs import DEVICES
-from weft.run.stream import around_calls
 
-# Whose slots are filled.
-_PARTS = (buffers, client, events, executables, executing, extensions, facts, transfers)
-
-
+MOST_DEVICES = 1 << 14  # jaxlib takes 14 us for each when it starts, used or not
 PATIENCE = 0.5  # seconds that threads have to come to rest when the process ends
 
 
@@ -56,8 +52,6 @@ class Plugin:
         spoken = api()
         named = [*spoken.slots, *(name for listed in spoken.extensions.values() for name in listed)]
         bridged = [name for name in named if asks_python(name)]
-        unused = [name for name in SLOTS if name not in bridged]
-        assert not unused, f"{unused} are filled by native code, or are no slots"
         self.native = Native(spoken, bridged)
         self.handles = Handles(self.native)
         self.client = client.start(self.handles, devices, f"weft {weft_version()}")
@@ -65,13 +59,12 @@ class Plugin:
         for name in bridged:
             state[self.native.thunk_at[name]] = thunk(spoken, name, self.handles)
         state[STATE["attributes"]], state[STATE["attribute_count"]] = client.attributes()
-        state[STATE["templates"]] = ctypes.addressof(buffers.TEMPLATES)
+        state[STATE["templates"]] = ctypes.addressof(TEMPLATES)
         self._drain = self.handles.drain
         state[STATE["drain"]] = pointer_to(self._drain)
         self.table = self._table(spoken)
         self.capsule = _capsule(ctypes.addressof(self.table))
         self._is_daemon = _is_daemon
-        around_calls(self.handles.shield.lowered)
         _before_threads_are_joined(self.end)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.close)
@@ -100,12 +93,22 @@ class Plugin:
     def _table(self, spoken: Api) -> _Table:
         table = _Table()
         table.struct_size = _Table.slots.offset + 8 * len(spoken.slots)
-        table.extension_start = chain(spoken.extensions, self.native.addresses)
+        table.extension_start = _chain(spoken.extensions, self.native.addresses)
         table.version_size = 24
         table.major, table.minor = spoken.version
         for n, name in enumerate(spoken.slots):
             table.slots[n] = self.native.addresses[name]
         return table
+
+
+def _chain(extensions: Mapping[int, Sequence[str]], addresses: Mapping[str, int]) -> int:
+    """The extensions, each of which leads to the next: the address of the first."""
+    first = 0
+    for number, names in extensions.items():
+        # Its size, its number, the next one, and its functions.
+        entries = [8 * (3 + len(names)), number, first, *[addresses[name] for name in names]]
+        first = list_at(entries)
+    return first
 
 
 def _daemons() -> list[threading.Thread]:
@@ -148,7 +151,17 @@ def configure(*, devices: int) -> None:
         )
     if devices < 1:
         raise WeftError(f"{devices} devices", help="ask for at least one")
+    _check_count(devices)
     _devices[:] = [devices]
+
+
+def _check_count(devices: int) -> None:
+    """Refuse more devices than JAX starts with in a moment: it asks about each of them."""
+    if devices > MOST_DEVICES:
+        raise WeftError(
+            f"{devices:,} devices for JAX: at most {MOST_DEVICES:,}",
+            help=f"set {DEVICES.name} to at most {MOST_DEVICES}; a mesh of more: weft.compile",
+        )
 
 
 def _check_python() -> None:
@@ -165,7 +178,9 @@ def the_plugin() -> Plugin:
     _check_python()
     with _LOCK:
         if not _MADE:
-            made = Plugin(_devices[0] if _devices else DEVICES.value())
+            count = _devices[0] if _devices else DEVICES.value()
+            _check_count(count)
+            made = Plugin(count)
             FOR_EVER.append(made)
             for thing in (FOR_EVER, made.handles.kept, made):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # also when Python ends

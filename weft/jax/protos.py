@@ -65,26 +65,6 @@ def device_numbers(assignment: bytes) -> tuple[int, ...]:
     return tuple(n for row in zip(*columns, strict=True) for n in row)
 
 
-def allows_excess_precision(options: bytes) -> bool:
-    """What XLA_FLAGS say of xla_allow_excess_precision, in a CompileOptionsProto.
-
-    jaxlib fills the debug options of every compilation from the flags, but shows few of them.
-    """
-    found = True
-    for build in _messages(options, 3):  # executable_build_options
-        for debug in _messages(build, 3):  # debug_options
-            for number, value in fields(debug):
-                if number == 122:
-                    found = bool(value)
-    return found
-
-
-def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
-    for number, value in fields(data):
-        if number == wanted and isinstance(value, bytes):
-            yield value
-
-
 def _listed(data: bytes) -> Iterator[int]:
     for _, value in fields(data):
         if isinstance(value, int):

@@ -14,13 +14,14 @@ from weft.capture.mlir_parser import read_in_process
 from weft.errors import Unsupported, WeftError
 from weft.ir.module import Module
 from weft.ir.read import read_module
+from weft.jax.caching import NOT_STORED
 from weft.jax.compiling import Executable, asked_in
-from weft.jax.versions import jaxlib_version, weft_version
+from weft.jax.dumping import dump
+from weft.jax.versions import makers
 from weft.ops import BY_NAME
 from weft.pipeline import optimized_program
 
-MAGIC = b"weft-executable-1"
-NOT_STORED = "calls Python functions of this process, so it cannot be stored"
+MAGIC = b"weft-executable-2"
 
 
 def serialized(executable: Executable) -> bytes:
@@ -32,21 +33,10 @@ def serialized(executable: Executable) -> bytes:
         )
     optimized = executable.module.text(locations=True).encode()
     parts = (executable.options, optimized)
-    head = json.dumps({"made_by": _makers(), "sizes": [len(part) for part in parts]})
+    told = {"made_by": makers(), "fingerprint": executable.fingerprint.decode()}
+    head = json.dumps(told | {"sizes": [len(part) for part in parts]})
     rest = b"\n".join([head.encode(), b"".join(parts)])
     return MAGIC + b" " + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
-
-
-def fingerprint(executable: Executable) -> bytes:
-    """What stands for a compiled program; JAX asks for it at every compilation, so it is quick."""
-    made = hashlib.sha256(json.dumps(_makers()).encode())
-    made.update(executable.options)
-    made.update(executable.code)
-    return made.hexdigest().encode()
-
-
-def _makers() -> dict[str, str]:
-    return {"weft": weft_version(), "jaxlib": jaxlib_version()}
 
 
 def restored(data: bytes, options: bytes | None) -> Executable:
@@ -74,11 +64,15 @@ def restored(data: bytes, options: bytes | None) -> Executable:
         tune=how.tune,
         excess_precision=how.excess_precision,
     )
-    return Executable(optimized, options or own, asked, program)
+    stored = told["fingerprint"].encode()
+    made = Executable(optimized, options or own, asked, program, stored)
+    if how.dump is not None:
+        dump(how.dump, made, None, program.stages)
+    return made
 
 
 def _check_makers(found: dict[str, str]) -> None:
-    if found != _makers():
+    if found != makers():
         versions = " and ".join([f"{name} {version}" for name, version in found.items()])
         raise WeftError(
             f"a stored program was made by {versions}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -28,13 +30,16 @@ def thunk(api: Api, name: str, handles: Handles) -> int:
 
     Whatever it raises becomes JAX's error. An interrupt is raised again by who called.
     """
-    function = SLOTS.get(name) or _missing(name)
+    function = SLOTS.get(name)
     take = api.args(name).from_address
     interrupted, raise_up = handles.interrupted, handles.shield.raise_up
 
     def call(args: int) -> int:
+        nonlocal function
         try:
             raise_up()
+            if function is None:
+                function = _late(name, handles)
             function(handles, take(args))
         except KeyboardInterrupt:
             return interrupted
@@ -44,6 +49,21 @@ def thunk(api: Api, name: str, handles: Handles) -> int:
 
     FOR_EVER.append(call)
     return pointer_to(call)
+
+
+_LOCK = threading.RLock()
+_PARTS = "weft.jax.parts"  # by name: its modules import this one
+_loaded: list[object] = []
+
+
+def _late(name: str, handles: Handles) -> Slot:
+    """What fills a slot that is first asked for when a program computes."""
+    with _LOCK:
+        if not _loaded:
+            parts = importlib.import_module(_PARTS)
+            parts.connect(handles.shield)
+            _loaded.append(parts)
+    return SLOTS.get(name) or _missing(name)
 
 
 def _missing(name: str) -> Slot:

@@ -77,3 +77,8 @@ def weft_version() -> str:
     from weft import __version__
 
     return __version__
+
+
+def makers() -> dict[str, str]:
+    """The versions that a compiled program depends on."""
+    return {"weft": weft_version(), "jaxlib": jaxlib_version()}

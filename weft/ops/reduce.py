@@ -28,6 +28,7 @@ _COMBINE: dict[str | None, Combine] = {
     "stablehlo.xor": "xor",
 }
 _CHOOSE = ("stablehlo.maximum", "stablehlo.minimum")
+_WITHOUT_ZERO = "f8E8M0FNU"  # whose elements are powers of two and NaN
 # On booleans, StableHLO adds by `or` and multiplies by `and`.
 _COMBINE_BOOL: dict[Combine, Combine] = {"sum": "or", "max": "or", "prod": "and", "min": "and"}
 
@@ -37,6 +38,8 @@ def combine_of(body: Body) -> Combine | None:
     found: set[Combine | None] = set()
     for name, type in zip(body.combiners, body.results, strict=False):
         plain = _COMBINE.get(name)
+        if plain == "sum" and isinstance(type, TensorType) and type.dtype.name == _WITHOUT_ZERO:
+            plain = None  # pieces would begin with a zero of their own
         is_bool = isinstance(type, TensorType) and type.dtype.kind == "bool"
         found.add(_COMBINE_BOOL.get(plain, plain) if plain and is_bool else plain)
     return found.pop() if len(found) == 1 else None

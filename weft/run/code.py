@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from weft.ir.module import Node, Value
 from weft.ir.types import TensorType
 from weft.ir.write import node_text
 from weft.kernels.group import Group
+from weft.machine import bytes_text
 from weft.run.kernel import Kernel
 
 Slots: TypeAlias = list[Any]  # arrays; None for tokens and for what is dead; tuples of these
@@ -150,10 +152,41 @@ class Code:
         if isinstance(error, WeftError):
             return error.at(loc, text)
         if isinstance(error, MemoryError):
-            what = "the value does not fit into memory"
-            return Unsupported(what, help="use smaller sizes", loc=loc, node=text)
+            return shortage([item], "a result")
         error.add_note(f"while running {text}\n  --> {loc.describe()}")
         return error
+
+
+def shortage(items: Iterable[Item], what: str, needed: int | None = None) -> WeftError:
+    """The refusal of values that do not fit into memory, at the line of the largest of them.
+
+    `what` they are, and how many bytes of all devices they take; without that, the largest does.
+    """
+    sizes = [(size, item) for item in _every(items) for size in _sizes(item)]
+    most, item = max(sizes, key=lambda one: one[0], default=(0, None))
+    told = f"out of memory: {what} of {bytes_text(most if needed is None else needed)}"
+    advice = "use smaller sizes, donate arguments that are not needed again, or recompute values"
+    if item is None:
+        return Unsupported(told, help=advice)
+    if needed is not None:
+        told += f"; the largest value, of {bytes_text(most)}, is of this line"
+    return Unsupported(told, help=advice, loc=item.node.loc, node=node_text(item.node))
+
+
+def _every(items: Iterable[Item]) -> Iterator[Item]:
+    """Instructions, those inside of them, and the kernels that run in one call."""
+    for item in items:
+        yield item
+        yield from _every(getattr(item.launch, "items", ()))
+        for inner in item.inner:
+            yield from _every(inner.items)
+
+
+def _sizes(item: Item) -> Iterator[int]:
+    """The bytes of each result whose shape is known, of all devices together."""
+    for shape, value in zip(item.shapes, item.values, strict=False):
+        if shape is not None and isinstance(value.type, TensorType):
+            yield math.prod(shape) * value.type.dtype.numpy.itemsize
 
 
 def _then(step: Step, after: Step | None) -> Step:

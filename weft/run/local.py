@@ -13,6 +13,7 @@ from weft.array.atoms import Atoms
 from weft.array.place_buffers import most_alive, place
 from weft.array.room import aligned_bytes
 from weft.array.stacked import Kind, Stacked, kind_of
+from weft.errors import WeftError
 from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node
@@ -22,7 +23,7 @@ from weft.mesh import Mesh
 from weft.ops.callbacks import host_functions
 from weft.ops.custom import CustomCall
 from weft.run.arguments import Arguments
-from weft.run.code import checking
+from weft.run.code import checking, shortage
 from weft.run.compile import Compiler
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Launches, is_brief, is_native
@@ -177,10 +178,17 @@ class LocalProgram:
             return self.frames.pop()
         except IndexError:
             made = self.template.copy()
-            made[0] = aligned_bytes(self.arena)
+            try:
+                made[0] = aligned_bytes(self.arena)
+            except MemoryError:
+                raise self.shortage("temporaries", self.arena) from None
             if self.launches is not None:
                 self.launches.fill(made)
             return made
+
+    def shortage(self, what: str, needed: int) -> WeftError:
+        """The refusal of values that do not fit into memory, at the line of the largest."""
+        return shortage(self.code.items, what, needed)
 
     @property
     def atoms(self) -> Atoms:

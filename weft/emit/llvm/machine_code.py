@@ -96,7 +96,12 @@ def llvm_version() -> str:
 
 def symbol(function: str, text: str) -> str:
     """The name that a function of a text has in its object: no two texts share one."""
-    return f"{function}.{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+    return f"{function}.{_digest(text)}"
+
+
+@functools.lru_cache(maxsize=8)  # a text has many functions, one after another
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def compile_text(text: str, processor: Processor | None = None) -> bytes:

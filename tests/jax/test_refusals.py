@@ -1,0 +1,82 @@
+"""What JAX programs are told that Weft cannot run: where, why, and what to do."""
+
+from __future__ import annotations
+
+from tests.jax.door import run_on_weft
+
+_SOURCE = """
+import warnings
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+def refused(call, *args):
+    try:
+        jax.block_until_ready(call(*args))
+    except Exception as error:
+        return str(error)
+    raise AssertionError("it was taken")
+
+x = jnp.arange(1024.0)
+mesh = jax.make_mesh((8,), ("i",), axis_types=(AxisType.Auto,))
+split = jax.device_put(x, NamedSharding(mesh, P("i")))
+
+# Memory: more than any machine can address
+def huge(a):
+    return jnp.tile(a, 1 << 38) * 2  # a result
+
+def carried(a):
+    rows = lambda c, _: (c + 1, jnp.tile(c, 1 << 19))
+    return jax.lax.scan(rows, a, None, length=1 << 19)[1].sum()  # temporaries
+
+for options in ({}, {"weft_target": "numpy"}):
+    text = refused(jax.jit(huge, compiler_options=options), x)
+    assert text.startswith("RESOURCE_EXHAUSTED: error: out of memory: a result of 1,024 TiB"), text
+    assert "<string>:" in text and "tensor<281474976710656xf32>" in text, text
+for given in (x, split):
+    text = refused(jax.jit(carried), given)
+    assert text.startswith("RESOURCE_EXHAUSTED: error: out of memory: temporaries of "), text
+    assert "the largest value, of 1,024 TiB, is of this line" in text, text
+    assert "<string>:" in text and "help: use smaller sizes" in text, text
+assert jax.jit(lambda a: a + 1)(x)[0] == 1  # and all goes on
+
+import weft.pipeline
+
+def exhausted(*given):
+    raise MemoryError
+
+partition, weft.pipeline.partition = weft.pipeline.partition, exhausted
+text = refused(jax.jit(lambda a: (a + 2).sum()), x)
+assert text.startswith("RESOURCE_EXHAUSTED: error: out of memory: jit__lambda cannot be"), text
+assert "its largest value, of 4 KiB, is of this line\\n  --> <string>:" in text, text
+weft.pipeline.partition = partition
+
+# Pallas
+from jax.experimental import pallas as pl
+
+def add_one(given, made):
+    made[...] = given[...] + 1
+
+def called(**how):
+    return pl.pallas_call(add_one, out_shape=jax.ShapeDtypeStruct((1024,), jnp.float32), **how)
+
+for call in (called(), jax.jit(called())):
+    text = refused(call, x)
+    assert "pallas_call of add_one: Weft's devices run Pallas kernels that are" in text, text
+    assert "help: pass interpret=True to pallas_call" in text and "<string>:" in text, text
+for call in (called(interpret=True), jax.jit(called(interpret=True))):
+    assert call(x)[1] == 2
+
+# Elements that kernels do not add
+narrow = jnp.float32([1, 2, 4]).astype(jnp.float8_e8m0fnu)
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    found = [jax.jit(f)(narrow).astype("f4") for f in (jnp.prod, jnp.max, jnp.min, jnp.prod)]
+assert found[0] == 8, found
+assert len(said) == 1, [str(one.message) for one in said]
+assert "stablehlo.reduce of f8E8M0FNU has no kernel for CPUs: numpy runs it" in str(said[0].message)
+print("done")
+"""
+
+
+def test_refusals_and_fallbacks() -> None:
+    assert run_on_weft(_SOURCE) == "done\n"

@@ -1,0 +1,134 @@
+"""The kernels of a compiled program and its summary, in the folder of its trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.cost.kernels import kernel_seconds
+from weft.cost.sent import total_sent
+from weft.cost.sent_table import sent_by_line, sent_text
+from weft.ir.module import Module, Node
+from weft.kernels.group import Launch
+from weft.kernels.text import kernel_text
+from weft.kernels.work import work_of
+from weft.machine import HOST, bytes_text
+from weft.ops.shape import Constant
+from weft.run import LocalProgram
+from weft.run.parts import Part, parts_of
+from weft.target import emitted
+from weft.trace import Trace
+
+
+@dataclass(slots=True)
+class _Row:
+    """A kernel, the nodes that it computes, and how many launches of a run are of it."""
+
+    kernel: Launch
+    nodes: tuple[Node, ...]
+    launches: int = 0
+
+
+def trace_program(trace: Trace, module: Module, program: LocalProgram) -> None:
+    """Write the text of each kernel, and what was compiled into what, in how much time."""
+    if not trace.is_on:
+        return
+    rows, others = _rows(program)
+    for name, text in _texts(rows).items():
+        trace.write_text(f"kernels/{name}.ll", text)
+    lines = [
+        f"{module.name or 'main'} on {program.mesh.size} devices",
+        *_times(trace),
+        *_kernels(rows),
+        *_others(others),
+        *_memory(program),
+        *_sent(module),
+    ]
+    trace.write_text("summary.txt", "\n".join(lines) + "\n")
+
+
+def kernel_texts(program: LocalProgram) -> dict[str, str]:
+    """The LLVM text of each kernel of a program, below its contract, by a name with a number."""
+    return _texts(_rows(program)[0])
+
+
+def _rows(program: LocalProgram) -> tuple[dict[str, _Row], list[Part]]:
+    """The kernels of a program by name, equal ones once, and the nodes that are in none."""
+    rows: dict[Launch, _Row] = {}
+    others: list[Part] = []
+    for part in parts_of(program):
+        if part.group is None or part.group.kernel is None:
+            others.append(part)
+            continue
+        kernel = part.group.kernel
+        rows.setdefault(kernel, _Row(kernel, part.group.nodes)).launches += part.runs
+    named = {f"{n:02}-{row.kernel.name[:60]}": row for n, row in enumerate(rows.values())}
+    return named, others
+
+
+def _texts(rows: Mapping[str, _Row]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for name, row in rows.items():
+        contract = "".join([f"; {line}\n" for line in kernel_text(row.kernel).splitlines()])
+        texts[name] = f"{contract}\n{emitted(row.kernel).text}"
+    return texts
+
+
+def _times(trace: Trace) -> Iterator[str]:
+    """The seconds of every stage, and of the passes that the optimizer has run."""
+    stages = {name: took for name, took in trace.seconds.items() if "/" not in name}
+    yield f"\ntime to compile: {_milliseconds(sum(stages.values()))}"
+    for name, took in trace.seconds.items():
+        stage, _, inner = name.rpartition("/")
+        yield f"  {'  ' if stage else ''}{inner:<32}{_milliseconds(took):>12}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:,.2f} ms"
+
+
+def _kernels(rows: Mapping[str, _Row]) -> Iterator[str]:
+    """A line for each kernel, with its work, its predicted cost, and the user's line."""
+    count = sum(row.launches for row in rows.values())
+    yield f"\nkernels: {count} launches of {len(rows)} distinct kernels"
+    for name, row in rows.items():
+        work = work_of(row.kernel)
+        flops = work.flops + work.transcendentals
+        cost = f"{1e6 * kernel_seconds(row.kernel, HOST):,.1f} us"
+        ops = Counter([_short(node) for node in row.nodes if not isinstance(node.op, Constant)])
+        fused = ", ".join([f"{op} x{n}" if n > 1 else op for op, n in ops.items()])
+        yield f"  {name}  x{row.launches}  {bytes_text(work.bytes)}, {flops:,} flops, cost {cost}"
+        yield f"    {fused or 'copy'}"
+        yield f"    {row.nodes[-1].loc.describe()}"
+
+
+def _others(others: Sequence[Part]) -> Iterator[str]:
+    """The nodes that no kernel computes."""
+    if others:
+        yield "\nin no kernel, run by numpy:"
+    for part in others:
+        yield f"  {_short(part.node)}  {part.node.loc.describe()}"
+
+
+def _short(node: Node) -> str:
+    return node.op.name.rpartition(".")[2]
+
+
+def _memory(program: LocalProgram) -> Iterator[str]:
+    memory = program.memory_of_one()
+    yield "\nmemory of one device:"
+    sizes = {
+        "arguments": memory.arguments,
+        "results": memory.results,
+        "temporaries": memory.arena + memory.others,
+        "results in donated arguments": memory.reused,
+        "peak": memory.peak,
+    }
+    yield from [f"  {name:<32}{bytes_text(size):>12}" for name, size in sizes.items()]
+
+
+def _sent(module: Module) -> Iterator[str]:
+    rows = sent_by_line(module)
+    if rows:
+        yield f"\neach device sends {bytes_text(round(total_sent(rows)))}:\n{sent_text(rows)}"
