@@ -325,7 +325,7 @@ def test_an_interrupt_is_no_traceback(run, monkeypatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("weft.cli.evaluate.parse", interrupted)
+    monkeypatch.setattr("weft.cli.program.parse", interrupted)
     assert run("eval", "x.mlir") == (130, "", "interrupted\n")
 
 

@@ -62,7 +62,6 @@ OPTIONAL = {
     "grpc": set[str](),
     "rich": {
         "cli/cache.py",
-        "cli/collectives.py",
         "cli/conformance.py",
         "cli/arrays.py",
         "cli/evaluate.py",

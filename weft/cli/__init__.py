@@ -22,7 +22,7 @@ from weft.cli import (
     why,
 )
 from weft.cli.parser import Parser
-from weft.cli.screen import print_error
+from weft.cli.screen import plain_warnings, print_error
 from weft.errors import WeftError
 
 COMMANDS = (
@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             before = line.index(unknown[0]) < line.index(arguments.command)
             chosen = parser if before else arguments.parser
             chosen.error(f"unrecognized arguments: {' '.join(unknown)}")
-        status = arguments.run(arguments)
+        with plain_warnings():
+            status = arguments.run(arguments)
         assert isinstance(status, int)
         sys.stdout.flush()
         return status

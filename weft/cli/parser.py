@@ -22,6 +22,17 @@ class Parser(argparse.ArgumentParser):
         if example:
             options["epilog"] = f"example:\n  {example}"
         super().__init__(allow_abbrev=False, **options)
+        self._is_mixing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does it, but options may stand before, between and after arguments."""
+        if self._is_mixing or self._subparsers is not None:
+            return super().parse_known_args(args, namespace)
+        self._is_mixing = True  # argparse comes back here for each half
+        try:
+            return super().parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_mixing = False
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and what was probably meant, and exit with status 2."""

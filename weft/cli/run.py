@@ -12,17 +12,17 @@ import numpy as np
 
 import weft
 from weft.cli.arrays import load, random_arguments, save, show
-from weft.cli.collectives import collectives_table
 from weft.cli.files import source
 from weft.cli.parser import Commands, command
-from weft.cli.screen import console, plural
-from weft.cli.script import Script, is_script, load_script
+from weft.cli.program import add_program
+from weft.cli.screen import console, plural, print_text
+from weft.cli.script import Script, is_script, load_script, users_code
 from weft.compare import Difference, compare_every_op, errors
 from weft.compiled import Compiled
-from weft.errors import WeftError
+from weft.cost.sent_table import sent_text
 from weft.evaluate import evaluate
 from weft.ir.types import Array, Type
-from weft.knobs import CACHE, TUNES
+from weft.knobs import TUNES, cache_folder
 from weft.machine import bytes_of, bytes_text, machine
 from weft.mesh import as_mesh
 from weft.optimize import LEVELS, Level
@@ -42,19 +42,13 @@ def add(commands: Commands) -> None:
         "Compile a StableHLO file or a JAX function for a mesh and run it on virtual devices.",
         "weft run examples/llama.py:loss --mesh data=2,model=4 --check",
     )
-    parser.add_argument(
-        "program",
-        metavar="FILE|script.py:function",
-        help="StableHLO text or bytecode, or a JAX function of a script; the script's "
-        "`function_inputs` (or `inputs`) are its arguments, `function_shardings` their shardings",
-    )
+    add_program(parser)
     parser.add_argument(
         "arguments",
         nargs="?",
         metavar="ARGS.npz",
         help="the arguments of a file's @main, named arg0, arg1, ...; without it, random ones",
     )
-    parser.add_argument("--mesh", metavar="AXIS=SIZE,...", help="the axes of the mesh")
     level = parser.add_mutually_exclusive_group()
     for number, what in LEVELS.items():
         level.add_argument(
@@ -89,7 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
     compiled, values = compiled_script(script, arguments) if script else compiled_file(arguments)
     began = time.perf_counter()
     # Results are there at once; only their elements have been waited for.
-    arrays = [None if r is None else np.asarray(r) for r in compiled.flat(values)]
+    with users_code("the program ran"):  # it may call functions of the script
+        arrays = [None if r is None else np.asarray(r) for r in compiled.flat(values)]
     seconds = time.perf_counter() - began
     if arguments.out:
         save(Path(arguments.out), arrays)
@@ -100,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
     screen.print(f"[dim]ran on {devices} in {1e3 * seconds:.3g} ms, {peak} on each[/]")
     rows = compiled.collectives()
     if rows:
-        screen.print(collectives_table(rows))
+        screen.print("[bold]collectives[/][dim], in bytes that one device sends[/]")
+        print_text(screen, sent_text(rows, screen.width))
     status = 0
     if arguments.check:
         status = check(compiled, values, arrays)
@@ -156,21 +152,18 @@ def compiled_file(arguments: argparse.Namespace) -> tuple[Compiled, list[Any]]:
 
 def compiled_script(script: Script, arguments: argparse.Namespace) -> tuple[Compiled, list[Any]]:
     """A JAX function of a script, compiled, and the leaves of its arguments."""
-    if arguments.arguments is not None:
-        raise WeftError(
-            "a function of a script takes its arguments from the script",
-            help=f"define {script.name}_inputs there: the arguments, or a function that gives them",
-        )
+    script.refuse_file(arguments.arguments)
     mesh = None if arguments.mesh is None else as_mesh(arguments.mesh)
     function, inputs = script.function, script.inputs()
-    made = weft.compile(
-        function,
-        *inputs,
-        mesh=mesh,
-        in_shardings=script.shardings(mesh),
-        **options(arguments),
-    )
-    return made, made.leaves(*inputs)
+    with users_code(f"{script.name} was traced"):
+        made = weft.compile(
+            function,
+            *inputs,
+            mesh=mesh,
+            in_shardings=script.shardings(mesh),
+            **options(arguments),
+        )
+        return made, made.leaves(*inputs)
 
 
 def result_types(compiled: Compiled) -> tuple[Any, ...]:
@@ -194,7 +187,8 @@ def check_every_op(compiled: Compiled, values: list[Any]) -> int:
     """Name the first value that differs from the one on one device; 1 if there is one."""
     screen = console()
     sharded, arrays = compiled.program.stage("sharded"), [*map(np.asarray, values)]
-    found = compare_every_op(sharded, arrays, CACHE.value() / "reference")
+    folder = cache_folder()
+    found = compare_every_op(sharded, arrays, None if folder is None else folder / "reference")
     if isinstance(found, Difference):
         screen.print(f"[red]✗[/] the first value that differs: {found.told()}")
         return 1
