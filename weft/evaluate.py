@@ -41,6 +41,11 @@ def evaluate(
     them at once, and every argument and result has a leading dim of that many devices. `watch`
     sees every node and its results as they are computed.
     """
+    if not isinstance(module, Module):
+        raise WeftError(
+            f"evaluate was given {type(module).__name__}, which is no module",
+            help="weft.parse reads one from StableHLO: its text, bytes or path",
+        )
     function = module.function(func)
     if len(arrays) != len(function.body.args):
         raise WeftError(
@@ -71,7 +76,7 @@ def _argument(given: Any, index: int, type: Type, devices: int | None) -> Sequen
         return [None] * (devices or 1)
     array = np.asarray(given)
     weak = isinstance(given, int | float | bool | complex | list | tuple)
-    if array.dtype != type.dtype.numpy and not weak:
+    if array.dtype.newbyteorder("=") != type.dtype.numpy and not weak:
         raise WeftError(
             f"argument {index} holds {array.dtype}, but the program takes {type}",
             help=f"convert it with .astype({type.dtype.numpy})",

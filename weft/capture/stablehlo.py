@@ -41,18 +41,19 @@ def parse(program: str | bytes | os.PathLike[str]) -> Module:
 
 
 def _load(program: str | bytes | os.PathLike[str]) -> tuple[bytes, str | None]:
-    if isinstance(program, bytes):
-        return program, None
+    if isinstance(program, bytes | bytearray | memoryview):
+        return bytes(program), None
     if isinstance(program, str) and ("\n" in program or "{" in program or not program.strip()):
         return program.encode("utf-8", "surrogateescape"), None
+    help = "give the path of a StableHLO file, its text, or its bytes"
+    if not isinstance(program, str | os.PathLike):
+        raise WeftError(f"{type(program).__name__} {program!r} is no program"[:120], help=help)
     path = Path(program)
     try:
         return path.read_bytes(), str(path)
-    except OSError as error:
-        raise WeftError(
-            f"cannot read {path}: {error.strerror or error}",
-            help="give the path of a StableHLO file, its text, or its bytes",
-        ) from None
+    except (OSError, ValueError) as error:  # or a name that no file can have
+        reason = getattr(error, "strerror", None) or error
+        raise WeftError(f"cannot read {path}: {reason}", help=help) from None
 
 
 class ParserProcess:
