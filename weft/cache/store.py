@@ -96,7 +96,9 @@ class Store:
             _write(self.folder / _place(key), content)
         except OSError as error:
             self._unwritable = True
-            reason = "it is no folder" if self.folder.is_file() else error.strerror or str(error)
+            reason = (
+                "it is no folder" if os.path.isfile(self.folder) else error.strerror or str(error)
+            )
             self._say("write", f"weft remembers nothing in {self.folder}: {reason}")
 
     def holds(self, kind: str) -> bool:
@@ -114,6 +116,11 @@ class Store:
                 continue  # gone meanwhile
             if record is not None:
                 yield Stored(path, record, status.st_size, status.st_mtime)
+
+    def size(self) -> tuple[int, int]:
+        """How many entries there are, and their bytes; none of them is read."""
+        sizes = [status.st_size for _, status in _files(self.folder, None)]
+        return len(sizes), sum(sizes)
 
     def clear(self, kind: str | None = None) -> tuple[int, int]:
         """Remove all entries, or those of a kind; how many they were, and their bytes."""

@@ -11,6 +11,7 @@ from weft.cli import (
     cache,
     check,
     conformance,
+    doctor,
     evaluate,
     kernels,
     ops,
@@ -37,6 +38,7 @@ COMMANDS = (
     kernels,
     ops,
     cache,
+    doctor,
     conformance,
 )
 

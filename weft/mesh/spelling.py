@@ -79,8 +79,8 @@ def _check_lists(replicated: object, unreduced: object, priorities: object) -> N
             raise WeftError(
                 f"{word}={axes!r} is no list of axes", help=f'write {word}=("data", "model")'
             )
-    numbers = isinstance(priorities, Sequence) and not isinstance(priorities, str)
-    if not numbers or any(p is not None and not isinstance(p, int) for p in priorities):
+    listed = priorities if isinstance(priorities, Sequence) else ["none"]
+    if any(p is not None and not isinstance(p, int) for p in listed):
         raise WeftError(
             f"priorities={priorities!r} is no list of numbers",
             help="give a number for each dim, 0 the strongest, or None: priorities=(0, None)",
