@@ -27,6 +27,8 @@ Meeting: TypeAlias = tuple[Node, Values]  # a collective, and the operands a dev
 Watch: TypeAlias = Callable[[Node, Values], None]
 Steps: TypeAlias = Generator[Meeting | None, Values, Values]  # None: waits for what another sends
 
+_MOST = 1 << 20  # devices, each a generator and its values
+
 
 def evaluate(
     module: Module,
@@ -55,8 +57,8 @@ def evaluate(
         )
     grid = (1, 1) if devices is None else (1, devices) if isinstance(devices, int) else devices
     count = math.prod(grid)
-    if count < 1:
-        raise WeftError(f"{count} devices", help="run on at least one device")
+    if not 1 <= count <= _MOST:
+        raise WeftError(f"{count:,} devices", help=f"run on 1 to {_MOST:,} devices")
     stacked = [
         _argument(a, n, t, None if devices is None else count)
         for n, (a, t) in enumerate(zip(arrays, function.arg_types, strict=True))

@@ -283,3 +283,40 @@ def test_what_weft_itself_raises_is_not_put_on_the_user(run, monkeypatch):
 def test_options_stand_anywhere(run, line):
     status, out, _ = run(*line)
     assert status == 0 and out.startswith("%arg0 (x): argument")
+
+
+# Command lines that are wrong
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (["run", "p.mlir", "--tune", "mesure"], "--tune 'mesure': expected off, remembered or me"),
+        (["run", "p.mlir", "--tune", "mesure"], "did you mean measure?"),
+        (["shard", "p.mlir", "--level", "usr"], "--level 'usr': expected basic, aggressive, op or"),
+        (["cache", "shw"], "action 'shw': expected show, clear or why\nhelp: did you mean show?"),
+        (["run", "p.mlir", "--seed", "-1"], "argument --seed: '-1' is no number from 0 on"),
+        (["--mesh", "x=2", "run", "p.mlir"], "error: unknown option '--mesh'\n"),
+        (["--nothing"], "error: unknown option '--nothing'\n"),
+    ],
+)
+def test_a_word_that_is_not_known(run, line, text):
+    status, out, err = run(*line)
+    assert (status, out) == (2, "") and text in err
+
+
+@pytest.mark.parametrize("line", [["why", "%s", ""], ["show", "%s", "--value", ""]])
+def test_a_value_without_a_name(run, line):
+    status, _, err = run(*[word.replace("%s", "script.py:product") for word in line], *MESH)
+    assert status == 1 and "no value is named" in err
+
+
+def test_too_many_devices(run, tmp_path):
+    (tmp_path / "p.mlir").write_text("func.func @main() { return }")
+    status, _, err = run("eval", "p.mlir", "--devices", "99999x9999")
+    assert status == 1 and "run on 1 to 1,048,576 devices" in err
+
+
+def test_a_byte_order_mark(run, tmp_path):
+    (tmp_path / "p.mlir").write_bytes(b"\xef\xbb\xbffunc.func @main() { return }")
+    assert run("check", "p.mlir")[:2] == (0, "ok  p.mlir  1 function, 0 nodes\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import codecs
 import contextlib
 import importlib.util
 import os
@@ -28,6 +29,7 @@ _DIAGNOSTIC = re.compile(r'^(?:error: )?"?(.*?)"?:(\d+):(\d+): (?:error: )?(.*)'
 def parse(program: str | bytes | os.PathLike[str]) -> Module:
     """A module from StableHLO text, MLIR bytecode, a portable artifact, or the path of a file."""
     source, file = _load(program)
+    source = source.removeprefix(codecs.BOM_UTF8)  # as some editors begin every text
     if not source.startswith(MAGIC):
         source = generic_checks(source.decode("utf-8", "surrogateescape")).encode(
             "utf-8", "surrogateescape"

@@ -43,6 +43,9 @@ COMMANDS = (
 )
 
 
+_OWN_OPTIONS = ("-h", "--help", "--version")  # all others are a command's, and stand behind it
+
+
 def make_parser() -> Parser:
     """The parser of the whole command line."""
     parser = Parser(
@@ -64,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     line = sys.argv[1:] if argv is None else argv
     try:
         parser = make_parser()
+        if line and line[0].startswith("-") and line[0] not in _OWN_OPTIONS:
+            parser.error(f"unrecognized arguments: {line[0]}")
         arguments, unknown = parser.parse_known_args(line)
         if unknown:
             before = line.index(unknown[0]) < line.index(arguments.command)

@@ -13,7 +13,7 @@ import numpy as np
 import weft
 from weft.cli.arrays import load, random_arguments, save, show
 from weft.cli.files import source
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Commands, command, natural
 from weft.cli.program import add_program
 from weft.cli.screen import console, plural, print_text
 from weft.cli.script import Script, is_script, load_script, users_code
@@ -56,7 +56,7 @@ def add(commands: Commands) -> None:
         )
     parser.add_argument("--machine", metavar="NAME", help="refuse what does not fit its memory")
     parser.add_argument("--memory", metavar="80GiB", help="refuse what needs more on a device")
-    parser.add_argument("--seed", type=int, default=0, help="of random arguments (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, help="of random arguments (default: 0)")
     parser.add_argument(
         "--check", action="store_true", help="compare the results with those of one device"
     )

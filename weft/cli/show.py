@@ -54,11 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
     found = reasons(propagate(module))
     check_mesh(found.propagated.module, arguments.program)
     shown = layers(found, everything=arguments.all)
-    if arguments.svg or arguments.value:
+    if arguments.svg or arguments.value is not None:
         cell = _cell(found, module, arguments.value, arguments.func)
         if arguments.svg:
             _draw(found, cell, Path(arguments.svg))
-        if arguments.value:
+        if arguments.value is not None:
             _show_pieces(found, cell, arguments.json)
             return 0
     if arguments.json:
