@@ -39,7 +39,9 @@ def add(commands: Commands) -> None:
         commands,
         run,
         "run",
-        "Compile a StableHLO file or a JAX function for a mesh and run it on virtual devices.",
+        "Compile a StableHLO file or a JAX function for a mesh and run it on virtual devices. The "
+        "table of collectives counts bytes that one device sends to others: each time, and in all "
+        "the times of a run.",
         "weft run examples/llama.py:loss --mesh data=2,model=4 --check",
     )
     add_program(parser)

@@ -25,7 +25,7 @@ def add(commands: Commands) -> None:
         "why",
         "Tell why a value has its sharding: the annotation it came from, the ops on its way, and "
         "what stopped it. Without a value: every conflict in the program, once for each line.",
-        "weft why examples/llama.py:loss --mesh data=2,model=4 result0",
+        "weft why examples/llama.py:loss --mesh data=2,model=4 llama.py:54",
     )
     add_program(parser)
     parser.add_argument(
