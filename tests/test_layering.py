@@ -44,6 +44,7 @@ OPTIONAL = {
         "capture/jax_on_host.py",
         "capture/jax_shardings.py",
         "capture/jax_values.py",
+        "cli/doctor_checks.py",
         "jax/caching.py",
         "jax/custom_partitioning.py",
         "jax/dlpack.py",

@@ -34,9 +34,9 @@ def counted_positions(word: str, given: Positions, count: int) -> set[int]:
     listed = as_positions(word, given)
     for n in listed:
         if not -count <= n < count:
-            several = "1 positional argument is" if count == 1 else f"{count} arguments are"
+            several = "argument is" if count == 1 else "arguments are"
             raise WeftError(
-                f"{word} names argument {n}, but {several} given",
+                f"{word} names argument {n}, but {count} positional {several} given",
                 help=f"use numbers from {-count} to {count - 1}" if count else "pass arguments",
             )
     return {n % count for n in listed}
