@@ -291,10 +291,19 @@ def test_options_stand_anywhere(run, line):
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        (["run", "p.mlir", "--tune", "mesure"], "--tune 'mesure': expected off, remembered or me"),
+        (
+            ["run", "p.mlir", "--tune", "mesure"],
+            "unknown --tune 'mesure'; expected off, remembered or me",
+        ),
         (["run", "p.mlir", "--tune", "mesure"], "did you mean measure?"),
-        (["shard", "p.mlir", "--level", "usr"], "--level 'usr': expected basic, aggressive, op or"),
-        (["cache", "shw"], "action 'shw': expected show, clear or why\nhelp: did you mean show?"),
+        (
+            ["shard", "p.mlir", "--level", "usr"],
+            "unknown --level 'usr'; expected basic, aggressive, op or",
+        ),
+        (
+            ["cache", "shw"],
+            "unknown action 'shw'; expected show, clear or why\nhelp: did you mean show?",
+        ),
         (["run", "p.mlir", "--seed", "-1"], "argument --seed: '-1' is no number from 0 on"),
         (["--mesh", "x=2", "run", "p.mlir"], "error: unknown option '--mesh'\n"),
         (["--nothing"], "error: unknown option '--nothing'\n"),

@@ -56,8 +56,8 @@ class Parser(argparse.ArgumentParser):
             if argument in (*a.option_strings, a.dest, a.metavar)
             for w in (a.choices or ())
         ]
-        known = f"expected {', '.join(words[:-1])} or {words[-1]}" if words else "unknown"
-        return f"{argument} {given!r}: {known}", _guess(given, words)
+        known = f"; expected {', '.join(words[:-1])} or {words[-1]}" if words else ""
+        return f"unknown {argument} {given!r}{known}", _guess(given, words)
 
 
 def _guess(given: str, words: list[str]) -> str:
