@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.cli import main
+from weft.cli import COMMANDS, main
 from weft.cli.arrays import plain
 from weft.cli.op_examples import example, texts
 from weft.cli.screen import quantity
@@ -288,10 +288,10 @@ def test_version(run):
 
 
 @pytest.mark.parametrize(
-    "line", [["--help"], *(["eval check ops conformance".split()[n], "--help"] for n in range(4))]
+    "line", [["--help"], *([module.__name__.split(".")[-1], "--help"] for module in COMMANDS)]
 )
 def test_every_help_has_an_example(run, line):
-    status, out, _ = run(*line)
+    status, out, _ = run(*["eval" if word == "evaluate" else word for word in line])
     assert status == 0
     assert "example:\n  weft " in out
 
@@ -325,7 +325,7 @@ def test_an_interrupt_is_no_traceback(run, monkeypatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("weft.cli.evaluate.parse", interrupted)
+    monkeypatch.setattr("weft.cli.program.parse", interrupted)
     assert run("eval", "x.mlir") == (130, "", "interrupted\n")
 
 

@@ -102,3 +102,11 @@ def test_complex_numbers_may_be_off_as_much_as_their_parts():
     assert difference("x", value * np.float32(1 + 1e-6), value).is_close
     wide = value.astype(np.complex128)
     assert not difference("x", wide * (1 + 1e-6), wide).is_close
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_values_that_do_not_vary_have_no_correlation(size):
+    ones = np.ones(size, np.float32)
+    near = difference("result 0", ones * np.float32(1.0000001), ones)
+    assert near.is_close and "correlation" not in str(near)
+    assert "correlation 1.000000" in str(difference("result 0", ones, ones))

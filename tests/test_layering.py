@@ -15,8 +15,8 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
 }
 # What may know two verbs: the pipeline and the doors that call it.
-DOORS = {
-    *"pipeline target traced compiled eager compare cli conformance __init__ __main__ jax".split()
+DOORS = {*"pipeline target traced compiled eager compare describe cli conformance".split()} | {
+    *"__init__ __main__ jax".split()
 }
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard"}}
@@ -47,6 +47,7 @@ OPTIONAL = {
         "capture/jax_on_host.py",
         "capture/jax_shardings.py",
         "capture/jax_values.py",
+        "cli/doctor_checks.py",
         "jax/caching.py",
         "jax/custom_partitioning.py",
         "jax/dlpack.py",
@@ -68,7 +69,6 @@ OPTIONAL = {
     "grpc": set[str](),
     "rich": {
         "cli/cache.py",
-        "cli/collectives.py",
         "cli/conformance.py",
         "cli/arrays.py",
         "cli/evaluate.py",

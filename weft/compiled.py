@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from typing import Any, Protocol
@@ -15,16 +15,18 @@ from weft.array.jax_types import make_known_to_jax
 from weft.capture import Captured, parse
 from weft.capture.captured import Leaf
 from weft.capture.given import capture_module, exactly
-from weft.capture.jax import Arguments, Positions, capture_flat, flatten, glance
+from weft.capture.jax import Arguments, capture_flat, flatten, glance
 from weft.capture.jax_inline import inlined, is_traced, refuse_module
 from weft.capture.jax_shardings import Spelled
 from weft.capture.jax_values import from_physical, is_changed, to_physical
+from weft.capture.options import Positions, as_positions, check_apart, check_keywords
 from weft.cost.sent import Sent
 from weft.cost.sent_table import sent_by_line
+from weft.describe import described, mesh_text
 from weft.errors import WeftError
 from weft.ir.module import Module
 from weft.knobs import Tune
-from weft.machine import Machine
+from weft.machine import MACHINES, Machine
 from weft.machine import machine as machine_named
 from weft.mesh import Mesh, as_mesh
 from weft.optimize import Level
@@ -69,6 +71,11 @@ class Arrays:
 class Source(Protocol):
     """Where programs come from, one for each kind of arguments."""
 
+    @property
+    def name(self) -> str:
+        """What the program is called."""
+        ...
+
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Any]:
         """What the program for these arguments is remembered by, and the arguments taken apart."""
         ...
@@ -96,8 +103,12 @@ class JaxFunction:
     mesh: object
     in_shardings: Spelled
     out_shardings: Spelled
-    donate_argnums: Positions
-    static_argnums: Positions
+    donate_argnums: tuple[int, ...]
+    static_argnums: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.fn, "__name__", type(self.fn).__name__))
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Arguments]:
         given = flatten(args, kwargs, self.donate_argnums, self.static_argnums)
@@ -123,7 +134,11 @@ class GivenModule:
     module: Module
     in_shardings: Spelled
     out_shardings: Spelled
-    donate_argnums: Positions
+    donate_argnums: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return self.module.name or "main"
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Arrays]:
         if kwargs:
@@ -163,14 +178,19 @@ class Ready:
         results = execute(self.program.local, *arrays, sync_every_op=self.sync_every_op)
         return [*map(from_physical, results, self.captured.results)]
 
-    def arguments(self, values: Sequence[Any]) -> list[Any]:
-        """The leaves of the arguments as arrays that the program takes, and nobody changes."""
-        captured = self.captured
-        if len(values) != len(captured.arguments):
+    def check_count(self, values: Sequence[Any]) -> None:
+        """Refuse another number of leaves than the program takes."""
+        wanted = len(self.captured.arguments)
+        if len(values) != wanted:
             raise WeftError(
-                f"the program takes {len(captured.arguments)} arguments, {len(values)} given",
+                f"the program takes {wanted} arguments, {len(values)} given",
                 help="give one array for each argument",
             )
+
+    def arguments(self, values: Sequence[Any]) -> list[Any]:
+        """The leaves of the arguments as arrays that the program takes, and nobody changes."""
+        self.check_count(values)
+        captured = self.captured
         convert = exactly if captured.in_tree is None else to_physical
         return [*map(convert, values, captured.arguments)]
 
@@ -242,7 +262,10 @@ class Compiled:
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Compile for arguments of these types without running."""
-        self._ready(*self._source.flatten(args, kwargs))
+        key, given = self._source.flatten(args, kwargs)
+        ready = self._ready(key, given)
+        if args or kwargs:
+            ready.check_count(given.values)
 
     def leaves(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The arguments as the program takes them: arrays, one after another."""
@@ -252,6 +275,21 @@ class Compiled:
     def flat(self, values: Sequence[Any]) -> list[Any]:
         """Run the latest program on its leaves, and give those of its results."""
         return self._latest.run(values)
+
+    def __repr__(self) -> str:
+        if self._last is None:
+            return f"<weft.Compiled {self._source.name}, for no arguments yet>"
+        mesh = next((m for m in self.program.module.meshes.values() if m.axes), None)
+        return f"<weft.Compiled {self._source.name} on {mesh_text(mesh)}>"
+
+    def __str__(self) -> str:
+        """The latest program: signature, mesh, stages, what is sent, and memory."""
+        if self._last is None:
+            return f"{self._source.name}: compiled when it is first called"
+        captured = self._last.captured
+        text = described(self._source.name, self.program, captured.arguments, captured.results)
+        others = len(self._programs) - 1
+        return f"{text}\n  (the latest of {others + 1} programs)" if others else text
 
     @property
     def program(self) -> Program:
@@ -331,13 +369,17 @@ def compile(
     call waits for every op, so that an error names the one that failed.
     """
     ours = None if mesh is None else as_mesh(mesh)
-    described = machine_named(machine) if isinstance(machine, str) else machine
+    modelled = machine_named(machine) if isinstance(machine, str) else machine
+    _check(fn, kwargs, modelled)
+    donated = as_positions("donate_argnums", donate_argnums)
+    static = as_positions("static_argnums", static_argnums)
     options = Options(
-        ours, level, described, target, fold_sums, tune, excess_precision, sync_every_op
+        ours, level, modelled, target, fold_sums, tune, excess_precision, sync_every_op
     )
     if callable(fn):
         shardings = (in_shardings, out_shardings)
-        source = JaxFunction(fn, mesh, *shardings, donate_argnums, static_argnums)
+        check_apart(static, donated)
+        source = JaxFunction(fn, mesh, *shardings, donated, static)
         made = Compiled(source, options)
         update_wrapper(made, fn, updated=())
         if args or kwargs or _takes_nothing(fn):
@@ -346,9 +388,34 @@ def compile(
     module = fn if isinstance(fn, Module) else parse(fn)
     if ours is not None:
         module = with_mesh(module, ours)
-    made = Compiled(GivenModule(module, in_shardings, out_shardings, donate_argnums), options)
-    made.prepare(*args, **kwargs)
+    if static:
+        raise WeftError(
+            "static_argnums of a module: all its arguments are arrays", help="leave it out"
+        )
+    made = Compiled(GivenModule(module, in_shardings, out_shardings, donated), options)
+    made.prepare(*args)
     return made
+
+
+OPTIONS = tuple(
+    name
+    for name, parameter in inspect.signature(compile).parameters.items()
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+)
+
+
+def _check(fn: object, keywords: Mapping[str, Any], machine: object) -> None:
+    """Refuse what is no program, no option, or no machine."""
+    if not callable(fn) and not isinstance(fn, Module | str | bytes | os.PathLike):
+        raise WeftError(
+            f"{type(fn).__name__} {fn!r} is nothing to compile"[:120],
+            help="give a JAX function, a module, or StableHLO: its text, bytes or path",
+        )
+    check_keywords(keywords, fn if callable(fn) else None, OPTIONS)
+    if machine is not None and not isinstance(machine, Machine):
+        raise WeftError(
+            f"machine={machine!r} is no machine", help=f"name one: {', '.join(MACHINES)}"
+        )
 
 
 def _is(value: Any, leaf: Leaf) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,3 +60,14 @@ def missing_extra(package: str, extra: str, purpose: str) -> WeftError:
         f"{purpose} needs the package {package}, which is not installed",
         help=f"pip install 'weft[{extra}]'",
     )
+
+
+_OWN = str(Path(__file__).parent) + os.sep
+
+
+def warn(message: str) -> None:
+    """Warn of something that Weft does without, at the user's line and not at one of Weft's."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, RuntimeWarning, stacklevel=level)

@@ -27,6 +27,8 @@ Meeting: TypeAlias = tuple[Node, Values]  # a collective, and the operands a dev
 Watch: TypeAlias = Callable[[Node, Values], None]
 Steps: TypeAlias = Generator[Meeting | None, Values, Values]  # None: waits for what another sends
 
+_MOST = 1 << 20  # devices, each a generator and its values
+
 
 def evaluate(
     module: Module,
@@ -41,6 +43,11 @@ def evaluate(
     them at once, and every argument and result has a leading dim of that many devices. `watch`
     sees every node and its results as they are computed.
     """
+    if not isinstance(module, Module):
+        raise WeftError(
+            f"evaluate was given {type(module).__name__}, which is no module",
+            help="weft.parse reads one from StableHLO: its text, bytes or path",
+        )
     function = module.function(func)
     if len(arrays) != len(function.body.args):
         raise WeftError(
@@ -50,8 +57,8 @@ def evaluate(
         )
     grid = (1, 1) if devices is None else (1, devices) if isinstance(devices, int) else devices
     count = math.prod(grid)
-    if count < 1:
-        raise WeftError(f"{count} devices", help="run on at least one device")
+    if not 1 <= count <= _MOST:
+        raise WeftError(f"{count:,} devices", help=f"run on 1 to {_MOST:,} devices")
     stacked = [
         _argument(a, n, t, None if devices is None else count)
         for n, (a, t) in enumerate(zip(arrays, function.arg_types, strict=True))
@@ -71,7 +78,7 @@ def _argument(given: Any, index: int, type: Type, devices: int | None) -> Sequen
         return [None] * (devices or 1)
     array = np.asarray(given)
     weak = isinstance(given, int | float | bool | complex | list | tuple)
-    if array.dtype != type.dtype.numpy and not weak:
+    if array.dtype.newbyteorder("=") != type.dtype.numpy and not weak:
         raise WeftError(
             f"argument {index} holds {array.dtype}, but the program takes {type}",
             help=f"convert it with .astype({type.dtype.numpy})",

@@ -61,12 +61,7 @@ def _tune(text: str) -> Tune:
 
 TRACE = Knob("WEFT_TRACE", "a folder to write every stage of every program to", _folder, None)
 
-CACHE = Knob(
-    "WEFT_CACHE",
-    "a folder for what is remembered from run to run",
-    Path,
-    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft",
-)
+CACHE = Knob("WEFT_CACHE", "a folder for what is remembered from run to run", _folder, None)
 
 THREADS = Knob(
     "WEFT_THREADS",
@@ -97,3 +92,16 @@ TUNE: Knob[Tune] = Knob(
 )
 
 KNOBS = (TRACE, CACHE, THREADS, DEVICES, EXPLAIN, TUNE)
+
+
+def cache_folder() -> Path | None:
+    """The folder that WEFT_CACHE names, else the user's own; None for a user without a home."""
+    named = CACHE.value()
+    if named is not None:
+        return named
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return Path(shared) / "weft"
+    try:
+        return Path.home() / ".cache" / "weft"
+    except RuntimeError:  # as in a container whose user number is in no list
+        return None

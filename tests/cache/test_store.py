@@ -172,6 +172,28 @@ def test_a_full_disk_is_said_once(store, monkeypatch):
     assert not [f for f in store.folder.rglob("*") if f.is_file()]
 
 
+def test_without_a_folder_nothing_is_found_and_that_is_said_once():
+    store = Store(None)
+    assert store.get(key("a")) is None and not store.holds("kernel")
+    with pytest.warns(RuntimeWarning, match="weft remembers nothing from run to run"):
+        store.put(key("a"), b"1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store.put(key("a"), b"1")
+        assert store.get(key("a")) is None and not list(store.entries())
+        assert store.clear() == (0, 0) and not store.ledger.page().misses
+
+
+def test_a_folder_that_may_not_be_looked_into(tmp_path):
+    """A name that is too long stands for every reason other than absence."""
+    store = Store(tmp_path / ("x" * 300))
+    assert not store.holds("kernel")
+    with pytest.warns(RuntimeWarning, match="weft cannot read its cache: .*name too long"):
+        assert store.get(key("a")) is None
+    with pytest.warns(RuntimeWarning, match="weft remembers nothing in .*name too long"):
+        store.put(key("a"), b"1")
+
+
 def test_the_store_is_where_the_knob_says(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "one"))
     one = the_store()

@@ -99,7 +99,7 @@ def test_a_program_without_a_mesh(run, command):
     assert status == 1
     assert err == (
         "error: examples/mlp.mlir has no mesh, so nothing is split\n"
-        "help: annotate its arguments, or write it with `weft shard --mesh`\n"
+        "help: give --mesh data=2,model=4; annotations of its arguments say what is split\n"
     )
 
 

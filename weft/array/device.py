@@ -27,8 +27,10 @@ def devices(given: object = 1) -> tuple[Device, ...]:
     if isinstance(given, int):
         if given < 1:
             raise WeftError(f"{given} devices", help="ask for at least one")
+        Mesh(devices=given).check_listed()
         return tuple(Device(n) for n in range(given))
     mesh = as_mesh(given)
+    mesh.check_listed()
     return tuple(device_at(mesh, place) for place in range(mesh.size))
 
 

@@ -24,13 +24,36 @@ def to_numpy(given: Any) -> Array:
         made = _weak(given)
     else:
         made = np.from_dlpack(given)
-    dtype_of(made.dtype)  # refuses what has no element type
-    return made
+    dtype = in_native_order(made.dtype)
+    if dtype.kind == "O":
+        raise WeftError(
+            f"{_shown(given)} holds Python objects, not numbers of one type",
+            help="convert it first, as with numpy.asarray(x, dtype=numpy.float32)",
+        )
+    dtype_of(dtype)  # refuses what has no element type
+    return made.astype(dtype, copy=False)
+
+
+def in_native_order(dtype: Any) -> Any:
+    """The type of numpy's whose bytes are in this machine's order."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
+def _shown(given: Any) -> str:
+    if isinstance(given, np.ndarray):
+        return f"an array of dtype {given.dtype}"
+    return f"{type(given).__name__} {given!r}"[:80]
 
 
 def _weak(given: Any) -> Array:
     """An array; numbers and lists of Python's get the types that JAX gives them."""
-    made = np.asarray(given)
+    try:
+        made = np.asarray(given)
+    except ValueError as error:
+        raise WeftError(
+            f"{_shown(given)} is no array: {error}",
+            help="give every row the same number of elements",
+        ) from None
     if isinstance(given, bool | int | float | complex | list | tuple):
         narrow = {"float64": np.float32, "int64": np.int32, "complex128": np.complex64}
         return made.astype(narrow.get(str(made.dtype), made.dtype))

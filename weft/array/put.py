@@ -26,6 +26,7 @@ def put(array: Any, sharding: Any = None, mesh: Any = None) -> Array:
     make_known_to_jax()
     held = to_numpy(array)
     ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
+    ours.check_listed()
     given = as_sharding(P() if sharding is None else sharding, held.ndim, ours)
     stacked = split(held, given, ours, atoms_for(given, ours))
     return Array(held.shape, dtype_of(held.dtype), given, ours, stacked)

@@ -60,7 +60,7 @@ class _Counts:
 class Ledger:
     """Counts in memory, added to those on disk now and then and when the process ends."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._lock = threading.Lock()
         self._written = time.monotonic()
@@ -89,17 +89,17 @@ class Ledger:
         """Begin the counts of a kind, or all, at zero, and remember when."""
         with self._lock:
             self._counts = _Counts()
-        with _held(self._folder) as held:
-            if held:
-                page = _read(self._folder)
+        with _held(self._folder) as folder:
+            if folder is not None:
+                page = _read(folder)
                 hits = Counter({k: n for k, n in page.hits.items() if kind not in (None, k)})
                 misses = Counter({k: n for k, n in page.misses.items() if kind not in (None, k)})
-                _write(self._folder, Page(hits, misses, page.missed, page.evicted, time.time()))
+                _write(folder, Page(hits, misses, page.missed, page.evicted, time.time()))
 
     def page(self) -> Page:
         """What it says now, of all processes."""
         self.write()
-        return _read(self._folder)
+        return Page() if self._folder is None else _read(self._folder)
 
     def write(self) -> None:
         """Add what this process has counted to what is on disk."""
@@ -108,13 +108,13 @@ class Ledger:
         self._written = time.monotonic()
         if not (mine.hits or mine.misses or mine.evicted):
             return
-        with _held(self._folder) as held:
-            if held:
-                page = _read(self._folder)
+        with _held(self._folder) as folder:
+            if folder is not None:
+                page = _read(folder)
                 missed = sorted((*page.missed, *mine.missed), key=lambda m: m.time)[-_MISSES:]
                 evicted = (*page.evicted, *mine.evicted)[-_EVICTED:]
                 hits, misses = page.hits + mine.hits, page.misses + mine.misses
-                _write(self._folder, Page(hits, misses, tuple(missed), evicted, page.cleared))
+                _write(folder, Page(hits, misses, tuple(missed), evicted, page.cleared))
 
     def begin_anew(self) -> None:
         """In a forked child: what is counted here is the parent's to write."""
@@ -127,16 +127,19 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[bool]:
-    """The only process that writes the ledger; False where that cannot be."""
+def _held(folder: Path | None) -> Iterator[Path | None]:
+    """The folder of the ledger, locked against other processes; None where that cannot be."""
+    if folder is None:
+        yield None
+        return
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(folder / "ledger.lock", os.O_CREAT | os.O_RDWR, 0o600)
     except OSError:
-        yield False
+        yield None
         return
     try:
-        yield _locked(handle)
+        yield folder if _locked(handle) else None
     finally:
         os.close(handle)
 
@@ -191,9 +194,12 @@ def _write(folder: Path, page: Page) -> None:
     }
     with contextlib.suppress(OSError):  # counts only: nothing is lost but they
         handle, name = tempfile.mkstemp(prefix=".ledger", dir=folder)
-        with os.fdopen(handle, "w") as file:
-            json.dump(said, file)
-        os.replace(name, folder / "ledger.json")
+        try:
+            with os.fdopen(handle, "w") as file:
+                json.dump(said, file)
+            os.replace(name, folder / "ledger.json")
+        except OSError:  # a full disk
+            os.unlink(name)
 
 
 _LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()

@@ -15,7 +15,6 @@ import contextlib
 import os
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
@@ -23,12 +22,17 @@ from pathlib import Path
 
 from weft.cache.entry import HEADER_LIMIT, Key, Record, decode, encode, record_of
 from weft.cache.ledger import Ledger
-from weft.knobs import CACHE
+from weft.errors import warn
+from weft.knobs import CACHE, cache_folder
 
 _SIZE = "size"
 LIMIT = 2 << 30  # bytes of all entries, above which the longest unused are removed
 _KEPT = 0.8  # how full the cache is after that
 _LASTS = 600.0  # seconds that a process relies on how another one found the store
+_NO_FOLDER = (
+    f"weft remembers nothing from run to run: the user has no home folder, "
+    f"and {CACHE.name} names no other"
+)
 _ABANDONED = 3600.0  # seconds after which a file that is being written is nobody's
 
 
@@ -43,9 +47,9 @@ class Stored:
 
 
 class Store:
-    """A folder of entries."""
+    """A folder of entries; without a folder nothing is ever found, and that is said once."""
 
-    def __init__(self, folder: Path, limit: int = LIMIT) -> None:
+    def __init__(self, folder: Path | None, limit: int = LIMIT) -> None:
         self.folder = folder
         self.limit = limit
         self.ledger = Ledger(folder)
@@ -56,7 +60,9 @@ class Store:
 
     def get(self, key: Key, *, counted: bool = True) -> bytes | None:
         """The data of a key, or None; the ledger remembers which, absence only if `counted`."""
-        path = self._path(key)
+        if self.folder is None:
+            return None
+        path = self.folder / _place(key)
         try:
             data = decode(path.read_bytes(), key)
         except (FileNotFoundError, NotADirectoryError):
@@ -80,19 +86,25 @@ class Store:
         """Write an entry, in place of any that is there."""
         if self._unwritable:
             return
+        if self.folder is None:
+            self._unwritable = True
+            self._say("write", _NO_FOLDER)
+            return
         content = encode(key, data)
         try:
-            self._make_room(len(content))
-            _write(self._path(key), content)
+            self._make_room(self.folder, len(content))
+            _write(self.folder / _place(key), content)
         except OSError as error:
             self._unwritable = True
-            self._say(
-                "write", f"weft remembers nothing in {self.folder}: {error.strerror or error}"
+            reason = (
+                "it is no folder" if os.path.isfile(self.folder) else error.strerror or str(error)
             )
+            self._say("write", f"weft remembers nothing in {self.folder}: {reason}")
 
     def holds(self, kind: str) -> bool:
         """Whether there may be entries of a kind."""
-        return (self.folder / kind).is_dir()
+        # Other than Path.is_dir, it is False where folders may not be looked into.
+        return self.folder is not None and os.path.isdir(self.folder / kind)
 
     def entries(self, kind: str | None = None) -> Iterator[Stored]:
         """All entries that can be read, or those of a kind."""
@@ -105,6 +117,11 @@ class Store:
             if record is not None:
                 yield Stored(path, record, status.st_size, status.st_mtime)
 
+    def size(self) -> tuple[int, int]:
+        """How many entries there are, and their bytes; none of them is read."""
+        sizes = [status.st_size for _, status in _files(self.folder, None)]
+        return len(sizes), sum(sizes)
+
     def clear(self, kind: str | None = None) -> tuple[int, int]:
         """Remove all entries, or those of a kind; how many they were, and their bytes."""
         count = nbytes = 0
@@ -115,19 +132,16 @@ class Store:
         self.ledger.clear(kind)
         return count, nbytes
 
-    def _path(self, key: Key) -> Path:
-        return self.folder / key.kind / key.digest[:2] / key.digest
-
-    def _make_room(self, nbytes: int) -> None:
+    def _make_room(self, folder: Path, nbytes: int) -> None:
         """Now and then, look whether there is too much, and remove the longest unused."""
         if self._until_look is None:
-            self._until_look = self._found_by_another()
+            self._until_look = self._found_by_another(folder)
         self._until_look -= nbytes
         if self._until_look >= 0:
             return
         now = time.time()
         found = []
-        for path, status in _files(self.folder, None, unfinished=True):
+        for path, status in _files(folder, None, unfinished=True):
             if not path.name.startswith("."):
                 found.append((status.st_mtime, path, status.st_size))
             elif now - status.st_mtime > _ABANDONED:
@@ -143,15 +157,15 @@ class Store:
                 total -= size
             self.ledger.evicted(evicted)
         self._until_look = self._share(total)
-        _write(self.folder / _SIZE, str(total).encode())
+        _write(folder / _SIZE, str(total).encode())
 
     def _share(self, total: int) -> int:
         """The bytes to write before the next look: others write, too, so an eighth of the rest."""
         return max(0, self.limit - total) // 8
 
-    def _found_by_another(self) -> int:
+    def _found_by_another(self, folder: Path) -> int:
         """The same, as another process has found it of late; to look takes long if it is large."""
-        path = self.folder / _SIZE
+        path = folder / _SIZE
         try:
             recent = time.time() - path.stat().st_mtime < _LASTS
             return self._share(int(path.read_bytes())) if recent else 0
@@ -162,7 +176,11 @@ class Store:
         """Warn of something, once."""
         if what not in self._said:
             self._said.add(what)
-            warnings.warn(message, RuntimeWarning, stacklevel=4)
+            warn(message)
+
+
+def _place(key: Key) -> Path:
+    return Path(key.kind, key.digest[:2], key.digest)
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -185,9 +203,11 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _files(
-    folder: Path, kind: str | None, *, unfinished: bool = False
+    folder: Path | None, kind: str | None, *, unfinished: bool = False
 ) -> Iterator[tuple[Path, os.stat_result]]:
     """The files of entries, in the order of their names, and perhaps those being written."""
+    if folder is None:
+        return
     kinds = [str(folder / kind)] if kind else [found.path for found in _listed(str(folder))]
     parts = [part.path for each in kinds for part in _listed(each) if len(part.name) == 2]
     for part in parts:
@@ -216,12 +236,12 @@ def _remove(path: Path) -> bool:
     return True
 
 
-_STORES: dict[Path, Store] = {}
+_STORES: dict[Path | None, Store] = {}
 
 
 def the_store() -> Store:
     """The store of this process, where WEFT_CACHE says."""
-    folder = CACHE.value()
+    folder = cache_folder()
     if folder not in _STORES:
         _STORES[folder] = Store(folder)
     return _STORES[folder]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.array import Array
+from weft.array.exchange import in_native_order
 from weft.capture.captured import Captured, Leaf
 from weft.capture.jax_shardings import Spelled, annotate, mesh_of, shardings_of
+from weft.capture.options import Positions, counted_positions
 from weft.capture.tokens import keep_tokens_inside
 from weft.errors import Unsupported, WeftError
 from weft.ir.location import Location
@@ -23,12 +25,12 @@ def capture_module(
     module: Module,
     in_shardings: Spelled = None,
     out_shardings: Spelled = None,
-    donate_argnums: int | Sequence[int] = (),
+    donate_argnums: Positions = (),
 ) -> Captured:
     """A module with the shardings that are given for its arguments and results."""
     module = keep_tokens_inside(module)
     main = module.function("main")
-    donated = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
+    donated = counted_positions("donate_argnums", donate_argnums, len(main.arg_types))
     names = [_name(loc, n) for n, loc in enumerate(main.body.arg_locs)]
     arguments = _leaves(main.arg_types, names, main.loc, donated)
     outs = [f"result {n}" for n in range(len(main.result_types))]
@@ -50,22 +52,15 @@ def _name(loc: Location, index: int) -> str:
 
 
 def _leaves(
-    types: Types, names: Sequence[str], loc: Location, donated: Sequence[int] = ()
+    types: Types, names: Sequence[str], loc: Location, donated: Collection[int] = ()
 ) -> tuple[Leaf, ...]:
-    for n in donated:
-        if not -len(types) <= n < len(types):
-            raise WeftError(
-                f"donate_argnums names argument {n}, but the program takes {len(types)}",
-                help=f"use numbers from {-len(types)} to {len(types) - 1}",
-            )
-    positions = {n % len(types) for n in donated}
     made = []
     for n, (type, name) in enumerate(zip(types, names, strict=True)):
         if not isinstance(type, TensorType):
             raise Unsupported(
                 f"main takes or gives a {type}", help="it may take and give tensors", loc=loc
             )
-        made.append(Leaf(name, type.sizes, type.dtype.numpy, donated=n in positions))
+        made.append(Leaf(name, type.sizes, type.dtype.numpy, donated=n in donated))
     return tuple(made)
 
 
@@ -89,7 +84,8 @@ def exactly(value: Any, leaf: Leaf) -> Any:
             f"{leaf.name} has the shape {array.shape}, but the program takes {leaf.shape}",
             help=f"give an array of shape {leaf.shape}",
         )
-    if array.dtype != leaf.dtype and not isinstance(value, bool | int | float | complex):
+    weak = isinstance(value, bool | int | float | complex)
+    if in_native_order(array.dtype) != leaf.dtype and not weak:
         raise WeftError(
             f"{leaf.name} holds {array.dtype}, but the program takes {leaf.dtype}",
             help=f"convert it with .astype({leaf.dtype})",

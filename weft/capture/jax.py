@@ -29,6 +29,7 @@ from weft.capture.jax_shardings import (
 )
 from weft.capture.jax_values import argument_names, leaf_of, own_sharding, result_of, type_of_value
 from weft.capture.mlir_parser import read_in_process
+from weft.capture.options import Positions, check_apart, counted_positions
 from weft.capture.tokens import keep_tokens_inside
 from weft.errors import Unsupported, WeftError, missing_extra
 from weft.ir.module import Module
@@ -37,7 +38,6 @@ from weft.ops import BY_NAME
 from weft.ops.callbacks import host_functions
 
 PLATFORM = "weft"
-Positions = int | Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Arguments:
 
 
 def glance(
-    args: tuple[Any, ...], kwargs: dict[str, Any], static_argnums: Positions = ()
+    args: tuple[Any, ...], kwargs: dict[str, Any], static_argnums: tuple[int, ...] = ()
 ) -> tuple[Hashable, list[Any]]:
     """What tells cheaply that arguments have the key of earlier ones, and their leaves.
 
@@ -96,11 +96,10 @@ def glance(
     tree_flatten, trace_context, jax_array = _of_jax()
     static: tuple[object, ...] = ()
     if static_argnums != ():
-        chosen = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
         count = len(args)
-        if not all(-count <= n < count for n in chosen):
+        if not all(-count <= n < count for n in static_argnums):
             return None, []
-        named = {n % count for n in chosen}
+        named = {n % count for n in static_argnums}
         static = tuple([(n, args[n].__class__, args[n]) for n in sorted(named)])
         args = tuple([value for n, value in enumerate(args) if n not in named])
     values, tree = tree_flatten((args, kwargs))
@@ -144,12 +143,9 @@ def flatten(
     if static_argnums == () == donate_argnums:
         values, tree = jax.tree_util.tree_flatten((tuple(args), dict(kwargs or {})))
         return Arguments(tuple(values), tree, tuple(range(len(args))), (), frozenset())
-    static = _positions("static_argnums", static_argnums, len(args))
-    donated = _positions("donate_argnums", donate_argnums, len(args))
-    if both := static & donated:
-        raise WeftError(
-            f"argument {min(both)} is both static and donated", help="only arrays can be donated"
-        )
+    static = counted_positions("static_argnums", static_argnums, len(args))
+    donated = counted_positions("donate_argnums", donate_argnums, len(args))
+    check_apart(static, donated)
     for n in sorted(static):
         _check_hashable(n, args[n])
     given = tuple(n for n in range(len(args)) if n not in static)
@@ -261,18 +257,6 @@ def _hide_own_frames() -> None:
     from jax._src import source_info_util
 
     source_info_util.register_exclusion(str(Path(__file__).parents[1]))
-
-
-def _positions(word: str, given: Positions, count: int) -> set[int]:
-    """Positions of arguments, negative ones counted from the end."""
-    listed = (given,) if isinstance(given, int) else tuple(given)
-    for n in listed:
-        if not -count <= n < count:
-            raise WeftError(
-                f"{word} names argument {n}, but {count} positional arguments are given",
-                help=f"use numbers from {-count} to {count - 1}" if count else "pass arguments",
-            )
-    return {n % count for n in listed}
 
 
 def _check_hashable(position: int, value: object) -> None:

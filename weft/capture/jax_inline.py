@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft.capture.constrain import constrain
-from weft.capture.jax import Positions, flatten
+from weft.capture.jax import flatten
 from weft.capture.jax_shardings import Spelled, mesh_of
+from weft.capture.options import Positions
 from weft.errors import Unsupported, WeftError
 from weft.mesh import as_mesh
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.array import Array, put
+from weft.array.exchange import in_native_order
 from weft.array.room import copied
 from weft.capture.captured import Leaf
 from weft.errors import WeftError
@@ -25,6 +26,8 @@ def type_of_value(value: Any) -> Any:
 
     if type(value) not in _PLAIN:
         return jax.api_util.shaped_abstractify(value)
+    if not value.dtype.isnative:
+        value = jax.ShapeDtypeStruct(value.shape, in_native_order(value.dtype))
     key = (value.shape, value.dtype, jax.config.jax_enable_x64)
     found = _TYPES.get(key)
     if found is None:
@@ -39,6 +42,11 @@ def leaf_of(value: Any, name: str, donated: bool = False) -> Leaf:
     try:
         type = type_of_value(value)
     except TypeError:
+        if isinstance(value, np.ndarray):
+            raise WeftError(
+                f"argument {name} is an array of {value.dtype}, which programs do not compute with",
+                help=f"convert it first, as with {name}.astype(numpy.float32)",
+            ) from None
         raise WeftError(
             f"argument {name} is {_kind(value)}, which is no array",
             help="pass arrays and scalars, in tuples, lists, dicts and other pytrees; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import codecs
 import contextlib
 import importlib.util
 import os
@@ -28,6 +29,7 @@ _DIAGNOSTIC = re.compile(r'^(?:error: )?"?(.*?)"?:(\d+):(\d+): (?:error: )?(.*)'
 def parse(program: str | bytes | os.PathLike[str]) -> Module:
     """A module from StableHLO text, MLIR bytecode, a portable artifact, or the path of a file."""
     source, file = _load(program)
+    source = source.removeprefix(codecs.BOM_UTF8)  # as some editors begin every text
     if not source.startswith(MAGIC):
         source = generic_checks(source.decode("utf-8", "surrogateescape")).encode(
             "utf-8", "surrogateescape"
@@ -41,18 +43,19 @@ def parse(program: str | bytes | os.PathLike[str]) -> Module:
 
 
 def _load(program: str | bytes | os.PathLike[str]) -> tuple[bytes, str | None]:
-    if isinstance(program, bytes):
-        return program, None
+    if isinstance(program, bytes | bytearray | memoryview):
+        return bytes(program), None
     if isinstance(program, str) and ("\n" in program or "{" in program or not program.strip()):
         return program.encode("utf-8", "surrogateescape"), None
+    help = "give the path of a StableHLO file, its text, or its bytes"
+    if not isinstance(program, str | os.PathLike):
+        raise WeftError(f"{type(program).__name__} {program!r} is no program"[:120], help=help)
     path = Path(program)
     try:
         return path.read_bytes(), str(path)
-    except OSError as error:
-        raise WeftError(
-            f"cannot read {path}: {error.strerror or error}",
-            help="give the path of a StableHLO file, its text, or its bytes",
-        ) from None
+    except (OSError, ValueError) as error:  # or a name that no file can have
+        reason = getattr(error, "strerror", None) or error
+        raise WeftError(f"cannot read {path}: {reason}", help=help) from None
 
 
 class ParserProcess:

@@ -11,6 +11,7 @@ from weft.cli import (
     cache,
     check,
     conformance,
+    doctor,
     evaluate,
     kernels,
     ops,
@@ -22,7 +23,7 @@ from weft.cli import (
     why,
 )
 from weft.cli.parser import Parser
-from weft.cli.screen import print_error
+from weft.cli.screen import plain_warnings, print_error
 from weft.errors import WeftError
 
 COMMANDS = (
@@ -37,8 +38,12 @@ COMMANDS = (
     kernels,
     ops,
     cache,
+    doctor,
     conformance,
 )
+
+
+_OWN_OPTIONS = ("-h", "--help", "--version")  # all others are a command's, and stand behind it
 
 
 def make_parser() -> Parser:
@@ -62,12 +67,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     line = sys.argv[1:] if argv is None else argv
     try:
         parser = make_parser()
+        if line and line[0].startswith("-") and line[0] not in _OWN_OPTIONS:
+            parser.error(f"unrecognized arguments: {line[0]}")
         arguments, unknown = parser.parse_known_args(line)
         if unknown:
             before = line.index(unknown[0]) < line.index(arguments.command)
             chosen = parser if before else arguments.parser
             chosen.error(f"unrecognized arguments: {' '.join(unknown)}")
-        status = arguments.run(arguments)
+        with plain_warnings():
+            status = arguments.run(arguments)
         assert isinstance(status, int)
         sys.stdout.flush()
         return status

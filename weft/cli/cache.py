@@ -15,6 +15,7 @@ from weft.cache.why import Reason, why
 from weft.cli.parser import Commands, command
 from weft.cli.screen import console, plural, print_json, quantity
 from weft.errors import WeftError
+from weft.knobs import CACHE
 
 _ACTIONS = ("show", "clear", "why")
 _DIGEST = 12  # so much of a digest is shown
@@ -89,7 +90,8 @@ def chosen() -> list[dict[str, Any]]:
 def _show(store: Store, *, as_json: bool) -> None:
     rows, measured = table(store.entries(), store.ledger.page()), chosen()
     if as_json:
-        kinds = {"folder": str(store.folder), "limit": store.limit, "kinds": rows}
+        folder = None if store.folder is None else str(store.folder)
+        kinds = {"folder": folder, "limit": store.limit, "kinds": rows}
         print_json(kinds | {"choices": measured})
         return
     screen = console()
@@ -112,7 +114,8 @@ def _show(store: Store, *, as_json: bool) -> None:
         head = f"{choice['what is chosen']} {choice['shape class']}"
         screen.print(f"[dim]{head}:[/] {choice['best']}", soft_wrap=True, highlight=False)
     total = sum(row["bytes"] for row in rows.values())
-    screen.print(f"{store.folder}: {quantity(total, 'B')} of {quantity(store.limit, 'B')}")
+    where = store.folder or f"no folder, for want of a home; {CACHE.name} may name one"
+    screen.print(f"{where}: {quantity(total, 'B')} of {quantity(store.limit, 'B')}")
 
 
 # Forgetting

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from pathlib import Path
 
-from weft.capture import parse
 from weft.cli.parser import Commands, command
+from weft.cli.program import add_program, read_program
 from weft.cli.screen import error_json, plural, print_error, print_json
 from weft.errors import WeftError
 from weft.ir.verify import verify
@@ -19,18 +18,18 @@ def add(commands: Commands) -> None:
         commands,
         run,
         "check",
-        "Read StableHLO programs and verify every op; errors point into the file.",
+        "Read programs and verify every op; errors point into the file.",
         "weft check examples/*.mlir",
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="StableHLO text or bytecode")
+    add_program(parser, nargs="+")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check every file; status 1 if one of them is wrong."""
+    """Check every program; status 1 if one of them is wrong."""
     findings = []
-    for file in arguments.files:
-        finding, error = check(file)
+    for program in arguments.programs:
+        finding, error = check(program, arguments.mesh)
         findings.append(finding)
         if arguments.json:
             continue
@@ -39,17 +38,23 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             functions, nodes = finding["functions"], finding["nodes"]
             assert isinstance(functions, int) and isinstance(nodes, int)
-            print(f"ok  {file}  {plural(functions, 'function')}, {plural(nodes, 'node')}")
+            print(
+                f"ok  {_shown(program)}  {plural(functions, 'function')}, {plural(nodes, 'node')}"
+            )
     if arguments.json:
         print_json(findings)
     return 0 if all(finding["ok"] for finding in findings) else 1
 
 
-def check(file: str) -> tuple[Mapping[str, object], WeftError | None]:
-    """What is in a file, or what is wrong with it."""
+def _shown(program: str) -> str:
+    return "standard input" if program == "-" else program
+
+
+def check(program: str, mesh: str | None) -> tuple[Mapping[str, object], WeftError | None]:
+    """What is in a program, or what is wrong with it."""
     try:
-        module = verify(parse(Path(file)))
+        module = verify(read_program(program, mesh))
     except WeftError as error:
-        return {"file": file, "ok": False, "error": error_json(error)}, error
+        return {"file": program, "ok": False, "error": error_json(error)}, error
     nodes = sum(1 for _ in module.nodes())
-    return {"file": file, "ok": True, "functions": len(module.functions), "nodes": nodes}, None
+    return {"file": program, "ok": True, "functions": len(module.functions), "nodes": nodes}, None

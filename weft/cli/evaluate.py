@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.capture import parse
 from weft.cli.arrays import load, plain, save, show
-from weft.cli.files import source
 from weft.cli.parser import Commands, command
+from weft.cli.program import add_program, read_program
 from weft.cli.screen import console, plural, print_json
+from weft.cli.script import is_script, load_script
 from weft.evaluate import evaluate
 from weft.ir.module import Function, Module, walk
 from weft.ir.types import Array
@@ -29,10 +29,10 @@ def add(commands: Commands) -> None:
         commands,
         run,
         "eval",
-        "Evaluate a StableHLO program exactly, in numpy, on one device or many.",
+        "Evaluate a program exactly, in numpy, on one device or many.",
         "weft eval examples/all_reduce.mlir --devices 4",
     )
-    parser.add_argument("file", help="StableHLO text or bytecode; - reads standard input")
+    add_program(parser, mesh=False)
     parser.add_argument(
         "arguments",
         nargs="?",
@@ -55,9 +55,8 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate, and show or write the results."""
-    module = parse(source(arguments.file))
+    module, arrays = program_and_arrays(arguments)
     function = module.function(arguments.func)
-    arrays = load(arguments.arguments, function, arguments.devices is not None)
     screen = None if arguments.json else console()
     # What a program prints (interpreter.print) must not spoil the JSON.
     with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
@@ -70,6 +69,19 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _show(screen, function, results, arguments.devices is not None, checks)
     return 0
+
+
+def program_and_arrays(arguments: argparse.Namespace) -> tuple[Module, list[Array]]:
+    """The program, and the arguments of the function that is run."""
+    if is_script(arguments.program):
+        if arguments.devices is not None or arguments.func != "main":
+            arguments.parser.error("a function of a script goes without --devices and --func")
+        script = load_script(arguments.program)
+        script.refuse_file(arguments.arguments)
+        return script.module_and_arrays()
+    module = read_program(arguments.program)
+    function = module.function(arguments.func)
+    return module, load(arguments.arguments, function, arguments.devices is not None)
 
 
 def _devices(text: str) -> int | tuple[int, int]:

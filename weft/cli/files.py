@@ -10,7 +10,11 @@ from weft.errors import WeftError
 
 def source(file: str) -> bytes | Path:
     """What a program is read from: a file, or standard input for `-`."""
-    return sys.stdin.buffer.read() if file == "-" else Path(file)
+    if file != "-":
+        return Path(file)
+    if sys.stdin is None:
+        raise WeftError("standard input is closed", help="name a file in place of -")
+    return sys.stdin.buffer.read()
 
 
 def write(path: Path, text: str) -> None:

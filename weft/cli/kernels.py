@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.parser import Commands, command
+from weft.cli.program import add_program
 from weft.cli.run import compiled_file, compiled_script
 from weft.cli.screen import console, plural, print_json, quantity
 from weft.cli.script import is_script, load_script
@@ -49,11 +50,7 @@ def add(commands: Commands) -> None:
         "Show the kernels of a program: what was fused, bytes, flops and times, or one's text.",
         "weft kernels examples/llama.py:train_step --mesh data=2,model=4 --measure",
     )
-    parser.add_argument(
-        "program",
-        metavar="FILE|script.py:function",
-        help="StableHLO text or bytecode, or a JAX function of a script, as for `weft run`",
-    )
+    add_program(parser)
     parser.add_argument(
         "name", nargs="?", metavar="NAME", help="one kernel: its number, or how its name begins"
     )
@@ -62,7 +59,6 @@ def add(commands: Commands) -> None:
         parser.add_argument(
             f"--{text}", dest="text", action="store_const", const=text, help=f"print its {what}"
         )
-    parser.add_argument("--mesh", metavar="AXIS=SIZE,...", help="the axes of the mesh")
     level = parser.add_mutually_exclusive_group()
     for number, what in LEVELS.items():
         level.add_argument(

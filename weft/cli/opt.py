@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 from typing import cast
 
-from weft.capture import parse
-from weft.cli.files import source, write
+from weft.cli.files import write
 from weft.cli.parser import Commands, command
+from weft.cli.partition import partitioned
+from weft.cli.program import add_program, read_program
+from weft.cli.script import is_script
 from weft.ir.module import Module
 from weft.machine import HOST, MACHINES, Machine, bytes_of, bytes_text, machine
 from weft.optimize import (
@@ -33,12 +35,11 @@ def add(commands: Commands) -> None:
         commands,
         run,
         "opt",
-        "Optimize a local StableHLO program: all passes of a level, or passes by name.",
-        "weft opt examples/all_reduce.mlir -O2 --machine h100 --times -o faster.mlir",
+        "Optimize the program of one device: all passes of a level, or passes by name. Functions "
+        "of scripts, and programs with --mesh, are sharded and partitioned first.",
+        "weft opt examples/llama.py:loss --mesh data=2,model=4 -O2 --times -o faster.mlir",
     )
-    parser.add_argument(
-        "file", nargs="?", help="StableHLO text or bytecode; - reads standard input"
-    )
+    add_program(parser, nargs="?")
     level = parser.add_mutually_exclusive_group()
     for number, what in LEVELS.items():
         level.add_argument(
@@ -75,8 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.levels:
         show_levels()
         return 0
-    if arguments.file is None:
-        arguments.parser.error("the following arguments are required: file")
+    if arguments.program is None:
+        arguments.parser.error("the following arguments are required: FILE|script.py:function")
     if arguments.passes and arguments.level is not None:
         arguments.parser.error("--pass names the passes to run, so it goes without a level")
     chosen = machine(arguments.machine) if arguments.machine else HOST
@@ -84,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         chosen = chosen.with_memory(bytes_of(arguments.memory))
     level = cast(Level, 1 if arguments.level is None else arguments.level)
     passes = named(arguments.passes) if arguments.passes else steps(level)
-    module = parse(source(arguments.file))
+    module = local_program(arguments.program, arguments.mesh)
     ran: list[Ran] = []
     made = run_passes(module, passes, Options(machine=chosen), ran.append)
     if arguments.memory or arguments.machine:
@@ -101,6 +102,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{name:<11} {what}")
     print(f"{'written':<11} {arguments.out}")
     return 0
+
+
+def local_program(program: str, mesh: str | None) -> Module:
+    """What is optimized: a file as it is; a function, or what has a --mesh, partitioned first."""
+    module = read_program(program, mesh)
+    return partitioned(module) if mesh is not None or is_script(program) else module
 
 
 def show_levels() -> None:

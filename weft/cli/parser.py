@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
-_CHOICE = re.compile(r"invalid choice: '([^']*)'")
+_CHOICE = re.compile(r"(?:argument (\S+): )?invalid choice: '([^']*)'")
 _UNKNOWN = re.compile(r"unrecognized arguments: (\S+)")
 
 
@@ -22,27 +22,54 @@ class Parser(argparse.ArgumentParser):
         if example:
             options["epilog"] = f"example:\n  {example}"
         super().__init__(allow_abbrev=False, **options)
+        self._is_mixing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does it, but options may stand before, between and after arguments."""
+        if self._is_mixing or self._subparsers is not None:
+            return super().parse_known_args(args, namespace)
+        self._is_mixing = True  # argparse comes back here for each half
+        try:
+            return super().parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_mixing = False
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and what was probably meant, and exit with status 2."""
-        typo = _CHOICE.search(message) or _UNKNOWN.search(message)
-        if typo:
-            message = f"unknown {_kind(typo)} {typo[1]!r}"
-        near = difflib.get_close_matches(typo[1], self._words(), n=1) if typo else []
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = ""
+        if choice := _CHOICE.search(message):
+            message, hint = self._choice(choice[1] or "", choice[2])
+        elif unknown := _UNKNOWN.search(message):
+            kind = "option" if unknown[1].startswith("-") else "argument"
+            message = f"unknown {kind} {unknown[1]!r}"
+            hint = _guess(unknown[1], [w for a in self._actions for w in a.option_strings])
         self.exit(2, f"error: {message}\nhelp: {hint}`{self.prog} --help` shows what there is\n")
 
-    def _words(self) -> list[str]:
-        words: list[str] = []
-        for action in self._actions:
-            words += [*action.option_strings, *(action.choices or ())]
-        return words
+    def _choice(self, argument: str, given: str) -> tuple[str, str]:
+        """What to say of a word that is none of those that an argument takes."""
+        if argument == "COMMAND":
+            words = [w for a in self._actions for w in (a.choices or ())]
+            return f"unknown command {given!r}", _guess(given, words)
+        words = [
+            str(w)
+            for a in self._actions
+            if argument in (*a.option_strings, a.dest, a.metavar)
+            for w in (a.choices or ())
+        ]
+        known = f"; expected {', '.join(words[:-1])} or {words[-1]}" if words else ""
+        return f"unknown {argument} {given!r}{known}", _guess(given, words)
 
 
-def _kind(typo: re.Match[str]) -> str:
-    if typo.re is _CHOICE:
-        return "command"
-    return "option" if typo[1].startswith("-") else "argument"
+def _guess(given: str, words: list[str]) -> str:
+    near = difflib.get_close_matches(given, words, n=1)
+    return f"did you mean {near[0]}? " if near else ""
+
+
+def natural(text: str) -> int:
+    """A number from 0 on, as the type of an argument."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+    return int(text)
 
 
 def command(

@@ -6,9 +6,9 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from weft.capture import parse
-from weft.cli.files import source, write
+from weft.cli.files import write
 from weft.cli.parser import Commands, command
+from weft.cli.program import add_program, read_program
 from weft.cli.screen import plural
 from weft.cost.sent import bytes_sent, total_sent
 from weft.ir.module import Module
@@ -25,15 +25,10 @@ def add(commands: Commands) -> None:
         commands,
         run,
         "partition",
-        "Rewrite a sharded StableHLO program for one device, with the collectives it needs.",
-        "weft partition examples/sharded_mlp.mlir --mesh data=2,model=4 -o local.mlir",
+        "Rewrite a program for one device of a mesh, with the collectives it needs.",
+        "weft partition examples/llama.py:loss --mesh data=2,model=4 -o local.mlir",
     )
-    parser.add_argument("file", help="StableHLO text or bytecode; - reads standard input")
-    parser.add_argument(
-        "--mesh",
-        metavar="AXIS=SIZE,...",
-        help="the sizes of the mesh's axes; a program without a mesh gets this one, named mesh",
-    )
+    add_program(parser)
     parser.add_argument(
         "--expand-groups",
         action="store_true",
@@ -46,7 +41,7 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Partition the program, and print it or write it."""
-    local = partitioned(parse(source(arguments.file)), arguments.mesh)
+    local = partitioned(read_program(arguments.program, arguments.mesh))
     text = (expand_groups(local) if arguments.expand_groups else local).text()
     if arguments.out is None:
         print(text, end="")
@@ -58,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def partitioned(module: Module, mesh: str | None) -> Module:
+def partitioned(module: Module) -> Module:
     """The local program of every function, those that nobody calls included, by their names."""
     called = {node.op.callee for node in module.nodes() if isinstance(node.op, Call)}
     seen = {
@@ -66,7 +61,7 @@ def partitioned(module: Module, mesh: str | None) -> Module:
         for name, f in module.functions.items()
     }
     rules = Rules()
-    local = partition(shard(replace(module, functions=seen), mesh, rules=rules), rules)
+    local = partition(shard(replace(module, functions=seen), rules=rules), rules)
     made = dict(local.functions)
     for name, function in module.functions.items():
         if name in made:

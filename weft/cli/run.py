@@ -12,11 +12,11 @@ import numpy as np
 
 import weft
 from weft.cli.arrays import load, random_arguments, save, show
-from weft.cli.collectives import collectives_table
 from weft.cli.files import source
-from weft.cli.parser import Commands, command
-from weft.cli.screen import console, plural
-from weft.cli.script import Script, is_script, load_script
+from weft.cli.parser import Commands, command, natural
+from weft.cli.program import add_program
+from weft.cli.screen import console, plural, print_text
+from weft.cli.script import Script, is_script, load_script, users_code
 from weft.compare import (
     Difference,
     KernelDifference,
@@ -25,10 +25,10 @@ from weft.compare import (
     errors,
 )
 from weft.compiled import Compiled
-from weft.errors import WeftError
+from weft.cost.sent_table import sent_text
 from weft.evaluate import evaluate
 from weft.ir.types import Array, Type
-from weft.knobs import CACHE, TUNES
+from weft.knobs import TUNES, cache_folder
 from weft.machine import bytes_of, bytes_text, machine
 from weft.mesh import as_mesh
 from weft.optimize import LEVELS, Level
@@ -45,22 +45,18 @@ def add(commands: Commands) -> None:
         commands,
         run,
         "run",
-        "Compile a StableHLO file or a JAX function for a mesh and run it on virtual devices.",
+        "Compile a StableHLO file or a JAX function for a mesh and run it on virtual devices. The "
+        "table of collectives counts bytes that one device sends to others: each time, and in all "
+        "the times of a run.",
         "weft run examples/llama.py:loss --mesh data=2,model=4 --check",
     )
-    parser.add_argument(
-        "program",
-        metavar="FILE|script.py:function",
-        help="StableHLO text or bytecode, or a JAX function of a script; the script's "
-        "`function_inputs` (or `inputs`) are its arguments, `function_shardings` their shardings",
-    )
+    add_program(parser)
     parser.add_argument(
         "arguments",
         nargs="?",
         metavar="ARGS.npz",
         help="the arguments of a file's @main, named arg0, arg1, ...; without it, random ones",
     )
-    parser.add_argument("--mesh", metavar="AXIS=SIZE,...", help="the axes of the mesh")
     level = parser.add_mutually_exclusive_group()
     for number, what in LEVELS.items():
         level.add_argument(
@@ -68,7 +64,7 @@ def add(commands: Commands) -> None:
         )
     parser.add_argument("--machine", metavar="NAME", help="refuse what does not fit its memory")
     parser.add_argument("--memory", metavar="80GiB", help="refuse what needs more on a device")
-    parser.add_argument("--seed", type=int, default=0, help="of random arguments (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, help="of random arguments (default: 0)")
     parser.add_argument(
         "--check", action="store_true", help="compare the results with those of one device"
     )
@@ -96,7 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
     compiled, values = compiled_script(script, arguments) if script else compiled_file(arguments)
     began = time.perf_counter()
     # Results are there at once; only their elements have been waited for.
-    arrays = [None if r is None else np.asarray(r) for r in compiled.flat(values)]
+    with users_code("the program ran"):  # it may call functions of the script
+        arrays = [None if r is None else np.asarray(r) for r in compiled.flat(values)]
     seconds = time.perf_counter() - began
     if arguments.out:
         save(Path(arguments.out), arrays)
@@ -107,7 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
     screen.print(f"[dim]ran on {devices} in {1e3 * seconds:.3g} ms, {peak} on each[/]")
     rows = compiled.collectives()
     if rows:
-        screen.print(collectives_table(rows))
+        screen.print("[bold]collectives[/][dim], in bytes that one device sends[/]")
+        print_text(screen, sent_text(rows, screen.width))
     status = 0
     if arguments.check:
         status = check(compiled, values, arrays)
@@ -163,21 +161,18 @@ def compiled_file(arguments: argparse.Namespace) -> tuple[Compiled, list[Any]]:
 
 def compiled_script(script: Script, arguments: argparse.Namespace) -> tuple[Compiled, list[Any]]:
     """A JAX function of a script, compiled, and the leaves of its arguments."""
-    if arguments.arguments is not None:
-        raise WeftError(
-            "a function of a script takes its arguments from the script",
-            help=f"define {script.name}_inputs there: the arguments, or a function that gives them",
-        )
+    script.refuse_file(arguments.arguments)
     mesh = None if arguments.mesh is None else as_mesh(arguments.mesh)
     function, inputs = script.function, script.inputs()
-    made = weft.compile(
-        function,
-        *inputs,
-        mesh=mesh,
-        in_shardings=script.shardings(mesh),
-        **options(arguments),
-    )
-    return made, made.leaves(*inputs)
+    with users_code(f"{script.name} was traced"):
+        made = weft.compile(
+            function,
+            *inputs,
+            mesh=mesh,
+            in_shardings=script.shardings(mesh),
+            **options(arguments),
+        )
+        return made, made.leaves(*inputs)
 
 
 def result_types(compiled: Compiled) -> tuple[Any, ...]:
@@ -228,7 +223,8 @@ def check_kernels(compiled: Compiled, arrays: list[Array]) -> int:
 def check_values(compiled: Compiled, arrays: list[Array]) -> int:
     """Name the first value of the sharded program that differs from the one on one device."""
     screen, sharded = console(), compiled.program.stage("sharded")
-    found = compare_every_op(sharded, arrays, CACHE.value() / "reference")
+    folder = cache_folder()
+    found = compare_every_op(sharded, arrays, None if folder is None else folder / "reference")
     if isinstance(found, Difference):
         tell_difference(screen, f"the first value that differs: {found.told()}")
         return 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import linecache
 import os
 import sys
+import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import WeftError, missing_extra
@@ -31,6 +34,11 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     fixed = not stream.isatty() and "COLUMNS" not in os.environ
     return Console(stderr=stderr, highlight=False, width=_PIPED_WIDTH if fixed else None)
+
+
+def print_text(screen: Console, text: str) -> None:
+    """A text as it is: brackets are no markup, and long lines stay whole."""
+    screen.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_json(value: object) -> None:
@@ -71,6 +79,23 @@ def print_error(error: WeftError) -> None:
         head, found, tail = text.rpartition("\nhelp:")
         text = f"{head}\n\033[1;32mhelp:\033[0m{tail}" if found else text
     print(text, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show Weft's own warnings as a line each, without the place in the code that raised them."""
+    usual = warnings.formatwarning
+
+    def form(message: Any, category: type[Warning], *where: Any, **more: Any) -> str:
+        if category is RuntimeWarning and str(message).startswith("weft"):
+            return f"warning: {message}\n"
+        return usual(message, category, *where, **more)
+
+    warnings.formatwarning = form
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def error_json(error: WeftError) -> dict[str, Any]:

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import ast
+import difflib
+import inspect
+import os
 import re
 import runpy
 import sys
-from collections.abc import Callable
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+
+import weft
+from weft.capture import Captured
+from weft.capture.jax import capture_jax, flatten
+from weft.capture.jax_values import to_physical
+from weft.cli.screen import plural
 from weft.errors import WeftError
+from weft.ir.location import Location, escape, fuse
+from weft.ir.module import Module
+from weft.ir.types import Array
 from weft.mesh import Mesh
 
-_SCRIPT = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
+_SCRIPT = re.compile(r"(.+\.py)(?::(.*))?", re.S)
+Place: TypeAlias = tuple[str, int, int]  # file, line, column
+_MESSAGE_LINES = 8  # of a user's exception that are shown
+_LIBRARIES = tuple({sysconfig.get_path(n) + os.sep for n in ("stdlib", "purelib", "platlib")})
+_JAX = f"{os.sep}jax{os.sep}"
+_WEFT = str(Path(weft.__file__).parent) + os.sep
+_CALLERS = ("<frozen runpy>", weft.capture.jax.__file__)  # they run scripts and trace functions
 
 
 @dataclass(frozen=True)
@@ -29,9 +52,12 @@ class Script:
         """The function itself."""
         found = self.names.get(self.name)
         if not callable(found):
-            known = ", ".join(n for n, v in self.names.items() if callable(v) and n[0] != "_")
+            known = functions_in(self.path)
+            near = difflib.get_close_matches(self.name, known, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
             raise WeftError(
-                f"{self.path} has no function {self.name!r}", help=f"it has {known or 'none'}"
+                f"{self.path} has no function {self.name!r}",
+                help=f"{hint}it has {', '.join(known) or 'none'}",
             )
         function: Callable[..., Any] = found
         return function
@@ -45,8 +71,26 @@ class Script:
                 help=f"define {self.name}_inputs there: a tuple of arguments, or a function that "
                 "gives one",
             )
-        made = found() if callable(found) else found
-        return made if isinstance(made, tuple) else (made,)
+        with users_code(f"{self.name}_inputs was called"):
+            made = found() if callable(found) else found
+        inputs = made if isinstance(made, tuple) else (made,)
+        self._check_count(inputs)
+        return inputs
+
+    def _check_count(self, inputs: tuple[Any, ...]) -> None:
+        try:
+            signature = inspect.signature(self.function)
+        except (TypeError, ValueError):
+            return  # of a builtin; it tells by itself
+        try:
+            signature.bind(*inputs)
+        except TypeError as error:
+            raise WeftError(
+                f"{self.path}: {self.name}{signature} does not take what its "
+                f"inputs are ({plural(len(inputs), 'argument')}): {error}",
+                help=f"give {self.name}_inputs one entry for each argument; a tuple holds "
+                "arguments, a list is one argument",
+            ) from None
 
     def shardings(self, mesh: Mesh | None) -> Any:
         """How the script splits the arguments, if a mesh is given and the script says it."""
@@ -56,9 +100,34 @@ class Script:
         """`function_inputs`, or else `inputs`."""
         return self.names.get(f"{self.name}_{what}", self.names.get(what))
 
+    def refuse_file(self, file: str | None) -> None:
+        """Refuse a file of arguments."""
+        if file is not None:
+            raise WeftError(
+                "a function of a script takes its arguments from the script",
+                help=f"define {self.name}_inputs there: the arguments, or a function that gives "
+                "them",
+            )
+
+    def module(self, mesh: Mesh | None) -> Module:
+        """The function's program, on a mesh if there is one."""
+        return self._capture(self.inputs(), mesh).module
+
+    def module_and_arrays(self) -> tuple[Module, list[Array]]:
+        """The function's program, and the leaves of its arguments."""
+        inputs = self.inputs()
+        captured = self._capture(inputs, None)
+        leaves = zip(flatten(inputs).values, captured.arguments, strict=True)
+        return captured.module, [np.asarray(to_physical(value, leaf)) for value, leaf in leaves]
+
+    def _capture(self, inputs: tuple[Any, ...], mesh: Mesh | None) -> Captured:
+        function, shardings = self.function, self.shardings(mesh)
+        with users_code(f"{self.name} was traced"):
+            return capture_jax(function, inputs, mesh=mesh, in_shardings=shardings)
+
 
 def is_script(text: str) -> bool:
-    """Whether this names a function of a script."""
+    """Whether this names a script, with a function of it or without."""
     return _SCRIPT.fullmatch(text) is not None
 
 
@@ -68,10 +137,107 @@ def load_script(text: str) -> Script:
     assert match is not None
     path, name = match[1], match[2]
     if not Path(path).is_file():
-        raise WeftError(f"cannot read {path}: no such file", help="give the path of a script")
+        reason = "it is a folder" if Path(path).is_dir() else "no such file"
+        raise WeftError(f"cannot read {path}: {reason}", help="give the path of a script")
+    if not (name or "").isidentifier():
+        raise _unnamed(path, name)
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
-        names = runpy.run_path(path, run_name="weft_run")
+        with users_code(f"{path} was loaded"):
+            names = runpy.run_path(path, run_name="weft_run")
     finally:
         sys.path.pop(0)
     return Script(path, name, names)
+
+
+def _unnamed(path: str, name: str | None) -> WeftError:
+    """What to say of a script whose function is not named: the functions that it has."""
+    known = functions_in(path)
+    example = known[0] if known else "function"
+    listed = f"; it has {', '.join(known)}" if known else ""
+    if name:
+        message = f"{name!r} is no name of a function of {path}"
+    else:
+        message = f"{path} is a script: say which of its functions is meant"
+    return WeftError(message, help=f"write {path}:{example}{listed}")
+
+
+def functions_in(path: str) -> list[str]:
+    """The functions that a script defines, those with inputs first; the script is not run."""
+    try:
+        body = ast.parse(Path(path).read_bytes(), path).body
+    except (SyntaxError, ValueError, OSError):
+        return []
+    defined = [s.name for s in body if isinstance(s, ast.FunctionDef) and s.name[0] != "_"]
+    assigned = {
+        target.id
+        for s in body
+        if isinstance(s, ast.Assign)
+        for target in s.targets
+        if isinstance(target, ast.Name)
+    }
+    every = dict.fromkeys([*defined, *sorted(assigned)])
+    given = [name for name in every if f"{name}_inputs" in every]
+    makers = {f"{name}_{what}" for name in every for what in ("inputs", "shardings")}
+    makers |= {"inputs", "shardings", "main"}
+    return [*given, *(name for name in defined if name not in {*given, *makers})]
+
+
+# What users' code raises
+
+
+@contextmanager
+def users_code(doing: str) -> Iterator[None]:
+    """Run code of the user's; what it raises becomes an error at the user's own line."""
+    try:
+        yield
+    except WeftError:
+        raise
+    except SystemExit as ended:
+        raise WeftError(
+            f"the script ended with exit status {ended.code or 0} while {doing}",
+            help='put what only runs as a program under `if __name__ == "__main__":`',
+        ) from None
+    except Exception as error:  # users' code may raise anything
+        told = _told(error, doing)
+        if told is None:
+            raise
+        raise told from error
+
+
+def _told(error: Exception, doing: str) -> WeftError | None:
+    """An exception at the user's innermost line; None if it was Weft that raised it."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        frames: list[Place] | None = [(error.filename, error.lineno, error.offset or 1)]
+    else:
+        frames = _users_frames(error)
+    if frames is None:
+        return None
+    text = str(error).strip().splitlines()
+    lines = [*text[:_MESSAGE_LINES], *(["..."] if len(text) > _MESSAGE_LINES else [])]
+    message = f"{type(error).__name__}: " + "\n".join(lines)
+    places = [Location(f'"{escape(file)}":{line}:{column}') for file, line, column in frames]
+    where = " at that line" if places else ""
+    return WeftError(
+        message.rstrip(": "),
+        help=f"it was raised while {doing}; correct the script{where}",
+        loc=fuse(*places),
+    )
+
+
+def _users_frames(error: BaseException) -> list[Place] | None:
+    """The places of the user's code that led to an exception, innermost first.
+
+    None where Weft itself was at work, and not Python or JAX on behalf of the user.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [n for n, frame in enumerate(frames) if frame.filename.startswith(_WEFT)]
+    below = frames[ours[-1] + 1 :] if ours else frames
+    found = [
+        (frame.filename, frame.lineno, (frame.colno or 0) + 1)
+        for frame in reversed(below)
+        if frame.lineno is not None and not frame.filename.startswith(("<", *_LIBRARIES))
+    ]
+    # JAX takes its own frames out of what it raises: then Weft's call of it is the last.
+    called = below[0].filename if below else frames[-1].filename
+    return found if found or called in _CALLERS or _JAX in called else None

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-from weft.capture import parse
-from weft.cli.files import source, write
+from weft.cli.files import write
 from weft.cli.parser import Commands, command
+from weft.cli.program import add_program, read_program
 from weft.cli.screen import plural
 from weft.ir.module import Module, Value, walk
 from weft.ir.types import TensorType
@@ -25,15 +25,10 @@ def add(commands: Commands) -> None:
         commands,
         run,
         "shard",
-        "Propagate the shardings of a StableHLO program to every value, as Shardy does.",
-        "weft shard examples/sharded_mlp.mlir --mesh data=2,model=4 -o sharded.mlir",
+        "Propagate the shardings of a program to every value, as Shardy does.",
+        "weft shard examples/llama.py:loss --mesh data=2,model=4 -o sharded.mlir",
     )
-    parser.add_argument("file", help="StableHLO text or bytecode; - reads standard input")
-    parser.add_argument(
-        "--mesh",
-        metavar="AXIS=SIZE,...",
-        help="the sizes of the mesh's axes; a program without a mesh gets this one, named mesh",
-    )
+    add_program(parser)
     parser.add_argument(
         "-o", "--out", metavar="OUT.mlir", help="write the program to this file, and a summary here"
     )
@@ -54,11 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Shard the program, and print it or write it."""
     if arguments.drop and arguments.mesh:
         arguments.parser.error("--drop takes meshes out, so it goes without --mesh")
-    module = parse(source(arguments.file))
-    if arguments.drop:
-        made = drop_shardings(module)
-    else:
-        made = shard(module, arguments.mesh, level=arguments.level)
+    module = read_program(arguments.program, arguments.mesh)
+    made = drop_shardings(module) if arguments.drop else shard(module, level=arguments.level)
     if arguments.out is None:
         print(made.text(), end="")
         return 0

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from weft.capture import parse
 from weft.cli.parser import Commands, command
+from weft.cli.program import add_program, check_mesh, read_program
 from weft.cli.screen import console, has_rich, plural, print_json
 from weft.errors import WeftError
 from weft.explain import Layer, Reasons, Row, layers, lookup, reasons
@@ -32,9 +32,9 @@ def add(commands: Commands) -> None:
         run,
         "show",
         "Show how every value of a program is split, by layer, and what a device holds of it.",
-        "weft show examples/sharded_mlp.mlir --value %4 --svg pieces.svg",
+        "weft show examples/llama.py:loss --mesh data=2,model=4 --svg pieces.svg",
     )
-    parser.add_argument("file", help="StableHLO text or bytecode, with shardings")
+    add_program(parser)
     parser.add_argument(
         "--value", metavar="VALUE", help="show the pieces of this value only: %%12, %%arg3, a name"
     )
@@ -50,19 +50,15 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the table, or one value."""
-    module = parse(Path(arguments.file))
+    module = read_program(arguments.program, arguments.mesh)
     found = reasons(propagate(module))
-    if not module.meshes and not found.propagated.module.meshes:
-        raise WeftError(
-            f"{arguments.file} has no mesh, so nothing is split",
-            help="annotate its arguments, or write it with `weft shard --mesh`",
-        )
+    check_mesh(found.propagated.module, arguments.program)
     shown = layers(found, everything=arguments.all)
-    if arguments.svg or arguments.value:
+    if arguments.svg or arguments.value is not None:
         cell = _cell(found, module, arguments.value, arguments.func)
         if arguments.svg:
             _draw(found, cell, Path(arguments.svg))
-        if arguments.value:
+        if arguments.value is not None:
             _show_pieces(found, cell, arguments.json)
             return 0
     if arguments.json:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from weft.capture import parse
 from weft.cli.parser import Commands, command
+from weft.cli.program import add_program, check_mesh, read_program
 from weft.cli.screen import plural, print_json
 from weft.errors import WeftError
 from weft.explain import Note, Reasons, Story, lookup, made_by, reasons
@@ -26,15 +25,16 @@ def add(commands: Commands) -> None:
         "why",
         "Tell why a value has its sharding: the annotation it came from, the ops on its way, and "
         "what stopped it. Without a value: every conflict in the program, once for each line.",
-        "weft why examples/sharded_mlp.mlir %4",
+        "weft why examples/llama.py:loss --mesh data=2,model=4 llama.py:54",
     )
-    parser.add_argument("file", help="StableHLO text or bytecode, with shardings")
+    add_program(parser)
     parser.add_argument(
         "value",
         nargs="?",
         metavar="VALUE",
-        help="%%12, %%arg3 or result0 (as numbered in the file's text), model.py:41 (all values of "
-        "a line), or a tracer's name such as layer0/dot_general",
+        help="%%12, %%arg3 or result0 (as numbered in the program's text, which `weft shard` "
+        "prints), model.py:41 (all values of a line), or a tracer's name such as "
+        "layer0/dot_general",
     )
     parser.add_argument("--func", metavar="NAME", help="where %%12 is looked up (default: main)")
     parser.add_argument(
@@ -51,12 +51,8 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Find the values, and tell their stories."""
-    module = parse(Path(arguments.file))
-    if not module.meshes:
-        raise WeftError(
-            f"{arguments.file} has no mesh, so nothing is split",
-            help="annotate its arguments, or write it with `weft shard --mesh`",
-        )
+    module = read_program(arguments.program, arguments.mesh)
+    check_mesh(module, arguments.program)
     if arguments.stage is not None:
         return _show_maker(module, arguments)
     found = reasons(propagate(module, arguments.level))

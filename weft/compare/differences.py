@@ -22,7 +22,7 @@ class Difference:
     name: str
     what: str  # its type
     relative: float  # the largest difference over the largest element
-    correlation: float
+    correlation: float  # NaN where one of the two does not vary, so that there is none
     tolerance: float
     loc: Location = UNKNOWN
 
@@ -32,10 +32,10 @@ class Difference:
         return self.relative <= self.tolerance
 
     def __str__(self) -> str:
-        return (
-            f"{self.name}  {self.what}  relative error {self.relative:.2g}, "
-            f"correlation {self.correlation:.6f}"
-        )
+        told = f"{self.name}  {self.what}  relative error {self.relative:.2g}"
+        if np.isnan(self.correlation):
+            return told
+        return f"{told}, correlation {self.correlation:.6f}"
 
     def told(self) -> str:
         """With the line that it comes from."""
@@ -68,7 +68,7 @@ def difference(
 
 def _correlation(a: Array, b: Array) -> float:
     if a.size < 2 or not np.ptp(np.abs(a)) or not np.ptp(np.abs(b)):
-        return float(np.array_equal(a, b))
+        return 1.0 if np.array_equal(a, b) else np.nan
     return float(np.abs(np.corrcoef(a, b)[0, 1]))
 
 

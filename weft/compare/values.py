@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy as np
 
 from weft.array.stacked import Stacked, assemble, dims_along, one_for_all, split
 from weft.compare.differences import Difference, cancelled, difference
+from weft.errors import warn
 from weft.evaluate import evaluate
 from weft.ir.location import UNKNOWN
 from weft.ir.module import Module, Node, Value
@@ -86,7 +89,7 @@ def _reference(
 ) -> Expected:
     numbers = {v: n for n, v in enumerate(places) if v.node is not None}
     file = None if cache is None else cache / f"{_key(module, arrays)}.npz"
-    if file is not None and file.exists():
+    if file is not None and os.path.isfile(file):
         return _read(file, numbers)
     found: Expected = defaultdict(list)
 
@@ -97,10 +100,24 @@ def _reference(
 
     evaluate(module, *arrays, watch=see)
     if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
         named = {f"{numbers[v]}_{n}": a for v, times in found.items() for n, a in enumerate(times)}
-        np.savez(file, **named)  # type: ignore[arg-type]  # its stub takes them for flags
+        _keep(file, named)
     return found
+
+
+def _keep(file: Path, named: dict[str, Array]) -> None:
+    """Write arrays whole or, where the folder cannot be used, not at all, with a warning."""
+    unfinished = file.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("wb") as stream:
+            np.savez(stream, **named)  # type: ignore[arg-type]  # its stub takes them for flags
+        unfinished.replace(file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        reason = error.strerror or error
+        warn(f"weft does not keep the reference values in {file.parent}: {reason}")
 
 
 def _read(file: Path, numbers: dict[Value, int]) -> Expected:

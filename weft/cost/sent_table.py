@@ -11,6 +11,7 @@ from weft.ir.module import Module
 from weft.machine import bytes_text
 
 HEADS = ("collective", "over", "times", "sent each", "sent in all", "line")
+_LEAST_LINE = 16  # characters that are left of a source line on a narrow screen
 TO_THE_RIGHT = frozenset({2, 3, 4})  # the columns of numbers
 
 
@@ -42,11 +43,19 @@ def cells(rows: Sequence[Sent]) -> list[tuple[str, ...]]:
     return [*shown, ("in all", "", count, "", bytes_text(round(total_sent(rows))), "")]
 
 
-def sent_text(rows: Sequence[Sent]) -> str:
-    """The table as text in columns."""
+def sent_text(rows: Sequence[Sent], width: int | None = None) -> str:
+    """The table as text in columns; source lines, the last of them, are cut at a width."""
     lines = [HEADS, *cells(rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join([_line(line, widths) for line in lines])
+    shown = [_line(line, widths) for line in lines]
+    if width is not None:
+        least = sum(widths[:-1]) + 2 * len(widths) + _LEAST_LINE
+        shown = [_cut(line, max(width, least)) for line in shown]
+    return "\n".join(shown)
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def _line(line: Sequence[str], widths: Sequence[int]) -> str:

@@ -17,6 +17,8 @@ _LINE = re.compile(r"(.+):(\d+)")
 
 def lookup(module: Module, what: str, function: str | None = None) -> tuple[Value, ...]:
     """The values that are meant, in program order; an error that says what there is, if none."""
+    if not what.strip():
+        raise WeftError("no value is named", help="give %12 or %arg0, a line or a tracer's name")
     if _NUMBERED.fullmatch(what):
         return _by_number(_function(module, function), what)
     if (match := _LINE.fullmatch(what)) and (found := _by_line(module, match[1], int(match[2]))):

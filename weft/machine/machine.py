@@ -79,6 +79,7 @@ def bytes_text(count: float) -> str:
     """`79.6 GiB`: a number of bytes in three digits."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
-            return f"{count:.3g} {unit}" if unit != "B" else f"{count:g} B"
+            exact = unit == "B" or abs(count) >= 1000  # three digits would be 1.01e+03
+            return f"{count:,.0f} {unit}" if exact else f"{count:.3g} {unit}"
         count /= 1024
     return f"{count:,.3g} TiB" if count < 1000 else f"{count:,.0f} TiB"

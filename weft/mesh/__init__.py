@@ -9,7 +9,7 @@ from weft.mesh.sharding import (
     parse_sharding,
     parse_shardings,
 )
-from weft.mesh.spelling import P, as_mesh, as_sharding
+from weft.mesh.spelling import P, as_mesh, as_sharding, as_spec
 
 __all__ = [
     "Axis",
@@ -22,6 +22,7 @@ __all__ = [
     "Sharding",
     "as_mesh",
     "as_sharding",
+    "as_spec",
     "parse_axes",
     "parse_axis",
     "parse_mesh",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from weft.errors import WeftError
 _MESH_AXIS = re.compile(r'"([^"]+)"\s*=\s*(\d+)')
 _DEVICES = re.compile(r"device_ids=\[([\d, ]*)\]")
 _MOST = 1 << 24  # devices that may be written out one by one
+_NUMBERED = (1 << 31) - 1  # devices that StableHLO and JAX have numbers for
 _AXIS = re.compile(r'(?:#sdy<axis_ref)?\s*"([^"]+)"(?::\((\d+)\)(\d+))?>?')
 
 
@@ -48,11 +50,17 @@ class Mesh:
         device_ids: Iterable[int] | None = None,
         **sizes: int,
     ) -> None:
-        pairs = (*_pairs(axes), *sizes.items())
+        given = (*_pairs(axes), *sizes.items())
+        pairs = tuple([(n, int(s) if isinstance(s, np.integer) else s) for n, s in given])
         for n, (name, size) in enumerate(pairs):
             _check_axis(name, size, pairs[:n])
-        ids = None if device_ids is None else tuple(device_ids)
+        ids = None if device_ids is None else _ids(device_ids)
         count = math.prod(size for _, size in pairs)
+        if count > _NUMBERED:
+            raise WeftError(
+                f"a mesh of {count:,} devices is too large: devices are numbered in 32 bits",
+                help=f"write a mesh of at most {_MOST:,} devices",
+            )
         if ids is not None and pairs and len(ids) != count:
             raise WeftError(
                 f"the axes make {count} devices, but {len(ids)} device ids are given",
@@ -77,13 +85,17 @@ class Mesh:
 
     def devices(self) -> npt.NDArray[np.int64]:
         """The device ids, as an array with one dim an axis."""
-        if self.size > _MOST:
-            raise WeftError(
-                f"a mesh of {self.size} devices is too large to be listed",
-                help=f"write a mesh of at most {_MOST} devices",
-            )
+        self.check_listed()
         ids = np.arange(self.size) if self.device_ids is None else np.array(self.device_ids)
         return ids.reshape([size for _, size in self.axes])
+
+    def check_listed(self) -> None:
+        """Refuse a mesh whose devices are too many to be held one by one."""
+        if self.size > _MOST:
+            raise WeftError(
+                f"a mesh of {self.size:,} devices is too large to be listed",
+                help=f"write a mesh of at most {_MOST:,} devices",
+            )
 
     def position(self, device: int) -> tuple[int, ...]:
         """Where a device stands along each axis."""
@@ -150,8 +162,23 @@ def _pairs(axes: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
         ) from None
 
 
+def _ids(given: Iterable[int]) -> tuple[int, ...]:
+    """The numbers of devices, each once."""
+    try:
+        ids = tuple([operator.index(d) for d in given])
+        if len(set(ids)) == len(ids) and min(ids, default=0) >= 0:
+            return ids
+    except TypeError:
+        pass
+    raise WeftError(
+        f"device_ids are {given!r}"[:120],
+        help="give the number of every device, once, in the order of the axes: (0, 1, 2, 3)",
+    )
+
+
 def _check_axis(name: object, size: object, before: tuple[tuple[str, int], ...]) -> None:
-    if not isinstance(name, str) or not isinstance(size, int) or size < 1:
+    is_size = isinstance(size, int) and not isinstance(size, bool) and size >= 1
+    if not isinstance(name, str) or not name or not is_size:
         raise WeftError(
             f"axis {name!r} of size {size!r}: an axis has a name and a size of at least 1",
             help="write Mesh(data=2, model=4)",

@@ -42,6 +42,7 @@ class P:
         unreduced: Iterable[str | Axis] = (),
         priorities: Sequence[int | None] = (),
     ) -> None:
+        _check_lists(replicated, unreduced, priorities)
         if len(priorities) > len(dims):
             raise WeftError(
                 f"{len(priorities)} priorities for {len(dims)} dims",
@@ -54,12 +55,7 @@ class P:
 
     def sharding(self, rank: int, mesh: Mesh, name: str | None = None) -> Sharding:
         """This spelling as the sharding of a tensor, on a mesh that the module may hold by name."""
-        if len(self.dims) > rank:
-            scalar = "; a scalar is P()" if rank == 0 else ""
-            raise WeftError(
-                f"{self} is for {len(self.dims)} dims, but the tensor has {rank}",
-                help=f"name at most one entry for each dim{scalar}",
-            )
+        _check_rank(self, rank)
         _check_axes(self, mesh)
         dims = [DimSharding(_merged(d.axes, mesh), d.is_open, d.priority) for d in self.dims]
         dims += [DimSharding()] * (rank - len(dims))
@@ -75,6 +71,20 @@ class P:
         if any(d.priority for d in self.dims):
             parts.append(f"priorities={_tuple_text([str(d.priority or 0) for d in self.dims])}")
         return f"P({', '.join(parts)})"
+
+
+def _check_lists(replicated: object, unreduced: object, priorities: object) -> None:
+    for word, axes in (("replicated", replicated), ("unreduced", unreduced)):
+        if isinstance(axes, str) or not isinstance(axes, Iterable):
+            raise WeftError(
+                f"{word}={axes!r} is no list of axes", help=f'write {word}=("data", "model")'
+            )
+    listed = priorities if isinstance(priorities, Sequence) else ["none"]
+    if any(p is not None and not isinstance(p, int) for p in listed):
+        raise WeftError(
+            f"priorities={priorities!r} is no list of numbers",
+            help="give a number for each dim, 0 the strongest, or None: priorities=(0, None)",
+        )
 
 
 def _dim(given: DimSpelling, priority: int | None) -> DimSharding:
@@ -127,6 +137,15 @@ def _merged(axes: tuple[Axis, ...], mesh: Mesh) -> tuple[Axis, ...]:
     for axis in axes:
         append_merged(made, axis, mesh)
     return tuple(made)
+
+
+def _check_rank(spec: P, rank: int) -> None:
+    if len(spec.dims) > rank:
+        scalar = "; a scalar is P()" if rank == 0 else ""
+        raise WeftError(
+            f"{spec} is for {len(spec.dims)} dims, but the tensor has {rank}",
+            help=f"name at most one entry for each dim{scalar}",
+        )
 
 
 def _check_axes(spec: P, mesh: Mesh) -> None:
@@ -217,6 +236,18 @@ def as_sharding(
             help="give the mesh: weft.Mesh(data=2, model=4)",
         )
     return spec.sharding(rank, ours, name)
+
+
+def as_spec(given: object, rank: int) -> P:
+    """What somebody says of a tensor of that rank, without the mesh that it is meant for."""
+    if isinstance(given, str) and "<" in given:
+        given = parse_sharding(given)
+    if isinstance(given, Sharding):
+        spec = P(*given.dims, replicated=given.replicated, unreduced=given.unreduced)
+    else:
+        spec = _as_spec(getattr(given, "spec", given))
+    _check_rank(spec, rank)
+    return spec
 
 
 def _as_spec(given: object) -> P:

@@ -13,7 +13,8 @@ from weft.ir.write import value_names
 from weft.machine import Machine, bytes_text
 
 Kind: TypeAlias = Literal["argument", "constant", "result", "temporary", "inner"]
-_SHOWN = 8  # values that an error names
+_SHOWN = 8  # values that an error or a table names
+_COLUMNS, _BYTES = 80, 10  # of a table, and of the bytes in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,33 @@ class MemoryPlan:
             found.append(Alive(buffer, value, names.get(value, "?"), self._place(value)))
         return tuple(sorted(found, key=lambda a: -a.buffer.size))
 
+    def __str__(self) -> str:
+        """A table: the bytes by what they hold, and the largest values at the peak."""
+        parts = [
+            ("arguments", self.arguments),
+            ("results", self.results),
+            ("constants", self.constants),
+            ("temporaries", self.temporaries),
+        ]
+        lines = [f"{self.function.name}: {bytes_text(self.peak)} on each device"]
+        lines += [f"  {word:<12}{bytes_text(size):>10}" for word, size in parts]
+        lost = self.peak - self.needed
+        extra = [("shared", self.aliased, "of an argument and a result")]
+        extra.append(("unused", lost, "between buffers at the peak"))
+        lines += [f"  {word:<12}{bytes_text(n):>10}  {why}" for word, n, why in extra if n]
+        shown = self.at_peak()
+        lines += ["  in use at the peak, the largest first:"] if shown else []
+        rows = [*map(_cells, shown[:_SHOWN])]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+            lines.append(f"    {row[0]:>{_BYTES}}  {'  '.join(cells[1:])}"[:_COLUMNS].rstrip())
+        rest = shown[_SHOWN:]
+        if rest:
+            size = bytes_text(sum(alive.buffer.size for alive in rest))
+            lines.append(f"    {size:>{_BYTES}}  in {len(rest):,} more")
+        return "\n".join(lines)
+
     def _place(self, value: Value) -> Location:
         if value.node is not None:
             return value.node.loc
@@ -125,6 +153,14 @@ class MemoryPlan:
             "again, recompute activations, or use a smaller batch",
             loc=shown[0].loc if shown else None,
         )
+
+
+def _cells(alive: Alive) -> tuple[str, ...]:
+    """A value at the peak: its bytes, kind, name, type and line."""
+    type = str(alive.value.type).removeprefix("tensor<").removesuffix(">")
+    line = alive.loc.describe().partition("  ")[0].rpartition("/")[2] if alive.loc.line else ""
+    name = alive.name if alive.loc.line else alive.loc.name or alive.name
+    return bytes_text(alive.buffer.size), alive.buffer.kind, name, type, line
 
 
 def covered(buffers: list[Buffer]) -> int:

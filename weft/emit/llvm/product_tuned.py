@@ -26,7 +26,7 @@ _WORTH = 1 << 21  # multiplications that are worth it
 _ROOM = 2 << 30  # bytes of operands that are made up
 _BUDGET = 1.0  # seconds that candidates of a class may run
 # What this process has looked up, by folder, machine and class: it does not change its mind.
-_KNOWN: dict[tuple[tuple[Path, str, str], Tune], Measured | None] = {}
+_KNOWN: dict[tuple[tuple[Path | None, str, str], Tune], Measured | None] = {}
 
 
 @dataclass(frozen=True, slots=True)

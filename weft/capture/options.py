@@ -1,0 +1,80 @@
+"""What callers of `weft.compile` say besides the program: positions of arguments, and keywords."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import operator
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from weft.errors import WeftError
+
+Positions: TypeAlias = int | Sequence[int] | None
+
+
+def as_positions(word: str, given: Positions) -> tuple[int, ...]:
+    """Positions of arguments as a tuple of numbers; refused where they are something else."""
+    if given is None:  # as for jax.jit
+        return ()
+    listed = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    try:
+        if any(isinstance(n, bool) for n in listed):
+            raise TypeError
+        return tuple([operator.index(n) for n in listed])
+    except TypeError:
+        raise WeftError(
+            f"{word} is {type(given).__name__} {given!r}, which names no positions of arguments",
+            help=f"give a number or a tuple of numbers: {word}=(0, 2)",
+        ) from None
+
+
+def counted_positions(word: str, given: Positions, count: int) -> set[int]:
+    """Positions among so many arguments, negative ones counted from the end."""
+    listed = as_positions(word, given)
+    for n in listed:
+        if not -count <= n < count:
+            several = "argument is" if count == 1 else "arguments are"
+            raise WeftError(
+                f"{word} names argument {n}, but {count} positional {several} given",
+                help=f"use numbers from {-count} to {count - 1}" if count else "pass arguments",
+            )
+    return {n % count for n in listed}
+
+
+def check_apart(static: Collection[int], donated: Collection[int]) -> None:
+    """Refuse an argument that is both static and donated."""
+    if both := set(static) & set(donated):
+        raise WeftError(
+            f"argument {min(both)} is both static and donated", help="only arrays can be donated"
+        )
+
+
+def check_keywords(
+    keywords: Iterable[str], fn: Callable[..., Any] | None, options: Sequence[str]
+) -> None:
+    """Refuse keywords that are neither options nor arguments of the function."""
+    taken = None if fn is None else _keywords_of(fn)
+    for word in keywords:
+        if fn is not None and (taken is None or word in taken):
+            continue
+        near = difflib.get_close_matches(word, options, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        name = getattr(fn, "__name__", "the function")
+        also = "" if fn is None else f", and {name} takes no argument of that name"
+        raise WeftError(
+            f"weft.compile has no option {word!r}{also}",
+            help=f"{hint}options are {', '.join(options)}",
+        )
+
+
+def _keywords_of(fn: Callable[..., Any]) -> set[str] | None:
+    """The keywords that a function takes; None where it takes any, or nobody knows."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+        return None
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {p.name for p in parameters if p.kind in named}

@@ -1,0 +1,257 @@
+"""`weft doctor`: versions, targets, processor, cache and knobs: what a bug report needs."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import weft
+from weft.cache.store import LIMIT, the_store
+from weft.cli.doctor_checks import CHECKS, run_checks
+from weft.cli.parser import Commands, command
+from weft.cli.screen import print_json, quantity
+from weft.emit.llvm.machine_code import host, llvm_version
+from weft.emit.llvm.thread_count import thread_count
+from weft.errors import WeftError
+from weft.knobs import CACHE, KNOBS, cache_folder
+from weft.machine import bytes_text
+
+# What Weft may use: the extra that brings it, and what is not there without it.
+PACKAGES = {
+    "numpy": ("", ""),
+    "ml_dtypes": ("", ""),
+    "jaxlib": ("stablehlo", "StableHLO cannot be read"),
+    "jax": ("jax", "JAX functions cannot be compiled"),
+    "llvmlite": ("cpu", "programs run node by node in numpy"),
+    "rich": ("cli", "the command line has no tables"),
+    "torch": (None, ""),
+    "triton": (None, ""),
+}
+_NEEDS = {"llvm": "llvmlite", "stablehlo": "jaxlib", "jax": "jax", "plugin": "jax"}
+_VECTORS = ("avx2", "avx512f", "avx512bf16", "avx512fp16", "amx-bf16", "amx-int8", "neon", "sve")
+_ALSO_SHOWN = ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
+_LABEL = 11  # columns
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        run,
+        "doctor",
+        "Say in one screen what is installed, what works and what is missing: attach it to a bug "
+        "report. Every part is tried with a small program.",
+        "weft doctor",
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show what there is; status 1 if something that is installed does not work."""
+    found = findings()
+    if arguments.json:
+        print_json(found)
+    else:
+        for label, text in lines(found):
+            print(_wrapped(label, text))
+    return 0 if all(check["works"] is not False for check in found["checks"].values()) else 1
+
+
+def findings() -> dict[str, Any]:
+    """All that is known of this machine, as data."""
+    versions = {name: _version(name) for name in PACKAGES}
+    names = ["numpy", *(n for n, package in _NEEDS.items() if versions[package] is not None)]
+    checks: dict[str, dict[str, Any]] = {
+        name: {"works": None, "text": f"{_NEEDS.get(name)} is not installed"} for name in CHECKS
+    }
+    for done in run_checks(names):
+        checks[done.name] = {"works": done.works, "text": done.text}
+    return {
+        "weft": weft.__version__,
+        "folder": str(Path(weft.__file__).parent),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "packages": versions,
+        "processor": processor(),
+        "checks": checks,
+        "cache": cache(),
+        "knobs": knobs(),
+        "advice": [*advice(versions)],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def advice(versions: dict[str, str | None]) -> Iterator[str]:
+    """What to install for what does not work without it."""
+    for name, (extra, lack) in PACKAGES.items():
+        if extra and versions[name] is None:
+            yield f"pip install 'weft[{extra}]' ({name}: without it {lack})"
+
+
+def processor() -> dict[str, Any]:
+    """The model, the cores that may be used, and the vector instructions that kernels may have."""
+    found: dict[str, Any] = {
+        "model": _model(),
+        "cores": os.cpu_count(),
+        "vectors": None,
+        "llvm": None,
+    }
+    try:
+        found["threads"] = thread_count()
+    except WeftError as error:  # WEFT_THREADS has the wrong form
+        found["threads"] = error.message
+    try:
+        chip = host()
+        found |= {"llvm": llvm_version(), "cpu": chip.cpu}
+        found["vectors"] = [name for name in _VECTORS if chip.has(name)]
+    except (WeftError, OSError, AttributeError):
+        pass  # without LLVM nobody asks the processor
+    if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()):
+        found["memory"] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return found
+
+
+def _model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def cache() -> dict[str, Any]:
+    """The folder of the cache, what is in it, and why it cannot be written, if so."""
+    try:
+        folder = cache_folder()
+    except WeftError as error:
+        return {"folder": None, "problem": error.message}
+    if folder is None:
+        return {"folder": None, "problem": f"no home folder, and {CACHE.name} is not set"}
+    count, nbytes = the_store().size()
+    problem = unwritable(folder)
+    return {"folder": str(folder), "entries": count, "bytes": nbytes, "problem": problem}
+
+
+def unwritable(folder: Path) -> str | None:
+    """Why nothing can be written to a folder, which may not be there yet; None if it can."""
+    there = folder
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    if not os.path.isdir(there):
+        return f"{there} is no folder"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"{there} cannot be written"
+    try:
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        return f"{there}: {error.strerror or error}"
+    return None if free > 1 << 20 else f"the disk of {there} is full"
+
+
+def knobs() -> dict[str, dict[str, str | None]]:
+    """The environment variables that are set, and what is wrong with them."""
+    found: dict[str, dict[str, str | None]] = {}
+    known = {knob.name: knob for knob in KNOBS}
+    for name in sorted(os.environ):
+        if name in known:
+            try:
+                known[name].value()
+                problem = None
+            except WeftError as error:
+                problem = f"{error.message}: {error.help}"
+        elif name.startswith("WEFT_"):
+            near = difflib.get_close_matches(name, known, n=1)
+            problem = f"unknown; did you mean {near[0]}?" if near else "unknown"
+        elif name in _ALSO_SHOWN:
+            problem = None
+        else:
+            continue
+        found[name] = {"value": os.environ[name], "problem": problem}
+    return found
+
+
+# What is shown
+
+
+def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The findings as a label and a text each."""
+    yield "weft", f"{found['weft']} in {found['folder']}"
+    yield "python", f"{found['python']} on {found['system']}"
+    there = [f"{name} {version}" for name, version in found["packages"].items() if version]
+    lacking = [name for name, version in found["packages"].items() if not version]
+    yield "packages", ", ".join(there) + (f"; not {', '.join(lacking)}" if lacking else "")
+    yield "processor", _processor_text(found["processor"])
+    for name, check in found["checks"].items():
+        yield name, f"{_mark(check['works'])} {check['text']}"
+    yield "cache", _cache_text(found["cache"])
+    shown = [
+        f"{name}={entry['value']}" + (f" ({entry['problem']})" if entry["problem"] else "")
+        for name, entry in found["knobs"].items()
+    ]
+    yield "knobs", ", ".join(shown) or "none is set"
+    yield "to install", "; ".join(found["advice"]) or "nothing is missing"
+
+
+def _processor_text(found: dict[str, Any]) -> str:
+    threads, cores = found["threads"], found["cores"]
+    used = f"{threads} of {cores} cores used" if isinstance(threads, int) else str(threads)
+    parts = [found["model"], used]
+    if "memory" in found:
+        parts.append(bytes_text(found["memory"]))
+    if found["vectors"] is not None:
+        has_tiles = any(name.startswith("amx") for name in found["vectors"])
+        vectors = " ".join(found["vectors"]) or "no vector extensions"
+        parts.append(vectors + ("" if has_tiles else ", no AMX"))
+        parts.append(f"LLVM {found['llvm']}")
+    return ", ".join(parts)
+
+
+def _cache_text(found: dict[str, Any]) -> str:
+    if found["folder"] is None:
+        return f"{_mark(None)} {found['problem']}"
+    count = "1 entry" if found["entries"] == 1 else f"{found['entries']:,} entries"
+    size = f"{count}, {quantity(found['bytes'], 'B')} of {quantity(LIMIT, 'B')}"
+    state = found["problem"] or "can be written"
+    return f"{_mark(found['problem'] is None)} {found['folder']}: {size}; {state}"
+
+
+def _mark(works: bool | None) -> str:
+    """`✓`, `✗` or `-`; words where the screen has no such letters."""
+    marks = {True: "✓", False: "✗", None: "-"}
+    try:
+        "".join(marks.values()).encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        marks = {True: "ok:", False: "FAILS:", None: "-"}
+    return marks[works]
+
+
+def _wrapped(label: str, text: str) -> str:
+    width = max(40, shutil.get_terminal_size((80, 24)).columns)
+    wrapped = textwrap.wrap(
+        text,
+        width,
+        initial_indent=label.ljust(_LABEL),
+        subsequent_indent=" " * _LABEL,
+        break_on_hyphens=False,
+    )
+    shown = "\n".join(wrapped) or label
+    return shown.encode(sys.stdout.encoding or "ascii", "replace").decode(
+        sys.stdout.encoding or "ascii", "replace"
+    )
