@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -271,7 +272,9 @@ class Compiled:
                     target=chosen.target,
                     fold_sums=chosen.fold_sums,
                     tune=chosen.tune,
+                    pad_named=True,
                 )
+                _warn(program)
                 ready = self._programs[key] = Ready(captured, program, chosen.sync_every_op)
             self._last = ready
             return ready
@@ -320,6 +323,14 @@ def compile(
     made = Compiled(GivenModule(module, in_shardings, out_shardings, donate_argnums), options)
     made.prepare(*args, **kwargs)
     return made
+
+
+def _warn(program: Program) -> None:
+    """Say what is less split than its inferred sharding, in one warning."""
+    if program.notes:
+        lines = "\n".join(f"  {note}" for note in program.notes)
+        help_ = "name them in in_shardings or out_shardings for padded pieces, or as replicated"
+        warnings.warn(f"sizes that do not divide:\n{lines}\n{help_}", stacklevel=5)
 
 
 def _is(value: Any, leaf: Leaf) -> bool:

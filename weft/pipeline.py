@@ -14,7 +14,7 @@ from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
 from weft.partition import is_of_one, partition
 from weft.run import LocalProgram
-from weft.shard import Rules, shard
+from weft.shard import Rules, Shrunk, shard
 from weft.target import target_named
 from weft.trace import Trace
 
@@ -27,6 +27,7 @@ class Program:
 
     stages: Mapping[str, Module]
     local: LocalProgram
+    notes: tuple[Shrunk, ...] = ()  # arguments and results that are less split than inferred
 
     @property
     def module(self) -> Module:
@@ -49,16 +50,20 @@ def compile_module(
     target: str | None = None,
     fold_sums: bool = True,
     tune: Tune | None = None,
+    pad_named: bool = False,
 ) -> Program:
     """Take a module through every stage.
 
     With `fold_sums` a product also sums over devices where an all_reduce comes next, which rounds
     otherwise than devices that sum up by themselves first. `tune` says whether products are
-    measured; without it WEFT_TUNE does.
+    measured; without it WEFT_TUNE does. With `pad_named` arguments and results have the shardings
+    that the module names for them, also where these do not divide them; JAX wants even pieces.
     """
+    notes: list[Shrunk] = []
     with without_gc():
-        stages = _stages(module, mesh, level, machine)
-        return Program(stages, _local(stages[STAGES[-1]], target, fold_sums, tune))
+        stages = _stages(module, mesh, level, machine, pad_named, notes)
+        local = _local(stages[STAGES[-1]], target, fold_sums, tune)
+        return Program(stages, local, tuple(notes))
 
 
 def optimized_program(
@@ -79,14 +84,22 @@ def _local(best: Module, target: str | None, fold_sums: bool, tune: Tune | None)
 
 
 def _stages(
-    module: Module, mesh: object, level: Level, machine: Machine | None
+    module: Module,
+    mesh: object,
+    level: Level,
+    machine: Machine | None,
+    pad_named: bool,
+    notes: list[Shrunk],
 ) -> dict[str, Module]:
     trace = Trace(TRACE.value(), module.name)
     trace.write("captured", module)
     rules = Rules()
     whole = mesh is None and is_of_one(module)  # most of what JAX compiles while a program starts
-    sharded = module if whole else shard(module, mesh, rules=rules)
+    sharded = module
+    if not whole:
+        sharded = shard(module, mesh, rules=rules, pad_named=pad_named, notes=notes)
     trace.write("sharded", sharded)
+    trace.note(map(str, notes))
     local = partition(sharded, rules)
     trace.write("partitioned", local)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 from weft.ir.module import Module
@@ -24,6 +25,13 @@ class Trace:
         if self._folder is not None:
             file = self._folder / f"{next(self._count):02}-{stage}.mlir"
             file.write_text(module.text(locations=True))
+
+    def note(self, lines: Iterable[str]) -> None:
+        """Add lines to `notes.txt`: what was done otherwise than the program leads to expect."""
+        text = "".join([f"{line}\n" for line in lines])
+        if text and self._folder is not None:
+            with (self._folder / "notes.txt").open("a") as file:
+                file.write(text)
 
 
 def _fresh(folder: Path, name: str) -> Path:

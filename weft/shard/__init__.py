@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.mesh import Sharding, as_mesh
+from weft.shard.borders import Shrunk
 from weft.shard.build import build
 from weft.shard.drop_shardings import drop_shardings
 from weft.shard.export import export
@@ -39,17 +40,25 @@ def propagate(module: Module, level: Level = "user", rules: Rules | None = None)
 
 
 def shard(
-    module: Module, mesh: object = None, *, level: Level = "user", rules: Rules | None = None
+    module: Module,
+    mesh: object = None,
+    *,
+    level: Level = "user",
+    rules: Rules | None = None,
+    pad_named: bool = False,
+    notes: list[Shrunk] | None = None,
 ) -> Module:
     """The module with a sharding for every value, in its side table `sharding`.
 
     A mesh (`weft.Mesh(data=2, model=4)`, or one of JAX's) sets the sizes of the module's axes.
+    Arguments and results are split by what divides them, as Shardy does it; with `pad_named`
+    those whose shardings the program names have these, padded. `notes` gets what was left out.
     """
     if mesh is not None:
         module = with_mesh(module, as_mesh(mesh))
     with without_gc():
         done = propagate(module, level, rules)
-        return export(done.module, done.graph, done.shardings)
+        return export(done.module, done.graph, done.shardings, pad_named=pad_named, notes=notes)
 
 
-__all__ = ["Level", "Propagated", "Rules", "drop_shardings", "propagate", "shard"]
+__all__ = ["Level", "Propagated", "Rules", "Shrunk", "drop_shardings", "propagate", "shard"]
