@@ -14,7 +14,7 @@ from weft.ir.module import Node, Region, Value
 from weft.ops.collective import AllReduce, ReduceScatter
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.local import ReduceScatterTogether
-from weft.ops.pointwise import Compare
+from weft.ops.pointwise import Add, Compare
 from weft.ops.shape import Broadcast, BroadcastInDim, Reshape, Transpose
 from weft.run.kernels_pointwise import is_native, ufunc_of
 from weft.run.layout import union
@@ -64,14 +64,19 @@ def summed_dims(
 
 
 def _adds(node: Node) -> bool:
-    """Whether a node sums over devices, without changing the type of any operand."""
+    """Whether a node sums over devices along leading dims, of which some may be done already.
+
+    It does for all of its operands or for none: they keep their types, and numpy adds them up.
+    """
+    dtypes = [getattr(v.type, "dtype", None) for v in (*node.operands, *node.results)]
+    if any(d is None or ufunc_of(Add, d) is None for d in dtypes):
+        return False
+    if dtypes[: len(node.operands)] != dtypes[len(node.operands) :]:
+        return False
     match node.op:
         case AllReduce() | ReduceScatter():
             names = node.regions[0].body.combiners
-            if len(node.regions[0].nodes) != 1 or names != ("stablehlo.add",):
-                return False
-            types = {v.type for v in (*node.operands, *node.results)}
-            return len({getattr(t, "dtype", None) for t in types}) == 1
+            return len(node.regions[0].nodes) == 1 and {*names} == {"stablehlo.add"}
         case ReduceScatterTogether():
             return node.op.reduction == "add"
     return False
