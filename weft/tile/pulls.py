@@ -18,7 +18,7 @@ from weft.ops.contract import Dot, DotDims, DotGeneral
 from weft.ops.convolution import Convolution
 from weft.ops.index import Gather, gather_windows
 from weft.ops.local import AxisIndex, PermuteAlongAxes
-from weft.ops.pointwise import Multiply
+from weft.ops.pointwise import Maximum, Minimum, Multiply
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, DynamicSlice, Pad
@@ -192,11 +192,22 @@ def reduce(pull: Pull) -> Definition:
         own.append(next(reduced) if dim in op.dimensions else next(kept))
     how = combine_of(node) if len(node.operands) == 2 else pick_of(node)
     assert how is not None, "a reduction that can be fused"
+    along = factors_of(over)
     if pull.result == 1:
-        index = pull.draft.anonymous(position(own[op.dimensions[0]], dtype))
-        return picked(how, pull.operand(0, own), index, factors_of(over), dtype)
+        found = position(own[op.dimensions[0]], dtype)
+        if not along:  # the only index there is
+            return found
+        index = pull.draft.anonymous(found)
+        return picked(how, pull.operand(0, own), index, along, dtype)
     init = pull.operand(len(node.operands) // 2, ())
-    return reduction(pull, how, own, init, factors_of(over), dtype)
+    if not along:
+        # One element and the initial value: a map, which a product may precede in its kernel.
+        combines = len(node.operands) == 2
+        largest: Op = Maximum() if how == "max" else Minimum()
+        body = node.regions[0].nodes[0].op if combines else largest
+        args = (init, pull.operand(0, own))
+        return Definition(args, lambda numbers, terms: k.Apply(body, numbers, dtype))
+    return reduction(pull, how, own, init, along, dtype)
 
 
 def picked(how: str, key: int, value: int, over: set[int], dtype: DType) -> Definition:
