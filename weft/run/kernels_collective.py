@@ -129,7 +129,7 @@ def _times(x: Array, count: int) -> Array:
         made.real, made.imag = x.real * count, x.imag * count
         return made
     if x.dtype == np.float16:  # which does not hold every count
-        return np.multiply(x, np.float32(count)).astype(x.dtype)
+        return np.asarray(np.multiply(x, np.float32(count)).astype(x.dtype))
     return np.multiply(x, np.asarray(count).astype(x.dtype))
 
 

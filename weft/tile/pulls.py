@@ -15,6 +15,7 @@ from weft.kernels import kernel as k
 from weft.kernels.placed import Placed
 from weft.ops.collective import AllReduce, CollectivePermute, ReduceScatter
 from weft.ops.contract import Dot, DotDims, DotGeneral
+from weft.ops.convert import Convert
 from weft.ops.convolution import Convolution
 from weft.ops.index import Gather, gather_windows
 from weft.ops.local import AxisIndex, PermuteAlongAxes
@@ -376,6 +377,33 @@ def contraction(pull: Pull) -> Definition:
     a, b = pull.operand(0, left), pull.operand(1, right)
     met = factors_of((*draft.at(a), *draft.at(b)))
     return product(pull, a, b, {*draft.spelled(tuple(over))}, met)
+
+
+def is_outer(node: Node) -> bool:
+    """Whether a product has no dims to sum over: a map, whose zeros keep their signs."""
+    return isinstance(node.op, DotGeneral) and not dot_dims(node).lhs_contracting_dimensions
+
+
+def outer(pull: Pull) -> Definition:
+    """A product of two elements, rounded once."""
+    draft, dims, (lhs, rhs) = pull.draft, dot_dims(pull.node), pull.node.operands[:2]
+    batch, dtype = len(dims.lhs_batching_dimensions), pull.dtype
+    own = pull.at[pull.lead :]
+    sides = _sides(own, dims, tensor(lhs).rank, tensor(rhs).rank, batch)
+    given, held = tensor(lhs).dtype, held_in(dtype)
+    found = [_converted(draft, pull.operand(n, at), given, held) for n, at in enumerate(sides)]
+    made = Definition(tuple(found), lambda numbers, terms: k.Apply(Multiply(), numbers, held))
+    return same_as(_converted(draft, draft.anonymous(made), held, dtype))
+
+
+def _converted(draft: Draft, instance: int, given: DType, dtype: DType) -> int:
+    """An instance in another type."""
+    if given is dtype:
+        return instance
+    op = Convert(TensorType((), dtype))
+    return draft.anonymous(
+        Definition((instance,), lambda numbers, terms: k.Apply(op, numbers, dtype))
+    )
 
 
 def convolution(pull: Pull) -> Definition:
