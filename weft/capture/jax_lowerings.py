@@ -10,6 +10,7 @@ from weft.capture.jax_buffers import buffer_rules
 from weft.capture.jax_callbacks import callback_rules
 from weft.capture.jax_calls import Lowering, custom_call, location_of, rules_of
 from weft.capture.jax_on_host import host_rules, solves_sparse
+from weft.capture.jax_scatters import scatter_rules
 from weft.errors import Unsupported
 
 
@@ -24,7 +25,7 @@ def lowering_rules() -> tuple[tuple[Any, Lowering], ...]:
 @cache
 def _rules(sparse: bool) -> tuple[tuple[Any, Lowering], ...]:
     called = (*callback_rules(), *buffer_rules())
-    return (*called, *host_rules(), *_linalg_rules(), *_other_rules())
+    return (*called, *host_rules(), *_linalg_rules(), *scatter_rules(), *_other_rules())
 
 
 def unsupported_primitive(jaxpr: Any, error: NotImplementedError) -> Unsupported:

@@ -53,8 +53,11 @@ def local_type(type: TensorType, split: Split, mesh: Mesh) -> TensorType:
 
 
 def split_of(sharding: Sharding | None, rank: int) -> Split:
-    """The axes of each dim of a sharding; none where there is no sharding."""
-    if sharding is None:
+    """The axes of each dim of a sharding; none where there is no sharding.
+
+    One that puts a value onto a single device has no dims: the value is whole.
+    """
+    if sharding is None or not sharding.dims:
         return ((),) * rank
     return tuple([dim.axes for dim in sharding.dims])
 

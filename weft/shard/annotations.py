@@ -37,8 +37,11 @@ def annotated(attrs: Iterable[tuple[str, str]]) -> Sharding | None:
 
 
 def shardings_of(node: Node) -> Given:
-    """The shardings that a node's results are annotated with."""
-    for name, text in node.attrs:
+    """The shardings that a node's results are annotated with.
+
+    One without results may say which device runs it: no value is split by that.
+    """
+    for name, text in node.attrs if node.results else ():
         if name == SHARDING:
             return _many(text)
     return (None,) * len(node.results)
