@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.drop:
         made = drop_shardings(module)
     else:
-        made = shard(module, arguments.mesh, level=arguments.level)
+        made = shard(module, arguments.mesh, level=arguments.level, pad_named=True)
     if arguments.out is None:
         print(made.text(), end="")
         return 0

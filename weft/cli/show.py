@@ -51,7 +51,7 @@ def add(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Show the table, or one value."""
     module = parse(Path(arguments.file))
-    found = reasons(propagate(module))
+    found = reasons(propagate(module, pad_named=True))
     if not module.meshes and not found.propagated.module.meshes:
         raise WeftError(
             f"{arguments.file} has no mesh, so nothing is split",

@@ -130,7 +130,7 @@ def _times(x: Array, count: int) -> Array:
         return made
     if x.dtype == np.float16:  # which does not hold every count
         return np.asarray(np.multiply(x, np.float32(count)).astype(x.dtype))
-    return np.multiply(x, np.asarray(count).astype(x.dtype))
+    return np.asarray(np.multiply(x, np.asarray(count).astype(x.dtype)))
 
 
 def all_reduce(site: Site) -> Kernel:

@@ -28,15 +28,22 @@ class Propagated:
     shardings: list[Sharding | None]
     level: Level = "user"
     given: Module | None = None  # as it was before it was prepared
+    pad_named: bool = False  # whether what is named for arguments and results is kept, padded
 
 
-def propagate(module: Module, level: Level = "user", rules: Rules | None = None) -> Propagated:
+def propagate(
+    module: Module,
+    level: Level = "user",
+    rules: Rules | None = None,
+    *,
+    pad_named: bool = False,
+) -> Propagated:
     """Propagate the shardings that a module is annotated with; users may bring rules."""
     prepared = prepare(annotate_from_table(module))
     graph = build(prepared, rules)
     shardings = Propagation(graph, level).run()
     bury(graph)
-    return Propagated(graph.module, graph, shardings, level, module)
+    return Propagated(graph.module, graph, shardings, level, module, pad_named)
 
 
 def shard(

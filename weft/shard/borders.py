@@ -56,13 +56,20 @@ class Border:
     def shrunk(self, reached: Sharding, made: Sharding, mesh: Mesh) -> Iterator[Shrunk]:
         """The dims that lost axes which do not divide them."""
         type = self.value.type
-        if not isinstance(type, TensorType) or not type.is_static:
-            return
+        if not isinstance(type, TensorType) or not type.is_static or not mesh.axes:
+            return  # or all of it is on one device
         dims = zip(type.sizes, reached.dims, made.dims, strict=True)
         for n, (size, before, after) in enumerate(dims):
             pieces = total_size(before.axes, mesh)
             if before.axes != after.axes and size % pieces:
                 yield Shrunk(self.what, n, size, before.axes, after.axes, pieces, self.loc)
+
+
+def borders_of(root: Instance, initial: Sequence[Sharding | None]) -> dict[int, Border]:
+    """The arguments and results of a program by cell."""
+    arguments = argument_borders(root, initial)
+    found = {root.cells[border.value]: border for border in arguments}
+    return found | dict(zip(root.result_cells, result_borders(root, initial), strict=False))
 
 
 def argument_borders(root: Instance, initial: Sequence[Sharding | None]) -> list[Border]:

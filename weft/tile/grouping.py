@@ -120,8 +120,9 @@ class Grouping:
                 plain = is_plain_convolution(node) and _plain_product(node)
                 return "product" if plain else "other"
             case op if type(op) in PRODUCTS:
-                plain = "map" if is_outer(node) else "product"
-                return plain if _plain_product(node) else "other"
+                if not _plain_product(node):
+                    return "other"
+                return "map" if is_outer(node) else "product"
             case AxisIndex() | CollectivePermute() | PermuteAlongAxes():
                 return "map" if placed.along is not None else "other"
             case op if type(op) in MAPS:
