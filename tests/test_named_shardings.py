@@ -1,4 +1,4 @@
-"""What a caller names is what they get: padded pieces where sizes do not divide, and the numbers."""
+"""What a caller names is what they get: padded pieces where sizes do not divide."""
 
 from __future__ import annotations
 

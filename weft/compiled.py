@@ -33,6 +33,8 @@ from weft.run import execute
 from weft.run.execute import at_once, face_of
 from weft.shard.mesh_sizes import with_mesh
 
+MOST_NOTES = 4  # that one warning tells
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -328,9 +330,11 @@ def compile(
 def _warn(program: Program) -> None:
     """Say what is less split than its inferred sharding, in one warning."""
     if program.notes:
-        lines = "\n".join(f"  {note}" for note in program.notes)
+        lines = [f"\n  {note}" for note in program.notes[:MOST_NOTES]]
+        left = len(program.notes) - len(lines)
+        more = f"\n  and {left} more, in notes.txt of a trace (WEFT_TRACE)" if left else ""
         help_ = "name them in in_shardings or out_shardings for padded pieces, or as replicated"
-        warnings.warn(f"sizes that do not divide:\n{lines}\n{help_}", stacklevel=5)
+        warnings.warn(f"sizes that do not divide:{''.join(lines)}{more}\n{help_}", stacklevel=5)
 
 
 def _is(value: Any, leaf: Leaf) -> bool:

@@ -1,4 +1,4 @@
-"""Random programs of narrow types: on meshes, levels and targets the bits of one device in numpy."""
+"""Random programs of narrow types: everywhere the bits that one device in numpy gives."""
 
 from __future__ import annotations
 
