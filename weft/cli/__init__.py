@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 import weft
@@ -57,6 +58,11 @@ def make_parser() -> Parser:
     return parser
 
 
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning as a line for people, without the line of ours that warns."""
+    print(f"warning: {message}", file=sys.stderr)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status."""
     line = sys.argv[1:] if argv is None else argv
@@ -67,7 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             before = line.index(unknown[0]) < line.index(arguments.command)
             chosen = parser if before else arguments.parser
             chosen.error(f"unrecognized arguments: {' '.join(unknown)}")
-        status = arguments.run(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            status = arguments.run(arguments)
         assert isinstance(status, int)
         sys.stdout.flush()
         return status
