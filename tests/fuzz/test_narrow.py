@@ -35,9 +35,8 @@ def run(seed: int, *, beside_jax: bool) -> None:
             assert found is None, f"{told}: the reference beside JAX: {found}\n{sample.told}"
 
 
-@pytest.mark.parametrize("first", (0, 12))
-def test_narrow_types(first: int) -> None:
-    for seed in range(first, first + 12):
+def test_narrow_types() -> None:
+    for seed in range(10):
         run(seed, beside_jax=seed % 6 == 0)
 
 
