@@ -23,7 +23,7 @@ from weft.capture.options import Positions, as_positions, check_apart, check_key
 from weft.cost.sent import Sent
 from weft.cost.sent_table import sent_by_line
 from weft.describe import described, mesh_text
-from weft.errors import WeftError
+from weft.errors import WeftError, warn
 from weft.ir.module import Module
 from weft.knobs import Tune
 from weft.machine import MACHINES, Machine
@@ -36,6 +36,8 @@ from weft.pipeline import STAGES, Program, compile_module
 from weft.run import execute
 from weft.run.execute import at_once, face_of
 from weft.shard.mesh_sizes import with_mesh
+
+MOST_NOTES = 4  # that one warning tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +335,9 @@ class Compiled:
                     fold_sums=chosen.fold_sums,
                     tune=chosen.tune,
                     excess_precision=chosen.excess_precision,
+                    pad_named=True,
                 )
+                _warn(program)
                 ready = self._programs[key] = Ready(captured, program, chosen.sync_every_op)
             self._last = ready
             return ready
@@ -416,6 +420,16 @@ def _check(fn: object, keywords: Mapping[str, Any], machine: object) -> None:
         raise WeftError(
             f"machine={machine!r} is no machine", help=f"name one: {', '.join(MACHINES)}"
         )
+
+
+def _warn(program: Program) -> None:
+    """Say what is less split than its inferred sharding, in one warning."""
+    if program.notes:
+        lines = [f"\n  {note}" for note in program.notes[:MOST_NOTES]]
+        left = len(program.notes) - len(lines)
+        more = f"\n  and {left} more, in notes.txt of a trace (WEFT_TRACE)" if left else ""
+        help_ = "name them in in_shardings or out_shardings for padded pieces, or as replicated"
+        warn(f"sizes that do not divide:{''.join(lines)}{more}\n{help_}")
 
 
 def _is(value: Any, leaf: Leaf) -> bool:

@@ -65,9 +65,13 @@ def missing_extra(package: str, extra: str, purpose: str) -> WeftError:
 _OWN = str(Path(__file__).parent) + os.sep
 
 
+class WeftWarning(RuntimeWarning):
+    """Something that Weft does otherwise than a program leads to expect, or does without."""
+
+
 def warn(message: str) -> None:
-    """Warn of something that Weft does without, at the user's line and not at one of Weft's."""
+    """Warn at the user's line and not at one of Weft's."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, RuntimeWarning, stacklevel=level)
+    warnings.warn(message, WeftWarning, stacklevel=level)

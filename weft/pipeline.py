@@ -16,7 +16,7 @@ from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
 from weft.partition import is_of_one, partition
 from weft.run import LocalProgram
-from weft.shard import Rules, shard
+from weft.shard import Rules, Shrunk, shard
 from weft.target import LLVM, target_named
 from weft.trace import Trace
 from weft.traced import trace_program
@@ -30,6 +30,7 @@ class Program:
 
     stages: Mapping[str, Module]
     local: LocalProgram
+    notes: tuple[Shrunk, ...] = ()  # arguments and results that are less split than inferred
 
     @property
     def module(self) -> Module:
@@ -53,6 +54,7 @@ def compile_module(
     fold_sums: bool = True,
     tune: Tune | None = None,
     excess_precision: bool = True,
+    pad_named: bool = False,
     trace: Trace | None = None,
 ) -> Program:
     """Take a module through every stage; `trace` is where they are written, if not by WEFT_TRACE.
@@ -60,15 +62,18 @@ def compile_module(
     With `fold_sums` a product also sums over devices where an all_reduce comes next, which rounds
     otherwise than devices that sum up by themselves first. `tune` says whether products are
     measured; without it WEFT_TUNE does. Without `excess_precision` bf16 is rounded after every op,
-    too, and no two ops are computed as one.
+    too, and no two ops are computed as one. With `pad_named` arguments and results have the
+    shardings that the module names for them, also where these do not divide them; JAX wants even
+    pieces.
     """
+    notes: list[Shrunk] = []
     with without_gc():
         trace = trace or Trace(TRACE.value(), module.name)
         try:
-            stages = _stages(module, mesh, level, machine, trace)
+            stages = _stages(module, mesh, level, machine, trace, pad_named, notes)
             best = stages[STAGES[-1]]
             chosen = _target(target, fold_sums, tune, excess_precision)
-            return Program(stages, _local(best, chosen, fold_sums, trace))
+            return Program(stages, _local(best, chosen, fold_sums, trace), tuple(notes))
         except MemoryError:
             raise _out_of_memory(module) from None
 
@@ -114,14 +119,23 @@ def _local(best: Module, target: LLVM | None, fold_sums: bool, trace: Trace) -> 
 
 
 def _stages(
-    module: Module, mesh: object, level: Level, machine: Machine | None, trace: Trace
+    module: Module,
+    mesh: object,
+    level: Level,
+    machine: Machine | None,
+    trace: Trace,
+    pad_named: bool,
+    notes: list[Shrunk],
 ) -> dict[str, Module]:
     trace.write("captured", module)
     rules = Rules()
     whole = mesh is None and is_of_one(module)  # most of what JAX compiles while a program starts
+    sharded = module
     with trace.timed("sharded"):
-        sharded = module if whole else shard(module, mesh, rules=rules)
+        if not whole:
+            sharded = shard(module, mesh, rules=rules, pad_named=pad_named, notes=notes)
     trace.write("sharded", sharded)
+    trace.note(map(str, notes))
     with trace.timed("partitioned"):
         local = partition(sharded, rules)
     trace.write("partitioned", local)

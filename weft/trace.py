@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,6 +56,11 @@ class Trace:
         except OSError as error:
             _remove(path)  # half a file would be taken for a whole one
             self._give_up(error)
+
+    def note(self, lines: Iterable[str]) -> None:
+        """Write `notes.txt`: what was done otherwise than the program leads to expect."""
+        if text := "".join([f"{line}\n" for line in lines]):
+            self.write_text("notes.txt", text)
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

@@ -140,7 +140,9 @@ def _merge(data: Array, fine: Atoms, coarse: Atoms) -> Array:
             full[dim] = fine.sizes[dim] if varies else 1
         merged.append(span[1] if varies else 1)
     rest = data.shape[lead:]
-    return np.broadcast_to(data, (*full, *rest)).reshape(*merged, *rest)
+    if data.shape[:lead] != (*full,):  # else the view stays one that may be written to
+        data = np.broadcast_to(data, (*full, *rest))
+    return data.reshape(*merged, *rest)
 
 
 def one_for_all(array: Array, atoms: Atoms, owned: bool = False) -> Stacked:

@@ -11,6 +11,7 @@ from weft.capture.jax_callbacks import callback_rules
 from weft.capture.jax_calls import Lowering, custom_call, location_of, rules_of
 from weft.capture.jax_on_host import host_rules, solves_sparse
 from weft.capture.jax_pallas import has_pallas, pallas_rules
+from weft.capture.jax_scatters import scatter_rules
 from weft.errors import Unsupported
 
 
@@ -25,7 +26,7 @@ def lowering_rules() -> tuple[tuple[Any, Lowering], ...]:
 @cache
 def _rules(sparse: bool, pallas: bool) -> tuple[tuple[Any, Lowering], ...]:
     called = (*callback_rules(), *buffer_rules())
-    ours = (*_linalg_rules(), *_platform_rules(), *_other_rules())
+    ours = (*_linalg_rules(), *scatter_rules(), *_platform_rules(), *_other_rules())
     return (*called, *host_rules(), *ours, *pallas_rules())
 
 

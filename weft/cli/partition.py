@@ -61,7 +61,8 @@ def partitioned(module: Module) -> Module:
         for name, f in module.functions.items()
     }
     rules = Rules()
-    local = partition(shard(replace(module, functions=seen), rules=rules), rules)
+    sharded = shard(replace(module, functions=seen), rules=rules, pad_named=True)
+    local = partition(sharded, rules)
     made = dict(local.functions)
     for name, function in module.functions.items():
         if name in made:

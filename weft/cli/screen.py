@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import WeftError, missing_extra
+from weft.errors import WeftError, WeftWarning, missing_extra
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,7 +87,7 @@ def plain_warnings() -> Iterator[None]:
     usual = warnings.formatwarning
 
     def form(message: Any, category: type[Warning], *where: Any, **more: Any) -> str:
-        if category is RuntimeWarning and str(message).startswith("weft"):
+        if issubclass(category, WeftWarning):
             return f"warning: {message}\n"
         return usual(message, category, *where, **more)
 

@@ -50,7 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.drop and arguments.mesh:
         arguments.parser.error("--drop takes meshes out, so it goes without --mesh")
     module = read_program(arguments.program, arguments.mesh)
-    made = drop_shardings(module) if arguments.drop else shard(module, level=arguments.level)
+    if arguments.drop:
+        made = drop_shardings(module)
+    else:
+        made = shard(module, level=arguments.level, pad_named=True)
     if arguments.out is None:
         print(made.text(), end="")
         return 0

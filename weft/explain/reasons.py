@@ -16,6 +16,7 @@ from weft.ir.types import TensorType, Type
 from weft.mesh import Sharding
 from weft.mesh.algebra import Axes, total_size
 from weft.shard import Propagated
+from weft.shard.borders import Border, borders_of
 from weft.shard.closing import closed, evenly, without_sub_axes
 from weft.shard.prepare import prepare
 
@@ -104,6 +105,7 @@ class Reasons:
     paddings: tuple[Padding, ...]
     disputed: tuple[Note, ...]  # sharding groups whose values are annotated differently
     stopped: dict[tuple[int, int], list[Conflict]]  # by the cell and dim that lacks an axis
+    borders: dict[int, Border]  # arguments and results of the program, by cell
 
     def of(self, value: Value) -> tuple[Story, ...]:
         """The stories of a value: one for each copy of it that is split in another way."""
@@ -131,11 +133,19 @@ class Reasons:
         if sharding is None:
             return None
         if owner is not None and owner.is_border:
-            mesh = self.history.mesh(sharding)
-            sharding = evenly(sharding, self.propagated.graph.types[cell], mesh)
-            if owner.function.name == self.names.main:
-                sharding = without_sub_axes(sharding)
+            sharding = self.at_border(sharding, cell, owner)
         return closed(sharding)
+
+    def at_border(self, sharding: Sharding, cell: int, owner: Owner) -> Sharding:
+        """What is left of a sharding where a value goes into a function or comes out of it."""
+        pads, border = self.propagated.pad_named, self.borders.get(cell)
+        if pads and border is None:  # of a function that is called
+            return sharding
+        mesh = self.history.mesh(sharding)
+        made = evenly(sharding, self.propagated.graph.types[cell], mesh)
+        if owner.function.name == self.names.main:
+            made = without_sub_axes(made)
+        return border.named_at_least(made, sharding) if pads and border is not None else made
 
     def notes(self) -> tuple[Note, ...]:
         """Conflicts, sizes that do not divide and forced replication, once for a line and kind."""
@@ -193,9 +203,12 @@ class Reasons:
         if size % pieces == 0:
             return "arguments and results are not split by parts of axes: some are left out"
         verb = "makes" if len(axes) == 1 else "make"
+        which = "arguments and results are"
+        if self.propagated.pad_named:
+            which = "arguments and results whose shardings are inferred are"
         return (
             f"{axes_text(axes)} {verb} {pieces} pieces, which do not divide {size}: "
-            "arguments and results are split evenly only"
+            f"{which} split evenly only"
         )
 
     # Sentences
@@ -300,6 +313,11 @@ class Reasons:
             return (known or places)[0]
         return owner.loc if owner else UNKNOWN
 
+    def is_cut(self, padding: Padding) -> bool:
+        """Whether a dim that would be padded loses axes instead."""
+        kept = self.sharding(padding.cell)
+        return kept is not None and kept.dims[padding.dim].axes != padding.axes
+
     def _all_notes(self) -> Iterator[Note]:
         yield from self.disputed
         for conflict in self.conflicts:
@@ -307,7 +325,8 @@ class Reasons:
         for padding in self.paddings:
             owner = self.owners[padding.cell]
             where = f"dim {padding.dim} of {self.label(padding.cell)}"
-            if owner is not None and owner.is_border:
+            if self.is_cut(padding):
+                assert owner is not None, "a border"
                 why = self.dropped(padding.axes, padding.size, padding.cell)
                 yield Note("indivisible", owner.line, f"{where}: {why}")
                 continue
@@ -341,6 +360,7 @@ def reasons(propagated: Propagated) -> Reasons:
         tuple(paddings(graph, history.final)),
         tuple(_disputed(propagated)),
         stopped,
+        {n: b for root in graph.roots for n, b in borders_of(root, graph.initial).items()},
     )
 
 

@@ -158,7 +158,13 @@ def dot(lhs: Array, rhs: Array, dims: DotDims, out: DType) -> Array:
     b = rhs.transpose(
         *dims.rhs_batching_dimensions, *dims.rhs_contracting_dimensions, *right
     ).reshape(math.prod(batch), summed, math.prod(columns))
-    sums = short_sums(a, b) if is_short(lhs, rhs, summed, out) else long_sums(a, b, out)
+    if not dims.lhs_contracting_dimensions:  # nothing is added: zeros keep their signs
+        held = wide(out, dtype_of(a.dtype), dtype_of(b.dtype))
+        one_type = is_short(lhs, rhs, summed, out)
+        with np.errstate(all="ignore"):
+            sums = a * b if one_type else a.astype(held) * b.astype(held)
+    else:
+        sums = short_sums(a, b) if is_short(lhs, rhs, summed, out) else long_sums(a, b, out)
     return narrow(sums.reshape((*batch, *rows, *columns)), out)
 
 

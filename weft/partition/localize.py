@@ -199,6 +199,8 @@ class Localizer:
         sharding = self.program.sharding(value)
         if sharding is None:
             return whole(value.type.rank) if value in self.program.propagated else None
+        if not sharding.dims:  # on one device, whatever the rank
+            return whole(value.type.rank)
         found = self.program.shardings.get(id(sharding))  # the table keeps shardings alive
         if found is None:
             found = self.program.shardings[id(sharding)] = split_of(sharding, value.type.rank)

@@ -55,7 +55,7 @@ def local_type(type: TensorType, split: Split, mesh: Mesh) -> TensorType:
 def split_of(sharding: Sharding | None, rank: int) -> Split:
     """The axes of each dim of a sharding; none where there is no sharding.
 
-    That of a value on one device names no dims, whatever the rank: all devices hold it whole here.
+    One that puts a value onto a single device has no dims: the value is whole.
     """
     if sharding is None or not sharding.dims:
         return ((),) * rank

@@ -298,7 +298,8 @@ def _written_over(item: Item, kernel: Kernel, over: int) -> Step:
     def step(s: Slots) -> None:
         given = [s[n] for n in ins]
         target = given[over]
-        if (always or ins[over] in s[1]) and target.shape == shape and _compact(target):
+        free = always or (ins[over] in s[1] and target.flags.writeable)
+        if free and target.shape == shape and _compact(target):
             into(*given, target)
             s[out] = target
         else:

@@ -1,9 +1,10 @@
 """What a node leaves to those that read it: sums over devices, and repeated elements.
 
 all_reduce(dot(x, y)) is one product with longer sums: where both operands vary along the axes of
-the collective that follows, nobody needs the devices' own sums. Only floats that BLAS has are
-summed so; the order of a collective's sums is nobody's promise. And a broadcast that functions of
-numpy read is left to these: they repeat elements without being told.
+the collective that follows, nobody needs the devices' own sums. Only floats are summed so; the
+order of a collective's sums is nobody's promise, and narrow ones are rounded once, as on one
+device. And a broadcast that functions of numpy read is left to these: they repeat elements without
+being told.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from weft.ir.module import Node, Region, Value
 from weft.ops.collective import AllReduce, ReduceScatter
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.local import ReduceScatterTogether
-from weft.ops.pointwise import Compare
+from weft.ops.pointwise import Add, Compare
 from weft.ops.shape import Broadcast, BroadcastInDim, Reshape, Transpose
 from weft.run.kernels_pointwise import is_native, ufunc_of
 from weft.run.layout import union
@@ -22,7 +23,6 @@ from weft.run.vary import Scope, group_dims
 
 DOTS = (DotGeneral, Dot)
 BROADCASTS = (BroadcastInDim, Broadcast)
-SUMMED = ("f32", "f64", "complex<f32>", "complex<f64>")
 
 
 def uses_of(region: Region) -> dict[Value, list[Node]]:
@@ -54,7 +54,7 @@ def summed_dims(
         (current,) = readers
         if not isinstance(current.op, Reshape | Transpose):
             break
-    if not _adds(current) or str(getattr(chain[-1].type, "dtype", "")) not in SUMMED:
+    if not _adds(current) or not _is_summed(chain[-1]):
         return 0, []
     dims = group_dims(current, scope)
     if dims is None:
@@ -64,14 +64,19 @@ def summed_dims(
 
 
 def _adds(node: Node) -> bool:
-    """Whether a node sums over devices, without changing the type of any operand."""
+    """Whether a node sums over devices along leading dims, of which some may be done already.
+
+    It does for all of its operands or for none: they keep their types, and numpy adds them up.
+    """
+    dtypes = [getattr(v.type, "dtype", None) for v in (*node.operands, *node.results)]
+    if any(d is None or ufunc_of(Add, d) is None for d in dtypes):
+        return False
+    if dtypes[: len(node.operands)] != dtypes[len(node.operands) :]:
+        return False
     match node.op:
         case AllReduce() | ReduceScatter():
             names = node.regions[0].body.combiners
-            if len(node.regions[0].nodes) != 1 or names != ("stablehlo.add",):
-                return False
-            types = {v.type for v in (*node.operands, *node.results)}
-            return len({getattr(t, "dtype", None) for t in types}) == 1
+            return len(node.regions[0].nodes) == 1 and {*names} == {"stablehlo.add"}
         case ReduceScatterTogether():
             return node.op.reduction == "add"
     return False
@@ -110,5 +115,12 @@ def is_dot(node: Node) -> bool:
     """Whether a node is a product of two operands of its own result's type."""
     if not isinstance(node.op, DOTS):
         return False
-    kinds = {str(getattr(v.type, "dtype", "")) for v in (*node.operands, *node.results)}
-    return len(kinds) == 1 and kinds <= set(SUMMED)
+    values = (*node.operands, *node.results)
+    kinds = {str(getattr(v.type, "dtype", "")) for v in values}
+    return len(kinds) == 1 and _is_summed(values[0])
+
+
+def _is_summed(value: Value) -> bool:
+    """Whether a value holds numbers whose sums round."""
+    dtype = getattr(value.type, "dtype", None)
+    return dtype is not None and (dtype.is_float or dtype.is_complex)

@@ -116,10 +116,21 @@ def repeated(ufunc: Any, dtype: DType, times: int) -> Step | None:
     ):
         return lambda x: x
     if ufunc is np.add:
-        return lambda x: np.multiply(x, np.asarray(times).astype(x.dtype))
+        return lambda x: _times(x, times)
     if ufunc in (np.bitwise_xor, np.logical_xor):
         return (lambda x: x) if times % 2 else np.zeros_like
     return None
+
+
+def _times(x: Array, count: int) -> Array:
+    """A value added up so many times; of a complex one each part by itself, for infinities."""
+    if x.dtype.kind == "c":
+        made = np.empty_like(x)
+        made.real, made.imag = x.real * count, x.imag * count
+        return made
+    if x.dtype == np.float16:  # which does not hold every count
+        return np.asarray(np.multiply(x, np.float32(count)).astype(x.dtype))
+    return np.asarray(np.multiply(x, np.asarray(count).astype(x.dtype)))
 
 
 def all_reduce(site: Site) -> Kernel:

@@ -53,7 +53,12 @@ class Form:
     def run(self, lhs: Array, rhs: Array) -> Array:
         """The product."""
         a, b, shape = self.matrices(lhs, rhs)
-        return self.placed(np.matmul(a, b).reshape(shape))
+        return self.placed(self._multiply(a, b).reshape(shape))
+
+    @property
+    def _multiply(self) -> Callable[..., Array]:
+        """What multiplies matrices; where nothing is summed, zeros keep their signs."""
+        return np.matmul if self.summed else np.multiply
 
     def placed(self, product: Array) -> Array:
         """A product with its dims in the result's order; leading dims of size 1 are back."""
@@ -65,9 +70,9 @@ class Form:
         a, b, shape = self.matrices(lhs, rhs)
         target = out.transpose(np.argsort(self.back)).reshape((*a.shape[:-1], b.shape[-1]))
         if np.may_share_memory(target, out):
-            np.matmul(a, b, out=target)
+            self._multiply(a, b, out=target)
         else:
-            np.copyto(out, self.placed(np.matmul(a, b).reshape(shape)))
+            np.copyto(out, self.placed(self._multiply(a, b).reshape(shape)))
 
 
 def form(

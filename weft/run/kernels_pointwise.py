@@ -120,6 +120,8 @@ BOOLEANS: dict[type[Op], Ufunc] = {
     Xor: np.logical_xor,
     Not: np.logical_not,
 }
+# Products and quotients of complex numbers are the reference's: numpy's lose infinities.
+COMPLEX: dict[type[Op], Ufunc] = {Add: np.add, Subtract: np.subtract, Negate: np.negative}
 # numpy wants their third argument by name.
 INTO: dict[Ufunc, Callable[..., object]] = {
     np.maximum: lambda a, b, out: np.maximum(a, b, out=out),
@@ -138,7 +140,9 @@ NATIVE_FLOATS = ("f16", "f32", "f64")
 
 def is_native(dtype: DType) -> bool:
     """Whether numpy itself computes with these elements."""
-    return dtype.name in NATIVE_FLOATS if dtype.is_float else dtype.bits in (1, 8, 16, 32, 64)
+    if dtype.is_float:
+        return dtype.name in NATIVE_FLOATS
+    return dtype.is_complex or dtype.bits in (1, 8, 16, 32, 64)
 
 
 def ufunc_of(op: type[Op], dtype: DType) -> Ufunc | None:
@@ -150,6 +154,8 @@ def ufunc_of(op: type[Op], dtype: DType) -> Ufunc | None:
             return INTEGERS.get(op) if is_native(dtype) else None
         case "bool":
             return BOOLEANS.get(op)
+        case "complex":
+            return COMPLEX.get(op)
     return None
 
 

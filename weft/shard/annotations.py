@@ -39,7 +39,7 @@ def annotated(attrs: Iterable[tuple[str, str]]) -> Sharding | None:
 def shardings_of(node: Node) -> Given:
     """The shardings that a node's results are annotated with.
 
-    A call without results may have one, too, that names the device that calls.
+    A call without results may have one, too, that names the device that calls: it splits nothing.
     """
     for name, text in node.attrs:
         if name == SHARDING:

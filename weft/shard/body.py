@@ -58,6 +58,7 @@ class Ending:
     constants: dict[Constant, ShardyConstant] = field(default_factory=dict)
     ends: dict[tuple[int, Type, bool], tuple[Sharding, Sharding]] = field(default_factory=dict)
     may_be_dead: bool = False  # whether something was left that nobody may read
+    pad_calls: bool = False  # whether calls take and give what does not divide, too
 
     def mesh(self, sharding: Sharding) -> Mesh:
         """The mesh of a sharding."""
@@ -79,6 +80,10 @@ class Ending:
             made = closed(without_sub_axes(made) if whole else made)
             held = self.ends[key] = (sharding, made)  # the first must live as long as its id
         return held[1]
+
+    def passed(self, sharding: Sharding, type: Type) -> Sharding:
+        """What a call takes or gives: closed, and dividing its dims evenly unless these pad."""
+        return closed(sharding) if self.pad_calls else self.divided(sharding, type)
 
 
 class Body:
@@ -349,7 +354,7 @@ class Body:
             node.results, made.results, given, wanted, strict=True
         ):
             has = has or unsplit(value.type, known.mesh)
-            self.table[value] = ending.divided(has, value.type)
+            self.table[value] = ending.passed(has, value.type)
             if not splits_alike(has, wants):
                 target = closed(wants) if wants else unsplit(value.type, known.mesh)
                 nodes = self.toward(value, target, node.loc)

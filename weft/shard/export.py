@@ -11,6 +11,7 @@ from weft.ir.write import SHARDINGS
 from weft.mesh import Sharding
 from weft.shard.annotations import SHARDING
 from weft.shard.body import Body, Ending, unsharded
+from weft.shard.borders import Border, Shrunk, argument_borders, result_borders
 from weft.shard.calls import Site, plan_calls
 from weft.shard.closing import Given, closed
 from weft.shard.drop_dead import drop_dead
@@ -18,18 +19,39 @@ from weft.shard.graph import Graph, Instance
 from weft.shard.owing_body import OwingBody
 
 
-def export(module: Module, graph: Graph, shardings: list[Sharding | None]) -> Module:
-    """The module as Shardy exports it, shardings in the side table (those of results in text)."""
+def export(
+    module: Module,
+    graph: Graph,
+    shardings: list[Sharding | None],
+    *,
+    pad_named: bool = False,
+    notes: list[Shrunk] | None = None,
+) -> Module:
+    """The module as Shardy exports it, shardings in the side table (those of results in text).
+
+    With `pad_named` arguments and results keep the axes that are named for them, and calls what
+    propagation gave them, also where sizes do not divide; `notes` gets what is less split than
+    inferred.
+    """
     with without_gc():
-        return _Exporter(module, graph, shardings).module()
+        exporter = _Exporter(module, graph, shardings, pad_named)
+        made = exporter.module()
+    if notes is not None:
+        notes.extend(exporter.notes)
+    return made
 
 
 class _Exporter:
     """Builds the functions of the module, roots first."""
 
-    def __init__(self, module: Module, graph: Graph, shardings: list[Sharding | None]) -> None:
+    def __init__(
+        self, module: Module, graph: Graph, shardings: list[Sharding | None], pad_named: bool
+    ) -> None:
         self.old = module
         self.roots = graph.roots[::-1]  # Shardy ends with the first function
+        self.initial = graph.initial
+        self.pad_named = pad_named
+        self.notes: list[Shrunk] = []
         graph = replace(graph, roots=self.roots)
         names = [*[r.function.name for r in self.roots], *module.meshes]
         plan = plan_calls(graph, shardings, names)
@@ -38,7 +60,7 @@ class _Exporter:
         same = {key: id(first.setdefault(s, s)) for key, s in known.items()}
         ends = {key: None if s is None else closed(s) for key, s in known.items()}
         closings = [ends[id(s)] for s in shardings]
-        self.ending = Ending(module.meshes, plan, shardings, closings, same)
+        self.ending = Ending(module.meshes, plan, shardings, closings, same, pad_calls=pad_named)
         self.ending.may_be_dead = graph.unread
         owes = any(s is not None and s.unreduced for s in first)
         self.body: type[Body] = OwingBody if owes else Body
@@ -59,13 +81,26 @@ class _Exporter:
         made = replace(self.old, functions=functions, tables=tables)
         return drop_dead(made) if ending.may_be_dead else made
 
-    def ends(
-        self, given: Given, values: tuple[Value, ...], *, whole: bool = False
-    ) -> list[Sharding | None]:
-        """Shardings at the border of a function: closed, and dividing evenly."""
-        divided = self.ending.divided
+    def ends(self, given: Given, values: tuple[Value, ...]) -> list[Sharding | None]:
+        """Shardings at the border of a function that others call."""
         pairs = zip(given, values, strict=True)
-        return [None if s is None else divided(s, v.type, whole=whole) for s, v in pairs]
+        return [None if s is None else self.ending.passed(s, v.type) for s, v in pairs]
+
+    def borders(
+        self, borders: list[Border], reached: Given, *, whole: bool
+    ) -> list[Sharding | None]:
+        """Shardings at the border of the program: closed, and dividing evenly if inferred."""
+        found: list[Sharding | None] = []
+        for border, sharding in zip(borders, reached, strict=True):
+            if sharding is None:
+                found.append(None)
+                continue
+            made = self.ending.divided(sharding, border.value.type, whole=whole)
+            if self.pad_named:
+                made = border.named_at_least(made, sharding)
+            found.append(made)
+            self.notes += border.shrunk(sharding, made, self.ending.mesh(sharding))
+        return found
 
     def root(self, instance: Instance, sites: dict[Node, Site]) -> Function:
         """A function that nobody calls."""
@@ -77,8 +112,8 @@ class _Exporter:
             results: Given = [raw[cell] for cell in instance.result_cells]
         else:
             results = [raw[cells[v]] for v in function.body.results]
-        given = self.ends(results, function.body.results, whole=is_main)
-        ends = self.ends(args, function.body.args, whole=is_main)
+        given = self.borders(result_borders(instance, self.initial), results, whole=is_main)
+        ends = self.borders(argument_borders(instance, self.initial), args, whole=is_main)
         body = self.built(instance, sites, function.body, ends, given)
         return replace(
             function,

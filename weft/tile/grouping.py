@@ -37,7 +37,9 @@ from weft.tile.pulls import (
     Pull,
     combine_of,
     elementwise,
+    is_outer,
     is_plain_convolution,
+    outer,
 )
 from weft.tile.rows import rows_fit
 from weft.tile.views import is_alias, read_through, sees_through
@@ -118,7 +120,9 @@ class Grouping:
                 plain = is_plain_convolution(node) and _plain_product(node)
                 return "product" if plain else "other"
             case op if type(op) in PRODUCTS:
-                return "product" if _plain_product(node) else "other"
+                if not _plain_product(node):
+                    return "other"
+                return "map" if is_outer(node) else "product"
             case AxisIndex() | CollectivePermute() | PermuteAlongAxes():
                 return "map" if placed.along is not None else "other"
             case op if type(op) in MAPS:
@@ -342,10 +346,12 @@ class Grouping:
     def take(self, placed: Placed, value: Value, draft: Draft) -> None:
         """Compute a node inside of a group, wherever it is wanted."""
         op = type(placed.node.op)
-        pull_of = MAPS.get(op) or REDUCTIONS.get(op) or PRODUCTS.get(op) or elementwise
+        is_product = self.kinds[placed.node] == "product"
+        products = PRODUCTS.get(op) if is_product else outer if op in PRODUCTS else None
+        pull_of = MAPS.get(op) or REDUCTIONS.get(op) or products or elementwise
         draft.nodes[placed.node] = None
         for number in list(draft.pending.get(value, ())):
-            if op in PRODUCTS:
+            if is_product:
                 draft.contract = number
             at, bounds = draft.at(number), draft.bounds(number)
 
@@ -354,7 +360,7 @@ class Grouping:
 
             pull = Pull(draft, placed, at, bounds, want, self.sizes, value.index)
             draft.define(number, pull_of(pull))
-            if op in PRODUCTS and draft.summed is not None:
+            if is_product and draft.summed is not None:
                 draft.definitions[draft.summed[0]] = same_as(number)
         self.readers.get(value, {}).pop(draft, None)
 

@@ -19,7 +19,7 @@ from weft.ops.convert import Convert
 from weft.ops.convolution import Convolution
 from weft.ops.index import Gather, gather_windows
 from weft.ops.local import AxisIndex, PermuteAlongAxes
-from weft.ops.pointwise import Multiply
+from weft.ops.pointwise import Maximum, Minimum, Multiply
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, DynamicSlice, Pad
@@ -193,11 +193,22 @@ def reduce(pull: Pull) -> Definition:
         own.append(next(reduced) if dim in op.dimensions else next(kept))
     how = combine_of(node) if len(node.operands) == 2 else pick_of(node)
     assert how is not None, "a reduction that can be fused"
+    along = factors_of(over)
     if pull.result == 1:
-        index = pull.draft.anonymous(position(own[op.dimensions[0]], dtype))
-        return picked(how, pull.operand(0, own), index, factors_of(over), dtype)
+        found = position(own[op.dimensions[0]], dtype)
+        if not along:  # the only index there is
+            return found
+        index = pull.draft.anonymous(found)
+        return picked(how, pull.operand(0, own), index, along, dtype)
     init = pull.operand(len(node.operands) // 2, ())
-    return reduction(pull, how, own, init, factors_of(over), dtype)
+    if not along:
+        # One element and the initial value: a map, which a product may precede in its kernel.
+        combines = len(node.operands) == 2
+        largest: Op = Maximum() if how == "max" else Minimum()
+        body = node.regions[0].nodes[0].op if combines else largest
+        args = (init, pull.operand(0, own))
+        return Definition(args, lambda numbers, terms: k.Apply(body, numbers, dtype))
+    return reduction(pull, how, own, init, along, dtype)
 
 
 def picked(how: str, key: int, value: int, over: set[int], dtype: DType) -> Definition:
@@ -366,6 +377,33 @@ def contraction(pull: Pull) -> Definition:
     a, b = pull.operand(0, left), pull.operand(1, right)
     met = factors_of((*draft.at(a), *draft.at(b)))
     return product(pull, a, b, {*draft.spelled(tuple(over))}, met)
+
+
+def is_outer(node: Node) -> bool:
+    """Whether a product has no dims to sum over: a map, whose zeros keep their signs."""
+    return isinstance(node.op, DotGeneral) and not dot_dims(node).lhs_contracting_dimensions
+
+
+def outer(pull: Pull) -> Definition:
+    """A product of two elements, rounded once."""
+    draft, dims, (lhs, rhs) = pull.draft, dot_dims(pull.node), pull.node.operands[:2]
+    batch, dtype = len(dims.lhs_batching_dimensions), pull.dtype
+    own = pull.at[pull.lead :]
+    sides = _sides(own, dims, tensor(lhs).rank, tensor(rhs).rank, batch)
+    given, held = tensor(lhs).dtype, held_in(dtype)
+    found = [_converted(draft, pull.operand(n, at), given, held) for n, at in enumerate(sides)]
+    made = Definition(tuple(found), lambda numbers, terms: k.Apply(Multiply(), numbers, held))
+    return same_as(_converted(draft, draft.anonymous(made), held, dtype))
+
+
+def _converted(draft: Draft, instance: int, given: DType, dtype: DType) -> int:
+    """An instance in another type."""
+    if given is dtype:
+        return instance
+    op = Convert(TensorType((), dtype))
+    return draft.anonymous(
+        Definition((instance,), lambda numbers, terms: k.Apply(op, numbers, dtype))
+    )
 
 
 def convolution(pull: Pull) -> Definition:

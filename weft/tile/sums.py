@@ -15,7 +15,7 @@ from weft.kernels.placed import Placed
 from weft.ops.collective import AllReduce
 from weft.ops.pointwise import Add
 from weft.ops.shape import Reshape, Transpose
-from weft.tile.pulls import PRODUCTS, combine_of
+from weft.tile.pulls import PRODUCTS, combine_of, is_outer
 
 
 def sums_apart(placed: Sequence[Placed], results: Sequence[Value]) -> list[Placed]:
@@ -64,7 +64,9 @@ def _is_product(value: Value, makers: dict[Value, Placed], count: Counter[Value]
     ):
         value = maker.node.operands[0]
         maker = makers.get(value)
-    return maker is not None and count[value] == 1 and type(maker.node.op) in PRODUCTS
+    if maker is None or count[value] != 1 or is_outer(maker.node):
+        return False
+    return type(maker.node.op) in PRODUCTS
 
 
 def _apart(placed: Placed, addends: list[Value], makers: dict[Value, Placed]) -> list[Placed]:

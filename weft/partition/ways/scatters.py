@@ -106,10 +106,10 @@ def _padded_rows(site: Site, indices: Placed) -> list[int]:
 
 
 def _dropped(site: Site, indices: Placed, value: Value, padded: list[int]) -> Value:
-    """Indices of padding replaced by -1, which is out of bounds everywhere."""
+    """Indices of padding replaced by one at which all of a window is out of bounds."""
     local: TensorType = local_type(indices.type, indices.split, site.mesh)
     for dim in padded:
         inside = site.builder.inside(local, dim, indices.split[dim], indices.type.sizes[dim])
-        nowhere = site.builder.splat(-1, tensor(value.type))
+        nowhere = site.builder.splat(max(site.operands[0].type.sizes), tensor(value.type))
         value = site.builder.emit(Select(), inside, value, nowhere)
     return value

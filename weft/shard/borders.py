@@ -1,0 +1,132 @@
+"""Arguments and results of a program: what is named for them, and what is inferred of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from weft.ir.location import Location
+from weft.ir.module import Node, Value
+from weft.ir.types import TensorType
+from weft.mesh import DimSharding, Mesh, Sharding
+from weft.mesh.algebra import Axes, is_list_prefix, total_size
+from weft.ops.control import Call
+from weft.ops.sharding import Reshard, ShardingConstraint
+from weft.shard.graph import Instance
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """A dim of an argument or result that is less split than inferred: its size does not divide."""
+
+    what: str  # "result 0"
+    dim: int
+    size: int
+    inferred: Axes
+    kept: Axes
+    pieces: int  # that the inferred axes would make
+    loc: Location
+
+    def __str__(self) -> str:
+        axes = ", ".join(map(str, self.inferred))
+        ending = f"split by {', '.join(map(str, self.kept))} only" if self.kept else "not split"
+        where = f" [{self.loc.describe()}]" if self.loc.known else ""
+        return (
+            f"{self.what} is {ending} along dim {self.dim}: {axes} is inferred for it, whose "
+            f"{self.pieces} pieces do not divide {self.size}{where}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """An argument or result of a program."""
+
+    what: str  # "argument 0 (x)"
+    value: Value
+    named: Sharding | None  # by an annotation, or a constraint of the value itself
+    loc: Location
+
+    def named_at_least(self, made: Sharding, reached: Sharding) -> Sharding:
+        """The sharding with all axes that are named, where propagation has them."""
+        if self.named is None or self.named.mesh != reached.mesh:
+            return made
+        dims = zip(made.dims, self.named.dims, reached.dims, strict=True)
+        return replace(made, dims=tuple([_at_least(*each) for each in dims]))
+
+    def shrunk(self, reached: Sharding, made: Sharding, mesh: Mesh) -> Iterator[Shrunk]:
+        """The dims that lost axes which do not divide them."""
+        type = self.value.type
+        if not isinstance(type, TensorType) or not type.is_static or not mesh.axes:
+            return  # or all of it is on one device
+        dims = zip(type.sizes, reached.dims, made.dims, strict=True)
+        for n, (size, before, after) in enumerate(dims):
+            pieces = total_size(before.axes, mesh)
+            if before.axes != after.axes and size % pieces:
+                yield Shrunk(self.what, n, size, before.axes, after.axes, pieces, self.loc)
+
+
+def borders_of(root: Instance, initial: Sequence[Sharding | None]) -> dict[int, Border]:
+    """The arguments and results of a program by cell."""
+    arguments = argument_borders(root, initial)
+    found = {root.cells[border.value]: border for border in arguments}
+    return found | dict(zip(root.result_cells, result_borders(root, initial), strict=False))
+
+
+def argument_borders(root: Instance, initial: Sequence[Sharding | None]) -> list[Border]:
+    """The arguments of a program; `initial` is what cells hold before propagation."""
+    body = root.function.body
+    named = [initial[root.cells[v]] for v in body.args]
+    labels = [
+        f"argument {n} ({loc.name})" if loc.name else f"argument {n}"
+        for n, loc in enumerate(body.arg_locs)
+    ]
+    locs = [
+        loc if loc.line else _first_reader(v, body.nodes, loc)
+        for v, loc in zip(body.args, body.arg_locs, strict=True)
+    ]
+    return [*map(Border, labels, body.args, named, locs)]
+
+
+def result_borders(root: Instance, initial: Sequence[Sharding | None]) -> list[Border]:
+    """The results of a program."""
+    found = []
+    cells = root.result_cells or (None,) * len(root.function.body.results)
+    for n, (value, cell) in enumerate(zip(root.function.body.results, cells, strict=True)):
+        annotated = None if cell is None else initial[cell]
+        named = _joined(annotated, _constraint(root, value))
+        loc = root.function.loc if value.node is None else value.node.loc
+        found.append(Border(f"result {n}", value, named, loc))
+    return found
+
+
+def _first_reader(value: Value, nodes: Sequence[Node], default: Location) -> Location:
+    """The line where an argument is first read."""
+    return next((n.loc for n in nodes if value in n.operands and n.loc.line), default)
+
+
+def _constraint(instance: Instance, value: Value) -> Sharding | None:
+    """The sharding of the constraint that makes a value, in a function that is called, too."""
+    node = value.node
+    if node is None:
+        return None
+    match node.op:
+        case ShardingConstraint(sharding=named) | Reshard(sharding=named):
+            return named
+        case Call() if (inner := instance.calls.get(node)) is not None:
+            return _constraint(inner, inner.function.body.results[value.index])
+    return None
+
+
+def _joined(own: Sharding | None, other: Sharding | None) -> Sharding | None:
+    """What the first names, and where it names nothing the second."""
+    if own is None or other is None or own.mesh != other.mesh:
+        return other if own is None else own
+    pairs = zip(own.dims, other.dims, strict=True)
+    return replace(own, dims=tuple([mine if mine.axes else theirs for mine, theirs in pairs]))
+
+
+def _at_least(made: DimSharding, named: DimSharding, reached: DimSharding) -> DimSharding:
+    is_kept = is_list_prefix(named.axes, reached.axes)
+    if not is_kept or is_list_prefix(named.axes, made.axes):
+        return made
+    return replace(made, axes=named.axes)
