@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from weft.capture.jax_calls import Lowering, rules_of
+from weft.errors import warn
 
 _PRIMITIVES = ("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max")
 
@@ -21,6 +22,7 @@ def scatter_rules() -> tuple[tuple[Any, Lowering], ...]:
     from jax._src.lax import slicing
 
     if not hasattr(slicing, "_scatter_lower"):
+        warn("an untried JAX: scatter windows that are partly out of bounds are written in part")
         return ()
     return rules_of(slicing, {f"{name}_p": _scatter for name in _PRIMITIVES})
 
