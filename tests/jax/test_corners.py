@@ -58,6 +58,14 @@ for f in (kept, by_platform, jax.grad(by_platform), pivoted, jax.grad(lambda d: 
     cases.append(Case(f"{f}", f, lambda: [line]))
     cases.append(Case(f"{f} of batches", jax.vmap(f), lambda: [np.stack([line, line + 1])]))
 cases.append(Case("schur", lax.linalg.schur, lambda: [square]))
+
+# Rows of two operands in scratch memory: a vector that begins amid a row ends in the next.
+weights = np.array([3, 1, 2, 5, 4], np.int32)
+for first, second in ((10, 5), (8, 8), (10, 6), (3, 20)):
+    known = np.random.default_rng(first).uniform(0, 3, (first + second, 5)).astype(np.float32)
+    cases.append(Case(f"covariance of {first} and {second}",
+                      lambda m, y: jnp.cov(m, y, fweights=weights),
+                      partial(lambda k, n: [k[:n], k[n:]], known, first)))
 report(cases)
 """
 
