@@ -59,6 +59,15 @@ for f in (kept, by_platform, jax.grad(by_platform), pivoted, jax.grad(lambda d: 
     cases.append(Case(f"{f} of batches", jax.vmap(f), lambda: [np.stack([line, line + 1])]))
 cases.append(Case("schur", lax.linalg.schur, lambda: [square]))
 
+# Lowered where users have numpy's broadcasting raise an error.
+def strictly(x):
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        dims = lax.ScatterDimensionNumbers((1,), (), (0,))
+        at = np.array([[1], [5], [4]], np.int32)
+        return lax.scatter_add(x, at, np.ones((3, 2), np.float32), dims, mode="drop")
+
+cases.append(Case("strict scatter", strictly, lambda: [line]))
+
 # Rows of two operands in scratch memory: a vector that begins amid a row ends in the next.
 weights = np.array([3, 1, 2, 5, 4], np.int32)
 for first, second in ((10, 5), (8, 8), (10, 6), (3, 20)):
