@@ -45,6 +45,7 @@ OPTIONAL = {
         "capture/jax_inline.py",
         "capture/jax_lowerings.py",
         "capture/jax_on_host.py",
+        "capture/jax_scatters.py",
         "capture/jax_shardings.py",
         "capture/jax_values.py",
         "cli/doctor_checks.py",

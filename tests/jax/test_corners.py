@@ -10,6 +10,7 @@ from functools import partial
 import jax, jax.numpy as jnp, numpy as np
 from jax import lax
 jnp.ones(1)  # the devices are there before the next line
+from jax.experimental.control_deps import schedule
 from jax.experimental.sparse import BCOO, linalg
 from tests.jax.side_by_side import Case, report
 warnings.simplefilter("error", RuntimeWarning)  # numpy's, of what Weft looks at
@@ -48,16 +49,39 @@ def kept(x):
     lax.dce_sink(x + 1, prevent_mlir_dce=True)
     return x * 2
 
+def ordered(x):
+    first, second = jnp.sin(x), jnp.cos(x)
+    schedule([second, first])
+    return first + second
+
 def by_platform(x):
     return lax.platform_dependent(x, cpu=lambda x: x @ x, default=lambda x: 3 * x.sum()) ** 2
 
 line = np.linspace(0.5, 2, 6, dtype=np.float32)
 pivoted = lambda d: lax.linalg.tridiagonal_solve(d, d * 0, d[::-1], jnp.outer(d, d))
 square = np.random.default_rng(0).standard_normal((2, 5, 5), np.float32)
-for f in (kept, by_platform, jax.grad(by_platform), pivoted, jax.grad(lambda d: pivoted(d).sum())):
+for f in (kept, ordered, by_platform, jax.grad(by_platform), pivoted, jax.grad(lambda d: pivoted(d).sum())):
     cases.append(Case(f"{f}", f, lambda: [line]))
-    cases.append(Case(f"{f} of batches", jax.vmap(f), lambda: [np.stack([line, line + 1])]))
+    if f is not ordered:  # JAX has no rule for batches of it
+        cases.append(Case(f"{f} of batches", jax.vmap(f), lambda: [np.stack([line, line + 1])]))
 cases.append(Case("schur", lax.linalg.schur, lambda: [square]))
+
+# Lowered where users have numpy's broadcasting raise an error.
+def strictly(x):
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        dims = lax.ScatterDimensionNumbers((1,), (), (0,))
+        at = np.array([[1], [5], [4]], np.int32)
+        return lax.scatter_add(x, at, np.ones((3, 2), np.float32), dims, mode="drop")
+
+cases.append(Case("strict scatter", strictly, lambda: [line]))
+
+# Rows of two operands in scratch memory: a vector that begins amid a row ends in the next.
+weights = np.array([3, 1, 2, 5, 4], np.int32)
+for first, second in ((10, 5), (8, 8), (10, 6), (3, 20)):
+    known = np.random.default_rng(first).uniform(0, 3, (first + second, 5)).astype(np.float32)
+    cases.append(Case(f"covariance of {first} and {second}",
+                      lambda m, y: jnp.cov(m, y, fweights=weights),
+                      partial(lambda k, n: [k[:n], k[n:]], known, first)))
 report(cases)
 """
 

@@ -60,6 +60,9 @@ def _moved_outside(indices: Any, *, dims: Any, shape: Any, window: dict[int, Any
     if jnp.iinfo(indices.dtype).max < largest:  # the end of a dim must be an index, too
         indices = indices.astype(jnp.int32)
     lasts = [shape[d] - window[d] for d in dims.scatter_dims_to_operand_dims]
-    last, end = (jnp.array(each, indices.dtype) for each in (lasts, ends))
+    # Broadcast by hand: users may have numpy's way of doing so raise an error.
+    last, end = (
+        jnp.broadcast_to(jnp.array(each, indices.dtype), indices.shape) for each in (lasts, ends)
+    )
     inside = ((indices >= 0) & (indices <= last)).all(-1, keepdims=True)
     return jnp.where(inside, indices, end)

@@ -52,6 +52,7 @@ KNOWN_CALLS: dict[str, Call] = {
     "xla.sdy.FuncResultSharding": _ANNOTATION,
     "xla.sdy.PropagationBarrier": _ANNOTATION,
     "dce_sink": Call(_sink, lambda site, *values: ()),  # its operands are computed all the same
+    "control_dep": Call(_sink, lambda site, *values: ()),  # an order, no value
     **linalg_calls.CALLS,
     **callbacks.CALLS,
 }

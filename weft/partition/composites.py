@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from weft.partition.localize import Localizer
     from weft.partition.program import Recipe
 
+CONTROL_DEP = "control_dep"  # of jax.experimental.control_deps
 _ANNOTATIONS = ("Sharding", "xla.sdy.FuncResultSharding", "xla.sdy.PropagationBarrier")
 
 
@@ -102,8 +103,8 @@ def custom_call(localizer: Localizer, node: Node) -> None:
         asked = localizer.wanted(node.results[0])
         localizer.entries[node.results[0]] = type(entry)(entry.builder, asked, entry.versions)
         return
-    if op.call_target_name == INSPECT:
-        return  # who asked is told by then
+    if op.call_target_name in (INSPECT, CONTROL_DEP):
+        return  # who asked is told by then; an order of two values is a hint for another scheduler
     if op.call_target_name == HOST_CALL_ON_PIECES:
         _call_on_pieces(localizer, node)
         return

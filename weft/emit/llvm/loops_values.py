@@ -308,6 +308,8 @@ class Values:
             if factor == self.plan.vector:  # so that no lane of the last vector is outside
                 size = -(-size // self.plan.width) * self.plan.width
             count *= size
+        if self.plan.vector in span:  # a vector may begin at any lane of the last row
+            count += self.plan.width
         dtype = value_dtype(self.kernel.steps[n])
         nbytes = count * max(8, BITS[storage.register_kind(dtype)]) // 8
         nbytes = -(-nbytes // 64) * 64
@@ -327,11 +329,20 @@ class Values:
         return self.one.at(base, index, kind), kind
 
     def remember(self, n: int, held: Held) -> None:
-        """Write a value to scratch memory."""
+        """Write a value to scratch memory.
+
+        A loop that begins in the middle of a row, where what is chosen changes, has lanes that
+        belong to the next row: they are not written.
+        """
+        is_row = self.plan.vector in self.kept[n].strides
         for number, part in enumerate(held):
             address, kind = self.address(n, number)
             v = Vectors(self.code, part.width)
-            v.store(v.cast("zext", part, kind) if part.kind == "i1" else part, address)
+            value = v.cast("zext", part, kind) if part.kind == "i1" else part
+            if is_row and part.width > 1 and self.mask is not None:
+                v.store_masked(value, address, self.mask)
+            else:
+                v.store(value, address)
 
     def found(self, n: int) -> Held:
         """What scratch memory has of a step."""
