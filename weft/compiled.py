@@ -35,6 +35,7 @@ from weft.optimize.plan_memory import plan_memory
 from weft.pipeline import STAGES, Program, compile_module
 from weft.run import execute
 from weft.run.execute import at_once, face_of
+from weft.shard import Pads
 from weft.shard.mesh_sizes import with_mesh
 
 MOST_NOTES = 4  # that one warning tells
@@ -52,6 +53,7 @@ class Options:
     tune: Tune | None
     excess_precision: bool
     sync_every_op: bool
+    pads: Pads = "named"  # which arguments and results are padded where sizes do not divide
 
 
 class Given(Protocol):
@@ -335,7 +337,7 @@ class Compiled:
                     fold_sums=chosen.fold_sums,
                     tune=chosen.tune,
                     excess_precision=chosen.excess_precision,
-                    pad_named=True,
+                    pads=chosen.pads,
                 )
                 _warn(program)
                 ready = self._programs[key] = Ready(captured, program, chosen.sync_every_op)

@@ -16,7 +16,7 @@ from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
 from weft.partition import is_of_one, partition
 from weft.run import LocalProgram
-from weft.shard import Rules, Shrunk, shard
+from weft.shard import Pads, Rules, Shrunk, shard
 from weft.target import LLVM, target_named
 from weft.trace import Trace
 from weft.traced import trace_program
@@ -54,7 +54,7 @@ def compile_module(
     fold_sums: bool = True,
     tune: Tune | None = None,
     excess_precision: bool = True,
-    pad_named: bool = False,
+    pads: Pads = "none",
     trace: Trace | None = None,
 ) -> Program:
     """Take a module through every stage; `trace` is where they are written, if not by WEFT_TRACE.
@@ -62,7 +62,7 @@ def compile_module(
     With `fold_sums` a product also sums over devices where an all_reduce comes next, which rounds
     otherwise than devices that sum up by themselves first. `tune` says whether products are
     measured; without it WEFT_TUNE does. Without `excess_precision` bf16 is rounded after every op,
-    too, and no two ops are computed as one. With `pad_named` arguments and results have the
+    too, and no two ops are computed as one. With `pads="named"` arguments and results have the
     shardings that the module names for them, also where these do not divide them; JAX wants even
     pieces.
     """
@@ -70,7 +70,7 @@ def compile_module(
     with without_gc():
         trace = trace or Trace(TRACE.value(), module.name)
         try:
-            stages = _stages(module, mesh, level, machine, trace, pad_named, notes)
+            stages = _stages(module, mesh, level, machine, trace, pads, notes)
             best = stages[STAGES[-1]]
             chosen = _target(target, fold_sums, tune, excess_precision)
             return Program(stages, _local(best, chosen, fold_sums, trace), tuple(notes))
@@ -124,7 +124,7 @@ def _stages(
     level: Level,
     machine: Machine | None,
     trace: Trace,
-    pad_named: bool,
+    pads: Pads,
     notes: list[Shrunk],
 ) -> dict[str, Module]:
     trace.write("captured", module)
@@ -133,7 +133,7 @@ def _stages(
     sharded = module
     with trace.timed("sharded"):
         if not whole:
-            sharded = shard(module, mesh, rules=rules, pad_named=pad_named, notes=notes)
+            sharded = shard(module, mesh, rules=rules, pads=pads, notes=notes)
     trace.write("sharded", sharded)
     trace.note(map(str, notes))
     with trace.timed("partitioned"):

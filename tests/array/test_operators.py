@@ -112,6 +112,16 @@ def test_results_stay_split() -> None:
     assert doubled.mesh == MESH and doubled.sharding.dims == split().sharding.dims
 
 
+def test_padded_pieces_make_padded_pieces(recwarn: pytest.WarningsRecorder) -> None:
+    odd = np.arange(21, dtype=np.float32).reshape(7, 3)
+    y = weft.put(odd, weft.P("d"), mesh=weft.Mesh(d=4))
+    for made, expected in ((y * 2, odd * 2), (y.T + 1, odd.T + 1), (y.sum(1), odd.sum(1))):
+        np.testing.assert_array_equal(made, expected)
+        assert "d" in str(made.sharding), made.sharding
+    assert float(y.sum()) == odd.sum()
+    assert not [w for w in recwarn if "divide" in str(w.message)]
+
+
 def test_with_arrays_of_jax_the_result_is_of_jax() -> None:
     for found in (split() + jnp.ones(3), jnp.ones(3) + split(), jnp.add(split(), split())):
         assert isinstance(found, jax.Array)

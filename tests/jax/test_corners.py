@@ -60,7 +60,8 @@ def by_platform(x):
 line = np.linspace(0.5, 2, 6, dtype=np.float32)
 pivoted = lambda d: lax.linalg.tridiagonal_solve(d, d * 0, d[::-1], jnp.outer(d, d))
 square = np.random.default_rng(0).standard_normal((2, 5, 5), np.float32)
-for f in (kept, ordered, by_platform, jax.grad(by_platform), pivoted, jax.grad(lambda d: pivoted(d).sum())):
+slope = jax.grad(lambda d: pivoted(d).sum())
+for f in (kept, ordered, by_platform, jax.grad(by_platform), pivoted, slope):
     cases.append(Case(f"{f}", f, lambda: [line]))
     if f is not ordered:  # JAX has no rule for batches of it
         cases.append(Case(f"{f} of batches", jax.vmap(f), lambda: [np.stack([line, line + 1])]))

@@ -61,7 +61,7 @@ def partitioned(module: Module) -> Module:
         for name, f in module.functions.items()
     }
     rules = Rules()
-    sharded = shard(replace(module, functions=seen), rules=rules, pad_named=True)
+    sharded = shard(replace(module, functions=seen), rules=rules, pads="named")
     local = partition(sharded, rules)
     made = dict(local.functions)
     for name, function in module.functions.items():

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.drop:
         made = drop_shardings(module)
     else:
-        made = shard(module, level=arguments.level, pad_named=True)
+        made = shard(module, level=arguments.level, pads="named")
     if arguments.out is None:
         print(made.text(), end="")
         return 0

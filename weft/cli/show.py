@@ -51,7 +51,7 @@ def add(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Show the table, or one value."""
     module = read_program(arguments.program, arguments.mesh)
-    found = reasons(propagate(module, pad_named=True))
+    found = reasons(propagate(module, pads="named"))
     check_mesh(found.propagated.module, arguments.program)
     shown = layers(found, everything=arguments.all)
     if arguments.svg or arguments.value is not None:

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_mesh(module, arguments.program)
     if arguments.stage is not None:
         return _show_maker(module, arguments)
-    found = reasons(propagate(module, arguments.level, pad_named=True))
+    found = reasons(propagate(module, arguments.level, pads="named"))
     if arguments.value is None:
         _show_notes(found.notes(), arguments.json)
         return 0
@@ -72,7 +72,7 @@ def _show_maker(module: Module, arguments: argparse.Namespace) -> int:
     if arguments.value is None:
         raise WeftError("no value is named", help="name one of that stage's program, such as %3")
     stages: list[tuple[str, Module]] = [("capture", module)]
-    stages.append(("shard", shard(module, level=arguments.level, pad_named=True)))
+    stages.append(("shard", shard(module, level=arguments.level, pads="named")))
     stages.append(("partition", partition(stages[-1][1])))
     if arguments.stage == "optimized":
         optimize(stages[-1][1], watch=lambda ran: stages.append((ran.name, ran.module)))

@@ -138,7 +138,7 @@ class Reasons:
 
     def at_border(self, sharding: Sharding, cell: int, owner: Owner) -> Sharding:
         """What is left of a sharding where a value goes into a function or comes out of it."""
-        pads, border = self.propagated.pad_named, self.borders.get(cell)
+        pads, border = self.propagated.pads != "none", self.borders.get(cell)
         if pads and border is None:  # of a function that is called
             return sharding
         mesh = self.history.mesh(sharding)
@@ -204,7 +204,7 @@ class Reasons:
             return "arguments and results are not split by parts of axes: some are left out"
         verb = "makes" if len(axes) == 1 else "make"
         which = "arguments and results are"
-        if self.propagated.pad_named:
+        if self.propagated.pads != "none":
             which = "arguments and results whose shardings are inferred are"
         return (
             f"{axes_text(axes)} {verb} {pieces} pieces, which do not divide {size}: "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.mesh import Sharding, as_mesh
-from weft.shard.borders import Shrunk
+from weft.shard.borders import Pads, Shrunk
 from weft.shard.build import build
 from weft.shard.drop_shardings import drop_shardings
 from weft.shard.export import export
@@ -28,7 +28,7 @@ class Propagated:
     shardings: list[Sharding | None]
     level: Level = "user"
     given: Module | None = None  # as it was before it was prepared
-    pad_named: bool = False  # whether what is named for arguments and results is kept, padded
+    pads: Pads = "none"
 
 
 def propagate(
@@ -36,14 +36,14 @@ def propagate(
     level: Level = "user",
     rules: Rules | None = None,
     *,
-    pad_named: bool = False,
+    pads: Pads = "none",
 ) -> Propagated:
     """Propagate the shardings that a module is annotated with; users may bring rules."""
     prepared = prepare(annotate_from_table(module))
     graph = build(prepared, rules)
     shardings = Propagation(graph, level).run()
     bury(graph)
-    return Propagated(graph.module, graph, shardings, level, module, pad_named)
+    return Propagated(graph.module, graph, shardings, level, module, pads)
 
 
 def shard(
@@ -52,20 +52,21 @@ def shard(
     *,
     level: Level = "user",
     rules: Rules | None = None,
-    pad_named: bool = False,
+    pads: Pads = "none",
     notes: list[Shrunk] | None = None,
 ) -> Module:
     """The module with a sharding for every value, in its side table `sharding`.
 
     A mesh (`weft.Mesh(data=2, model=4)`, or one of JAX's) sets the sizes of the module's axes.
-    Arguments and results are split by what divides them, as Shardy does it; with `pad_named`
-    those whose shardings the program names have these, padded. `notes` gets what was left out.
+    Arguments and results are split by what divides them, as Shardy does it; with
+    `pads="named"` those whose shardings the program names have these, padded, and with "inferred"
+    all have what propagation gives them. `notes` gets what was left out.
     """
     if mesh is not None:
         module = with_mesh(module, as_mesh(mesh))
     with without_gc():
         done = propagate(module, level, rules)
-        return export(done.module, done.graph, done.shardings, pad_named=pad_named, notes=notes)
+        return export(done.module, done.graph, done.shardings, pads=pads, notes=notes)
 
 
-__all__ = ["Level", "Propagated", "Rules", "Shrunk", "drop_shardings", "propagate", "shard"]
+__all__ = ["Level", "Pads", "Propagated", "Rules", "Shrunk", "drop_shardings", "propagate", "shard"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from weft.ir.location import Location
 from weft.ir.module import Node, Value
@@ -13,6 +14,10 @@ from weft.mesh.algebra import Axes, is_list_prefix, total_size
 from weft.ops.control import Call
 from weft.ops.sharding import Reshard, ShardingConstraint
 from weft.shard.graph import Instance
+
+# Which arguments and results are padded where sizes do not divide: those whose shardings are named,
+# all, or none, as in Shardy. The others are split less.
+Pads = Literal["none", "named", "inferred"]
 
 
 @dataclass(frozen=True, slots=True)

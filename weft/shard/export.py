@@ -11,7 +11,7 @@ from weft.ir.write import SHARDINGS
 from weft.mesh import Sharding
 from weft.shard.annotations import SHARDING
 from weft.shard.body import Body, Ending, unsharded
-from weft.shard.borders import Border, Shrunk, argument_borders, result_borders
+from weft.shard.borders import Border, Pads, Shrunk, argument_borders, result_borders
 from weft.shard.calls import Site, plan_calls
 from weft.shard.closing import Given, closed
 from weft.shard.drop_dead import drop_dead
@@ -24,17 +24,17 @@ def export(
     graph: Graph,
     shardings: list[Sharding | None],
     *,
-    pad_named: bool = False,
+    pads: Pads = "none",
     notes: list[Shrunk] | None = None,
 ) -> Module:
     """The module as Shardy exports it, shardings in the side table (those of results in text).
 
-    With `pad_named` arguments and results keep the axes that are named for them, and calls what
-    propagation gave them, also where sizes do not divide; `notes` gets what is less split than
-    inferred.
+    Where `pads` is not "none", arguments and results keep the axes that are named for them, or all
+    that are inferred, and calls what propagation gave them, also where sizes do not divide;
+    `notes` gets what is less split than inferred.
     """
     with without_gc():
-        exporter = _Exporter(module, graph, shardings, pad_named)
+        exporter = _Exporter(module, graph, shardings, pads)
         made = exporter.module()
     if notes is not None:
         notes.extend(exporter.notes)
@@ -45,12 +45,12 @@ class _Exporter:
     """Builds the functions of the module, roots first."""
 
     def __init__(
-        self, module: Module, graph: Graph, shardings: list[Sharding | None], pad_named: bool
+        self, module: Module, graph: Graph, shardings: list[Sharding | None], pads: Pads
     ) -> None:
         self.old = module
         self.roots = graph.roots[::-1]  # Shardy ends with the first function
         self.initial = graph.initial
-        self.pad_named = pad_named
+        self.pads = pads
         self.notes: list[Shrunk] = []
         graph = replace(graph, roots=self.roots)
         names = [*[r.function.name for r in self.roots], *module.meshes]
@@ -60,7 +60,9 @@ class _Exporter:
         same = {key: id(first.setdefault(s, s)) for key, s in known.items()}
         ends = {key: None if s is None else closed(s) for key, s in known.items()}
         closings = [ends[id(s)] for s in shardings]
-        self.ending = Ending(module.meshes, plan, shardings, closings, same, pad_calls=pad_named)
+        self.ending = Ending(
+            module.meshes, plan, shardings, closings, same, pad_calls=pads != "none"
+        )
         self.ending.may_be_dead = graph.unread
         owes = any(s is not None and s.unreduced for s in first)
         self.body: type[Body] = OwingBody if owes else Body
@@ -96,8 +98,10 @@ class _Exporter:
                 found.append(None)
                 continue
             made = self.ending.divided(sharding, border.value.type, whole=whole)
-            if self.pad_named:
+            if self.pads == "named":
                 made = border.named_at_least(made, sharding)
+            elif self.pads == "inferred":
+                made = closed(sharding)
             found.append(made)
             self.notes += border.shrunk(sharding, made, self.ending.mesh(sharding))
         return found
