@@ -47,7 +47,7 @@ def test_types() -> None:
 
 def test_texts_of_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "_TEXTS", {})
-    monkeypatch.setattr(target, "_emitted", lambda kernel: Emitted(kernel * 1000, ()))
+    monkeypatch.setattr(target, "emitted_for", lambda kernel, _: Emitted(kernel * 1000, ()))
     monkeypatch.setattr(target, "_is_brief", lambda kernel: False)
     monkeypatch.setattr(target, "MOST_CHARACTERS", 5500)
     monkeypatch.setattr(target, "MOST_TEXTS", 4)

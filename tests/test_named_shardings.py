@@ -17,6 +17,7 @@ from jax import lax
 import weft
 from tests.tolerance import assert_close
 from weft import Mesh, P
+from weft.errors import WeftWarning
 from weft.mesh.algebra import append_merged, is_list_prefix
 from weft.mesh.pieces import local_shape
 
@@ -170,7 +171,7 @@ def test_files(door: str) -> None:
 
 def test_inferred_shardings_that_do_not_divide_are_said_once() -> None:
     x = np.ones((7, 3), np.float32)
-    with pytest.warns(UserWarning, match="result 0 is not split along dim 0.*4 pieces") as caught:
+    with pytest.warns(WeftWarning, match="result 0 is not split along dim 0.*4 pieces") as caught:
         compiled = weft.compile(lambda x: x * 2, x, mesh=FOUR, in_shardings=P("data"))
         first = len(caught)
         y = compiled(x)
@@ -182,7 +183,7 @@ def test_inferred_shardings_that_do_not_divide_are_said_once() -> None:
 def test_the_trace_says_it_too(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_TRACE", str(tmp_path))
     x = np.ones(7, np.float32)
-    with pytest.warns(UserWarning, match="do not divide"):
+    with pytest.warns(WeftWarning, match="do not divide"):
         weft.compile(lambda x: x * 2, x, mesh=FOUR, in_shardings=P("data"))
     (notes,) = tmp_path.glob("*/notes.txt")
     assert notes.read_text().startswith("result 0 is not split along dim 0")

@@ -16,6 +16,7 @@ import pytest
 
 import weft
 from weft.array.room import address_of
+from weft.ir.types import DTYPES, DType
 from weft.run.stream import DEFAULT
 
 SIZES = (2, 100_000)  # of numpy's memory, and of the room's
@@ -188,3 +189,11 @@ def test_threads_read_what_was_there_before_a_donation(how: str, restless: None)
     for thread in threads:
         thread.join()
     assert not wrong, wrong[:3]
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES.values(), key=str), ids=str)
+def test_every_type_is_exported(dtype: DType) -> None:
+    given = np.arange(2).astype(dtype.numpy).reshape(2, 1)[:, ::-1]
+    view = np.asarray(weft.put(given))
+    assert view.dtype == given.dtype and view.tobytes() == given.tobytes()
+    assert not view.flags.writeable

@@ -78,7 +78,7 @@ def test_why_as_json(run):
     assert story["sharding"] == '<@mesh, [{"data"}, {}]>'
     assert story["dims"][1] == {"dim": 1, "size": 64, "axes": "", "why": ["nothing reached it"]}
     notes = json.loads(run("why", EXAMPLE, "--json")[1])
-    assert [note["kind"] for note in notes] == ["indivisible", "padded", "indivisible"]
+    assert [note["kind"] for note in notes] == ["padded", "padded", "indivisible"]
 
 
 def test_a_value_that_nobody_reads(run, tmp_path):

@@ -58,7 +58,7 @@ def test_refusals(line: list[str], message: str, help: str, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ([], "the following arguments are required: file"),
+        ([], "the following arguments are required: FILE"),
         ([EXAMPLE, "-O1", "--pass", "cse"], "goes without a level"),
         ([EXAMPLE, "-O1", "-O2"], "not allowed with"),
     ],

@@ -30,7 +30,7 @@ def run(tmp_path, capsys, monkeypatch):
 
 
 def test_the_program_is_printed(run):
-    assert run(MLP) == (0, shard(parse(Path(MLP))).text(), "")
+    assert run(MLP) == (0, shard(parse(Path(MLP)), pads="named").text(), "")
 
 
 def test_a_summary_is_printed_when_a_file_is_written(run):
@@ -49,7 +49,8 @@ def test_a_summary_is_printed_when_a_file_is_written(run):
 
 @pytest.mark.parametrize("level", ["basic", "aggressive", "op", "user"])
 def test_levels(run, level):
-    assert run(MLP, "--level", level) == (0, shard(parse(Path(MLP)), level=level).text(), "")
+    expected = shard(parse(Path(MLP)), level=level, pads="named")
+    assert run(MLP, "--level", level) == (0, expected.text(), "")
 
 
 def test_dropping(run):

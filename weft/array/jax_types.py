@@ -15,7 +15,7 @@ def make_known_to_jax() -> None:
 
     By `__jax_array__` alone only jax.numpy's functions would: jit, grad and lax refuse it.
     """
-    if "jax" in sys.modules:
+    if sys.modules.get("jax") is not None:
         _enter()
 
 

@@ -20,7 +20,7 @@ class _Base:
         self.__array_interface__: dict[str, Any] = {
             "shape": data.shape,
             "strides": data.strides,
-            "typestr": data.dtype.str,
+            "typestr": data.dtype.str if data.dtype.isbuiltin == 1 else f"|V{data.itemsize}",
             "data": (address_of(data), read_only),
             "version": 3,
         }
