@@ -154,7 +154,7 @@ def _unnamed(path: str, name: str | None) -> WeftError:
     """What to say of a script whose function is not named: the functions that it has."""
     known = functions_in(path)
     example = known[0] if known else "function"
-    listed = f"; it has {', '.join(known)}" if known else "; it defines none"
+    listed = f"; it has {', '.join(known)}" if known else ""
     if name:
         message = f"{name!r} is no name of a function of {path}"
     else:
