@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import weakref
 from typing import Any, ClassVar
 
 import numpy as np
 
 from weft.errors import Unsupported, WeftError
+from weft.ir.intern import InternTable
 from weft.ir.scan import balanced, parse_type, split
 from weft.ir.types import Array, DType, TensorType, type_of
 
@@ -21,9 +21,7 @@ class Dense:
     """The value of a constant: a type and a read-only array, one element long if all are equal."""
 
     __slots__ = ("__weakref__", "_text", "elements", "type")
-    _known: ClassVar[weakref.WeakValueDictionary[tuple[TensorType, bytes], Dense]] = (
-        weakref.WeakValueDictionary()
-    )
+    _known: ClassVar[InternTable[tuple[TensorType, bytes], Dense]] = InternTable()
     type: TensorType
     elements: Array
     _text: str | None
@@ -48,7 +46,7 @@ class Dense:
         self.elements = flat.copy()
         self.elements.flags.writeable = False
         self._text = None
-        return cls._known.setdefault(key, self)
+        return cls._known.enter(key, self)
 
     @property
     def is_splat(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
@@ -10,6 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, cast, dataclass_transform, 
 
 from weft.errors import WeftError
 from weft.ir.attrs import Attrs, Codec, codec_of
+from weft.ir.intern import InternTable
 from weft.ir.rule import Rule
 from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.work import Work
@@ -87,14 +87,13 @@ class Run(Protocol):
 class Interned(type):
     """Makes equal ops one object, so that equality is identity."""
 
-    _known: ClassVar[weakref.WeakValueDictionary[tuple[object, ...], Any]] = (
-        weakref.WeakValueDictionary()
-    )
+    _known: ClassVar[InternTable[tuple[object, ...], Any]] = InternTable()
 
     def __call__(cls, *args: object, **kwargs: object) -> Any:
         made = super().__call__(*args, **kwargs)
         key = (cls, *(getattr(made, name) for name in made.fields()))
-        return Interned._known.setdefault(key, made)
+        found = Interned._known.get(key)
+        return Interned._known.enter(key, made) if found is None else found
 
 
 class Op(metaclass=Interned):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.errors import Unsupported, WeftError
+from weft.ir.intern import InternTable
 
 Array: TypeAlias = npt.NDArray[Any]
 Kind = Literal["bool", "int", "uint", "float", "complex"]
@@ -143,9 +143,7 @@ class TensorType:
     """A shape and an element type."""
 
     __slots__ = ("__weakref__", "_text", "dtype", "shape")
-    _known: ClassVar[weakref.WeakValueDictionary[tuple[Shape, DType], TensorType]] = (
-        weakref.WeakValueDictionary()
-    )
+    _known: ClassVar[InternTable[tuple[Shape, DType], TensorType]] = InternTable()
     shape: Shape
     dtype: DType
     _text: str | None
@@ -158,7 +156,7 @@ class TensorType:
         self.shape = shape
         self.dtype = dtype
         self._text = None
-        return cls._known.setdefault(key, self)
+        return cls._known.enter(key, self)
 
     @property
     def rank(self) -> int:
