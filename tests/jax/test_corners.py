@@ -10,7 +10,10 @@ from functools import partial
 import jax, jax.numpy as jnp, numpy as np
 from jax import lax
 jnp.ones(1)  # the devices are there before the next line
-from jax.experimental.control_deps import schedule
+try:
+    from jax.experimental.control_deps import schedule
+except ModuleNotFoundError:  # of JAX 0.10 only
+    schedule = lambda values: values
 from jax.experimental.sparse import BCOO, linalg
 from tests.jax.side_by_side import Case, report
 warnings.simplefilter("error", RuntimeWarning)  # numpy's, of what Weft looks at
