@@ -8,17 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from weft.array.stacked import Stacked
 from weft.ir.module import Node
 from weft.kernels.group import Group
-from weft.kernels.placed import Placed
 from weft.run.code import Code, Item, Slots, Step
 from weft.run.execute import execute
 from weft.run.local import LocalProgram
-from weft.run.target import Commands, Target
+from weft.run.separate import Addresses, SeparateKernel, SeparateTarget
 
 ROUNDS = 7
 
@@ -44,7 +40,7 @@ def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[lis
     Every kernel is a native call of its own here, which costs it some microseconds.
     """
     clock = _Clock()
-    target = None if program.target is None else _TimedTarget(program.target, clock)
+    target = None if program.target is None else SeparateTarget(program.target, clock.launch)
     timed = _TimedProgram(program.module, program.function.name, target=target)
     items = _items(timed)
     for code in _codes(timed.code):
@@ -91,7 +87,7 @@ def _items(program: LocalProgram) -> list[tuple[Item, int]]:
     """Every kernel and every node of numpy, with the key of its times."""
     launches = [] if program.launches is None else program.launches.launches
     found = [
-        (item, id(loaded))
+        (item, id(loaded.own if isinstance(loaded, SeparateKernel) else loaded))
         for launch in launches
         for item, loaded in zip(launch.items, launch.loaded, strict=True)
     ]
@@ -110,6 +106,10 @@ class _Clock:
         run()
         self.times[key].append(time.perf_counter() - begin)
 
+    def launch(self, loaded: SeparateKernel, _: Addresses, run: Callable[[], None]) -> None:
+        """Run a kernel, timed."""
+        self.time(id(loaded.own), run)
+
     def around(self, step: Step, key: int) -> Step:
         """The same step, timed."""
 
@@ -117,51 +117,3 @@ class _Clock:
             self.time(key, lambda: step(slots))
 
         return timed
-
-
-class _TimedTarget:
-    """A target whose kernels are timed one by one."""
-
-    def __init__(self, target: Target, clock: _Clock) -> None:
-        self.target, self.clock = target, clock
-
-    def group(
-        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Any]
-    ) -> Sequence[Group]:
-        return self.target.group(placed, sizes, results)
-
-    def load(self, kernels: Sequence[Any]) -> Sequence[Any]:
-        return self.target.load(kernels)
-
-    def commands(self) -> _TimedCommands:
-        return _TimedCommands(self.target, self.clock)
-
-
-class _TimedCommands:
-    """Commands of one kernel each, which share a table of operands."""
-
-    def __init__(self, target: Target, clock: _Clock) -> None:
-        self.target, self.clock = target, clock
-        self.listed: list[tuple[Commands, int, slice]] = []
-        self.operands: list[int] = []
-        self.table: npt.NDArray[np.uint64] | None = None
-
-    def kernel(self, loaded: Any, operands: Sequence[int]) -> int:
-        at = len(self.operands)
-        self.operands += operands
-        one = self.target.commands()
-        one.kernel(loaded, operands)
-        self.listed.append((one, id(loaded), slice(at, len(self.operands))))
-        return at
-
-    @property
-    def pointers(self) -> npt.NDArray[np.uint64]:
-        if self.table is None:
-            self.table = np.array(self.operands, np.uint64)
-        return self.table
-
-    def run(self) -> None:
-        table = self.pointers
-        for one, key, part in self.listed:
-            one.pointers[: part.stop - part.start] = table[part]
-            self.clock.time(key, one.run)
