@@ -14,10 +14,10 @@ import numpy as np
 
 from benchmarks.cpu_rows import Row, race
 from tests.kernels.attention_cases import Sizes, backward, forward, inputs
-from weft.emit.llvm.attention import emit_attention
-from weft.emit.llvm.commands import Commands
-from weft.emit.llvm.engine import load
-from weft.emit.llvm.pool import aligned
+from weft.emit.llvm.attention.attention import emit_attention
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.pool import aligned
 from weft.ir.types import Array, dtype
 from weft.kernels.attention import Attention, Window
 

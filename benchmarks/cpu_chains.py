@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks.cpu_rows import Row, race
 from tests.kernels.chains import CHAINS, EPSILON
-from weft.emit.llvm.commands import Commands
 from weft.emit.llvm.emit import emit
-from weft.emit.llvm.engine import load
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.pool.commands import Commands
 from weft.ir.types import Array, dtype
 
 ROW = 1024

@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from benchmarks.cpu_rows import Row, race, use_busy
-from weft.emit.llvm.alone import emit_alone
-from weft.emit.llvm.commands import Commands
-from weft.emit.llvm.engine import load
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.single.alone import emit_alone
 from weft.ir.dense import Dense
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op

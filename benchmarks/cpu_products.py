@@ -16,13 +16,13 @@ import numpy as np
 
 from benchmarks.cpu_rows import Row, race
 from tests.kernels.building import Building
-from weft.emit.llvm.commands import Commands
-from weft.emit.llvm.engine import load
-from weft.emit.llvm.machine_code import host
-from weft.emit.llvm.pool import aligned
-from weft.emit.llvm.product_emit import emit_product
-from weft.emit.llvm.product_tuned import tuned
-from weft.emit.llvm.thread_count import thread_count
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.jit.machine_code import host
+from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.pool import aligned
+from weft.emit.llvm.pool.thread_count import thread_count
+from weft.emit.llvm.product.emit import emit_product
+from weft.emit.llvm.tuning.tuned import tuned
 from weft.ir.types import F32, I32, Array, DType, dtype
 from weft.kernels.kernel import Contract, Kernel
 from weft.knobs import TUNE

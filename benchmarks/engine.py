@@ -21,13 +21,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from weft.cache.store import Store
-from weft.emit.llvm.commands import Commands
-from weft.emit.llvm.engine import load
-from weft.emit.llvm.linking import Linked
-from weft.emit.llvm.machine_code import host, llvm_version
-from weft.emit.llvm.objects import objects
-from weft.emit.llvm.pool import the_pool
-from weft.emit.llvm.thread_count import thread_count
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.jit.linking import Linked
+from weft.emit.llvm.jit.machine_code import host, llvm_version
+from weft.emit.llvm.jit.objects import objects
+from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.pool import the_pool
+from weft.emit.llvm.pool.thread_count import thread_count
 from weft.kernels.emitted import Emitted, Phase
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -22,8 +22,8 @@ import numpy as np
 
 from tests.emit.llvm.functions import FUNCTIONS, Function, errors, patterns, usual
 from tests.emit.llvm.jit import Compiled
-from weft.emit.llvm.storage import Held
-from weft.emit.llvm.vector import Vectors
+from weft.emit.llvm.writer.storage import Held
+from weft.emit.llvm.writer.vector import Vectors
 from weft.ir.types import F32, F64, DType
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "math.md"

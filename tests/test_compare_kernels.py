@@ -10,7 +10,7 @@ from tests.shard.corpus import annotated
 from weft import target
 from weft.cli.arrays import random_arguments
 from weft.compare import Checked, KernelDifference, compare_kernels
-from weft.emit.llvm import pointwise
+from weft.emit.llvm.math import pointwise
 from weft.ops.transcendental import Tanh
 
 CHAIN = """

@@ -64,7 +64,7 @@ OPTIONAL = {
         "jax/xla_options.py",
     },
     "torch": {"array/exchange.py"},
-    "llvmlite": {"emit/llvm/machine_code.py"},
+    "llvmlite": {"emit/llvm/jit/machine_code.py"},
     "triton": set[str](),
     "ray": set[str](),
     "grpc": set[str](),

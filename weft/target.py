@@ -11,16 +11,16 @@ from functools import cache
 
 from weft.cache.entry import Key
 from weft.cache.store import the_store
-from weft.emit.llvm.alone import EMIT as STANDING_ALONE
-from weft.emit.llvm.alone import emit_alone
-from weft.emit.llvm.attention import emit_attention
+from weft.emit.llvm.attention.attention import emit_attention
 from weft.emit.llvm.capable import computes
-from weft.emit.llvm.commands import Commands
 from weft.emit.llvm.emit import emit
-from weft.emit.llvm.engine import Loaded, load
-from weft.emit.llvm.machine_code import Processor, host
-from weft.emit.llvm.product import HELD
-from weft.emit.llvm.product_tuned import is_tuned, tuned
+from weft.emit.llvm.jit.engine import Loaded, load
+from weft.emit.llvm.jit.machine_code import Processor, host
+from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.product.product import HELD
+from weft.emit.llvm.single.alone import EMIT as STANDING_ALONE
+from weft.emit.llvm.single.alone import emit_alone
+from weft.emit.llvm.tuning.tuned import is_tuned, tuned
 from weft.errors import Unsupported, WeftError
 from weft.ir.module import Node, Value
 from weft.ir.types import DType, TensorType

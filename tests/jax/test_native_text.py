@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.emit.llvm.machine_code import ARM_LINUX, ARM_MACOS, Processor, compile_text
+from weft.emit.llvm.jit.machine_code import ARM_LINUX, ARM_MACOS, Processor, compile_text
 from weft.jax.abi import api
 from weft.jax.native import native_slots, text
 

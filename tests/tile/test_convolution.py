@@ -11,9 +11,9 @@ from tests.emit.llvm.lone_nodes import stacked
 from tests.ops.example import Example
 from tests.ops.examples_convolution import EXAMPLES
 from tests.tolerance import assert_close
-from weft.emit.llvm.commands import Commands
 from weft.emit.llvm.emit import emit
-from weft.emit.llvm.engine import load
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.pool.commands import Commands
 from weft.evaluate import evaluate
 from weft.ir.types import F32, Array, TensorType, type_of
 from weft.kernels.interpret import interpret

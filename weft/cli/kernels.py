@@ -16,9 +16,9 @@ from weft.cli.screen import console, plural, print_json, quantity
 from weft.cli.script import is_script, load_script
 from weft.compiled import Compiled
 from weft.cost.kernels import kernel_seconds
-from weft.emit.llvm.machine_code import assembly
-from weft.emit.llvm.product_tuned import Chosen, explained
+from weft.emit.llvm.jit.machine_code import assembly
 from weft.emit.llvm.table import TABLE
+from weft.emit.llvm.tuning.tuned import Chosen, explained
 from weft.errors import WeftError
 from weft.ir.module import Node
 from weft.ir.work import Work

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.emit.llvm.engine import load
+from weft.emit.llvm.jit.engine import load
 from weft.errors import Unsupported, WeftError
 from weft.jax.abi import Api
 from weft.jax.interrupts import Shield

@@ -10,15 +10,9 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from weft.emit.llvm import math_circular as circular
-from weft.emit.llvm import math_error as error
-from weft.emit.llvm import math_exponential as exponential
-from weft.emit.llvm import math_gamma as gamma
-from weft.emit.llvm import math_hyperbolic as hyperbolic
-from weft.emit.llvm import math_logarithm as logarithm
-from weft.emit.llvm import math_logistic as logistic
-from weft.emit.llvm import math_power as powers
-from weft.emit.llvm.vector import Vector
+from weft.emit.llvm.math import circular, error, exponential, gamma, hyperbolic, logarithm, logistic
+from weft.emit.llvm.math import power as powers
+from weft.emit.llvm.writer.vector import Vector
 from weft.ir.types import F32, Array, DType
 
 

@@ -8,11 +8,11 @@ from functools import cache
 
 import numpy as np
 
-from weft.emit.llvm.code import Code, module_text
-from weft.emit.llvm.linking import Linked
-from weft.emit.llvm.machine_code import Compiler, Processor, host, symbol
-from weft.emit.llvm.storage import Held, load, store
-from weft.emit.llvm.vector import Vectors
+from weft.emit.llvm.jit.linking import Linked
+from weft.emit.llvm.jit.machine_code import Compiler, Processor, host, symbol
+from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.storage import Held, load, store
+from weft.emit.llvm.writer.vector import Vectors
 from weft.ir.types import Array, DType
 
 Body = Callable[[Vectors, list[Held]], Held]

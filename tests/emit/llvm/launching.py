@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tests.tolerance import assert_close
-from weft.emit.llvm.commands import Commands
 from weft.emit.llvm.emit import emit
-from weft.emit.llvm.engine import Loaded, LoadedPhase, load
-from weft.emit.llvm.linking import Linked
-from weft.emit.llvm.machine_code import Processor, compile_text, symbol
+from weft.emit.llvm.jit.engine import Loaded, LoadedPhase, load
+from weft.emit.llvm.jit.linking import Linked
+from weft.emit.llvm.jit.machine_code import Processor, compile_text, symbol
+from weft.emit.llvm.pool.commands import Commands
 from weft.ir.types import Array
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel

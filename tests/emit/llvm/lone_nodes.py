@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.emit.llvm.alone import emit_alone
-from weft.emit.llvm.commands import Commands
-from weft.emit.llvm.engine import load
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.single.alone import emit_alone
 from weft.evaluate import evaluate
 from weft.ir.dense import Dense
 from weft.ir.module import Function, Module, Node, Region, Value, apply

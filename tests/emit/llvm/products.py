@@ -9,12 +9,12 @@ import numpy as np
 
 from tests.kernels.building import Building
 from tests.tolerance import assert_close
-from weft.emit.llvm.blocking import Chip
-from weft.emit.llvm.commands import Commands
-from weft.emit.llvm.engine import load
-from weft.emit.llvm.machine_code import host
-from weft.emit.llvm.product import supports
-from weft.emit.llvm.product_emit import emit_product
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.jit.machine_code import host
+from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.product.blocking import Chip
+from weft.emit.llvm.product.emit import emit_product
+from weft.emit.llvm.product.product import supports
 from weft.ir.types import DTYPES, F32, Array, DType
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Contract, Kernel

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.emit.llvm.lone_nodes import check_alone
 from tests.ops.catalogue import EXAMPLES
 from tests.tolerance import assert_close
-from weft.emit.llvm.alone import EMIT, emit_alone
+from weft.emit.llvm.single.alone import EMIT, emit_alone
 from weft.errors import Unsupported
 from weft.ir.op import Op
 from weft.ir.types import TensorType

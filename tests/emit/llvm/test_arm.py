@@ -15,7 +15,7 @@ from tests.emit.llvm.corpus import corpus
 from tests.emit.llvm.products import product
 from tests.kernels.chains import CHAINS
 from tests.tolerance import assert_close
-from weft.emit.llvm.machine_code import (
+from weft.emit.llvm.jit.machine_code import (
     ARM_LINUX,
     ARM_MACOS,
     ARM_SERVER,
@@ -24,7 +24,7 @@ from weft.emit.llvm.machine_code import (
     compile_text,
     symbol,
 )
-from weft.emit.llvm.pool_text import POOL_BYTES, SPINS_AT, THREAD_BYTES, pool_text
+from weft.emit.llvm.pool.text import POOL_BYTES, SPINS_AT, THREAD_BYTES, pool_text
 from weft.ir.types import DTYPES, F32, I32, Array
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tests.kernels.attention_cases import Sizes, backward, forward, inputs, kernels, windows
 from tests.tolerance import assert_close
-from weft.emit.llvm.attention import emit_attention
-from weft.emit.llvm.commands import Commands
-from weft.emit.llvm.engine import load
-from weft.emit.llvm.machine_code import Processor, host
+from weft.emit.llvm.attention.attention import emit_attention
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.jit.machine_code import Processor, host
+from weft.emit.llvm.pool.commands import Commands
 from weft.ir.types import DTYPES, F32, Array
 from weft.kernels.attention import Attention, Window
 from weft.kernels.interpret_attention import interpret_attention

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.emit.llvm.products import check, product
-from weft.emit.llvm.blocking import Blocking, Chip
-from weft.emit.llvm.blocking_choice import choose_blocking
-from weft.emit.llvm.product import find_product
-from weft.emit.llvm.product_shape import shape_of
+from weft.emit.llvm.product.blocking import Blocking, Chip
+from weft.emit.llvm.product.blocking_choice import choose_blocking
+from weft.emit.llvm.product.product import find_product
+from weft.emit.llvm.product.shape import shape_of
 from weft.kernels.kernel import Kernel
 from weft.ops.pointwise import Add, Multiply
 

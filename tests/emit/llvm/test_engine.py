@@ -13,11 +13,10 @@ import pytest
 
 from tests.emit.llvm.small_kernels import affine, count, reversed_through_shared
 from weft.cache.store import the_store
-from weft.emit.llvm import engine
-from weft.emit.llvm.commands import Commands
-from weft.emit.llvm.engine import load
-from weft.emit.llvm.linking import undefined_symbols
-from weft.emit.llvm.machine_code import (
+from weft.emit.llvm.jit import engine
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.jit.linking import undefined_symbols
+from weft.emit.llvm.jit.machine_code import (
     Processor,
     assembly,
     compile_text,
@@ -25,7 +24,8 @@ from weft.emit.llvm.machine_code import (
     optimized,
     symbol,
 )
-from weft.emit.llvm.matrix_tiles import tiles_permitted
+from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
+from weft.emit.llvm.pool.commands import Commands
 from weft.errors import Unsupported, WeftError
 from weft.kernels.emitted import Emitted, Phase
 
@@ -115,7 +115,7 @@ def test_what_is_cached_is_not_compiled(monkeypatch):
     texts = [affine(5, plus=n) for n in range(3)]
     load(texts)
     gc.collect()  # nothing is linked any more
-    monkeypatch.setattr("weft.emit.llvm.objects._object", None)
+    monkeypatch.setattr("weft.emit.llvm.jit.objects._object", None)
     for n, kernel in enumerate(load(texts)):
         assert ran(kernel, [1]).tolist() == [1 + n] * 5
     with pytest.raises(TypeError):
@@ -132,7 +132,7 @@ def test_progress_is_told():
 
 
 def test_many_are_compiled_by_threads(monkeypatch):
-    monkeypatch.setattr("weft.emit.llvm.objects._WORTH_THREADS", 0)
+    monkeypatch.setattr("weft.emit.llvm.jit.objects._WORTH_THREADS", 0)
     monkeypatch.setenv("WEFT_THREADS", "3")
     told: list[int] = []
     loaded = load([affine(5, plus=n) for n in range(30)], lambda done, _: told.append(done))
@@ -143,7 +143,7 @@ def test_many_are_compiled_by_threads(monkeypatch):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_text_that_llvm_refuses(monkeypatch, threads):
-    monkeypatch.setattr("weft.emit.llvm.objects._WORTH_THREADS", 0)
+    monkeypatch.setattr("weft.emit.llvm.jit.objects._WORTH_THREADS", 0)
     monkeypatch.setenv("WEFT_THREADS", str(threads))
     wrong = Emitted("define void @f() {\n  ret i32 7\n}\n", (Phase("f", 1),))
     with pytest.raises(WeftError, match="LLVM does not accept the text of a kernel"):
@@ -178,7 +178,7 @@ def test_threads_load_at_the_same_time():
     import numpy as np
     from tests.emit.llvm.small_kernels import affine
     from tests.emit.llvm.test_engine import ran
-    from weft.emit.llvm.engine import load
+    from weft.emit.llvm.jit.engine import load
 
     wrong = []
     def work(seed):

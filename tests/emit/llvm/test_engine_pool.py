@@ -22,12 +22,12 @@ from tests.emit.llvm.small_kernels import (
 )
 from weft.array.atoms import Atoms
 from weft.array.stacked import Stacked, kind_of
-from weft.emit.llvm.commands import Commands
-from weft.emit.llvm.engine import load
-from weft.emit.llvm.machine_code import Processor, assembly
-from weft.emit.llvm.pool import Pool, the_pool
-from weft.emit.llvm.pool_text import pool_text
-from weft.emit.llvm.thread_count import _allowed, thread_count
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.jit.machine_code import Processor, assembly
+from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.pool import Pool, the_pool
+from weft.emit.llvm.pool.text import pool_text
+from weft.emit.llvm.pool.thread_count import _allowed, thread_count
 from weft.errors import Unsupported, WeftError
 
 
@@ -270,9 +270,9 @@ FORK = """
 import os, sys, threading, time
 import numpy as np
 from tests.emit.llvm.small_kernels import affine, count
-from weft.emit.llvm.commands import Commands
-from weft.emit.llvm.engine import load
-from weft.emit.llvm.pool import the_pool
+from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.pool.pool import the_pool
 
 (loaded,) = load([count(500, 3)])
 done = np.zeros(500, int)
@@ -326,8 +326,8 @@ AT_EXIT = """
 import threading
 import numpy as np
 from tests.emit.llvm.small_kernels import count
-from weft.emit.llvm.commands import Commands
-from weft.emit.llvm.engine import load
+from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.jit.engine import load
 
 (loaded,) = load([count(5000, 1)])
 done = np.zeros(5000, int)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.emit.llvm.lone_nodes import check_alone, lone_kernel, node_of
-from weft.emit.llvm.alone import emit_alone
-from weft.emit.llvm.commands import Commands
-from weft.emit.llvm.engine import load
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.single.alone import emit_alone
 from weft.ir.types import DTYPES, Array
 from weft.ops.index import Gather, GatherDims
 from weft.ops.shape import Reverse

@@ -9,7 +9,7 @@ import pytest
 
 from tests.emit.llvm.lone_nodes import check_alone, lone_kernel, node_of
 from tests.tolerance import assert_close
-from weft.emit.llvm.alone import emit_alone
+from weft.emit.llvm.single.alone import emit_alone
 from weft.errors import Unsupported
 from weft.ir.types import DTYPES, Array
 from weft.ops.linalg import Cholesky, TriangularSolve

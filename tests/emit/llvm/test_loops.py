@@ -8,9 +8,9 @@ import pytest
 from tests.emit.llvm.launching import check, launch
 from tests.kernels.building import Building
 from tests.kernels.chains import CHAINS
-from weft.emit.llvm.commands import Commands
 from weft.emit.llvm.emit import emit
-from weft.emit.llvm.engine import load
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.pool.commands import Commands
 from weft.ir.types import BOOL, F32, I32, Array, dtype
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel, Shift

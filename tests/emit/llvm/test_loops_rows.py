@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.emit.llvm.launching import check, launch
 from tests.kernels.building import Building
 from tests.kernels.chains import CHAINS
-from weft.emit.llvm.commands import Commands
 from weft.emit.llvm.emit import emit
-from weft.emit.llvm.engine import load
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.pool.commands import Commands
 from weft.ir.types import F32, I32, Array, dtype
 from weft.kernels.kernel import Combine
 from weft.ops.pointwise import Compare, Multiply, Select, Subtract

@@ -7,13 +7,13 @@ import pytest
 
 from tests.emit.llvm.functions import FUNCTIONS, Function, errors, patterns, usual
 from tests.emit.llvm.jit import Compiled
-from weft.emit.llvm.code import Code, module_text
-from weft.emit.llvm.machine_code import Processor, assembly, host
-from weft.emit.llvm.math_exponential import exp, tanh
-from weft.emit.llvm.math_logistic import logistic
-from weft.emit.llvm.math_power import power
-from weft.emit.llvm.storage import Held, load, store
-from weft.emit.llvm.vector import Vectors
+from weft.emit.llvm.jit.machine_code import Processor, assembly, host
+from weft.emit.llvm.math.exponential import exp, tanh
+from weft.emit.llvm.math.logistic import logistic
+from weft.emit.llvm.math.power import power
+from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.storage import Held, load, store
+from weft.emit.llvm.writer.vector import Vectors
 from weft.ir.types import F32, F64, DType
 
 EXACT = [f for f in FUNCTIONS if f.ulps64 < 100]

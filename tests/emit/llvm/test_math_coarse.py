@@ -10,12 +10,12 @@ from scipy import special
 
 from tests.emit.llvm.functions import patterns, ulps
 from tests.emit.llvm.jit import Compiled
-from weft.emit.llvm.machine_code import Processor, host
-from weft.emit.llvm.math_exponential import coarse_exp
-from weft.emit.llvm.math_logistic import coarse_logistic, coarse_one_plus_tanh, one_plus_tanh
-from weft.emit.llvm.pointwise import apply
-from weft.emit.llvm.storage import Held
-from weft.emit.llvm.vector import Vector, Vectors
+from weft.emit.llvm.jit.machine_code import Processor, host
+from weft.emit.llvm.math.exponential import coarse_exp
+from weft.emit.llvm.math.logistic import coarse_logistic, coarse_one_plus_tanh, one_plus_tanh
+from weft.emit.llvm.math.pointwise import apply
+from weft.emit.llvm.writer.storage import Held
+from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import F32, F64, Array, DType, dtype
 from weft.ops.pointwise import Add, Divide, Negate
 from weft.ops.transcendental import Exponential, Tanh

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.emit.llvm.jit import Compiled
 from tests.emit.llvm.values import operands
 from tests.tolerance import difference
-from weft.emit.llvm.code import Code
-from weft.emit.llvm.pointwise import EMIT, UNSUPPORTED, apply
-from weft.emit.llvm.storage import load
-from weft.emit.llvm.vector import Vectors
+from weft.emit.llvm.math.pointwise import EMIT, UNSUPPORTED, apply
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.storage import load
+from weft.emit.llvm.writer.vector import Vectors
 from weft.errors import Unsupported, WeftError
 from weft.ir.dense import Dense
 from weft.ir.op import Op

@@ -9,7 +9,7 @@ import pytest
 from tests.emit.llvm.launching import check
 from tests.emit.llvm.products import product
 from weft.emit.llvm.emit import emit
-from weft.emit.llvm.machine_code import Processor, assembly, host
+from weft.emit.llvm.jit.machine_code import Processor, assembly, host
 from weft.ir.types import DTYPES, F32, I32
 from weft.ops.pointwise import Add
 

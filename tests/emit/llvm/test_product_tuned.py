@@ -14,22 +14,23 @@ import weft
 from tests.emit.llvm.products import BF16, I8, check, product
 from tests.tolerance import assert_close
 from weft.cache.choices import remember
-from weft.emit.llvm import product_candidates, product_tuned
-from weft.emit.llvm.blas import Blas, libraries, multiply
-from weft.emit.llvm.blocking import Chip, chip_of
-from weft.emit.llvm.machine_code import Compiler, host
-from weft.emit.llvm.product_blas import emit_by_blas
-from weft.emit.llvm.product_candidates import (
+from weft.emit.llvm.jit.blas import Blas, libraries, multiply
+from weft.emit.llvm.jit.machine_code import Compiler, host
+from weft.emit.llvm.product.blas import emit_by_blas
+from weft.emit.llvm.product.blocking import Chip, chip_of
+from weft.emit.llvm.product.emit import described
+from weft.emit.llvm.tuning import candidates as product_candidates
+from weft.emit.llvm.tuning import tuned as product_tuned
+from weft.emit.llvm.tuning.candidates import (
     AS_MODELLED,
     BLAS,
     candidates,
     name_of,
     options_of,
 )
-from weft.emit.llvm.product_class import class_of, round_up
-from weft.emit.llvm.product_emit import described
-from weft.emit.llvm.product_tuned import KIND, choice, explained, tuned
-from weft.emit.llvm.tuning import machine_name
+from weft.emit.llvm.tuning.product_class import class_of, round_up
+from weft.emit.llvm.tuning.tuned import KIND, choice, explained, tuned
+from weft.emit.llvm.tuning.tuning import machine_name
 from weft.errors import WeftError
 from weft.ir.types import F32, F64, I32, DType
 from weft.kernels.kernel import Kernel

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import weft
 from tests.emit.llvm.lone_nodes import check_alone, compiled, constant, lone_kernel, node_of
 from tests.emit.llvm.lone_nodes import scalar_region as region
-from weft.emit.llvm.comparator import sort_keys
-from weft.emit.llvm.radix import FEW
+from weft.emit.llvm.single.comparator import sort_keys
+from weft.emit.llvm.single.radix import FEW
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.types import DTYPES, F32, I32, I64, Array, DType, dtype_of
 from weft.ops.pointwise import Add, And, Compare, Multiply, Or, Select

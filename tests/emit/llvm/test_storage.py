@@ -9,10 +9,10 @@ import pytest
 
 from tests.emit.llvm.jit import Compiled
 from tests.emit.llvm.values import random, special
-from weft.emit.llvm.code import Code, module_text
-from weft.emit.llvm.linking import Linked
-from weft.emit.llvm.machine_code import compile_text, symbol
-from weft.emit.llvm.storage import (
+from weft.emit.llvm.jit.linking import Linked
+from weft.emit.llvm.jit.machine_code import compile_text, symbol
+from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.storage import (
     Held,
     fill,
     gather,
@@ -25,7 +25,7 @@ from weft.emit.llvm.storage import (
     scatter,
     store,
 )
-from weft.emit.llvm.vector import Vector, Vectors
+from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DTYPES, F32, Array, DType
 
 NARROW = [d for d in DTYPES.values() if d.is_float and d.bits < 32]

@@ -10,11 +10,11 @@ import pytest
 
 from tests.emit.llvm.functions import patterns
 from tests.emit.llvm.jit import Compiled
-from weft.emit.llvm import supplied
-from weft.emit.llvm.code import Code, module_text
-from weft.emit.llvm.machine_code import Processor, assembly, host
-from weft.emit.llvm.storage import Held, load, store
-from weft.emit.llvm.vector import Vector, Vectors
+from weft.emit.llvm.jit import supplied
+from weft.emit.llvm.jit.machine_code import Processor, assembly, host
+from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.storage import Held, load, store
+from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import F32, F64, Array, DType, dtype
 
 BF16, UI16 = dtype("bf16"), dtype("ui16")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.emit.llvm import alone, pointwise
+from weft.emit.llvm.math import pointwise
+from weft.emit.llvm.single import alone
 from weft.emit.llvm.table import TABLE
 from weft.ir.op import Op
 from weft.kernels.alone import IRREGULAR

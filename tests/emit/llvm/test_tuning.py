@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from weft.cache.choices import choices, remember
 from weft.cache.store import the_store
-from weft.emit.llvm.tuning import fastest, known, machine_name, timed, tune
+from weft.emit.llvm.tuning.tuning import fastest, known, machine_name, timed, tune
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.emit.llvm.lone_nodes import check_alone, combiner, lone_kernel, node_of, scalar_region
 from tests.tolerance import assert_close
-from weft.emit.llvm.alone import emit_alone
+from weft.emit.llvm.single.alone import emit_alone
 from weft.errors import Unsupported
 from weft.ir.module import Region, apply
 from weft.ir.op import Op

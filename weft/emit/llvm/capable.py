@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from weft.emit.llvm.code import Code
-from weft.emit.llvm.pointwise import apply
-from weft.emit.llvm.storage import load
-from weft.emit.llvm.vector import Vectors
+from weft.emit.llvm.math.pointwise import apply
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.storage import load
+from weft.emit.llvm.writer.vector import Vectors
 from weft.errors import Unsupported
 from weft.ir.op import Op
 from weft.ir.types import DType

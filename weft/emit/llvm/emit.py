@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.loops_emit import emit_loops
-from weft.emit.llvm.machine_code import Processor, host
-from weft.emit.llvm.product_emit import emit_product
+from weft.emit.llvm.jit.machine_code import Processor, host
+from weft.emit.llvm.loops.emit import emit_loops
+from weft.emit.llvm.product.emit import emit_product
 from weft.kernels.emitted import Emitted
 from weft.kernels.kernel import Kernel
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Literal
 
-from weft.emit.llvm import alone, pointwise
+from weft.emit.llvm.math import pointwise
+from weft.emit.llvm.single import alone
 from weft.ir.op import Op
 from weft.ops import (
     attention,

@@ -1,0 +1,1 @@
+"""Attention, forward and backward, in blocks of keys."""

@@ -1,0 +1,29 @@
+"""Attention as one kernel: tiles of queries against tiles of keys, nothing of their size kept.
+
+A task is some tiles of queries at one point of the outer dims. Keys and values pass by in tiles
+that the nearest caches hold; tiles that no query sees are left out.
+"""
+
+from __future__ import annotations
+
+from weft.emit.llvm.attention.backward import Backward
+from weft.emit.llvm.attention.few import Few, are_few, folded
+from weft.emit.llvm.attention.online import Forward
+from weft.emit.llvm.attention.tiles import TiledForward, fits_tiles
+from weft.emit.llvm.attention.tiling import tiling
+from weft.emit.llvm.jit.machine_code import Processor, host
+from weft.kernels.attention import Attention
+from weft.kernels.emitted import Emitted
+
+
+def emit_attention(kernel: Attention, processor: Processor | None = None) -> Emitted:
+    """The text of an attention kernel."""
+    kernel, processor = folded(kernel), processor or host()
+    tiles = tiling(kernel, processor)
+    if are_few(kernel):
+        return Few(kernel, tiles).emitted()
+    if kernel.gradients is not None:
+        return Backward(kernel, tiles).emitted()
+    if fits_tiles(kernel, processor):
+        return TiledForward(kernel, tiles).emitted()
+    return Forward(kernel, tiles).emitted()

@@ -1,0 +1,168 @@
+"""The matrix product of attention: a register block of rows and vectors, kept over all steps.
+
+    block[i][j] += left[i, step] * right[step, j]
+
+Elements of the left side are spread over all lanes, rows of the right side are read in vectors.
+Every product of attention, forward and backward, is of this form without a transposed copy: only
+the strides of the left side differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.storage import load, memory_kind
+from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.ir.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Elements that are spread over lanes: where they begin, and the strides between them."""
+
+    base: str
+    row: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Rows of vectors: where they begin, and the stride between rows."""
+
+    base: str
+    step: int
+    last: int | None = None  # how many lanes of the last vector there are, if not all
+    dtype: DType | None = None  # of the elements in memory, if they are not held numbers
+
+
+Block = list[list[Vector]]
+UNROLL = 4  # steps that are written one after another
+
+
+def zeros(vectors: Vectors, rows: int, columns: int, kind: str) -> Block:
+    """A block of nothing."""
+    zero = Vector("zeroinitializer" if vectors.width > 1 else "0.0", kind, vectors.width)
+    return [[zero] * columns for _ in range(rows)]
+
+
+def product(
+    vectors: Vectors,
+    block: Block,
+    left: Left,
+    right: Right,
+    steps: int | str,
+    *,
+    whole: bool = False,
+) -> Block:
+    """The block with the products of all steps added; `whole`: they are a multiple of UNROLL."""
+    code = vectors.code
+    if isinstance(steps, int):
+        rest = steps % UNROLL
+        if steps > rest:
+            block = _loop(vectors, block, left, right, 0, steps - rest, UNROLL, sure=True)
+        for step in range(steps - rest, steps):
+            block = _step(vectors, block, _moved(code, left, right, str(step), block), 0, left)
+        return block
+    end = steps if whole else code.let(f"and i64 {steps}, {-UNROLL}")
+    block = _loop(vectors, block, left, right, 0, end, UNROLL)
+    return block if whole else _loop(vectors, block, left, right, end, steps, 1)
+
+
+def _loop(
+    vectors: Vectors,
+    block: Block,
+    left: Left,
+    right: Right,
+    begin: int | str,
+    end: int | str,
+    unroll: int,
+    sure: bool = False,
+) -> Block:
+    code = vectors.code
+    carried = [(x.type, x.text) for row in block for x in row]
+    with code.loop(begin, end, unroll, carried, at_least_once=sure) as loop:
+        inner = _like(block, loop.carried)
+        places = _moved(code, left, right, loop.index, block)
+        for n in range(unroll):
+            inner = _step(vectors, inner, places, n, left)
+        loop.carry(*[x.text for row in inner for x in row])
+    return _like(block, loop.carried)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where a round of steps reads."""
+
+    left: str
+    right: str
+    rows: Right
+
+
+def _moved(code: Code, left: Left, right: Right, index: str, block: Block) -> _Places:
+    kind = block[0][0].kind
+    stored = kind if right.dtype is None else memory_kind(right.dtype)
+    return _Places(
+        address(code, left.base, index, left.step, kind),
+        address(code, right.base, index, right.step, stored),
+        right,
+    )
+
+
+def address(code: Code, base: str, index: str, stride: int, kind: str) -> str:
+    """The address of the element at an index times a stride."""
+    at = index if stride == 1 else code.let(f"mul nsw i64 {index}, {stride}")
+    return code.let(f"getelementptr {kind}, ptr {base}, i64 {at}")
+
+
+def _step(vectors: Vectors, block: Block, at: _Places, n: int, left: Left) -> Block:
+    kind, width, columns = block[0][0].kind, vectors.width, len(block[0])
+    row: list[Vector] = []
+    for j in range(columns):
+        lanes = at.rows.last if j == columns - 1 else None
+        row.append(_read(vectors, at, n * at.rows.step + j * width, kind, lanes))
+    made: Block = []
+    one = Vectors(vectors.code, 1)
+    for i, before in enumerate(block):
+        place = vectors.at(at.left, n * left.step + i * left.row, kind)
+        spread = vectors.splat(one.load(place, kind))
+        made.append([vectors.fma(spread, x, y) for x, y in zip(row, before, strict=True)])
+    return made
+
+
+def _read(vectors: Vectors, at: _Places, index: int, kind: str, lanes: int | None) -> Vector:
+    """A vector of a row, as held numbers."""
+    if at.rows.dtype is None:
+        return read_first(vectors, vectors.at(at.right, index, kind), kind, lanes)
+    mask = None if lanes is None else first_lanes(vectors, lanes)
+    return load(vectors, at.right, index, at.rows.dtype, mask)[0]
+
+
+def read_first(vectors: Vectors, place: str, kind: str, lanes: int | None) -> Vector:
+    """A vector, or its first lanes (0 elsewhere)."""
+    if lanes is None or lanes == vectors.width:
+        return vectors.load(place, kind)
+    return vectors.load_masked(place, first_lanes(vectors, lanes), kind)
+
+
+def write_first(vectors: Vectors, x: Vector, place: str, lanes: int) -> None:
+    """Write the first lanes of a vector, or all of it."""
+    if lanes >= vectors.width:
+        vectors.store(x, place)
+    elif lanes == 1:  # LLVM 22 stores four bytes where one lane of a narrowed vector is masked
+        one = Vector(vectors.code.let(f"extractelement {x.typed}, i64 0"), x.kind)
+        Vectors(vectors.code, 1).store(one, place)
+    else:
+        vectors.store_masked(x, place, first_lanes(vectors, lanes))
+
+
+def first_lanes(vectors: Vectors, lanes: int) -> Vector:
+    """The mask of the first lanes."""
+    bits = ", ".join(f"i1 {int(n < lanes)}" for n in range(vectors.width))
+    return Vector(f"<{bits}>", "i1", vectors.width)
+
+
+def _like(block: Block, texts: tuple[str, ...]) -> Block:
+    """The same block with other values."""
+    given = iter(texts)
+    return [[Vector(next(given), x.kind, x.width) for x in row] for row in block]

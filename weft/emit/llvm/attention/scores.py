@@ -1,0 +1,121 @@
+"""A register block of scores[key][query]: the product, the bias, and what is not seen.
+
+Queries lie along the lanes; keys are read where they are. Scores are in units of log(2), because
+the queries were multiplied by scale / log(2): 2^score is what softmax calls its exponential.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from weft.emit.llvm.attention.pack import moved
+from weft.emit.llvm.attention.part import Part
+from weft.emit.llvm.attention.product import Block, Left, Right, product, zeros
+from weft.emit.llvm.writer.vector import Vector
+from weft.kernels.attention import Attention
+
+LOG2_E = 1 / math.log(2)
+
+
+def finite_fill(kernel: Attention) -> float:
+    """What hidden scores are, in units of log(2): finite ones stay finite."""
+    assert kernel.mask is not None
+    fill = kernel.mask.fill
+    largest = float(np.finfo(kernel.held.numpy).max)
+    return fill if math.isinf(fill) else max(-largest, min(largest, fill * LOG2_E))
+
+
+class ScoreBlocks:
+    """Writes blocks of scores into a function that has %first: where query 0 is among the keys."""
+
+    def __init__(self, part: Part, kernel: Attention, key_row: int) -> None:
+        self.part, self.kernel, self.row = part, kernel, key_row
+        self.code, self.v, self.tiling = part.code, part.v, part.tiling
+
+    def block(self, index: str, rows: int, queries: str, keys: str = "%keys") -> Block:
+        """The scores of some keys of a tile from an index on, and all queries of a tile."""
+        t = self.tiling
+        left = Left(moved(self.code, keys, index, self.row, t.kind), self.row, 1)
+        start = zeros(self.v, rows, t.vectors, t.kind)
+        block = product(self.v, start, left, Right(queries, t.queries), self.kernel.depth)
+        return self.shown(block, index)
+
+    def shown(self, block: Block, index: str) -> Block:
+        """Scores with the bias, and without what is not seen."""
+        return self._windowed(self._masked(self._biased(block, index), index), index)
+
+    def tile_row(self, name: str, index: str, i: int) -> list[Vector]:
+        """The numbers of one key in a piece of the scratch that is laid out as scores are."""
+        t = self.tiling
+        at = self.v.at(self.part.place(name, index, t.queries), i * t.queries, t.kind)
+        steps = range(0, t.queries, t.lanes)
+        return [self.v.load(self.v.at(at, n, t.kind), t.kind) for n in steps]
+
+    def _biased(self, block: Block, index: str) -> Block:
+        if self.kernel.bias is None:
+            return block
+        return [
+            [self.v.add(x, y) for x, y in zip(row, self.tile_row("bias", index, i), strict=True)]
+            for i, row in enumerate(block)
+        ]
+
+    def _masked(self, block: Block, index: str) -> Block:
+        if self.kernel.mask is None:
+            return block
+        fill, zero = self.part.constant(finite_fill(self.kernel)), self.part.constant(0.0)
+        return [
+            [
+                self.v.select(self.v.compare("une", y, zero), fill, x)
+                for x, y in zip(row, self.tile_row("mask", index, i), strict=True)
+            ]
+            for i, row in enumerate(block)
+        ]
+
+    def _windowed(self, block: Block, index: str) -> Block:
+        """The block with -inf where a query does not see a key."""
+        if self.kernel.window.is_open:
+            return block
+        code, part = self.code, self.part
+        here = code.let(f"sub nsw i64 {index}, %first")
+        partly, after, before = code.fresh("partly"), code.fresh("seen"), code.block
+        code.do(f"br i1 {self._cut(here, len(block))}, label %{partly}, label %{after}")
+        code.start(partly)
+        small = code.let(f"trunc i64 {here} to i32")
+        masked = [self._seen(row, small, i) for i, row in enumerate(block)]
+        code.do(f"br label %{after}")
+        code.start(after)
+        return [
+            [part.either(x, before, y, partly) for x, y in zip(a, b, strict=True)]
+            for a, b in zip(block, masked, strict=True)
+        ]
+
+    def _cut(self, here: str, rows: int) -> str:
+        """Whether some query does not see some key of a block."""
+        code, window = self.code, self.kernel.window
+        found: list[str] = []
+        if window.right is not None:
+            last = code.let(f"add nsw i64 {here}, {rows - 1}")
+            found.append(code.let(f"icmp sgt i64 {last}, {window.right}"))
+        if window.left is not None:
+            first = code.let(f"sub nsw i64 {here}, {self.tiling.queries - 1}")
+            found.append(code.let(f"icmp slt i64 {first}, {-window.left}"))
+        return found[0] if len(found) == 1 else code.let(f"or i1 {', '.join(found)}")
+
+    def _seen(self, row: list[Vector], here: str, i: int) -> list[Vector]:
+        """One key: query n sees it if -left <= here + i - n <= right."""
+        code, v, window = self.code, self.v, self.kernel.window
+        nothing = self.part.constant(-math.inf)
+        made = []
+        for j, x in enumerate(row):
+            lanes = ", ".join(f"i32 {j * v.width + n}" for n in range(v.width))
+            queries = Vector(f"<{lanes}>", "i32", v.width)
+            if window.right is not None:
+                least = code.let(f"add i32 {here}, {i - window.right}")
+                x = v.select(v.compare("sge", queries, v.splat(Vector(least, "i32"))), x, nothing)
+            if window.left is not None:
+                most = code.let(f"add i32 {here}, {i + window.left}")
+                x = v.select(v.compare("sle", queries, v.splat(Vector(most, "i32"))), x, nothing)
+            made.append(x)
+        return made

@@ -1,0 +1,86 @@
+"""How attention is cut into tiles and register blocks, and what a thread keeps in its scratch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weft.emit.llvm.jit.machine_code import Processor
+from weft.emit.llvm.writer.storage import register_kind
+from weft.emit.llvm.writer.vector import BITS
+from weft.kernels.attention import Access, Attention
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Sizes of tiles and blocks, in elements unless said otherwise."""
+
+    kind: str  # of the numbers that are held
+    lanes: int  # of a vector
+    accumulators: int  # vectors that a register block may have
+    vectors: int  # of queries in a tile
+    keys: int  # in a tile
+    scaling: bool  # whether there are instructions that scale floats by powers of two
+
+    @property
+    def queries(self) -> int:
+        """Queries of a tile: one for each lane of its vectors."""
+        return self.lanes * self.vectors
+
+    @property
+    def key_rows(self) -> int:
+        """Keys of a register block of scores: a power of two."""
+        return self.rows(self.vectors)
+
+    def columns(self, depth: int) -> tuple[int, ...]:
+        """Vectors of the register blocks that a row of so many elements is cut into."""
+        vectors = -(-depth // self.lanes)
+        widest = 4 if self.accumulators >= 16 else 2
+        blocks = -(-vectors // widest)
+        return tuple(vectors // blocks + (n < vectors % blocks) for n in range(blocks))
+
+    def rows(self, columns: int) -> int:
+        """Rows of a register block of so many vectors a row: a power of two."""
+        return 1 << (self.accumulators // columns).bit_length() - 1
+
+    def padded(self, depth: int) -> int:
+        """Elements that whole vectors hold."""
+        return -(-depth // self.lanes) * self.lanes
+
+
+def tiling(kernel: Attention, processor: Processor) -> Tiling:
+    """Tiles that the nearest caches hold, with the widest vectors there are."""
+    kind = register_kind(kernel.held)
+    bits = 512 if processor.has("avx512f") else 256 if processor.has("avx2") else 128
+    lanes = bits // BITS[kind]
+    many = processor.has("avx512f") or processor.triple.startswith(("aarch64", "arm64"))
+    chosen = dict(kernel.options)
+    # Wide tiles read less for each product, narrow ones leave out more of what is not seen.
+    wide = many and kernel.queries >= 16 * lanes and kernel.window.left is None
+    vectors = 4 if wide else 1 if kernel.queries <= lanes else 2
+    deep = max(kernel.depth, kernel.value_depth) > 64
+    if kernel.gradients is not None:
+        keys = 64 if wide and not deep else 32
+    else:
+        keys = 32 if deep else 64
+        keys *= 2 if kernel.keys <= 2 * keys else 1
+    vectors, keys = chosen.get("vectors", vectors), chosen.get("keys", keys)
+    return Tiling(kind, lanes, 16 if many else 8, vectors, keys, processor.has("avx512dq"))
+
+
+@dataclass
+class Layout:
+    """Pieces of a thread's scratch, by name: where they begin, in bytes."""
+
+    kind: str
+    places: dict[str, int] = field(default_factory=dict)
+    nbytes: int = 0
+
+    def add(self, name: str, elements: int) -> None:
+        """Make room for so many numbers, aligned to 64 bytes."""
+        self.places[name] = self.nbytes
+        self.nbytes += -(-elements * BITS[self.kind] // 8 // 64) * 64
+
+
+def in_place(kernel: Attention, access: Access) -> bool:
+    """Whether rows may be read where they are: neighbouring elements of the dtype that is held."""
+    return kernel.dtype(access) is kernel.held and access.column == 1

@@ -1,0 +1,132 @@
+"""BLAS libraries on this machine: numpy's own and the system's, for kernels to call."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from weft.emit.llvm.jit.machine_code import binding
+from weft.ir.types import Array
+
+ROW_MAJOR, AS_IT_LIES, TURNED = 101, 111, 112  # as CBLAS numbers them
+_LETTERS = {"float": "s", "double": "d"}
+_DTYPES = {"float": np.float32, "double": np.float64}
+_MAPS = Path("/proc/self/maps")
+_SYSTEMS = ("libmkl_rt.so.2", "libmkl_rt.so", "libopenblas.so.0", "libcblas.so.3")
+# What comes before and after a name, and the bits of an integer there, if the name tells.
+_SPELLINGS = (("scipy_", "64_", 64), ("", "64_", 64), ("scipy_", "", 32), ("", "", 32))
+
+
+@dataclass(frozen=True, slots=True)
+class Blas:
+    """A library: its name and version, the bits of its integers, and where its functions are."""
+
+    name: str
+    bits: int
+    products: tuple[tuple[str, int], ...]  # by the LLVM type of elements
+    threads: tuple[int, int] | None = None  # what tells how many it uses, and what changes that
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The LLVM types that it multiplies."""
+        return tuple([kind for kind, _ in self.products])
+
+    def symbols(self) -> dict[str, str]:
+        """The names by which kernels call it, by what they are for; LLVM knows them from now on."""
+        found = dict(self.products)
+        if self.threads is not None:
+            found |= dict(zip(("get", "set"), self.threads, strict=True))
+        stem = re.sub(r"\W", "_", self.name)
+        for what, address in found.items():
+            binding().add_symbol(f"weft.blas.{stem}.{what}", address)
+        return {what: f"weft.blas.{stem}.{what}" for what in found}
+
+
+@functools.cache
+def libraries() -> tuple[Blas, ...]:
+    """All that are found, numpy's own first; those that lose NaNs are left out."""
+    found: dict[str, Blas] = {}
+    for path in _paths():
+        try:
+            library = ctypes.CDLL(path)
+        except OSError:
+            continue
+        made = _described(library, Path(path).name)
+        if made is not None and made.name not in found and _keeps_nan(made):
+            found[made.name] = made
+    return tuple(found.values())
+
+
+def _paths() -> Iterator[str]:
+    """Where numpy's library is, then names of the system's that may not be there."""
+    folders = Path(np.__file__).parent
+    mapped = _MAPS.read_text().split() if _MAPS.exists() else []
+    beside = [folders.parent / "numpy.libs", folders / ".dylibs"]
+    listed = [str(path) for folder in beside for path in sorted(folder.glob("*openblas*"))]
+    for path in dict.fromkeys([*listed, *mapped]):
+        if re.search(r"/lib[^/]*(openblas|mkl_rt|cblas)[^/]*$", path):
+            yield path
+    yield from _SYSTEMS
+
+
+def _described(library: ctypes.CDLL, file: str) -> Blas | None:
+    """What a library has; None if it is no BLAS with products by rows."""
+    for before, after, bits in _SPELLINGS:
+        named = {kind: f"{before}cblas_{letter}gemm{after}" for kind, letter in _LETTERS.items()}
+        if not all(hasattr(library, name) for name in named.values()):
+            continue
+        config = getattr(library, f"{before}openblas_get_config{after}", None)
+        name = file
+        if config is not None:
+            config.restype = ctypes.c_char_p
+            told = config().decode()
+            name = " ".join(told.split()[:2])
+            bits = 64 if "USE64BITINT" in told else bits
+        products = tuple([(kind, _address(library, name)) for kind, name in named.items()])
+        return Blas(name, bits, products, _threads(library, before, after))
+    return None
+
+
+def _threads(library: ctypes.CDLL, before: str, after: str) -> tuple[int, int] | None:
+    own = [f"{before}openblas_{what}_num_threads{after}" for what in ("get", "set")]
+    for names in (own, ["MKL_Get_Max_Threads", "MKL_Set_Num_Threads"]):
+        if all(hasattr(library, name) for name in names):
+            get, change = (_address(library, name) for name in names)
+            return get, change
+    return None
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+
+def _keeps_nan(blas: Blas) -> bool:
+    """Whether 0 * NaN is NaN: some libraries leave out what is multiplied by 0."""
+    for kind in blas.kinds:
+        zeros, lost = np.zeros((2, 2), _DTYPES[kind]), np.full((2, 2), np.nan, _DTYPES[kind])
+        for left, right in ((zeros, lost), (lost, zeros)):
+            made = np.zeros((2, 2), _DTYPES[kind])
+            multiply(blas, left, right, made)
+            if not np.isnan(made).all():
+                return False
+    return True
+
+
+def multiply(blas: Blas, left: Array, right: Array, out: Array) -> None:
+    """out = left @ right, of whole matrices of one type, row by row in memory."""
+    kind = next(kind for kind, dtype in _DTYPES.items() if out.dtype == dtype)
+    real = ctypes.c_float if kind == "float" else ctypes.c_double
+    whole = ctypes.c_int64 if blas.bits == 64 else ctypes.c_int32
+    (rows, depth), columns = left.shape, right.shape[1]
+    matrix = (ctypes.c_void_p, whole)
+    types = (*[ctypes.c_int] * 3, *[whole] * 3, real, *matrix, *matrix, real, *matrix)
+    call = ctypes.CFUNCTYPE(None, *types)(dict(blas.products)[kind])
+    a, b, c = (array.ctypes.data for array in (left, right, out))
+    ways = (ROW_MAJOR, AS_IT_LIES, AS_IT_LIES)
+    call(*ways, rows, columns, depth, 1.0, a, depth, b, columns, 0.0, c, columns)

@@ -1,0 +1,99 @@
+"""The engine: emitted texts become functions in memory, each text compiled once.
+
+How to run kernels, from emitted texts to a native call:
+
+    loaded = load([emit(kernel) for kernel in kernels])        # list[Loaded], in the same order
+    commands = Commands()
+    at = commands.kernel(loaded[0], [x.ctypes.data, y.ctypes.data])   # pointers to its operands
+    commands.copy(to=y.ctypes.data, source=x.ctypes.data, nbytes=x.nbytes)
+    commands.run()                       # one native call on all threads, without the GIL
+    commands.pointers[at] = other.ctypes.data  # operand 0 of the first command is elsewhere now
+    commands.run()
+
+`pointers` is a numpy array of all operands of all commands; `at` is where a command's begin. Bytes
+that tasks share (`Emitted.shared`) and scratch are the pool's: nobody passes them. Commands keep
+the code of their kernels alive, but not the arrays: whoever passes an address keeps the array.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from weft.emit.llvm.jit.linking import Linked
+from weft.emit.llvm.jit.machine_code import llvm_lock, symbol
+from weft.emit.llvm.jit.objects import Progress, Source, objects
+from weft.kernels.emitted import Emitted
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPhase:
+    """A function in memory: its address, how many tasks it has, and how many make a chunk."""
+
+    address: int
+    tasks: int
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A kernel that can be run; its code lives as long as this does."""
+
+    phases: tuple[LoadedPhase, ...]
+    scratch: int
+    shared: int
+    code: Linked | None = field(repr=False, compare=False)
+
+
+_LOCK = threading.RLock()
+_HELD = ExitStack()  # during a fork: LLVM's lock
+_LINKED: WeakValueDictionary[str, Linked] = WeakValueDictionary()
+
+
+def load(emitted: Sequence[Emitted], progress: Progress | None = None) -> list[Loaded]:
+    """Compile, link and find the functions of kernels; `progress` is told (done, total)."""
+    with _LOCK:
+        linked = {e.text: found for e in emitted if (found := _LINKED.get(e.text))}
+        missing = {
+            e.text: Source(e.phases[0].function, e.text, e.brief)
+            for e in emitted
+            if e.phases and e.text not in linked
+        }
+        if missing:
+            made = Linked(objects([*missing.values()], progress))
+            linked |= dict.fromkeys(missing, made)
+            _LINKED.update(dict.fromkeys(missing, made))
+    loaded = {e: _loaded(e, linked.get(e.text)) for e in dict.fromkeys(emitted)}
+    return [loaded[e] for e in emitted]
+
+
+def _loaded(emitted: Emitted, linked: Linked | None) -> Loaded:
+    if linked is None:  # a kernel that writes nothing
+        return Loaded((), 0, 0, None)
+    names = [symbol(phase.function, emitted.text) for phase in emitted.phases]
+    phases = tuple(
+        LoadedPhase(address, phase.tasks, phase.chunk)
+        for address, phase in zip(linked.addresses(names), emitted.phases, strict=True)
+    )
+    return Loaded(phases, emitted.scratch, emitted.shared, linked)
+
+
+def _before_fork() -> None:
+    """Wait until no thread is inside of LLVM: a child would find its locks held by nobody."""
+    _LOCK.acquire()
+    _HELD.enter_context(llvm_lock())
+
+
+def _after_fork() -> None:
+    _HELD.close()
+    _LOCK.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )

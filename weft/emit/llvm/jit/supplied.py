@@ -1,0 +1,291 @@
+"""Functions that texts call by name, and whose bodies the compiler supplies for its processor.
+
+Text is for no processor in particular. What some processors have an instruction for, and others
+need several for, is a call in it; the body that it gets is put in its place.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from weft.emit.llvm.math.polynomial import LAYOUTS, float_of
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.vector import Vector, Vectors, suffix, vector_type
+
+BODIES = "bodies 2"  # a number for each change of what is supplied, for the keys of cached objects
+_DECLARED = re.compile(r"^declare \S[^@]* @weft\.(\w+)\.(?:v(\d+))?(f32|f64)\(.*\)$", re.MULTILINE)
+_KINDS = {"f32": "float", "f64": "double"}
+_REGISTER = {"float": 16, "double": 8}  # lanes of 512 bits
+_LIFT = {"float": 64, "double": 128}  # the exponent that makes subnormal numbers normal
+_AS_SET = "i32 4"  # rounding as the mode says
+_SUBNORMAL = "i32 32"  # the class of floats
+
+Body: TypeAlias = Callable[..., Vector]  # (v, *vectors) -> vector
+
+
+class Features(Protocol):
+    """What a processor can do."""
+
+    def has(self, feature: str) -> bool:
+        """Whether a feature is named as present."""
+        ...
+
+
+# What texts call
+
+
+def scale(v: Vectors, x: Vector, n: Vector) -> Vector:
+    """x times 2^n, rounded once; n is a whole number as a float, or NaN if x is.
+
+    It is not above the largest exponent by more than one, and not below that of the least
+    subnormal number by more than a few.
+    """
+    return _called(v, "scale", x, n)
+
+
+def scale_normal(v: Vectors, x: Vector, n: Vector) -> Vector:
+    """The same where 2^n is a normal number, and 0 where it is not."""
+    return _called(v, "scale_normal", x, n)
+
+
+def larger(v: Vectors, a: Vector, b: Vector) -> Vector:
+    """The larger one, +0 above -0; of a number and NaN either."""
+    return _called(v, "larger", a, b)
+
+
+def smaller(v: Vectors, a: Vector, b: Vector) -> Vector:
+    """The smaller one, -0 below +0; of a number and NaN either."""
+    return _called(v, "smaller", a, b)
+
+
+def estimate(v: Vectors, x: Vector) -> Vector:
+    """1 / x of normal numbers, of which at least half of the bits are right.
+
+    Without excess precision it is the quotient, which does not depend on how many lanes there are.
+    """
+    if not v.code.excess_precision:
+        return v.div(v.constant(1.0, x.kind), x)
+    return _called(v, "estimate", x)
+
+
+def bf16_bits(v: Vectors, x: Vector) -> Vector:
+    """f32 rounded to the nearest bf16, to even if there are two, as integers."""
+    return _called(v, "bf16", x, made="i16")
+
+
+def _called(v: Vectors, name: str, *args: Vector, made: str = "") -> Vector:
+    first = args[0]
+    kind = made or first.kind
+    full = f"weft.{name}.{suffix(first.kind, first.width)}"
+    type = vector_type(kind, first.width)
+    return Vector(v.code.call(type, full, *((a.type, a.text) for a in args)), kind, first.width)
+
+
+# What the compiler makes of the calls
+
+
+def supplied(text: str, processor: Features) -> str:
+    """The text with a body for every such function that it declares."""
+    found = list(_DECLARED.finditer(text))
+    if not found:
+        return text
+    code = Code("", ())
+    bodies = [
+        _function(code, match[1], _KINDS[match[3]], int(match[2] or 1), processor)
+        for match in found
+    ]
+    return "\n".join([*code.declared, _DECLARED.sub("", text), *bodies])
+
+
+def _function(code: Code, name: str, kind: str, width: int, processor: Features) -> str:
+    """The text of one function; what it declares is left with the code."""
+    code.lines.clear()
+    code.block = "entry"
+    arity, features, registers, quick, anywhere = _BODIES[name]
+    whole = width % (registers * _REGISTER[kind]) == 0
+    body = quick if whole and all(map(processor.has, features)) else anywhere
+    args = [Vector(f"%x{n}", kind, width) for n in range(arity)]
+    made = body(Vectors(code, width), *args)
+    given = ", ".join(arg.typed for arg in args)
+    head = f"define internal {made.type} @weft.{name}.{suffix(kind, width)}({given})"
+    lines = [f"{head} alwaysinline {{", "entry:", *code.lines, f"  ret {made.typed}", "}"]
+    return "\n".join(lines) + "\n"
+
+
+def _scale_anywhere(v: Vectors, x: Vector, n: Vector) -> Vector:
+    """Half of 2^n, or far more of it where it is subnormal, and then what is missing."""
+    layout, lift = LAYOUTS[x.kind], _LIFT[x.kind]
+    # Of NaN any integer will do: x is NaN, too.
+    whole = v.cast("fptosi", n, layout.integer)
+    whole = Vector(v.code.let(f"freeze {whole.typed}"), whole.kind, whole.width)
+    low = v.compare("slt", whole, v.constant(4 - layout.bias, layout.integer))
+    plain, lifted = (v.constant(layout.bias + m, layout.integer) for m in (-1, lift))
+    biased = v.add(whole, v.select(low, lifted, plain))
+    bits = v.binary("shl", biased, v.constant(layout.mantissa, layout.integer))
+    left, half = (v.constant(2.0**m, x.kind) for m in (-lift, 1))
+    return v.mul(v.mul(x, float_of(v, bits)), v.select(low, left, half))
+
+
+def _scale_normal_anywhere(v: Vectors, x: Vector, n: Vector) -> Vector:
+    some = v.compare("uge", n, v.constant(_LEAST_NORMAL[n.kind], n.kind))
+    return v.select(some, _scale_anywhere(v, x, n), v.constant(0.0, x.kind))
+
+
+def _estimate_anywhere(v: Vectors, x: Vector) -> Vector:
+    return v.div(v.constant(1.0, x.kind), x)
+
+
+def _larger_anywhere(v: Vectors, a: Vector, b: Vector) -> Vector:
+    return v.maximum(a, b)
+
+
+def _smaller_anywhere(v: Vectors, a: Vector, b: Vector) -> Vector:
+    return v.minimum(a, b)
+
+
+def _scale_registers(v: Vectors, x: Vector, n: Vector) -> Vector:
+    """Lanes that are 0 are left out: to round there would take a hundred times as long."""
+    some = v.compare("uge", n, v.constant(_LEAST[n.kind], n.kind))
+    return _by_register(v, "scalef", "", x, n, some)
+
+
+def _scale_normal_registers(v: Vectors, x: Vector, n: Vector) -> Vector:
+    some = v.compare("uge", n, v.constant(_LEAST_NORMAL[n.kind], n.kind))
+    return _by_register(v, "scalef", "", x, n, some)
+
+
+def _larger_registers(v: Vectors, a: Vector, b: Vector) -> Vector:
+    return _by_register(v, "range", "i32 5, ", a, b)  # the larger one, with its sign
+
+
+def _smaller_registers(v: Vectors, a: Vector, b: Vector) -> Vector:
+    return _by_register(v, "range", "i32 4, ", a, b)
+
+
+def _estimate_registers(v: Vectors, x: Vector) -> Vector:
+    """An estimate of 14 bits, which are not half of a double's."""
+    if x.kind == "double":
+        return _estimate_anywhere(v, x)
+    type = vector_type(x.kind, _REGISTER[x.kind])
+    full = "llvm.x86.avx512.rcp14.ps.512"
+    v.code.declare(f"declare {type} @{full}({type}, {type}, i16)")
+    made = [
+        v.code.let(f"call {type} @{full}({part.typed}, {type} zeroinitializer, i16 -1)")
+        for part in _parts(v, x)
+    ]
+    return _joined(v, [Vector(text, x.kind, _REGISTER[x.kind]) for text in made])
+
+
+def _bf16_anywhere(v: Vectors, x: Vector) -> Vector:
+    """The upper halves, after adding just less than half of a lower one, or half to odd ones."""
+    bits = v.cast("bitcast", x, "i32")
+    last = v.binary("and", bits, v.constant(0x10000, "i32"))
+    even = v.compare("eq", last, v.constant(0, "i32"))
+    half = v.select(even, v.constant(0x7FFF, "i32"), v.constant(0x8000, "i32"))
+    quiet = v.binary("or", bits, v.constant(0x400000, "i32"))
+    return _upper_halves(v, v.select(v.compare("uno", x, x), quiet, v.add(bits, half)))
+
+
+def _upper_halves(v: Vectors, x: Vector) -> Vector:
+    """The upper 16 bits of every 32: every second lane, which is one instruction."""
+    if x.width == 1:
+        return v.cast("trunc", v.binary("lshr", x, v.constant(16, "i32")), "i16")
+    halves = Vector(v.code.let(f"bitcast {x.typed} to <{2 * x.width} x i16>"), "i16", 2 * x.width)
+    return v.shuffle(halves, halves, range(1, 2 * x.width, 2))
+
+
+def _bf16_registers(v: Vectors, x: Vector) -> Vector:
+    """The processor's own rounding, which takes subnormal numbers for 0, where there are none."""
+    code, parts = v.code, _parts(v, x)
+    test, lanes = "llvm.x86.avx512.fpclass.ps.512", vector_type("i1", parts[0].width)
+    code.declare(f"declare {lanes} @{test}({parts[0].type}, i32 immarg)")
+    one = Vectors(code, parts[0].width)
+    some = [
+        Vector(code.let(f"call {lanes} @{test}({p.typed}, {_SUBNORMAL})"), "i1", one.width)
+        for p in parts
+    ]
+    seen = one.total("or", functools.reduce(lambda a, b: one.binary("or", a, b), some))
+    code.declare('!1 = !{!"branch_weights", i32 1, i32 1000}')
+    code.do(f"br i1 {seen.text}, label %slow, label %fast, !prof !1")
+    code.start("fast")
+    quick = _rounded_pairs(v, parts)
+    code.do("br label %after")
+    code.start("slow")
+    exact = _bf16_anywhere(v, x)
+    code.do("br label %after")
+    code.start("after")
+    phi = f"phi {quick.type} [{quick.text}, %fast], [{exact.text}, %slow]"
+    return Vector(code.let(phi), "i16", x.width)
+
+
+def _rounded_pairs(v: Vectors, parts: Sequence[Vector]) -> Vector:
+    """Two registers of f32 at a time as one of bf16."""
+    type, width = parts[0].type, 2 * parts[0].width
+    full, made = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", vector_type("bfloat", width)
+    v.code.declare(f"declare {made} @{full}({type}, {type})")
+    found: list[Vector] = []
+    for low, high in zip(parts[::2], parts[1::2], strict=True):
+        rounded = Vector(
+            v.code.let(f"call {made} @{full}({high.typed}, {low.typed})"), "bfloat", width
+        )
+        found.append(v.cast("bitcast", rounded, "i16"))
+    return _joined(v, found)
+
+
+def _by_register(
+    v: Vectors, name: str, how: str, a: Vector, b: Vector, some: Vector | None = None
+) -> Vector:
+    """An instruction of AVX-512 on each register of two vectors, 0 in lanes that are left out."""
+    lanes = _REGISTER[a.kind]
+    type = vector_type(a.kind, lanes)
+    full = f"llvm.x86.avx512.mask.{name}.p{a.kind[0] if a.kind == 'double' else 's'}.512"
+    way = "i32 immarg, " if how else ""
+    v.code.declare(f"declare {type} @{full}({type}, {type}, {way}{type}, i{lanes}, i32 immarg)")
+    made = []
+    for n, (one, two) in enumerate(zip(_parts(v, a), _parts(v, b), strict=True)):
+        mask = "-1" if some is None else _mask(v, some, n * lanes, lanes)
+        rest = f"{how}{type} zeroinitializer, i{lanes} {mask}, {_AS_SET}"
+        made.append(v.code.let(f"call {type} @{full}({one.typed}, {two.typed}, {rest})"))
+    return _joined(v, [Vector(text, a.kind, lanes) for text in made])
+
+
+def _mask(v: Vectors, some: Vector, begin: int, lanes: int) -> str:
+    """Some of the lanes of a comparison as an integer."""
+    part = some if some.width == lanes else v.shuffle(some, some, range(begin, begin + lanes))
+    return v.code.let(f"bitcast {part.typed} to i{lanes}")
+
+
+def _parts(v: Vectors, x: Vector) -> list[Vector]:
+    """The registers of a vector."""
+    lanes = _REGISTER[x.kind]
+    if x.width == lanes:
+        return [x]
+    return [v.shuffle(x, x, range(n, n + lanes)) for n in range(0, x.width, lanes)]
+
+
+def _joined(v: Vectors, parts: Sequence[Vector]) -> Vector:
+    """Vectors one after another as one."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    low, high = _joined(v, parts[:half]), _joined(v, parts[half:])
+    return v.shuffle(low, high, range(low.width + high.width))
+
+
+# The least exponents of which a number below 2 may still be rounded to a subnormal one.
+_LEAST = {"float": -150.0, "double": -1075.0}
+_LEAST_NORMAL = {"float": -126.0, "double": -1022.0}
+_AVX512 = ("avx512f", "avx512dq")
+# For each name how many arguments it has, which features its quick body needs and how many
+# registers at a time, and its two bodies.
+_BODIES: dict[str, tuple[int, tuple[str, ...], int, Body, Body]] = {
+    "scale": (2, _AVX512, 1, _scale_registers, _scale_anywhere),
+    "scale_normal": (2, _AVX512, 1, _scale_normal_registers, _scale_normal_anywhere),
+    "larger": (2, _AVX512, 1, _larger_registers, _larger_anywhere),
+    "smaller": (2, _AVX512, 1, _smaller_registers, _smaller_anywhere),
+    "estimate": (1, _AVX512, 1, _estimate_registers, _estimate_anywhere),
+    "bf16": (1, (*_AVX512, "avx512bf16"), 2, _bf16_registers, _bf16_anywhere),
+}

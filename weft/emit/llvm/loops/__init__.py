@@ -1,0 +1,1 @@
+"""Kernels without a product: loop nests over the factors, with reductions."""

@@ -1,0 +1,96 @@
+"""What steps cost on a processor with vectors, in instructions on one register."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cache
+
+from weft.emit.llvm.loops.turned import lines_of
+from weft.ir.op import Op
+from weft.ir.types import DType, TensorType
+from weft.kernels.kernel import Apply, Choose, Kernel, Load, Pick, Position, Reduce, Step, Store
+from weft.ops.pointwise import Divide, Power, Remainder
+from weft.ops.transcendental import Rsqrt, Sqrt
+
+REGISTER_LANES = 16
+_SLOW: dict[type[Op], float] = {Divide: 10.0, Sqrt: 14.0, Rsqrt: 8.0, Remainder: 20.0, Power: 60.0}
+TRANSCENDENTAL = 20.0
+GATHER = 14.0  # a register whose lanes lie apart in memory
+TURN = 10.0  # the same, by tiles that are turned
+TURNED = 8  # lines are turned together
+ACROSS = 12.0  # combining the lanes of a register
+
+
+def step_cost(step: Step) -> float:
+    """What one register of a step costs, if its lanes lie side by side."""
+    match step:
+        case Load() | Store():
+            return 1.0 + 2.0 * len(step.guards)
+        case Apply(op=op, dtype=dtype):
+            return _apply_cost(op, dtype)
+        case Choose(guards=guards):
+            return 1.0 + 2.0 * len(guards)
+        case Reduce():
+            return 1.0
+        case Pick():
+            return 4.0
+        case Position():
+            return 2.0
+        case _:
+            return 0.0
+
+
+@cache
+def _apply_cost(op: Op, dtype: DType) -> float:
+    scale = dtype.real.bits / 32 if dtype.real.bits > 32 else 1.0
+    if type(op) in _SLOW:
+        return _SLOW[type(op)] * scale
+    try:
+        work = op.work((TensorType((), dtype),), (TensorType((), dtype),))
+    except (IndexError, TypeError, ValueError):
+        return scale
+    return (TRANSCENDENTAL if work.transcendentals else 1.0) * scale
+
+
+def per_point(kernel: Kernel, vector: int) -> float:
+    """The cost of the whole kernel with lanes along one factor, by point of the space."""
+    size = kernel.factors[vector].size
+    lanes = min(1 << (size - 1).bit_length(), 4 * REGISTER_LANES)
+    used = size / (-(-size // max(lanes, REGISTER_LANES)) * max(lanes, REGISTER_LANES))
+    cost = 0.0
+    for step, span in zip(kernel.steps, kernel.spans, strict=True):
+        wide = span
+        if isinstance(step, Reduce | Pick):
+            wide = span | set(step.over)
+        points = math.prod([kernel.factors[n].size for n in wide])
+        at_once = REGISTER_LANES * used if vector in wide else 1.0
+        cost += _access_cost(kernel, step, vector) * points / at_once
+        if isinstance(step, Reduce | Pick) and vector in step.over:
+            cost += ACROSS * math.prod([kernel.factors[n].size for n in span])
+    return cost
+
+
+def _access_cost(kernel: Kernel, step: Step, vector: int) -> float:
+    """What one register of a step costs, with lanes along a factor."""
+    if isinstance(step, Load) and any(vector in kernel.spans[s.index] for s in step.shifts):
+        return GATHER
+    if isinstance(step, Load | Store) and step.at.strides[vector] not in (0, 1, -1):
+        lines = lines_of(kernel, step, vector)
+        if lines is None:
+            return GATHER
+        size = kernel.factors[lines].size
+        return TURN * (-(-size // TURNED)) * TURNED / size
+    return step_cost(step)
+
+
+def steps_cost(kernel: Kernel, steps: Iterable[int], lanes: int = REGISTER_LANES) -> float:
+    """The cost of some steps at all their points."""
+    cost = 0.0
+    for n in steps:
+        step, wide = kernel.steps[n], kernel.spans[n]
+        if isinstance(step, Reduce | Pick):
+            wide = wide | set(step.over)
+        points = math.prod([kernel.factors[f].size for f in wide])
+        cost += step_cost(step) * points / lanes
+    return cost

@@ -1,0 +1,73 @@
+"""Kernels of loops as LLVM text: one function, or one for each stage of reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.emit.llvm.jit.machine_code import Processor
+from weft.emit.llvm.loops.accumulate import accumulated
+from weft.emit.llvm.loops.order import loop_order
+from weft.emit.llvm.loops.plan import FEW_LANES, LANES, Plan, plan
+from weft.emit.llvm.loops.simplify import simplify
+from weft.emit.llvm.loops.split import Stage, split
+from weft.emit.llvm.loops.tasks import tasks_text
+from weft.emit.llvm.writer.code import Code, module_text
+from weft.kernels.emitted import Emitted, Phase
+from weft.kernels.kernel import Kernel, Store
+
+ALIGNED = 64
+
+
+def emit_loops(kernel: Kernel, processor: Processor) -> Emitted:
+    """A kernel that runs as loops as LLVM text."""
+    functions, made = loop_functions(kernel, processor)
+    return Emitted(module_text(*functions), made.phases, made.scratch, made.shared)
+
+
+def loop_functions(
+    kernel: Kernel, processor: Processor, lying: Sequence[int] = (), room: int = 0
+) -> tuple[list[Code], Emitted]:
+    """The functions of a kernel that runs as loops, and how to call them (without their text).
+
+    Its last operands may lie at offsets in the shared bytes, of which `room` are taken.
+    """
+    kernel = accumulated(kernel)
+    lanes = LANES if processor.has("avx512f") else FEW_LANES
+    order = loop_order(kernel)
+    simple = simplify(kernel, kernel.schedule.order if order is None else order)
+    if not any(isinstance(step, Store) for step in simple.steps):
+        return [], Emitted("", (), shared=room)
+    given = len(kernel.operands) - len(lying)
+    if order is not None:
+        made = plan(simple, lanes)
+        if made.is_spread:
+            return _emitted([made], kernel.name, given, [*lying], room)
+    stages = split(simple)
+    shared = [*lying]
+    for operand in stages[0].kernel.operands[len(kernel.operands) :]:
+        shared.append(room)
+        room += -(-operand.nbytes // ALIGNED) * ALIGNED
+    return _emitted([_planned(s, lanes) for s in stages], kernel.name, given, shared, room)
+
+
+def _planned(stage: Stage, lanes: int) -> Plan:
+    cut, order = stage.cut, loop_order(stage.kernel)
+    assert order is not None, "a stage has an order of loops"
+    apart = () if cut is None else (cut.part, cut.factor)
+    simple = simplify(stage.kernel, order, apart)
+    if cut is None:
+        return plan(simple, lanes)
+    (factor,) = [n for n, f in enumerate(simple.factors) if f.name == cut.factor]
+    return plan(simple, lanes, (factor, cut.block))
+
+
+def _emitted(
+    plans: list[Plan], name: str, operands: int, shared: list[int], nbytes: int
+) -> tuple[list[Code], Emitted]:
+    names = [name if len(plans) == 1 else f"{name}_{n}" for n in range(len(plans))]
+    pairs = [*zip(plans, names, strict=True)]
+    made = [tasks_text(one, named, operands, shared) for one, named in pairs]
+    phases = tuple([Phase(named, one.count, one.chunk) for one, named in pairs])
+    scratch = max(need for _, need in made)
+    functions = {code.name: code for codes, _ in made for code in codes}  # stages share some
+    return [*functions.values()], Emitted("", phases, scratch, nbytes)

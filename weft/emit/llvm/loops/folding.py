@@ -1,0 +1,104 @@
+"""What all folds have in common: values that loops carry, initial values, lanes folded together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.emit.llvm.single.region import converted, inline
+from weft.emit.llvm.writer import storage
+from weft.emit.llvm.writer.storage import Held
+from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.ir.module import Region
+from weft.kernels.alone import Alone
+
+_COMMUTATIVE = frozenset(
+    f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+)
+
+
+def is_commutative(region: Region) -> bool:
+    """Whether the order of elements does not matter, for all that is known."""
+    return all(name in _COMMUTATIVE for name in region.body.combiners)
+
+
+def carried(values: Sequence[Held]) -> list[tuple[str, str]]:
+    """Values as a loop takes them: a type and a text for each part."""
+    return [(part.type, part.text) for held in values for part in held]
+
+
+def texts(values: Sequence[Held]) -> list[str]:
+    """Values as a loop carries them on."""
+    return [part.text for held in values for part in held]
+
+
+def grouped(found: Sequence[str], like: Sequence[Held]) -> list[Held]:
+    """What a loop carries, as values."""
+    left = list(found)
+    return [tuple([Vector(left.pop(0), p.kind, p.width) for p in held]) for held in like]
+
+
+def read_inits(
+    v: Vectors, kernel: Alone, buffers: Sequence[str], offsets: Sequence[str]
+) -> list[Held]:
+    """The initial values, which follow the inputs, in every lane and in the results' types."""
+    count, found = len(kernel.outputs), []
+    for n, out in enumerate(kernel.outputs, count):
+        given = kernel.operands[n].dtype
+        held = storage.load_splat(v, buffers[n], offsets[n], given)
+        found.append(converted(v, held, given, out.dtype))
+    return found
+
+
+def read_inputs(
+    v: Vectors, kernel: Alone, buffers: Sequence[str], offsets: Sequence[str]
+) -> list[Held]:
+    """Neighbouring elements of every input, in the results' types."""
+    found = []
+    for n, out in enumerate(kernel.outputs):
+        given = kernel.operands[n].dtype
+        held = storage.load(v, buffers[n], offsets[n], given)
+        found.append(converted(v, held, given, out.dtype))
+    return found
+
+
+def write_results(
+    v: Vectors,
+    kernel: Alone,
+    values: Sequence[Held],
+    buffers: Sequence[str],
+    offsets: Sequence[str],
+) -> None:
+    """Write neighbouring elements of every result, which follow inputs and initial values."""
+    for n, (held, out) in enumerate(zip(values, kernel.outputs, strict=True), 2 * len(values)):
+        storage.store(v, held, buffers[n], offsets[n], out.dtype)
+
+
+def in_every_lane(v: Vectors, values: Sequence[Held]) -> list[Held]:
+    """Scalars as vectors."""
+    return [tuple([v.splat(part) for part in held]) for held in values]
+
+
+def shuffled(v: Vectors, part: Vector, order: list[int]) -> Vector:
+    """The lanes in another order."""
+    return part if v.width == 1 else v.shuffle(part, part, order)
+
+
+def first_lane(v: Vectors, values: Sequence[Held]) -> list[Held]:
+    """Vectors as the scalars of their first lanes."""
+    if v.width == 1:
+        return list(values)
+    return [
+        tuple([Vector(v.code.let(f"extractelement {p.typed}, i64 0"), p.kind) for p in held])
+        for held in values
+    ]
+
+
+def joined(v: Vectors, region: Region, values: list[Held]) -> list[Held]:
+    """All lanes folded into one, in their order."""
+    distance = 1
+    while distance < v.width:
+        order = [min(n + distance, v.width - 1) for n in range(v.width)]
+        other = [tuple([shuffled(v, part, order) for part in held]) for held in values]
+        values = inline(v, region, [*values, *other])
+        distance *= 2
+    return first_lane(v, values)

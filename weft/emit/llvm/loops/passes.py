@@ -1,0 +1,162 @@
+"""Passes: what loops at one place have to do, in which order, and what they keep for each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.emit.llvm.loops.cost import step_cost
+from weft.emit.llvm.writer.storage import is_narrow, register_kind
+from weft.kernels.kernel import Fill, Kernel, Load, Pick, Position, Reduce, Step, Store, args_of
+
+KEEP = 6.0  # what a step must cost so that its value is kept instead of computed again
+BUSY = 20.0  # what a pass must cost so that memory can work beside it
+NEAR = 1 << 16  # bytes up to which narrow floats are kept as they are in registers
+ROOM = 1 << 18  # bytes that all values kept at one place may take
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Sinks that run in the same loops.
+
+    `sinks` are stores, and reductions that began outside; `starts` are reductions that begin here
+    and have their results at the end of the pass. The values of `keeps` are read by later passes.
+    """
+
+    sinks: tuple[int, ...]
+    starts: tuple[int, ...]
+    keeps: tuple[int, ...] = ()
+
+
+def arrange(
+    kernel: Kernel, sinks: Sequence[int], ready: Collection[int], opened: Collection[int]
+) -> list[Pass]:
+    """Passes for some sinks at a place where loops are open and some values are ready."""
+    cone = reached(kernel.steps, sinks, ready)
+    steps = kernel.steps
+    here = {n for n in cone if n not in sinks and begins(kernel, n, opened)}
+    levels: dict[int, int] = {}
+    for n in sorted(cone):
+        base = max((levels.get(a, 0) for a in args_of(steps[n])), default=0)
+        levels[n] = base + 1 if n in here else base
+    passes = [
+        Pass(
+            tuple([n for n in sinks if levels[n] == k]),
+            tuple([n for n in sorted(here) if levels[n] == k + 1]),
+        )
+        for k in range(max([levels[n] for n in sinks], default=0) + 1)
+    ]
+    if len(passes) == 1:
+        return passes
+    return _Keeping(kernel, set(opened), set(ready), levels).keep(passes)
+
+
+def busiest(
+    kernel: Kernel, passes: Sequence[Pass], ready: Collection[int], opened: Collection[int]
+) -> Pass | None:
+    """The pass that has most of the work, if it has much."""
+    done = set(ready)
+    costs: list[float] = []
+    for one in passes:
+        computed = reached(kernel.steps, (*one.sinks, *one.starts), done)
+        inside = [n for n in computed if not kernel.spans[n] <= set(opened)]
+        costs.append(sum([step_cost(kernel.steps[n]) for n in inside]))
+        done |= {*one.starts, *one.keeps}
+    most = max(costs)
+    return passes[costs.index(most)] if most >= BUSY else None
+
+
+def begins(kernel: Kernel, n: int, opened: Collection[int]) -> bool:
+    """Whether a step is a reduction that begins where these factors are open.
+
+    What is kept may lie inside of what is combined: then it begins outside of both.
+    """
+    step = kernel.steps[n]
+    if not isinstance(step, Reduce | Pick):
+        return False
+    outside = {f for f in kernel.spans[n] if f < min(step.over)}
+    return outside <= set(opened) and not any(f in opened for f in step.over)
+
+
+def reached(steps: Sequence[Step], roots: Iterable[int], ready: Collection[int]) -> set[int]:
+    """The steps that roots are computed from, with the roots, where values are not ready."""
+    found: set[int] = set()
+    todo = list(roots)
+    while todo:
+        number = todo.pop()
+        if number not in found and number not in ready:
+            found.add(number)
+            todo += args_of(steps[number])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Keeping:
+    """Finds what is computed in one pass and worth to be kept for another."""
+
+    kernel: Kernel
+    opened: set[int]
+    ready: set[int]
+    levels: Mapping[int, int]
+
+    def keep(self, passes: list[Pass]) -> list[Pass]:
+        computed = [
+            self.inner(reached(self.kernel.steps, self.roots(p), self.ready)) for p in passes
+        ]
+        keeps: list[list[int]] = [[] for _ in passes]
+        room = ROOM
+        for k in range(1, len(passes)):
+            for step in self.frontier(k, passes[k], computed):
+                first = next(j for j in range(k) if step in computed[j])
+                taken = self.nbytes(step)
+                if step not in keeps[first] and taken <= room:
+                    keeps[first].append(step)
+                    room -= taken
+        return [Pass(p.sinks, p.starts, tuple(kept)) for p, kept in zip(passes, keeps, strict=True)]
+
+    def roots(self, one: Pass) -> list[int]:
+        return [a for n in (*one.sinks, *one.starts) for a in args_of(self.kernel.steps[n])]
+
+    def inner(self, steps: set[int]) -> set[int]:
+        return {n for n in steps if not self.kernel.spans[n] <= self.opened}
+
+    def frontier(self, k: int, one: Pass, computed: list[set[int]]) -> list[int]:
+        """Steps that a pass needs, an earlier one computes, and that are costly."""
+        found: list[int] = []
+        seen: set[int] = set()
+        todo = self.roots(one)
+        while todo:
+            n = todo.pop()
+            if n in seen or n in self.ready or self.kernel.spans[n] <= self.opened:
+                continue
+            seen.add(n)
+            if self.levels[n] < k and any(n in computed[j] for j in range(k)):
+                if self.worth(n):
+                    found.append(n)
+            else:
+                todo += args_of(self.kernel.steps[n])
+        return sorted(found)
+
+    def worth(self, n: int) -> bool:
+        step = self.kernel.steps[n]
+        if isinstance(step, Store | Fill | Position) or step.dtype.is_complex:
+            return False
+        if isinstance(step, Load) and is_narrow(step.dtype):
+            return self.nbytes(n) <= NEAR
+        return register_kind(step.dtype) != "i1" and self.cost(n) >= KEEP
+
+    def cost(self, n: int) -> float:
+        """What it costs to compute a step again at one point."""
+        total = 0.0
+        for m in self.inner(reached(self.kernel.steps, [n], self.ready)):
+            step = self.kernel.steps[m]
+            times = 1
+            if isinstance(step, Reduce | Pick):
+                times = math.prod([self.kernel.factors[f].size for f in step.over])
+            total += step_cost(step) * times
+        return total
+
+    def nbytes(self, n: int) -> int:
+        sizes = [self.kernel.factors[f].size for f in self.kernel.spans[n] - self.opened]
+        return 8 * math.prod(sizes)

@@ -1,0 +1,214 @@
+"""Kernels with fewer loops: nothing of size 0 or 1 is left, and neighbours become one factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from weft.emit.llvm.loops.chosen import chosen
+from weft.ir.op import Op
+from weft.ir.types import DType, tensor
+from weft.kernels.interpret import COMBINE, identity
+from weft.kernels.kernel import (
+    Affine,
+    Apply,
+    Choose,
+    Contract,
+    Factor,
+    Fill,
+    Kernel,
+    Load,
+    Pick,
+    Position,
+    Reduce,
+    Schedule,
+    Step,
+    Store,
+    args_of,
+)
+from weft.kernels.rewriting import map_affines, renumbered
+from weft.ops.convert import Convert
+from weft.ops.pointwise import Multiply
+
+
+def simplify(kernel: Kernel, order: Sequence[int], apart: Collection[str] = ()) -> Kernel:
+    """The same kernel with its factors listed in loop order, as few and as long as can be.
+
+    Products become sums of products, reductions along nothing become ordinary steps, and steps
+    that nothing stores are gone. The factors named in `apart` are not joined with others.
+    """
+    kernel = _plain_steps(kernel)
+    used = _used_factors(kernel)
+    kernel = _with_factors(kernel, [n for n in order if n in used])
+    place = 0
+    while place + 1 < len(kernel.factors):
+        names = {f.name for f in kernel.factors[place : place + 2]}
+        if names.isdisjoint(apart) and _joins(kernel, place):
+            kernel = _joined(kernel, place)
+        else:
+            place += 1
+    return kernel
+
+
+# Steps
+
+
+def _plain_steps(kernel: Kernel) -> Kernel:
+    """Every step that counts, without products and without empty or single loops."""
+    sizes = [f.size for f in kernel.factors]
+    steps: list[Step] = []
+    numbers: list[int] = []
+    for number, step in enumerate(kernel.steps):
+        step = renumbered(step, numbers)
+        made = _plain(step, steps, sizes, kernel, number)
+        if isinstance(made, int):
+            numbers.append(made)
+        else:
+            steps.append(made)
+            numbers.append(len(steps) - 1)
+    return without_dead(replace(kernel, steps=tuple(steps)))
+
+
+def _plain(
+    step: Step, steps: list[Step], sizes: list[int], kernel: Kernel, number: int
+) -> Step | int:
+    """A step in simpler terms, or the number of one that it equals; new steps are added."""
+
+    def add(made: Step) -> int:
+        steps.append(made)
+        return len(steps) - 1
+
+    match step:
+        case Contract(lhs=lhs, rhs=rhs, over=over, dtype=dtype, held=held):
+            left, right = (_converted(steps, arg, held, add) for arg in (lhs, rhs))
+            product = add(Apply(Multiply(), (left, right), held))
+            total = Reduce("add", product, None, over, held)
+            made = _plain(total, steps, sizes, kernel, number)
+            summed = made if isinstance(made, int) else add(made)
+            return _converted(steps, summed, dtype, add)
+        case Reduce(how=how, arg=arg, init=init, over=over, dtype=dtype):
+            if any(sizes[n] == 0 for n in over):
+                return Fill(identity(how, dtype), dtype) if init is None else init
+            over = tuple([n for n in over if sizes[n] > 1])
+            if over:
+                step = replace(step, over=over)
+                return chosen(step, steps, kernel) or step
+            return arg if init is None else Apply(COMBINE[how](), (init, arg), dtype)
+        case Pick(value=value, over=over, dtype=dtype):
+            if any(sizes[n] == 0 for n in over):
+                return Fill(0, dtype)
+            over = tuple([n for n in over if sizes[n] > 1])
+            return replace(step, over=over) if over else value
+        case Store() if any(sizes[n] == 0 for n in kernel.spans[number]):
+            return Fill(0, kernel.operands[step.operand].dtype)  # nothing is stored
+    return step
+
+
+def _converted(steps: list[Step], number: int, dtype: DType, add: Callable[[Step], int]) -> int:
+    if value_dtype(steps[number]) is dtype:
+        return number
+    to: Op = Convert(tensor(dtype=dtype))
+    return add(Apply(to, (number,), dtype))
+
+
+def value_dtype(step: Step) -> DType:
+    """The dtype of a step that gives a value."""
+    assert not isinstance(step, Store), "a store gives no value"
+    return step.dtype
+
+
+def without_dead(kernel: Kernel) -> Kernel:
+    """Only the steps that stores need."""
+    live = needed(kernel.steps, [n for n, s in enumerate(kernel.steps) if isinstance(s, Store)])
+    numbers: list[int] = []
+    steps: list[Step] = []
+    for number, step in enumerate(kernel.steps):
+        numbers.append(len(steps))
+        if number in live:
+            steps.append(renumbered(step, numbers))
+    return replace(kernel, steps=tuple(steps))
+
+
+def needed(steps: Sequence[Step], roots: Sequence[int]) -> set[int]:
+    """The steps that some steps are computed from, with themselves."""
+    found: set[int] = set()
+    todo = list(roots)
+    while todo:
+        number = todo.pop()
+        if number not in found:
+            found.add(number)
+            todo += args_of(steps[number])
+    return found
+
+
+# Factors
+
+
+def _used_factors(kernel: Kernel) -> set[int]:
+    """The factors that a step spans or combines along, and that have more than one point."""
+    used: set[int] = set()
+    for step, span in zip(kernel.steps, kernel.spans, strict=True):
+        used |= span
+        if isinstance(step, Reduce | Pick):
+            used |= set(step.over)
+    return {n for n in used if kernel.factors[n].size > 1}
+
+
+def _with_factors(kernel: Kernel, kept: Sequence[int]) -> Kernel:
+    """The kernel with some of its factors, in another order; the others have one point."""
+
+    def affine(at: Affine) -> Affine:
+        return Affine(tuple([at.strides[n] for n in kept]), at.offset)
+
+    places = {n: place for place, n in enumerate(kept)}
+    steps = tuple([_mapped(step, affine, places) for step in kernel.steps])
+    factors = tuple([kernel.factors[n] for n in kept])
+    schedule = Schedule(kernel.schedule.kind, tuple(range(len(kept))), 0, kernel.schedule.options)
+    return replace(kernel, factors=factors, steps=steps, schedule=schedule)
+
+
+def _mapped(step: Step, affine: Callable[[Affine], Affine], places: dict[int, int]) -> Step:
+    """A step in terms of other factors."""
+    if isinstance(step, Reduce | Pick):
+        return replace(step, over=tuple([places[n] for n in step.over if n in places]))
+    return map_affines(step, affine)
+
+
+def _joins(kernel: Kernel, place: int) -> bool:
+    """Whether a factor and the next one are one loop to every step."""
+    size = kernel.factors[place + 1].size
+    for step in kernel.steps:
+        for at in affines(step):
+            if at.strides[place] != at.strides[place + 1] * size:
+                return False
+        if isinstance(step, Reduce | Pick):
+            if (place in step.over) != (place + 1 in step.over):
+                return False
+            if isinstance(step, Pick) and place in step.over:
+                first = step.over.index(place)
+                if step.over[first + 1 : first + 2] != (place + 1,):
+                    return False
+    return True
+
+
+def affines(step: Step) -> list[Affine]:
+    """The affine numbers of a step."""
+    found = [step.at] if isinstance(step, Load | Store | Position) else []
+    if isinstance(step, Load | Store | Choose):
+        found += [g.index for g in step.guards]
+    return found
+
+
+def _joined(kernel: Kernel, place: int) -> Kernel:
+    first, second = kernel.factors[place : place + 2]
+    factor = Factor(first.name + second.name, first.size * second.size, first.role, first.device)
+    kept = [n for n in range(len(kernel.factors)) if n != place]
+
+    def affine(at: Affine) -> Affine:
+        return Affine(tuple([at.strides[n] for n in kept]), at.offset)
+
+    places = {n: new for new, n in enumerate(kept)}
+    steps = tuple([_mapped(step, affine, places) for step in kernel.steps])
+    factors = (*kernel.factors[:place], factor, *kernel.factors[place + 2 :])
+    schedule = replace(kernel.schedule, order=tuple(range(len(factors))))
+    return replace(kernel, factors=factors, steps=steps, schedule=schedule)

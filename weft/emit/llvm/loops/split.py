@@ -1,0 +1,264 @@
+"""Reductions that all threads share: parts of a loop give parts of the result, added up later."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from weft.emit.llvm.loops.cost import steps_cost
+from weft.emit.llvm.loops.order import loop_order
+from weft.emit.llvm.loops.plan import LANES, TASK, lanes_factor
+from weft.emit.llvm.loops.simplify import value_dtype
+from weft.kernels.interpret import held
+from weft.kernels.kernel import (
+    Affine,
+    Factor,
+    Kernel,
+    Load,
+    Operand,
+    Pick,
+    Reduce,
+    Schedule,
+    Step,
+    Store,
+    args_of,
+)
+from weft.kernels.rewriting import map_affines, renumbered
+
+PARTS = 64  # a loop is cut into at most so many
+LONG = 4  # a loop is cut if one result costs more than a task divided by this
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A factor whose points are divided among tasks: each part of it has `block` points."""
+
+    part: str  # the name of the factor that counts parts
+    factor: str
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A kernel that runs before others; operands beyond the first ones lie in shared bytes."""
+
+    kernel: Kernel
+    cut: Cut | None
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A reduction whose result passes through shared bytes: its operands there, and its parts."""
+
+    operands: tuple[int, ...]
+    part: int | None  # the factor that counts parts
+    at: dict[int, int]  # strides
+
+
+def split(kernel: Kernel) -> list[Stage]:
+    """A kernel as stages, each of which has an order of loops and work for many tasks."""
+    names = [replace(f, name=f"f{n}") for n, f in enumerate(kernel.factors)]
+    splitter = _Splitter(replace(kernel, factors=tuple(names)))
+    made = splitter.stages()
+    return [replace(s, kernel=splitter.finished(s.kernel)) for s in made]
+
+
+class _Splitter:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.factors = list(kernel.factors)
+        self.operands = list(kernel.operands)
+        self.meetings: dict[int, Meeting] = {}
+        self.lanes = lanes_factor(kernel)
+        self.task = dict(kernel.schedule.options).get("task", TASK)
+        self.shared = {n for n in range(len(kernel.steps)) if self.is_long(n)}
+
+    def stages(self) -> list[Stage]:
+        """Stage by stage, what needs no more than the results of those before."""
+        made: list[Stage] = []
+        stores = [n for n, s in enumerate(self.kernel.steps) if isinstance(s, Store)]
+        left = set(stores) | self.shared
+        while left:
+            free = [n for n in sorted(left) if self.awaited(n) <= self.meetings.keys()]
+            group = self.group(free)
+            if not group:  # no order of loops: the reductions inside have to come first
+                self.shared |= self.inner_reductions(free[0])
+                left |= self.shared - self.meetings.keys()
+                continue
+            made.append(self.stage(group))
+            left -= set(group)
+        return made
+
+    def is_long(self, n: int) -> bool:
+        """Whether one result of a reduction is too much work for a task."""
+        step = self.kernel.steps[n]
+        if not isinstance(step, Reduce | Pick):
+            return False
+        span = self.kernel.spans[n]
+        points = math.prod([self.kernel.factors[f].size for f in span])
+        if self.lanes in span:  # many results come at once
+            points = -(-points // LANES)
+        return steps_cost(self.kernel, self.cone([n])) / points > self.task / LONG
+
+    def cone(self, roots: Sequence[int]) -> set[int]:
+        """What roots are computed from, as far as it does not come from shared bytes."""
+        found: set[int] = set()
+        todo = list(roots)
+        while todo:
+            n = todo.pop()
+            if n not in found:
+                found.add(n)
+                step, meeting = self.kernel.steps[n], self.meetings.get(n)
+                if meeting is None:
+                    todo += args_of(step)
+                elif meeting.part is not None and isinstance(step, Reduce):
+                    todo += [] if step.init is None else [step.init]
+        return found
+
+    def awaited(self, n: int) -> set[int]:
+        return self.cone(args_of(self.kernel.steps[n])) & self.shared
+
+    def inner_reductions(self, n: int) -> set[int]:
+        inside = self.cone(args_of(self.kernel.steps[n])) - self.meetings.keys()
+        found = {m for m in inside if isinstance(self.kernel.steps[m], Reduce | Pick)}
+        assert found, "a sink without reductions inside has an order of loops"
+        return found
+
+    def group(self, free: Sequence[int]) -> list[int]:
+        """Sinks for one stage: their loops have a common order and, if they are cut, a factor."""
+        found: list[int] = []
+        for n in free:
+            trial = [*found, n]
+            computed = self.cone(trial) - self.meetings.keys()
+            sharing = self.common_factors(trial) or not self.common_factors(found)
+            if sharing and loop_order(self.kernel, computed) is not None:
+                found = trial
+        return found
+
+    def common_factors(self, sinks: Sequence[int]) -> set[int]:
+        """The factors along which all sinks may be cut; none if no sink is shared."""
+        sets: list[set[int]] = []
+        for n in sinks:
+            match self.kernel.steps[n]:
+                case Reduce(over=over):
+                    sets.append(set(over))
+                case Pick(over=over):  # what comes first must be in the first part
+                    sets.append(set(over[:1]))
+                case _:
+                    sets.append(set(self.kernel.spans[n]))
+        if not any(n in self.shared for n in sinks):
+            return set()
+        whole: set[int] = set()  # what is combined inside of a stage sees the whole of its factors
+        for n in self.cone(sinks) - self.meetings.keys() - set(sinks):
+            step = self.kernel.steps[n]
+            if isinstance(step, Reduce | Pick):
+                whole |= set(step.over)
+        return set.intersection(*sets) - whole
+
+    # Kernels
+
+    def stage(self, group: list[int]) -> Stage:
+        cut = self.cut(group)
+        part = None
+        if cut is not None:
+            part = len(self.factors)
+            size = self.factors[int(cut.factor[1:])].size
+            self.factors.append(Factor(cut.part, -(-size // cut.block)))
+        steps: list[Step] = []
+        numbers: dict[int, int] = {}
+        for n in sorted(self.cone(group)):
+            numbers[n] = self.add(steps, n, numbers, part, n in group)
+        parts = dict.fromkeys([part, *(m.part for m in self.meetings.values())])
+        first = [] if part is None else [part]
+        rest = [p for p in parts if p is not None and p != part]
+        order = (*first, *self.kernel.schedule.order, *rest)
+        schedule = Schedule("rows", order, 0, self.kernel.schedule.options)
+        made = replace(self.kernel, steps=tuple(steps), schedule=schedule)
+        return Stage(made, cut)
+
+    def cut(self, group: list[int]) -> Cut | None:
+        """How the longest loop of shared reductions is cut."""
+        common = self.common_factors(group)
+        if not common:
+            return None
+        factor = max(common, key=lambda n: (self.factors[n].size, -n))
+        size = self.factors[factor].size
+        cost = steps_cost(self.kernel, self.cone(group) - self.meetings.keys())
+        parts = min(PARTS, math.ceil(cost / self.task))
+        block = -(-size // parts)
+        if block > 64:
+            block = -(-block // 64) * 64
+        return None if block >= size else Cut(f"f{len(self.factors)}", f"f{factor}", block)
+
+    def add(
+        self, steps: list[Step], n: int, numbers: dict[int, int], part: int | None, sink: bool
+    ) -> int:
+        """Add what a step is in a stage; its number there."""
+        if n in self.meetings:
+            return self.recalled(steps, n, numbers)
+        listed = [numbers.get(m, -1) for m in range(n)]
+        step = renumbered(self.kernel.steps[n], listed)
+        if sink and part is not None and isinstance(step, Reduce):
+            step = replace(step, init=None)
+        steps.append(step)
+        number = len(steps) - 1
+        if sink and isinstance(step, Reduce | Pick):
+            self.pass_on(steps, n, step, number, part)
+        return number
+
+    def pass_on(
+        self, steps: list[Step], n: int, step: Reduce | Pick, number: int, part: int | None
+    ) -> None:
+        """Store the result, or the part of it, to shared bytes."""
+        strides: dict[int, int] = {}
+        count = 1
+        for factor in (*sorted(self.kernel.spans[n], reverse=True), part):
+            if factor is not None:
+                strides[factor] = count
+                count *= self.factors[factor].size
+        passed = [number]
+        if isinstance(step, Pick) and part is not None:
+            best = replace(step, value=step.key, dtype=value_dtype(steps[step.key]))
+            steps.append(best)
+            passed = [len(steps) - 1, number]
+        operands: list[int] = []
+        for one in passed:
+            self.operands.append(Operand(held(value_dtype(steps[one])), (count,), output=True))
+            operands.append(len(self.operands) - 1)
+            steps.append(Store(operands[-1], self.affine(strides), one))
+        self.meetings[n] = Meeting(tuple(operands), part, strides)
+
+    def recalled(self, steps: list[Step], n: int, numbers: dict[int, int]) -> int:
+        """Read a result from shared bytes, and add up its parts."""
+        meeting, step = self.meetings[n], self.kernel.steps[n]
+        assert isinstance(step, Reduce | Pick)
+        loaded: list[int] = []
+        for operand in meeting.operands:
+            dtype = self.operands[operand].dtype
+            steps.append(Load(operand, self.affine(meeting.at), dtype))
+            loaded.append(len(steps) - 1)
+        if meeting.part is None:
+            return loaded[0]
+        over = (meeting.part,)
+        if isinstance(step, Pick):
+            steps.append(replace(step, key=loaded[0], value=loaded[1], over=over))
+        else:
+            init = None if step.init is None else numbers[step.init]
+            steps.append(replace(step, arg=loaded[0], init=init, over=over))
+        return len(steps) - 1
+
+    def affine(self, strides: dict[int, int]) -> Affine:
+        return Affine(tuple([strides.get(n, 0) for n in range(len(self.factors))]))
+
+    def finished(self, kernel: Kernel) -> Kernel:
+        """A stage's kernel with all factors and operands there are."""
+
+        def padded(at: Affine) -> Affine:
+            missing = len(self.factors) - len(at.strides)
+            return Affine((*at.strides, *[0] * missing), at.offset)
+
+        steps = tuple([map_affines(step, padded) for step in kernel.steps])
+        return replace(
+            kernel, factors=tuple(self.factors), operands=tuple(self.operands), steps=steps
+        )

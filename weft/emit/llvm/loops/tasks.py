@@ -1,0 +1,130 @@
+"""Functions that run tasks of a plan: from the number of a task to the loops inside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from weft.emit.llvm.loops.loops import Loops
+from weft.emit.llvm.loops.plan import Plan
+from weft.emit.llvm.loops.turn import turn, turn_back, turning
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import PARAMS, divided, function, plus, pointers, smaller, times
+from weft.kernels.kernel import Store
+
+
+def tasks_text(
+    plan: Plan, name: str, operands: int, shared: Sequence[int]
+) -> tuple[list[Code], int]:
+    """The functions that run tasks begin..end of a plan, and the scratch bytes they need.
+
+    Operands beyond the first ones are at offsets in the shared bytes. What is written past the
+    caches must be aligned: if it is not when the function is called, another one runs instead.
+    """
+    extra = [] if plan.turned is None else turning(plan.kernel, plan.turned)
+    steps = plan.kernel.steps
+    ours = {n for n, s in enumerate(steps) if isinstance(s, Store) and s.operand < operands}
+    plan = replace(plan, streams=plan.streams & ours)
+    if not plan.streams:
+        code = function(name, excess_precision=plan.kernel.excess_precision)
+        _, scratch = _tasks(plan, code, operands, shared)
+        return [*extra, code], scratch
+    excess = plan.kernel.excess_precision
+    plain, streaming = (
+        Code(f"{name}_{way}", PARAMS, internal=True, excess_precision=excess)
+        for way in ("plain", "past")
+    )
+    _, scratch = _tasks(replace(plan, streams=frozenset()), plain, operands, shared)
+    _tasks(plan, streaming, operands, shared)
+    chosen = function(name)
+    given = pointers(chosen, operands)
+    stored = [step for n, step in enumerate(plan.kernel.steps) if n in plan.streams]
+    bits = "0"
+    for operand in sorted({s.operand for s in stored if isinstance(s, Store)}):
+        address = chosen.let(f"ptrtoint ptr {given[operand]} to i64")
+        bits = address if bits == "0" else chosen.let(f"or i64 {bits}, {address}")
+    loose = chosen.let(f"and i64 {bits}, 63")
+    names = ", ".join(PARAMS)
+    for way, how in ((streaming, "eq"), (plain, "ne")):
+        with chosen.when(chosen.let(f"icmp {how} i64 {loose}, 0")):
+            chosen.do(f"call void @{way.name}({names})")
+    return [*extra, plain, streaming, chosen], scratch
+
+
+def _tasks(plan: Plan, code: Code, operands: int, shared: Sequence[int]) -> tuple[Code, int]:
+    given = pointers(code, operands + bool(shared))
+    if shared:
+        base = given.pop()
+        given += [code.let(f"getelementptr i8, ptr {base}, i64 {at}") for at in shared]
+    loops = Loops(plan, code, given)
+    sinks = [n for n, step in enumerate(plan.kernel.steps) if isinstance(step, Store)]
+    if not plan.tasks:
+        loops.run(sinks)
+    elif plan.turned is None and len(plan.tasks) == 1 and plan.tasks[0][1] > 1:
+        # Tasks that follow each other are one long loop.
+        ((factor, block),) = plan.tasks
+        last = smaller(code, times(code, "%end", block), plan.kernel.factors[factor].size)
+        loops.bounds[factor] = (times(code, "%begin", block), last)
+        loops.run(sinks)
+    else:
+        if plan.turned is None:
+            loops.read_ahead()
+        with code.loop("%begin", "%end") as task:
+            _at_task(loops, task.index)
+            _run_between(loops, sinks, [f for f, block in plan.tasks if block == 1])
+    if plan.streams:
+        code.do("fence seq_cst")  # what went past the caches is to be seen by others
+    return code, loops.at.most_scratch
+
+
+def _run_between(loops: Loops, sinks: list[int], factors: list[int]) -> None:
+    """Run a task; where a guard of a task factor changes, by text of its own on either side."""
+    if not factors:
+        _run_turned(loops, sinks)
+        return
+    factor, *rest = factors
+    cuts = loops.cuts(factor, sinks)
+    if not cuts:
+        _run_between(loops, sinks, rest)
+        return
+    at, code = loops.at, loops.code
+    for first, end in loops.segments(factor, cuts):
+        above = code.let(f"icmp sge i64 {at.index[factor]}, {first}")
+        below = code.let(f"icmp slt i64 {at.index[factor]}, {end}")
+        with code.when(code.let(f"and i1 {above}, {below}")):
+            known = dict(at.known)
+            _run_between(loops, sinks, rest)
+            at.known = known
+
+
+def _run_turned(loops: Loops, sinks: list[int]) -> None:
+    """Run a task; what lies across its lanes is turned before and after."""
+    turned, room = loops.plan.turned, loops.at.scratch
+    if turned is None:
+        loops.run(sinks)
+    else:
+        turn(loops, turned)
+        loops.run(sinks)
+        turn_back(loops, turned)
+        loops.at.scratch = room
+
+
+def _at_task(loops: Loops, number: str) -> None:
+    """Open the task factors at the task of a number."""
+    plan, code = loops.plan, loops.code
+    for n, (factor, block) in reversed(list(enumerate(plan.tasks))):
+        size = plan.kernel.factors[factor].size
+        number, index = divided(code, number, -(-size // block)) if n else ("0", number)
+        if block > 1:
+            loops.bounds[factor] = _block(code, index, block, size)
+        else:
+            loops.at.index[factor], loops.at.ranges[factor] = index, (0, size)
+        if plan.cut is not None and factor == 0:
+            cut, block = plan.cut
+            loops.bounds[cut] = _block(code, index, block, plan.kernel.factors[cut].size)
+
+
+def _block(code: Code, number: str, block: int, size: int) -> tuple[str, str]:
+    """The first index of a block, and the one after its last."""
+    low = times(code, number, block)
+    return low, smaller(code, plus(code, low, block), size)

@@ -1,0 +1,158 @@
+"""Turning tiles: elements that lie along one factor are put along another, in scratch memory."""
+
+from __future__ import annotations
+
+from weft.emit.llvm.loops.loops import End, Loops
+from weft.emit.llvm.loops.turned import TILE, Turned
+from weft.emit.llvm.writer.access import Point, base_of
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import plus, smaller, times
+from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.kernels.kernel import Kernel, Load, Store
+
+SIDE = 8  # elements are turned in squares
+PARAMS = ("ptr %memory", "i64 %stride", "ptr %tile", "i64 %lines", "i64 %lanes")
+
+
+def turn(loops: Loops, turned: Turned) -> None:
+    """Fill scratch memory with the tiles of a task, and make room for those that it writes."""
+    (line, _), (lane, _) = _ends(loops, turned)
+    for n in (*turned.loads, *turned.stores):
+        size = _bytes(loops, n)
+        room = loops.at.take(turned.nbytes(loops.kernel, size))
+        loops.at.tiles[n] = (room, str(line), str(lane))
+        if n in turned.loads:
+            _call(loops, turned, n, f"turn{size}")
+
+
+def turn_back(loops: Loops, turned: Turned) -> None:
+    """Write the tiles of a task to memory."""
+    for n in turned.stores:
+        _call(loops, turned, n, f"back{_bytes(loops, n)}")
+
+
+def turning(kernel: Kernel, turned: Turned) -> list[Code]:
+    """The functions that turn tiles of elements of some sizes, and turn them back."""
+    made: dict[str, Code] = {}
+    for n in (*turned.loads, *turned.stores):
+        step = kernel.steps[n]
+        assert isinstance(step, Load | Store)
+        size = kernel.operands[step.operand].dtype.numpy.itemsize
+        back = isinstance(step, Store)
+        made[f"{back}{size}"] = _back(size) if back else _turn(size)
+    return list(made.values())
+
+
+def _ends(loops: Loops, turned: Turned) -> tuple[tuple[End, End], tuple[End, End]]:
+    """The first line and lane of a tile, and those after its last."""
+    whole = (0, loops.kernel.factors[turned.lines].size)
+    return loops.bounds.get(turned.lines, whole), loops.bounds[turned.vector]
+
+
+def _call(loops: Loops, turned: Turned, n: int, name: str) -> None:
+    at, code, step = loops.at, loops.code, loops.kernel.steps[n]
+    assert isinstance(step, Load | Store)
+    ends = _ends(loops, turned)
+    counts = [code.let(f"sub nsw i64 {end}, {first}") for first, end in ends]
+    index = at.index | {turned.lines: str(ends[0][0]), turned.vector: str(ends[1][0])}
+    place = base_of(at.one, step.at, Point(index, at.ranges))
+    memory = at.one.at(at.pointers[step.operand], place, f"i{8 * _bytes(loops, n)}")
+    tile = code.let(f"getelementptr i8, ptr %scratch, i64 {at.tiles[n][0]}")
+    given = f"ptr {memory}, i64 {step.at.strides[turned.vector]}, ptr {tile}"
+    code.do(f"call void @{name}({given}, i64 {counts[0]}, i64 {counts[1]})")
+
+
+def _bytes(loops: Loops, n: int) -> int:
+    step = loops.kernel.steps[n]
+    assert isinstance(step, Load | Store)
+    return int(loops.kernel.operands[step.operand].dtype.numpy.itemsize)
+
+
+def _turn(size: int) -> Code:
+    """tile[line][lane] = memory[lane * stride + line], for the lines and lanes that there are."""
+    code = Code(f"turn{size}", PARAMS, internal=True)
+    kind, wide = f"i{8 * size}", f"i{8 * max(size, 4)}"
+    v, one = Vectors(code, SIDE), Vectors(code, 1)
+    last = code.let("sub nsw i64 %lanes, 1")
+    with code.loop(0, "%lanes", SIDE) as lane, code.loop(0, "%lines", SIDE) as line:
+        mask = v.first(code.let(f"sub nsw i64 %lines, {line.index}"))
+        rows: list[Vector] = []
+        for n in range(SIDE):
+            number = smaller(code, plus(code, lane.index, n), last)
+            place = plus(code, code.let(f"mul nsw i64 {number}, %stride"), line.index)
+            found = v.load_masked(one.at("%memory", place, kind), mask, kind)
+            rows.append(v.cast("zext", found, wide))
+        for n, row in enumerate(_transposed(v, rows)):
+            to = plus(code, times(code, plus(code, line.index, n), TILE), lane.index)
+            v.store(v.cast("trunc", row, kind), one.at("%tile", to, kind))
+    return code
+
+
+def _back(size: int) -> Code:
+    """memory[lane * stride + line] = tile[line][lane], for the lines and lanes that there are."""
+    code = Code(f"back{size}", PARAMS, internal=True)
+    kind, wide = f"i{8 * size}", f"i{8 * max(size, 4)}"
+    v, one = Vectors(code, SIDE), Vectors(code, 1)
+    with code.loop(0, "%lanes", SIDE) as lane, code.loop(0, "%lines", SIDE) as line:
+        inside = v.first(code.let(f"sub nsw i64 %lines, {line.index}"))
+        rows: list[Vector] = []
+        for n in range(SIDE):
+            place = plus(code, times(code, plus(code, line.index, n), TILE), lane.index)
+            rows.append(v.cast("zext", v.load(one.at("%tile", place, kind), kind), wide))
+        for n, row in enumerate(_transposed(v, rows)):
+            number = plus(code, lane.index, n)
+            there = v.splat(Vector(code.let(f"icmp slt i64 {number}, %lanes"), "i1"))
+            to = plus(code, code.let(f"mul nsw i64 {number}, %stride"), line.index)
+            mask = v.binary("and", inside, there)
+            v.store_masked(v.cast("trunc", row, kind), one.at("%memory", to, kind), mask)
+    return code
+
+
+def _transposed(v: Vectors, rows: list[Vector]) -> list[Vector]:
+    """A square of rows and lanes, turned.
+
+    Every round pairs rows that differ in one bit of their number: that bit becomes one of the
+    lane, and a bit of the lane becomes one of the row. The rounds are those that processors have
+    instructions for: neighbours inside of 128 bits first, then pieces of 128 bits.
+    """
+    count, inside = len(rows), 128 // rows[0].bits
+    neighbours = [_neighbours(count, inside, 1 << n) for n in range(inside.bit_length() - 1)]
+    pieces = [_pieces(count, inside)] * ((count // inside).bit_length() - 1)
+    became = [inside >> n + 1 for n in range(len(neighbours))]
+    became += [inside << n for n in range(len(pieces))]
+    for slot, halves in enumerate([*neighbours, *pieces]):
+        made = list(rows)
+        for n in range(count):
+            if not n >> slot & 1:
+                other = n | 1 << slot
+                made[n] = v.shuffle(rows[n], rows[other], halves[0])
+                made[other] = v.shuffle(rows[n], rows[other], halves[1])
+        rows = made
+    turned = list(rows)
+    for n, row in enumerate(rows):
+        turned[sum(bit for slot, bit in enumerate(became) if n >> slot & 1)] = row
+    return turned
+
+
+def _neighbours(count: int, inside: int, group: int) -> tuple[list[int], list[int]]:
+    """Groups of lanes of two rows in turns, from the lower or the upper half of every piece."""
+
+    def half(first: int) -> list[int]:
+        starts = range(first, count, inside)
+        lanes = [start + n for start in starts for n in range(0, inside // 2, group)]
+        return [row + lane + n for lane in lanes for row in (0, count) for n in range(group)]
+
+    return half(0), half(inside // 2)
+
+
+def _pieces(count: int, inside: int) -> tuple[list[int], list[int]]:
+    """Every other piece of one row and of another, from the first piece or the second."""
+
+    def half(first: int) -> list[int]:
+        return [
+            piece * inside + n
+            for piece in range(first, 2 * count // inside, 2)
+            for n in range(inside)
+        ]
+
+    return half(0), half(1)

@@ -1,0 +1,1 @@
+"""Elementwise ops and the functions they call, on vectors."""

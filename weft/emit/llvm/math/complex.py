@@ -1,0 +1,228 @@
+"""Functions of complex numbers, held as pairs of vectors; those of f32 are computed in f64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from weft.emit.llvm.math.circular import atan2, cos, sin
+from weft.emit.llvm.math.exponential import exp
+from weft.emit.llvm.math.logarithm import log, log1p
+from weft.emit.llvm.math.polynomial import (
+    at_least,
+    at_most,
+    bits_of,
+    float_of,
+    magnitude,
+    where,
+    with_sign,
+)
+from weft.emit.llvm.writer.storage import Held
+from weft.emit.llvm.writer.vector import Vector, Vectors
+
+Function = Callable[..., Held]
+
+
+def in_double(function: Function) -> Function:
+    """A function of complex<f64> for complex<f32>, too."""
+
+    def run(v: Vectors, *args: Held) -> Held:
+        if args[0][0].kind == "double":
+            return function(v, *args)
+        wide = [tuple(v.cast("fpext", part, "double") for part in arg) for arg in args]
+        return tuple(v.cast("fptrunc", part, "float") for part in function(v, *wide))
+
+    return run
+
+
+def _number(v: Vectors, value: float) -> Vector:
+    return v.constant(value, "double")
+
+
+def _either(v: Vectors, a: Vector, b: Vector) -> Vector:
+    return v.binary("or", a, b)
+
+
+def _is_infinite(v: Vectors, z: Held) -> Vector:
+    """Whether a part is infinite."""
+    return _either(v, *(v.compare("oeq", magnitude(v, p), _number(v, math.inf)) for p in z))
+
+
+def _is_finite(v: Vectors, z: Held) -> Vector:
+    """Whether both parts are finite."""
+    return v.binary("and", *(v.compare("olt", magnitude(v, p), _number(v, math.inf)) for p in z))
+
+
+def _choose(v: Vectors, condition: Vector, yes: Held, no: Held) -> Held:
+    return tuple(v.select(condition, a, b) for a, b in zip(yes, no, strict=True))
+
+
+def _sizes(v: Vectors, z: Held) -> tuple[Vector, Vector]:
+    """The larger and the smaller size of the parts; NaN is either."""
+    x, y = (magnitude(v, part) for part in z)
+    steep = v.compare("ogt", y, x)
+    return v.select(steep, y, x), v.select(steep, x, y)
+
+
+def _size(v: Vectors, z: Held) -> Vector:
+    """|z| = high sqrt(1 + (low / high)^2), without overflow; infinite if a part is."""
+    high, low = _sizes(v, z)
+    ratio = where(v, "oeq", low, 0.0, low, v.div(low, high))
+    found = v.mul(high, v.intrinsic("sqrt", v.fma(ratio, ratio, _number(v, 1.0))))
+    return v.select(_is_infinite(v, z), _number(v, math.inf), found)
+
+
+def _absolute(v: Vectors, z: Held) -> Held:
+    return (_size(v, z),)
+
+
+# Quotients
+
+
+def _power_below(v: Vectors, z: Held) -> Vector:
+    """The power of two at or below the larger part, but not near overflow; 1 for 0, inf and NaN."""
+    high, _ = _sizes(v, z)
+    exponent = v.binary("and", bits_of(v, high), v.constant(0x7FF << 52, "i64"))
+    power = at_most(v, at_least(v, float_of(v, exponent), 2.0**-1000), 2.0**1000)
+    usual = v.compare("olt", high, _number(v, math.inf))
+    usual = v.binary("and", usual, v.compare("ogt", high, _number(v, 0.0)))
+    return v.select(usual, power, _number(v, 1.0))
+
+
+def _times(v: Vectors, z: Held, factor: Vector) -> Held:
+    return v.mul(z[0], factor), v.mul(z[1], factor)
+
+
+def _turned(v: Vectors, a: Held, b: Held) -> Held:
+    """a times the conjugate of b."""
+    real = v.fma(a[0], b[0], v.mul(a[1], b[1]))
+    return real, v.fma(a[1], b[0], v.neg(v.mul(a[0], b[1])))
+
+
+def _divide(v: Vectors, a: Held, b: Held) -> Held:
+    """The quotient, without needless overflow; what is infinite stays so (C, annex G)."""
+    one = _number(v, 1.0)
+    above = _power_below(v, a)
+    below = v.div(one, _power_below(v, b))
+    x, y = _times(v, a, v.div(one, above)), _times(v, b, below)
+    square = v.fma(y[0], y[0], v.mul(y[1], y[1]))
+    turned = _turned(v, x, y)
+    found: Held = (v.div(turned[0], square), v.div(turned[1], square))
+    # Scaled back in an order in which nothing overflows that the result does not.
+    large = v.compare("oge", above, one)
+    for factor in (v.select(large, above, below), v.select(large, below, above)):
+        found = _times(v, found, factor)
+    lost = v.binary("and", *(v.compare("uno", part, part) for part in found))
+    return _choose(v, lost, _divide_special(v, a, b), found)
+
+
+def _divide_special(v: Vectors, a: Held, b: Held) -> Held:
+    """The quotients of zeros and infinities that plain arithmetic makes NaN."""
+    nan = _number(v, math.nan)
+    turned = _turned(v, _unit(v, a), _unit(v, b))
+    large = v.binary("and", _is_infinite(v, a), _is_finite(v, b))
+    small = v.binary("and", _is_finite(v, a), _is_infinite(v, b))
+    found = _choose(v, large, _times(v, turned, _number(v, math.inf)), (nan, nan))
+    found = _choose(v, small, _times(v, turned, _number(v, 0.0)), found)
+    zero = v.binary("and", *(v.compare("oeq", part, _number(v, 0.0)) for part in b))
+    known = _either(v, *(v.compare("ord", part, part) for part in a))
+    by_zero = _times(v, a, _number(v, math.inf))
+    return _choose(v, v.binary("and", zero, known), by_zero, found)
+
+
+def _unit(v: Vectors, z: Held) -> Held:
+    """Infinite parts as 1, and the finite ones beside them as 0; signs are kept."""
+    infinity, one, zero = _number(v, math.inf), _number(v, 1.0), _number(v, 0.0)
+    ends = [v.compare("oeq", magnitude(v, part), infinity) for part in z]
+    boxed = tuple(
+        with_sign(v, v.select(end, one, zero), part) for end, part in zip(ends, z, strict=True)
+    )
+    return _choose(v, _either(v, *ends), boxed, z)
+
+
+def _sign(v: Vectors, z: Held) -> Held:
+    """z / |z|, and 0 for 0."""
+    scaled = _times(v, z, v.div(_number(v, 1.0), _power_below(v, z)))
+    size = _size(v, scaled)
+    zero = _number(v, 0.0)
+    none = v.binary("and", *(v.compare("oeq", part, zero) for part in z))
+    return tuple(v.select(none, zero, v.div(part, size)) for part in scaled)
+
+
+# Exponential, logarithm, root
+
+
+def _exp(v: Vectors, z: Held) -> Held:
+    """e^x (cos(y) + i sin(y)): NaN if the angle is infinite, whatever the size."""
+    x, y = z
+    size = exp(v, x)
+    real, imag = v.mul(size, cos(v, y)), v.mul(size, sin(v, y))
+    return where(v, "oeq", y, 0.0, size, real), where(v, "oeq", y, 0.0, y, imag)
+
+
+def _log(v: Vectors, z: Held) -> Held:
+    """log|z| and the angle; near |z| = 1 the first is log1p(|z|^2 - 1) / 2."""
+    high, low = _sizes(v, z)
+    one = _number(v, 1.0)
+    near = v.fma(low, low, v.mul(v.sub(high, one), v.add(high, one)))
+    near = v.mul(log1p(v, near), _number(v, 0.5))
+    size = _size(v, z)
+    middle = v.binary(
+        "and", v.compare("ogt", size, _number(v, 0.5)), v.compare("olt", size, _number(v, 2.0))
+    )
+    # Of very large and very small numbers the size is infinite or coarse: scaled, it is not.
+    power = _power_below(v, z)
+    scaled = _size(v, _times(v, z, v.div(one, power)))
+    far = v.add(log(v, scaled), log(v, power))
+    return v.select(middle, near, far), atan2(v, z[1], z[0])
+
+
+def _sqrt(v: Vectors, z: Held) -> Held:
+    """sqrt((|x| + |z|) / 2) is one part, |y| by twice it the other."""
+    x, y = z
+    power = _even_power_below(v, z)
+    a, b = _times(v, z, v.div(_number(v, 1.0), power))
+    half = v.mul(v.add(magnitude(v, a), _size(v, (a, b))), _number(v, 0.5))
+    root = v.intrinsic("sqrt", half)
+    other = v.div(magnitude(v, b), v.add(root, root))
+    none = v.compare("oeq", root, _number(v, 0.0))
+    other = v.select(none, root, other)
+    scale = v.intrinsic("sqrt", power)
+    root, other = v.mul(root, scale), v.mul(other, scale)
+    left = v.compare("olt", x, _number(v, 0.0))
+    real, imag = _choose(v, left, (other, root), (root, other))
+    return _sqrt_special(v, z, (real, with_sign(v, imag, y)))
+
+
+def _even_power_below(v: Vectors, z: Held) -> Vector:
+    """A power of four near the larger part."""
+    bits = bits_of(v, _power_below(v, z))
+    odd = v.binary("and", bits, v.constant(1 << 52, "i64"))
+    even = v.select(
+        v.compare("eq", odd, v.constant(0, "i64")), v.sub(bits, v.constant(1 << 52, "i64")), bits
+    )
+    return float_of(v, even)
+
+
+def _sqrt_special(v: Vectors, z: Held, found: Held) -> Held:
+    """Roots of infinities and NaN (C, annex G)."""
+    x, y = z
+    infinity, zero, nan = (_number(v, n) for n in (math.inf, 0.0, math.nan))
+    signed = with_sign(v, infinity, y)
+    known = v.compare("ord", y, y)
+    right = v.compare("oeq", x, infinity)
+    left = v.compare("oeq", x, v.neg(infinity))
+    flat = v.select(known, with_sign(v, zero, y), nan)
+    found = _choose(v, right, (infinity, flat), found)
+    found = _choose(v, left, (v.select(known, zero, nan), signed), found)
+    steep = v.compare("oeq", magnitude(v, y), infinity)
+    found = _choose(v, steep, (infinity, y), found)
+    return found
+
+
+absolute = in_double(_absolute)
+divide = in_double(_divide)
+sign = in_double(_sign)
+exponential = in_double(_exp)
+logarithm = in_double(_log)
+square_root = in_double(_sqrt)

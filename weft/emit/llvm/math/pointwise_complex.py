@@ -1,0 +1,83 @@
+"""Arithmetic of complex numbers, held as pairs of vectors."""
+
+from __future__ import annotations
+
+from weft.emit.llvm.writer.storage import Held
+from weft.emit.llvm.writer.vector import Vector, Vectors
+
+
+def real(v: Vectors, z: Held) -> Held:
+    """The real part."""
+    return z[:1]
+
+
+def imag(v: Vectors, z: Held) -> Held:
+    """The imaginary part."""
+    return z[1:]
+
+
+def negate(v: Vectors, z: Held) -> Held:
+    """-z."""
+    return v.neg(z[0]), v.neg(z[1])
+
+
+def conjugate(v: Vectors, z: Held) -> Held:
+    """z with the other sign of its imaginary part."""
+    return z[0], v.neg(z[1])
+
+
+def add(v: Vectors, a: Held, b: Held) -> Held:
+    """a + b."""
+    return v.add(a[0], b[0]), v.add(a[1], b[1])
+
+
+def subtract(v: Vectors, a: Held, b: Held) -> Held:
+    """a - b."""
+    return v.sub(a[0], b[0]), v.sub(a[1], b[1])
+
+
+def multiply(v: Vectors, a: Held, b: Held) -> Held:
+    """(ac - bd) + (ad + bc)i, each product rounded."""
+    first = v.sub(v.mul(a[0], b[0]), v.mul(a[1], b[1]))
+    return first, v.add(v.mul(a[0], b[1]), v.mul(a[1], b[0]))
+
+
+def square(v: Vectors, z: Held) -> Held:
+    """z z; its real part is never -0."""
+    x, y = z
+    first = v.add(v.mul(v.sub(x, y), v.add(x, y)), v.constant(0.0, x.kind))
+    product = v.mul(x, y)
+    return first, v.add(product, product)
+
+
+# Dictionary order
+
+_STRICT = {"GE": "ogt", "GT": "ogt", "LE": "olt", "LT": "olt"}
+_LOOSE = {"GE": "oge", "GT": "ogt", "LE": "ole", "LT": "olt"}
+
+
+def compare(v: Vectors, direction: str, a: Held, b: Held) -> Vector:
+    """By real parts, and by imaginary parts where those are equal."""
+    if direction == "NE":
+        differ = [v.compare("une", x, y) for x, y in zip(a, b, strict=True)]
+        return v.binary("or", *differ)
+    equal = [v.compare("oeq", x, y) for x, y in zip(a, b, strict=True)]
+    if direction == "EQ":
+        return v.binary("and", *equal)
+    first = v.compare(_STRICT[direction], a[0], b[0])
+    second = v.compare(_LOOSE[direction], a[1], b[1])
+    return v.binary("or", first, v.binary("and", equal[0], second))
+
+
+def maximum(v: Vectors, a: Held, b: Held) -> Held:
+    """The later one in dictionary order."""
+    return _choose(v, compare(v, "GT", a, b), a, b)
+
+
+def minimum(v: Vectors, a: Held, b: Held) -> Held:
+    """The earlier one in dictionary order."""
+    return _choose(v, compare(v, "LT", a, b), a, b)
+
+
+def _choose(v: Vectors, condition: Vector, yes: Held, no: Held) -> Held:
+    return tuple(v.select(condition, a, b) for a, b in zip(yes, no, strict=True))

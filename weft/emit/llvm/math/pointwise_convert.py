@@ -1,0 +1,185 @@
+"""Conversions between element types, and of their bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from weft.emit.llvm.math.pointwise_kinds import Emit, refused
+from weft.emit.llvm.math.polynomial import (
+    LAYOUTS,
+    at_least,
+    at_most,
+    bits_of,
+    float_of,
+    magnitude,
+    where,
+    with_sign,
+)
+from weft.emit.llvm.writer.narrow import decode, own_bits, own_number, round_to
+from weft.emit.llvm.writer.storage import Held, register_kind, to_memory, to_register, wrap
+from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.ir.op import Op
+from weft.ir.types import DType
+from weft.ops import convert as ops
+from weft.ops.shape import BitcastConvert
+
+
+def convert(v: Vectors, x: Held, given: DType, made: DType) -> Held:
+    """Numbers in another type: floats are rounded, or truncated to integers and saturated."""
+    if made.is_complex:
+        real = convert(v, x[:1], given.real, made.real)[0]
+        if given.is_complex:
+            return real, convert(v, x[1:], given.real, made.real)[0]
+        return real, v.constant(0.0, real.kind)
+    return (_convert(v, x[0], given.real, made),)
+
+
+def _convert(v: Vectors, x: Vector, given: DType, made: DType) -> Vector:
+    if given is made:
+        return x
+    if made.kind == "bool":
+        return v.compare("une" if x.is_float else "ne", x, v.constant(0, x.kind))
+    if made.is_float:
+        return _to_float(v, x, given, made)
+    if given.is_float:
+        return _saturated(v, x, made)
+    return _to_integer(v, x, given, made)
+
+
+def _to_integer(v: Vectors, x: Vector, given: DType, made: DType) -> Vector:
+    """Integers and booleans to integers, wrapping around."""
+    kind = register_kind(made)
+    extend = "sext" if given.kind == "int" else "zext"
+    wide = v.cast(extend if made.bits > x.bits else "trunc", x, kind)
+    return wrap(v, wide, made) if made.bits < 8 else wide
+
+
+def _to_float(v: Vectors, x: Vector, given: DType, made: DType) -> Vector:
+    kind = register_kind(made)
+    if made.bits < 32 and (given.bits > 32 if given.is_float else given.bits > 16):
+        return round_to(v, _odd(v, _double(v, x, given)), made)
+    if not x.is_float:
+        x = v.cast("sitofp" if given.kind == "int" else "uitofp", x, kind)
+    elif x.kind != kind:
+        x = v.cast("fpext" if kind == "double" else "fptrunc", x, kind)
+    return x if made.bits >= 32 else round_to(v, x, made)
+
+
+def _double(v: Vectors, x: Vector, given: DType) -> Vector:
+    """Numbers as f64; integers too long for it are rounded to odd, so that no tie is made."""
+    if x.is_float:
+        return x
+    signed = given.kind == "int"
+    if given.bits == 64:
+        low = v.constant(0x7FF, "i64")
+        bare = v.binary("and", x, v.constant(~0x7FF, "i64"))
+        some = v.compare("ne", v.binary("and", x, low), v.constant(0, "i64"))
+        odd = v.select(some, v.binary("or", bare, v.constant(0x800, "i64")), bare)
+        size = v.intrinsic("smax", x, v.neg(x)) if signed else x
+        long = v.compare("ugt", size, v.constant(1 << 53, "i64"))
+        x = v.select(long, odd, x)
+    return v.cast("sitofp" if signed else "uitofp", x, "double")
+
+
+def _odd(v: Vectors, x: Vector) -> Vector:
+    """f64 to f32 such that rounding the result to a narrower type is as good as rounding x.
+
+    Every inexact result has an odd last bit (Boldo and Melquiond, 2008).
+    """
+    near = v.cast("fptrunc", x, "float")
+    back = v.cast("fpext", near, "double")
+    bits = bits_of(v, near)
+    beyond = v.compare("ogt", magnitude(v, back), magnitude(v, x))
+    bits = v.sub(bits, v.cast("zext", beyond, "i32"))
+    inexact = v.cast("zext", v.compare("une", back, x), "i32")
+    return float_of(v, v.binary("or", bits, inexact))
+
+
+def _saturated(v: Vectors, x: Vector, made: DType) -> Vector:
+    """Truncated toward zero; beyond the type's range its nearest number, and 0 for NaN."""
+    kind = register_kind(made)
+    signed = made.kind == "int"
+    high = (1 << made.bits - signed) - 1
+    low = -high - 1 if signed else 0
+    if made.bits <= LAYOUTS[x.kind].mantissa:  # floats have both ends
+        x = v.select(v.compare("uno", x, x), v.constant(0.0, x.kind), x)
+        near = at_most(v, at_least(v, x, low), high)
+        if made.bits < 32:
+            return v.cast("trunc", v.cast("fptosi", near, "i32"), kind)
+        return v.cast("fptosi" if signed else "fptoui", near, kind)
+    large = v.compare("oge", x, v.constant(float(high + 1), x.kind))
+    small = v.compare("ole", x, v.constant(float(low if signed else -1), x.kind))
+    outside = v.binary("or", v.binary("or", large, small), v.compare("uno", x, x))
+    inside = v.select(outside, v.constant(0.0, x.kind), x)
+    found = v.cast("fptosi" if signed else "fptoui", inside, kind)
+    found = v.select(large, v.constant(high, kind), found)
+    return v.select(small, v.constant(low, kind), found)
+
+
+def _emit_convert(
+    v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType
+) -> Held:
+    return convert(v, args[0], given[0], made)
+
+
+def _emit_complex(
+    v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType
+) -> Held:
+    return args[0][0], args[1][0]
+
+
+# Bits
+
+
+def _bitcast(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
+    if given[0].bits != made.bits:
+        raise refused(op, "elements of another width")
+    if made.is_complex or given[0] is made:
+        return args[0]
+    stored = to_memory(v, args[0][0], given[0])
+    if stored.is_float:
+        stored = bits_of(v, stored)
+    if made.is_float and made.bits >= 32:
+        return (float_of(v, stored),)
+    return (to_register(v, stored, made),)
+
+
+def _reduce_precision(
+    v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType
+) -> Held:
+    """Rounded to so many mantissa bits; too large is infinite, too small is zero."""
+    assert isinstance(op, ops.ReducePrecision)
+    if made.bits < 8 or made.name == "f8E8M0FNU":
+        raise refused(op, f"of {made}")
+    x = own_number(v, args[0][0], made)
+    found = _round_mantissa(v, x, made, made.mantissa - op.mantissa_bits)
+    if op.exponent_bits < made.bits - 1 - made.mantissa:
+        limit = 2.0 ** (2 ** (op.exponent_bits - 1))
+        infinity = with_sign(v, v.constant(math.inf, x.kind), found)
+        zero = with_sign(v, v.constant(0.0, x.kind), found)
+        size = magnitude(v, found)
+        found = where(v, "oge", size, limit, infinity, found)
+        found = where(v, "olt", size, 4 / limit, zero, found)
+    found = where(v, "olt", magnitude(v, x), math.inf, found, x)
+    return (own_number(v, found, made),)
+
+
+def _round_mantissa(v: Vectors, x: Vector, dtype: DType, dropped: int) -> Vector:
+    """Floats with the last bits of the mantissa rounded to zero, to even if there are two ways."""
+    if dropped <= 0:
+        return x
+    bits = own_bits(v, x, dtype)
+    one, amount = v.constant(1, bits.kind), v.constant(dropped, bits.kind)
+    odd = v.binary("and", v.binary("lshr", bits, amount), one)
+    bits = v.add(v.add(bits, v.constant((1 << dropped - 1) - 1, bits.kind)), odd)
+    bits = v.binary("and", bits, v.constant(-(1 << dropped), bits.kind))
+    return decode(v, bits, dtype) if dtype.bits < 32 else float_of(v, bits)
+
+
+EMIT: dict[type[Op], Emit] = {
+    ops.Convert: _emit_convert,
+    ops.Complex: _emit_complex,
+    ops.ReducePrecision: _reduce_precision,
+    BitcastConvert: _bitcast,
+}

@@ -1,0 +1,49 @@
+"""Functions that no finite arithmetic gives, element by element."""
+
+from __future__ import annotations
+
+from weft.emit.llvm.math import circular, error, exponential, gamma, hyperbolic, logarithm, logistic
+from weft.emit.llvm.math import complex as math_complex
+from weft.emit.llvm.math import pointwise_integer as integers
+from weft.emit.llvm.math import power as powers
+from weft.emit.llvm.math.pointwise_kinds import Emit, by_kind
+from weft.ir.op import Op
+from weft.ops import pointwise, special
+from weft.ops import transcendental as ops
+
+EMIT: dict[type[Op], Emit] = {
+    pointwise.Power: by_kind(real=powers.power, integer=integers.power),
+    pointwise.Remainder: by_kind(real=powers.remainder, integer=integers.remainder),
+    ops.Cbrt: by_kind(real=logarithm.cbrt),
+    ops.Cosine: by_kind(real=circular.cos),
+    ops.Exponential: by_kind(
+        real=logistic.noted_exp,
+        coarse=logistic.noted_coarse_exp,
+        complex=math_complex.exponential,
+    ),
+    ops.ExponentialMinusOne: by_kind(real=exponential.expm1),
+    ops.Log: by_kind(real=logarithm.log, complex=math_complex.logarithm),
+    ops.LogPlusOne: by_kind(real=logarithm.log1p),
+    ops.Logistic: by_kind(real=logistic.logistic, coarse=logistic.coarse_logistic),
+    ops.Rsqrt: by_kind(real=logarithm.rsqrt),
+    ops.Sine: by_kind(real=circular.sin),
+    ops.Sqrt: by_kind(real=logarithm.sqrt, complex=math_complex.square_root),
+    ops.Tan: by_kind(real=circular.tan),
+    ops.Tanh: by_kind(real=logistic.noted_tanh, coarse=logistic.noted_coarse_tanh),
+    ops.Atan2: by_kind(real=circular.atan2),
+    special.Acos: by_kind(real=circular.acos),
+    special.Acosh: by_kind(real=hyperbolic.acosh),
+    special.Asin: by_kind(real=circular.asin),
+    special.Asinh: by_kind(real=hyperbolic.asinh),
+    special.Atan: by_kind(real=circular.atan),
+    special.Atanh: by_kind(real=hyperbolic.atanh),
+    special.Cosh: by_kind(real=exponential.cosh),
+    special.Sinh: by_kind(real=exponential.sinh),
+    special.Tan: by_kind(real=circular.tan),
+    special.BesselI1e: by_kind(real=gamma.bessel_i1e),
+    special.Digamma: by_kind(real=gamma.digamma),
+    special.Erf: by_kind(real=error.erf),
+    special.ErfInv: by_kind(real=error.erf_inv),
+    special.Erfc: by_kind(real=error.erfc),
+    special.Lgamma: by_kind(real=gamma.lgamma),
+}

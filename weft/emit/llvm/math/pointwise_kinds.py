@@ -1,0 +1,60 @@
+"""How an elementwise op is emitted, by the kind of its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from weft.emit.llvm.writer.storage import Held, wrap
+from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.errors import Unsupported
+from weft.ir.op import Op
+from weft.ir.types import DType
+
+Emit: TypeAlias = Callable[[Vectors, Op, list[Held], Sequence[DType], DType], Held]
+OnVectors: TypeAlias = Callable[..., Vector]  # (v, *vectors) -> vector
+OnIntegers: TypeAlias = Callable[..., Vector]  # (v, type of the operands, *vectors) -> vector
+OnPairs: TypeAlias = Callable[..., Held]  # (v, *pairs) -> pair, or one vector
+
+_COARSE = "bf16"  # for which coarse functions are exact enough
+_POWERS = "f8E8M0FNU"  # powers of two, without sign or zero: scales, of which none computes
+
+
+def by_kind(
+    *,
+    real: OnVectors | None = None,
+    coarse: OnVectors | None = None,
+    complex: OnPairs | None = None,
+    integer: OnIntegers | None = None,
+    boolean: OnVectors | None = None,
+) -> Emit:
+    """An op that is one function of vectors for each kind of operand.
+
+    `coarse` is for bf16, if `real` is more exact than it needs.
+    """
+
+    def emit(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
+        dtype = given[0]
+        firsts = [arg[0] for arg in args]
+        match dtype.kind:
+            case "float" if real is not None and dtype.name != _POWERS:
+                if coarse is not None and dtype.name == _COARSE and v.code.excess_precision:
+                    return (coarse(v, *firsts),)
+                return (real(v, *firsts),)
+            case "int" | "uint" if integer is not None:
+                return (wrap(v, integer(v, dtype, *firsts), dtype),)
+            case "bool" if boolean is not None:
+                return (boolean(v, *firsts),)
+            case "complex" if complex is not None:
+                return complex(v, *args)
+        raise refused(op, f"of {dtype}")
+
+    return emit
+
+
+def refused(op: Op, why: str) -> Unsupported:
+    """The error for an op that is not emitted."""
+    return Unsupported(
+        f"{op.name}: no kernel for CPUs computes it ({why})",
+        help="run it outside of kernels, where it is computed with numpy",
+    )

@@ -1,0 +1,93 @@
+"""Powers and remainders of floats, in vectors."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+
+from weft.emit.llvm.math.exponential import exp
+from weft.emit.llvm.math.logarithm import log
+from weft.emit.llvm.math.polynomial import LAYOUTS, bits_of, magnitude, where, with_sign
+from weft.emit.llvm.math.seldom import one_by_one, seldom
+from weft.emit.llvm.writer.vector import Vector, Vectors
+
+_CONSTANT = re.compile(r"(?:splat \(\w+ )?0x([0-9A-F]{16})\)?")
+
+
+def power(v: Vectors, x: Vector, y: Vector) -> Vector:
+    """x to the power of y: of f32 in f64, of f64 with the C library's function, lane by lane."""
+    if (found := _known_power(v, x, y)) is not None:
+        return found
+    if x.kind == "double":
+        return one_by_one(v, "pow", x, y)
+    wide = [v.cast("fpext", a, "double") for a in (magnitude(v, x), y)]
+    found = v.cast("fptrunc", exp(v, v.mul(wide[1], log(v, wide[0]))), "float")
+    return _power_special(v, x, y, found)
+
+
+def _power_special(v: Vectors, x: Vector, y: Vector, found: Vector) -> Vector:
+    """Signs and NaN of negative numbers, and the powers that are 1 whatever the other number is."""
+    one, infinity = v.constant(1.0, x.kind), v.constant(math.inf, x.kind)
+    whole = v.compare("oeq", v.intrinsic("trunc", y), y)  # infinity is
+    half = v.mul(y, v.constant(0.5, x.kind))
+    odd = v.binary("and", whole, v.compare("one", v.intrinsic("trunc", half), half))
+    found = v.select(odd, with_sign(v, found, x), found)
+    negative = v.compare("olt", x, v.constant(0.0, x.kind))
+    finite = v.compare("one", magnitude(v, x), infinity)
+    wrong = v.binary("and", v.binary("and", negative, finite), v.binary("xor", whole, _all(v)))
+    found = v.select(wrong, v.constant(math.nan, x.kind), found)
+    ends = v.binary(
+        "and", v.compare("oeq", magnitude(v, x), one), v.compare("oeq", magnitude(v, y), infinity)
+    )
+    certain = v.binary("or", v.compare("oeq", x, one), ends)
+    certain = v.binary("or", certain, v.compare("oeq", y, v.constant(0.0, x.kind)))
+    return v.select(certain, one, found)
+
+
+def _all(v: Vectors) -> Vector:
+    return v.constant(True, "i1")
+
+
+def _known_power(v: Vectors, x: Vector, y: Vector) -> Vector | None:
+    """The powers that programs name most, where the exponent is a constant."""
+    match = _CONSTANT.fullmatch(y.text)
+    if match is None:
+        return None
+    (exponent,) = struct.unpack("d", struct.pack("Q", int(match[1], 16)))
+    one = v.constant(1.0, x.kind)
+    match exponent:
+        case 1.0:
+            return x
+        case 2.0:
+            return v.mul(x, x)
+        case 3.0:
+            return v.mul(v.mul(x, x), x)
+        case -1.0:
+            return v.div(one, x)
+        case 0.5:
+            # Of -inf the power is inf, and of -0 it is 0.
+            root = v.intrinsic("sqrt", v.add(x, v.constant(0.0, x.kind)))
+            return where(v, "oeq", x, -math.inf, v.constant(math.inf, x.kind), root)
+    return None
+
+
+def remainder(v: Vectors, x: Vector, y: Vector) -> Vector:
+    """x - trunc(x / y) y, exactly: for large quotients with the C library's function."""
+    ratio = v.div(x, y)
+    whole = v.intrinsic("trunc", ratio)
+    rest = v.fma(v.neg(whole), y, x)
+    # The rounded quotient may be the next integer; then the rest has the other sign.
+    sides = v.binary("xor", bits_of(v, rest), bits_of(v, x))
+    beyond = v.compare("slt", sides, v.constant(0, sides.kind))
+    back = v.add(rest, with_sign(v, magnitude(v, y), x))
+    zero = v.constant(0.0, x.kind)
+    none = v.compare("oeq", rest, zero)
+    rest = v.select(none, with_sign(v, zero, x), v.select(beyond, back, rest))
+    infinite = v.compare("oeq", magnitude(v, y), v.constant(math.inf, x.kind))
+    finite = v.compare("olt", magnitude(v, x), v.constant(math.inf, x.kind))
+    rest = v.select(v.binary("and", infinite, finite), x, rest)
+    limit = v.constant(2.0 ** LAYOUTS[x.kind].mantissa, x.kind)
+    large = v.compare("oge", magnitude(v, whole), limit)
+    exact = v.binary("and", finite, v.compare("one", y, zero))
+    return seldom(v, v.binary("and", large, exact), "fmod", rest, x, y)

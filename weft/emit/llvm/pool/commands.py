@@ -1,0 +1,148 @@
+"""Commands: kernels and copies that run one after another in one native call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.array.stacked import Kind, Stacked
+from weft.emit.llvm.jit.engine import Loaded
+from weft.emit.llvm.pool.pool import Pool, address, aligned, functions, lone_pool, the_pool
+from weft.emit.llvm.pool.pool_commands import ROW_WORDS
+from weft.kernels.unattended import Unattended
+
+Said: TypeAlias = tuple[Kind, Sequence[int]]  # what a stack is, and where it goes in `pointers`
+
+_CHUNK_TAKES = 3000  # nanoseconds at least, before it is known how many
+_COPIED_AT_ONCE = 1 << 18  # bytes of a copy that one task moves
+
+
+class Commands:
+    """A list of commands; it is written once and run often."""
+
+    def __init__(self, pool: Pool | None = None) -> None:
+        self._pool = pool or the_pool()
+        self._rows: list[list[int]] = []  # as the pool's text says, with an index of the operands
+        self._operands: list[int] = []
+        self._shared_slots: list[int] = []
+        self._shared = 0
+        self._keep: list[Loaded] = []
+        self._sealed: npt.NDArray[np.uint64] | None = None
+        self._pointers = np.zeros(0, np.uint64)
+        self._at = 0  # where the sealed rows are
+        self._shared_at = 0
+
+    def kernel(self, loaded: Loaded, operands: Sequence[int]) -> int:
+        """Run a kernel on operands at these addresses; where in `pointers` they begin."""
+        at = self._new([*operands, 0] if loaded.shared else operands)
+        if loaded.shared:
+            self._shared_slots.append(at + len(operands))
+            self._shared = max(self._shared, loaded.shared)
+        for phase in loaded.phases:
+            if phase.tasks:
+                assert phase.chunk > 0, "a chunk has tasks"
+                row = [phase.address, at, phase.tasks, phase.chunk, loaded.scratch, 0, 0, 0]
+                self._rows.append(row)
+        self._keep.append(loaded)
+        return at
+
+    def copy(self, to: int, source: int, nbytes: int) -> int:
+        """Copy bytes (that do not overlap); where in `pointers` are `to` and then `source`."""
+        at = self._new([to, source, nbytes, _COPIED_AT_ONCE])
+        tasks = -(-nbytes // _COPIED_AT_ONCE)
+        if tasks:
+            self._rows.append([functions().copy, at, tasks, 1, 0, 0, 0, 0])
+        return at
+
+    @property
+    def pointers(self) -> npt.NDArray[np.uint64]:
+        """The operands of all commands; write here what moves from run to run."""
+        self._seal()
+        return self._pointers
+
+    def run(self) -> None:
+        """Run all commands, without the GIL."""
+        if self._sealed is None:
+            self._seal()
+        if self._shared:
+            self._pool.run_shared(self._at, self._shared, self._place)
+        else:
+            self._pool.run(self._at)
+
+    def on_stacks(
+        self, given: Sequence[Said], made: Sequence[Said]
+    ) -> Callable[[tuple[Stacked | None, ...], tuple[Stacked, ...]], bool]:
+        """What runs all commands on stacks, whose addresses go to their places in `pointers`.
+
+        It answers whether the given ones are of the kinds that are said; else nothing has run.
+        """
+        self._seal()
+        pool, at = self._pool, int(self._pointers.ctypes.data)
+        said = [pool.run_at, self._at, id(Stacked), len(given), len(made)]
+        for kind, places in (*given, *made):
+            said += [id(kind), len(places), *[at + 8 * place for place in places]]
+        words = np.array(said, np.uint64)
+        keep, said_at = (self, words, given, made), int(words.ctypes.data)
+
+        def run(
+            given: tuple[Stacked | None, ...], made: tuple[Stacked, ...], keep: object = keep
+        ) -> bool:
+            return pool.call(said_at, id(given), id(made)) == 0
+
+        def run_shared(
+            given: tuple[Stacked | None, ...], made: tuple[Stacked, ...], keep: object = keep
+        ) -> bool:
+            needs = (self._shared, self._place)
+            return pool.call(said_at, id(given), id(made), *needs) == 0
+
+        return run_shared if self._shared else run
+
+    def unattended(self) -> Unattended:
+        """What native code needs to run all commands by itself, from now on and nobody else."""
+        self._seal()
+        pool, shared = lone_pool(), aligned(self._shared)
+        if self._shared:
+            self._place(address(shared))
+        pointers = int(self._pointers.ctypes.data)
+        return Unattended(pool.run_at, pool.state_at, self._at, pointers, (self, shared))
+
+    def repeat(self, work: Commands, verdict: int, moves: int, limit: int) -> int:
+        """Run this, a test, and then `work`, as long as the byte at `verdict` is not 0.
+
+        `moves` is where it is said which operands change places after every round (see the text of
+        a loop). How many rounds there were; with `limit` of them, whether that is all is not known.
+        """
+        self._seal()
+        work._seal()
+
+        def place(shared_at: int) -> None:
+            self._place(shared_at)
+            work._place(shared_at)
+
+        loop = (self._at, work._at, verdict, moves, limit)
+        return self._pool.repeat(loop, max(self._shared, work._shared), place)
+
+    def _new(self, operands: Sequence[int]) -> int:
+        assert self._sealed is None, "commands that have run are complete"
+        at = len(self._operands)
+        self._operands += operands
+        return at
+
+    def _seal(self) -> None:
+        if self._sealed is None:
+            self._pointers = np.array(self._operands, np.uint64)
+            rows = np.zeros((1 + len(self._rows), ROW_WORDS), np.uint64)
+            shared = [-(-row[2] // row[3]) for row in self._rows if row[2] > row[3]]
+            rows[0, :2] = len(self._rows), sum(shared) * _CHUNK_TAKES
+            if self._rows:
+                rows[1:] = self._rows
+                rows[1:, 1] = rows[1:, 1] * np.uint64(8) + np.uint64(self._pointers.ctypes.data)
+            self._at, self._sealed = int(rows.ctypes.data), rows
+
+    def _place(self, shared_at: int) -> None:
+        if shared_at != self._shared_at:
+            self._pointers[self._shared_slots] = shared_at
+            self._shared_at = shared_at

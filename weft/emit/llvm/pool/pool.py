@@ -1,0 +1,265 @@
+"""The thread pool: started at first use, asleep while there is nothing to do."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+import signal
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.array.references import offsets
+from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.jit.machine_code import host
+from weft.emit.llvm.pool.call import call_text
+from weft.emit.llvm.pool.repeat_text import REPEAT
+from weft.emit.llvm.pool.text import POOL_BYTES, SPINS_AT, THREAD_BYTES, pool_text
+from weft.emit.llvm.pool.thread_count import thread_count
+from weft.errors import WeftError
+from weft.kernels.emitted import Emitted, Phase
+
+_SPIN_SECONDS = 50e-6  # how long a thread spins before it sleeps
+
+
+class _Functions:
+    """The functions of the pool's text."""
+
+    def __init__(self, futex: bool | None) -> None:
+        names = ("start", "stop", "run", "spin", "copy")
+        text = pool_text(host().triple, futex=futex)
+        (self._loaded,) = load([Emitted(text, tuple([Phase(name, 1) for name in names]))])
+        start, stop, run, spin, copy = (phase.address for phase in self._loaded.phases)
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        self.start = ctypes.CFUNCTYPE(number, pointer, pointer, number)(start)
+        self.stop = ctypes.CFUNCTYPE(None, pointer, pointer, number)(stop)
+        self.run = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer)(run)
+        self.spin = ctypes.CFUNCTYPE(None, number)(spin)
+        self.copy = copy
+        (self._loop,) = load([Emitted(REPEAT, (Phase("repeat", 1),))])
+        self.run_at = run
+        repeat_type = ctypes.CFUNCTYPE(number, *[pointer] * 6, number)
+        self.repeat = functools.partial(repeat_type(self._loop.phases[0].address), run)
+
+    @functools.cached_property
+    def call(self) -> Callable[[int, int, int, int], int]:
+        """What runs commands on the stacks of tuples."""
+        kept = offsets()
+        assert kept is not None, "this Python keeps stacks where native code finds them"
+        (self._call,) = load([Emitted(call_text(kept), (Phase("call", 1),))])
+        call_type = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+        return call_type(self._call.phases[0].address)
+
+
+@functools.cache
+def functions(futex: bool | None = None) -> _Functions:
+    """The pool's functions; `futex` says how threads sleep, None that the system decides."""
+    return _Functions(futex)
+
+
+class Pool:
+    """Threads that wait for commands, and the memory that kernels use while they run.
+
+    Several Python threads may run commands: one after another. In a forked child the threads are
+    gone, and are started again.
+    """
+
+    def __init__(self, threads: int | None = None, *, futex: bool | None = None) -> None:
+        self._wanted, self._futex = threads, futex
+        self._state = self._threads = self._shared = aligned(0)
+        self._state_at = self._threads_at = self._shared_at = 0
+        self._lock = threading.RLock()
+        self._count = 0  # threads that are there, the caller's among them; 0 before they start
+        _POOLS.add(self)
+
+    @property
+    def threads(self) -> int:
+        """How many threads run commands, the caller's among them."""
+        with self._lock:
+            return self._count or self._start()
+
+    def run(self, commands: int) -> None:
+        """Run the commands at an address."""
+        with self._lock:
+            if not self._count:
+                self._start()
+            failed = self._run(self._state_at, commands)
+        if failed:
+            raise _no_memory()
+
+    def run_shared(self, commands: int, nbytes: int, place: Callable[[int], None]) -> None:
+        """The same of commands that need shared bytes; `place` is told where these are."""
+        with self._lock:
+            if not self._count:
+                self._start()
+            self._share(nbytes, place)
+            failed = self._run(self._state_at, commands)
+        if failed:
+            raise _no_memory()
+
+    @property
+    def run_at(self) -> int:
+        """Where the function is that runs commands."""
+        return functions(self._futex).run_at
+
+    @property
+    def state_at(self) -> int:
+        """What that function is given first; whoever calls it sees that one runs at a time."""
+        with self._lock:
+            if not self._count:
+                self._start()
+            return self._state_at
+
+    def call(
+        self,
+        said: int,
+        given: int,
+        made: int,
+        nbytes: int = 0,
+        place: Callable[[int], None] | None = None,
+    ) -> int:
+        """Run commands on the stacks of two tuples, as is `said` at an address.
+
+        Where they need shared bytes `place` is told where these are. Not 0 if the stacks are not
+        what is said, and nothing has run.
+        """
+        with self._lock:
+            if not self._count:
+                self._start()
+            if place is not None:
+                self._share(nbytes, place)
+            answer = self._call(self._state_at, said, given, made)
+        if answer == 1:
+            raise _no_memory()
+        return answer
+
+    def repeat(self, loop: Sequence[int], nbytes: int, place: Callable[[int], None]) -> int:
+        """Run commands as long as a test says so; how many rounds there were.
+
+        `loop` has what the text of a loop takes: where test, work, verdict and moves are, and the
+        most rounds.
+        """
+        with self._lock:
+            if not self._count:
+                self._start()
+            if nbytes:
+                self._share(nbytes, place)
+            rounds: int = functions(self._futex).repeat(self._state_at, *loop)
+        if rounds < 0:
+            raise _no_memory()
+        return rounds
+
+    def _share(self, nbytes: int, place: Callable[[int], None]) -> None:
+        if nbytes > self._shared.nbytes:
+            self._shared = aligned(nbytes)
+            self._shared_at = address(self._shared)
+        place(self._shared_at)
+
+    def close(self) -> None:
+        """End the threads and give their memory back; what runs later runs in its caller."""
+        with self._lock:
+            if self._count:
+                functions(self._futex).stop(self._state_at, self._threads_at, self._count)
+            self._wanted = 1
+            self._count = 0
+
+    def __del__(self) -> None:
+        self.close()  # threads read what would be gone
+
+    def forked(self) -> None:
+        """In a forked child: begin anew at the next run, with what memory the threads had."""
+        self._lock = threading.RLock()
+        self._count = 0
+
+    def _start(self) -> int:
+        native = functions(self._futex)
+        wanted = self._wanted or thread_count()
+        self._state = aligned(POOL_BYTES)
+        self._state[SPINS_AT : SPINS_AT + 8].view(np.int64)[0] = _spins(native)
+        if self._threads.nbytes < THREAD_BYTES * wanted:
+            self._threads = aligned(THREAD_BYTES * wanted)
+        self._state_at, self._threads_at = address(self._state), address(self._threads)
+        self._run = native.run
+        if offsets() is not None:
+            self._call = native.call
+        # Signals are for Python's threads: those that start here inherit that they are blocked.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._count = int(native.start(self._state_at, self._threads_at, wanted))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if self._count < wanted:
+            warnings.warn(
+                f"the system gives weft {self._count} of {wanted} threads", RuntimeWarning, 4
+            )
+        return self._count
+
+
+def _no_memory() -> WeftError:
+    return WeftError(
+        "there is not enough memory for the scratch of a kernel",
+        help="give the process more memory, or set WEFT_THREADS lower",
+    )
+
+
+@functools.cache
+def _spins(functions: _Functions) -> int:
+    """How many rounds of spinning take as long as a thread shall spin."""
+    rounds = 1000
+    took = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        functions.spin(rounds)
+        took.append(time.perf_counter() - begin)
+    return max(1, int(rounds * _SPIN_SECONDS / min(took)))
+
+
+def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
+    """Zeroed bytes that begin at a multiple of 128."""
+    memory = np.zeros(nbytes + 128, np.uint8)
+    begin = -memory.ctypes.data % 128
+    return memory[begin : begin + nbytes]
+
+
+def address(memory: npt.NDArray[np.uint8]) -> int:
+    """Where bytes begin."""
+    return int(memory.ctypes.data)
+
+
+_POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+_THE_POOL = Pool()
+
+
+def the_pool() -> Pool:
+    """The pool of this process."""
+    return _THE_POOL
+
+
+@functools.cache
+def lone_pool() -> Pool:
+    """A pool without threads, for what one thread at a time runs by itself."""
+    return Pool(1)
+
+
+def _close_all() -> None:
+    for pool in list(_POOLS):
+        pool.close()
+
+
+def _forked() -> None:
+    for pool in list(_POOLS):
+        pool.forked()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,1 @@
+"""Matrix products: packed panels, microkernels, what is computed before and after."""

@@ -1,0 +1,80 @@
+"""Fetching early what a product needs late: panels, lines of the left side, and the result's own.
+
+While a block is multiplied, memory has nothing to do: what its end will read and write, and what
+the next block begins with, can be on the way.
+"""
+
+from __future__ import annotations
+
+from weft.emit.llvm.product.job import Job, Place, Places, Task
+from weft.emit.llvm.product.microkernel import fetch
+from weft.emit.llvm.product.points import flat_point, place
+from weft.emit.llvm.writer.nest import plus, times
+from weft.emit.llvm.writer.storage import memory_kind
+from weft.emit.llvm.writer.vector import Vectors
+from weft.kernels.kernel import Load, Store
+
+_FAR = 1 << 20  # bytes of a result that are not near any more when they are written
+
+
+def next_side(
+    places: Places, task: Task, row: str, left: tuple[Place, str], columns: str, right: Place
+) -> str:
+    """What a block fetches: its share of the next panel, or the left side of the next block."""
+    code, job = places.code, places.job
+    if job.blocking.ahead == "left":
+        far = code.let(f"mul nsw i64 {left[0].stride}, {left[1]}")
+        return code.let(f"getelementptr i8, ptr {left[0].pointer}, i64 {far}")
+    if job.blocking.ahead != "panel":
+        return "null"
+    down = code.let(f"sub nsw i64 {row}, {task.first_row}")
+    far = times(code, down, job.blocking.depth * 64)
+    size = times(code, columns, job.panel_depth * job.shape.element)
+    inside = code.let(f"icmp slt i64 {far}, {size}")
+    next_panel = plus(code, size, far)
+    chosen = code.let(f"select i1 {inside}, i64 {next_panel}, i64 0")
+    return code.let(f"getelementptr i8, ptr {right.pointer}, i64 {chosen}")
+
+
+def fetch_end(places: Places, task: Task, row: str, rows: str, column: str) -> None:
+    """Fetch what the steps after the product will read and write for a block."""
+    code, job = places.code, places.job
+    product, factors = job.product, job.product.kernel.factors
+    ends = _ends(job)
+    if not ends:
+        return
+    one = Vectors(code, 1)
+    point = flat_point(code, factors, product.batch, task.batch)
+    point = point | flat_point(code, factors, product.columns, column)
+    with code.loop(0, rows) as loop:
+        number = plus(code, row, loop.index)
+        here = point | flat_point(code, factors, product.rows, number)
+        for step in ends:
+            dtype = product.kernel.operands[step.operand].dtype
+            far = place(one, step.at, here).base
+            base = one.at(places.operands[step.operand], far, memory_kind(dtype))
+            for n in range(0, _length(job) * dtype.numpy.itemsize, 64):
+                fetch(code, base, str(n), write=isinstance(step, Store))
+
+
+def _ends(job: Job) -> list[Load | Store]:
+    """The loads and stores after the product that have an element for each of the result's."""
+    product, kernel = job.product, job.product.kernel
+    if product.size((*product.batch, *product.rows, *product.columns)) * 4 < _FAR:
+        return []
+    found = []
+    for n in product.after:
+        step = kernel.steps[n]
+        if isinstance(step, Load | Store):
+            across = [step.at.strides[f] for f in product.columns[-1:]]
+            if all(stride == 1 for stride in across) and (
+                isinstance(step, Store) or all(step.at.strides[f] for f in product.rows[-1:])
+            ):
+                found.append(step)
+    return found
+
+
+def _length(job: Job) -> int:
+    """The elements of a block's row that lie side by side."""
+    inner = [job.product.kernel.factors[f].size for f in job.product.columns[-1:]]
+    return min([job.blocking.line, *inner])

@@ -1,0 +1,206 @@
+"""Products by a BLAS library: tasks that each multiply a piece of the result in one call.
+
+The library works in the threads of our pool, one call in each, and starts none of its own: two
+pools of threads would wait for each other's cores. What comes after the product is one more pass
+over its sums, which lie in memory meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.emit.llvm.jit.blas import AS_IT_LIES, ROW_MAJOR, TURNED, Blas
+from weft.emit.llvm.product.blocking import Chip, Shape, panels
+from weft.emit.llvm.product.finish import Sums, finish
+from weft.emit.llvm.product.job import element
+from weft.emit.llvm.product.product import Product
+from weft.emit.llvm.product.shape import bare_load, plain_store
+from weft.emit.llvm.product.tasks import finish_phase, finish_tasks, shared_bytes
+from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.nest import divided, function, plus, pointers, smaller, times
+from weft.emit.llvm.writer.storage import memory_kind
+from weft.kernels.emitted import Emitted, Phase
+from weft.kernels.kernel import Affine, Load, Store
+
+_STEP = 16  # rows or columns that pieces are multiples of
+_MOST = 1 << 31  # what sizes and strides are below, so that all libraries can count them
+_ROOM = 64  # bytes for the number of threads that a library had
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A matrix as a library takes it: whether it is turned, and how far apart its lines are."""
+
+    load: Load
+    way: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A product as calls of a library: its sides, where results go, and the pieces of them."""
+
+    product: Product
+    shape: Shape
+    left: _Side
+    right: _Side
+    store: Store | None  # None: to the bytes that are shared, to be finished from there
+    line: int  # elements from one row of the result to the next
+    pieces: int
+    size: int  # rows of a piece, or columns
+    by_rows: bool
+
+
+def multiplies(product: Product, shape: Shape) -> bool:
+    """Whether a library could do it: both sides are matrices in memory, of f32 or f64."""
+    return _sides(product, shape) is not None
+
+
+def emit_by_blas(product: Product, shape: Shape, chip: Chip, blas: Blas) -> Emitted:
+    """The text of a product that a library computes, and its phases."""
+    call = _call(product, shape, chip)
+    assert call is not None, "only what a library multiplies is given to it"
+    symbols, name = blas.symbols(), product.kernel.name
+    functions = [_multiply(call, blas, symbols[shape.kind], name)]
+    phases = [Phase(name, shape.batch * call.pieces)]
+    sums = 0
+    if call.store is None:
+        sums = shape.batch * shape.rows * call.line * shape.element
+        lanes = 2 * chip.vector // shape.element
+        lie = Sums(call.line, frozenset({shape.columns}), lanes)
+        functions.append(finish(product, shape, lie))
+        functions.append(finish_phase(product, shape, lie, f"{name}_finish"))
+        phases.append(Phase(f"{name}_finish", shape.batch * finish_tasks(shape)[0]))
+    shared = -(-sums // _ROOM) * _ROOM
+    if blas.threads is not None:
+        functions.append(_one_thread(product, symbols, shared, f"{name}_begin"))
+        functions.append(_threads_again(product, symbols, shared, f"{name}_end"))
+        phases = [Phase(f"{name}_begin", 1), *phases, Phase(f"{name}_end", 1)]
+        shared += _ROOM
+    return Emitted(module_text(*functions), tuple(phases), 0, shared)
+
+
+def _call(product: Product, shape: Shape, chip: Chip) -> _Call | None:
+    """The calls of a product; None if it is not one for a library."""
+    sides = _sides(product, shape)
+    if sides is None:
+        return None
+    store = plain_store(product)
+    line = shape.columns
+    if store is not None:
+        apart = _line(product, store.at, product.rows, product.columns)
+        store, line = (None, line) if apart is None else (store, apart)
+    by_rows = shape.rows >= shape.columns
+    along = shape.rows if by_rows else shape.columns
+    steps = -(-along // _STEP)
+    size = panels(steps, -(-steps * shape.batch // chip.threads)).most * _STEP
+    return _Call(product, shape, *sides, store, line, -(-along // size), size, by_rows)
+
+
+def _sides(product: Product, shape: Shape) -> tuple[_Side, _Side] | None:
+    """Both sides as a library takes them."""
+    sizes = (shape.batch, shape.rows, shape.columns, shape.depth)
+    whole = shape.kind in ("float", "double") and all(0 < n < _MOST for n in sizes)
+    if not whole or shape.tiled or product.reduced:
+        return None
+    left = _side(product, product.contract.lhs, product.rows, product.depth, shape.kind)
+    right = _side(product, product.contract.rhs, product.depth, product.columns, shape.kind)
+    return None if left is None or right is None else (left, right)
+
+
+def _side(
+    product: Product, step: int, down: tuple[int, ...], along: tuple[int, ...], kind: str
+) -> _Side | None:
+    """A side whose rows are `down` and whose columns are `along`."""
+    load = bare_load(product, step)
+    if load is None or memory_kind(load.dtype) != kind:
+        return None
+    for way, lines, within in ((AS_IT_LIES, down, along), (TURNED, along, down)):
+        line = _line(product, load.at, lines, within)
+        if line is not None:
+            return _Side(load, way, line)
+    return None
+
+
+def _line(
+    product: Product, at: Affine, down: tuple[int, ...], along: tuple[int, ...]
+) -> int | None:
+    """How far apart lines are whose elements are side by side; None if it is no matrix."""
+    count = product.size(along)
+    if product.size(along) > 1 and product.stride(at, along) != 1:
+        return None
+    if product.size(down) == 1:
+        return count
+    apart = product.stride(at, down)
+    return apart if apart is not None and count <= apart < _MOST else None
+
+
+def _multiply(call: _Call, blas: Blas, symbol: str, name: str) -> Code:
+    """Each task multiplies one piece of one point of the batch."""
+    code, product, shape = function(name), call.product, call.shape
+    operands = pointers(code, len(product.kernel.operands))
+    shared = "" if call.store is not None else shared_bytes(code, product)
+    with code.loop("%begin", "%end") as task:
+        batch, piece = divided(code, task.index, call.pieces)
+        first = times(code, piece, call.size)
+        along = shape.rows if call.by_rows else shape.columns
+        count = smaller(code, code.let(f"sub nsw i64 {along}, {first}"), call.size)
+        row, column = (first, "0") if call.by_rows else ("0", first)
+        down, across = (count, shape.columns) if call.by_rows else (shape.rows, count)
+
+        def at(operand: int, place: Affine, *where: tuple[tuple[int, ...], str]) -> str:
+            held = (operands[operand], product.kernel.operands[operand].dtype)
+            return element(code, product, held, place, batch, *where)
+
+        left, right, store = call.left, call.right, call.store
+        a = at(left.load.operand, left.load.at, (product.rows, row))
+        b = at(right.load.operand, right.load.at, (product.columns, column))
+        if store is not None:
+            c = at(store.operand, store.at, (product.rows, row), (product.columns, column))
+        else:
+            far = times(code, plus(code, times(code, batch, shape.rows), row), call.line)
+            c = code.let(f"getelementptr {shape.kind}, ptr {shared}, i64 {plus(code, far, column)}")
+        whole = [_integer(code, blas, n) for n in (down, across, shape.depth)]
+        lines = [f"i{blas.bits} {n}" for n in (left.line, right.line, call.line)]
+        ways = [f"i32 {n}" for n in (ROW_MAJOR, left.way, right.way)]
+        one, none = (f"{shape.kind} {n}" for n in ("1.0", "0.0"))
+        given = [*ways, *whole, one, f"ptr {a}", lines[0], f"ptr {b}", lines[1], none]
+        given += [f"ptr {c}", lines[2]]
+        types = ", ".join(word.partition(" ")[0] for word in given)
+        code.declare(f"declare void @{symbol}({types})")
+        code.do(f"call void @{symbol}({', '.join(given)})")
+    return code
+
+
+def _integer(code: Code, blas: Blas, number: str | int) -> str:
+    """A number as the library takes it, with its type."""
+    if blas.bits == 64 or not str(number).startswith("%"):
+        return f"i{blas.bits} {number}"
+    return f"i32 {code.let(f'trunc i64 {number} to i32')}"
+
+
+def _one_thread(product: Product, symbols: dict[str, str], at: int, name: str) -> Code:
+    """Remember how many threads the library uses, and tell it to use one."""
+    code = function(name)
+    place = _room(code, product, at)
+    old = code.call("i32", symbols["get"])
+    code.do(f"store i32 {old}, ptr {place}, align 4")
+    _set_threads(code, symbols, "1")
+    return code
+
+
+def _threads_again(product: Product, symbols: dict[str, str], at: int, name: str) -> Code:
+    """Tell the library to use as many threads as it did before."""
+    code = function(name)
+    old = code.let(f"load i32, ptr {_room(code, product, at)}, align 4")
+    _set_threads(code, symbols, old)
+    return code
+
+
+def _room(code: Code, product: Product, at: int) -> str:
+    return code.let(f"getelementptr i8, ptr {shared_bytes(code, product)}, i64 {at}")
+
+
+def _set_threads(code: Code, symbols: dict[str, str], count: str) -> None:
+    code.declare(f"declare void @{symbols['set']}(i32)")
+    code.do(f"call void @{symbols['set']}(i32 {count})")

@@ -1,0 +1,135 @@
+"""Packed products as LLVM text: packing, then tasks that multiply blocks and finish them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from weft.emit.llvm.jit.blas import libraries
+from weft.emit.llvm.jit.machine_code import Processor
+from weft.emit.llvm.loops.accumulate import accumulated
+from weft.emit.llvm.loops.emit import emit_loops, loop_functions
+from weft.emit.llvm.product.blas import emit_by_blas
+from weft.emit.llvm.product.blocking import Chip, Shape, chip_of
+from weft.emit.llvm.product.blocking_choice import WORTH, choose_blocking
+from weft.emit.llvm.product.finish import finish, sums_of
+from weft.emit.llvm.product.job import Job, memory_of
+from weft.emit.llvm.product.microkernel import Block, microkernel
+from weft.emit.llvm.product.microkernel_inner import inner_microkernel
+from weft.emit.llvm.product.microkernel_tiles import Registers, tile_microkernel
+from weft.emit.llvm.product.pack_left import pack_left
+from weft.emit.llvm.product.pack_right import pack_right
+from weft.emit.llvm.product.pack_tiles import lines_of_columns, pack_right_tiles
+from weft.emit.llvm.product.parts import Parts, combining_kernels, end_of, parts_of
+from weft.emit.llvm.product.product import Product, find_product, supports
+from weft.emit.llvm.product.shape import plain_store, shape_of
+from weft.emit.llvm.product.sides import choose_sides
+from weft.emit.llvm.product.tasks import (
+    finish_phase,
+    finish_tasks,
+    multiply_phase,
+    pack_phase,
+    pack_tasks,
+)
+from weft.emit.llvm.product.tiles import in_bits
+from weft.emit.llvm.writer.code import Code, module_text
+from weft.errors import Unsupported
+from weft.kernels.emitted import Emitted, Phase
+from weft.kernels.kernel import Kernel
+
+
+def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None) -> Emitted:
+    """The text of a packed product, and its phases."""
+    if reason := supports(kernel):
+        raise Unsupported(
+            f"kernel {kernel.name}: {reason}", help="this is a bug in weft: ask `supports` first"
+        )
+    chip, options = chip or chip_of(processor), dict(kernel.schedule.options)
+    product, shape = described(kernel, chip)
+    if product.reduced and 0 in product.sizes[:-1]:  # there is no block that could leave a part
+        return emit_loops(kernel, processor)
+    if "blas" in options:
+        return emit_by_blas(product, shape, chip, libraries()[options["blas"]])
+    blocking = choose_blocking(shape, chip, options)
+    store = plain_store(product) if blocking.parts == 1 and blocking.stores(shape) else None
+    job = Job(product, shape, blocking, store)
+    reduced = _reduced(job)
+    functions = _functions(job, reduced)
+    phases = []
+    if blocking.right == "shared":
+        name = f"{kernel.name}_pack"
+        functions.append(pack_phase(job, name))
+        groups, parts = pack_tasks(job)
+        phases.append(Phase(name, shape.batch // product.repeats * groups * parts))
+    functions.append(multiply_phase(job, kernel.name))
+    phases.append(_multiplying(job))
+    if blocking.parts > 1:
+        name = f"{kernel.name}_finish"
+        functions.append(finish_phase(product, shape, sums_of(shape, blocking), name))
+        phases.append(Phase(name, shape.batch * finish_tasks(shape)[0]))
+    made = Emitted("", tuple(phases), memory_of(job).total, end_of(reduced, job.shared))
+    for one in combining_kernels(product, reduced):
+        codes, combining = loop_functions(one, processor, [p.at for p in reduced], made.shared)
+        functions += codes
+        scratch = max(made.scratch, combining.scratch)
+        made = Emitted("", (*made.phases, *combining.phases), scratch, combining.shared)
+    return replace(made, text=module_text(*{code.name: code for code in functions}.values()))
+
+
+def described(kernel: Kernel, chip: Chip) -> tuple[Product, Shape]:
+    """The product of a kernel, and its shape; options may keep it from matrix tiles."""
+    if dict(kernel.schedule.options).get("tiles") == 0:
+        chip = replace(chip, tiles_of_bf16=False, tiles_of_bytes=False)
+    product = choose_sides(find_product(accumulated(kernel)), chip)
+    return product, shape_of(product, chip)
+
+
+def _multiplying(job: Job) -> Phase:
+    """The phase of tasks that multiply; those that are small are taken several at a time."""
+    shape, blocking = job.shape, job.blocking
+    along_rows, along_columns = job.tasks
+    count = shape.batch * blocking.parts * along_rows * along_columns
+    count = count if shape.rows and shape.columns else 0
+    blocks = blocking.task_rows * blocking.task_vectors
+    each = blocks * blocking.rows.most * blocking.line * max(1, shape.depth)
+    chunk = min(WORTH * shape.pace // max(1, each), count // 16)
+    return Phase(job.product.kernel.name, count, max(1, chunk))
+
+
+def _reduced(job: Job) -> tuple[Parts, ...]:
+    """The parts of reductions that blocks leave, or rows of them that are finished together."""
+    blocks = (job.blocking.rows.count, job.blocking.vectors.count)
+    if job.blocking.parts > 1:
+        blocks = (finish_tasks(job.shape)[0], 1)
+    return parts_of(job.product, blocks, job.shared)
+
+
+def _functions(job: Job, reduced: Sequence[Parts]) -> list[Code]:
+    """What the phases call."""
+    product, shape, blocking = job.product, job.shape, job.blocking
+    blocks = [
+        blocking.block(shape, rows, width)
+        for rows in blocking.rows.sizes
+        for width in blocking.widths(masked=job.masked)
+    ]
+    found = [_block(job, block) for block in dict.fromkeys(blocks)]
+    if job.store is None:
+        found.append(finish(product, shape, sums_of(shape, blocking), reduced))
+    packed = in_bits(product) if shape.tiled else product
+    if blocking.left != "direct":
+        found.append(pack_left(packed, shape, blocking))
+    if blocking.right != "direct":
+        interleaved = shape.tiled and lines_of_columns(packed) is not None
+        pack = pack_right_tiles if interleaved else pack_right
+        found.append(pack(packed, shape, blocking))
+    return found
+
+
+def _block(job: Job, block: Block) -> Code:
+    """The function of a block."""
+    b = job.blocking
+    if job.shape.tiled:
+        registers = Registers(b.rows.most, b.vectors.most)
+        # Sums of parts lie row by row, and what is not there must not be written.
+        return tile_microkernel(block, registers, begins=b.parts > 1 and b.rows.large > 0)
+    return (inner_microkernel if b.inner else microkernel)(block)

@@ -1,0 +1,219 @@
+"""A product that is about to be written: its blocks, and where tasks find and keep things."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.emit.llvm.product import pack
+from weft.emit.llvm.product.blocking import Blocking, Shape
+from weft.emit.llvm.product.parts import ALIGNED
+from weft.emit.llvm.product.points import flat_point, place
+from weft.emit.llvm.product.product import Product
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import divided, plus, times
+from weft.emit.llvm.writer.storage import memory_kind
+from weft.emit.llvm.writer.vector import Vectors
+from weft.ir.types import DType
+from weft.kernels.kernel import Affine, Load, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A product, the blocks it is cut into, and the store that blocks are written by, if any."""
+
+    product: Product
+    shape: Shape
+    blocking: Blocking
+    store: Store | None
+
+    @property
+    def once(self) -> bool:
+        """Whether a task multiplies a block along all of its depth at a time."""
+        return self.blocking.depth >= self.blocking.part
+
+    @property
+    def shared(self) -> int:
+        """The bytes that all tasks share: the packed right side, or the sums of parts."""
+        b, shape = self.blocking, self.shape
+        if b.parts > 1:
+            sums = shape.batch * b.parts * shape.rows * b.columns * shape.element
+            return -(-sums // ALIGNED) * ALIGNED
+        rights = shape.batch // self.product.repeats
+        packed = rights * b.columns * self.panel_depth * shape.element
+        return -(-packed // ALIGNED) * ALIGNED if b.right == "shared" else 0
+
+    @property
+    def panel_depth(self) -> int:
+        """The lines of a panel that is packed before tasks run."""
+        return self.shape.depth + int(self.shape.offset)
+
+    @property
+    def masked(self) -> bool:
+        """Whether the last panel has to leave lanes alone."""
+        b = self.blocking
+        return (b.right == "direct" or self.store is not None) and b.lanes != b.width
+
+    @property
+    def tasks(self) -> tuple[int, int]:
+        """How many tasks lie along the rows, and along the columns."""
+        b = self.blocking
+        return -(-b.rows.count // b.task_rows), -(-b.vectors.count // b.task_vectors)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where a task keeps what is its own: bytes from the begin of its scratch."""
+
+    left: int
+    right: int
+    sums: int
+    total: int
+
+
+def memory_of(job: Job) -> Memory:
+    """The scratch of a task."""
+    b, shape = job.blocking, job.shape
+    left = right = sums = 0
+    if b.left != "direct":
+        rows = b.row_group * b.rows.most + 2 * b.width
+        left = rows * pack.line_length(b, shape.element) + b.width
+    if b.right == "task":
+        right = b.group * b.line * (b.depth + int(shape.offset))
+    if job.store is None and b.parts == 1:
+        sums = b.rows.most * b.line * (1 if job.once else b.task_rows * b.task_vectors)
+    ends = [0]
+    for elements in (left, right, sums):
+        ends.append(ends[-1] + -(-elements * shape.element // 64) * 64)
+    return Memory(*ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A pointer, and a stride in bytes."""
+
+    pointer: str
+    stride: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The panels of a task, in the function that multiplies them: first, and after the last."""
+
+    batch: str
+    first_row: str
+    last_row: str
+    first_column: str
+    last_column: str
+    part: str = "0"  # of the depth, where tasks have only one of them
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where blocks of a job are, in the function that multiplies them."""
+
+    job: Job
+    memory: Memory
+    code: Code
+    operands: list[str]
+    shared: str
+
+    def left(self, task: Task, start: str, near: str) -> Place:
+        """The left side of a panel of rows, from a step of the depth on."""
+        job, code = self.job, self.code
+        b, shape, product = job.blocking, job.shape, job.product
+        if b.left == "direct":
+            load = product.kernel.steps[product.contract.lhs]
+            assert isinstance(load, Load)
+            strided = product.depth if shape.left_lines == "rows" else product.rows
+            where = (product.rows, start), (product.depth, times(code, near, shape.group))
+            return self._operand(load.operand, load.at, task.batch, strided, *where)
+        base = self.scratch(self.memory.left)
+        length = pack.line_length(b, shape.element)
+        first = pack.first_line(
+            code, product, b, pack.panel_bounds(code, b.rows, task.first_row)[0]
+        )
+        down = code.let(f"sub nsw i64 {start}, {first}")
+        return Place(self.moved(base, times(code, down, length)), str(length * shape.element))
+
+    def right(self, task: Task, packed: str, start: str, columns: str, near: str) -> Place:
+        """The right side of a panel, from a step of the depth on; a task has packed from one on."""
+        job, code = self.job, self.code
+        b, shape, product = job.blocking, job.shape, job.product
+        if b.right == "direct":
+            load = product.kernel.steps[product.contract.rhs]
+            assert isinstance(load, Load)
+            strided = product.columns if b.inner else product.depth
+            where = (product.columns, start), (product.depth, near)
+            return self._operand(load.operand, load.at, task.batch, strided, *where)
+        stride = times(code, columns, shape.element)
+        if b.right == "task":
+            first, _ = pack.panel_bounds(code, b.vectors, packed)
+            across = code.let(f"sub nsw i64 {start}, {times(code, first, b.width)}")
+            base = self.scratch(self.memory.right)
+            far = times(code, across, b.depth + int(shape.offset))
+            return Place(self.moved(base, far), stride)
+        far = times(code, start, job.panel_depth)
+        if near != "0":
+            far = plus(code, far, code.let(f"mul nsw i64 {near}, {columns}"))
+        right, _ = divided(code, task.batch, product.repeats)
+        base = self.moved(self.shared, times(code, right, b.columns * job.panel_depth))
+        return Place(self.moved(base, far), stride)
+
+    def out(self, task: Task, row: str, column: str, row_start: str, column_start: str) -> Place:
+        """Where a block is written: its place in the result, or one to finish it from."""
+        job, code, store = self.job, self.code, self.job.store
+        b, product = job.blocking, job.product
+        if store is not None:
+            where = (product.rows, row_start), (product.columns, column_start)
+            return self._operand(store.operand, store.at, task.batch, product.rows, *where)
+        if b.parts > 1:
+            number = plus(code, times(code, task.batch, b.parts), task.part)
+            line = plus(code, times(code, number, job.shape.rows), row_start)
+            far = plus(code, times(code, line, b.columns), column_start)
+            return Place(self.moved(self.shared, far), str(b.columns * job.shape.element))
+        base = self.scratch(self.memory.sums)
+        if not job.once:
+            down = code.let(f"sub nsw i64 {row}, {task.first_row}")
+            across = code.let(f"sub nsw i64 {column}, {task.first_column}")
+            number = plus(code, times(code, across, b.task_rows), down)
+            base = self.moved(base, times(code, number, b.rows.most * b.line))
+        return Place(base, str(b.line * job.shape.element))
+
+    def scratch(self, at: int) -> str:
+        """A place in the task's own memory."""
+        return self.code.let(f"getelementptr i8, ptr %scratch, i64 {at}") if at else "%scratch"
+
+    def moved(self, base: str, elements: str) -> str:
+        """A pointer that many elements further on."""
+        return self.code.let(f"getelementptr {self.job.shape.kind}, ptr {base}, i64 {elements}")
+
+    def _operand(
+        self,
+        operand: int,
+        at: Affine,
+        batch: str,
+        strided: tuple[int, ...],
+        *where: tuple[tuple[int, ...], str],
+    ) -> Place:
+        """An element of an operand, and the bytes from it to the next along a role."""
+        product = self.job.product
+        dtype = product.kernel.operands[operand].dtype
+        base = element(self.code, product, (self.operands[operand], dtype), at, batch, *where)
+        stride = (product.stride(at, strided) or 0) * dtype.numpy.itemsize
+        return Place(base, str(stride))
+
+
+def element(
+    code: Code,
+    product: Product,
+    operand: tuple[str, DType],
+    at: Affine,
+    batch: str,
+    *where: tuple[tuple[int, ...], str],
+) -> str:
+    """A pointer to the element of an operand at a point of the batch, and so far along roles."""
+    point = flat_point(code, product.kernel.factors, product.batch, batch)
+    far = place(Vectors(code, 1), at, point).base
+    for role, number in where:
+        far = plus(code, times(code, number, product.stride(at, role) or 0), far)
+    return Vectors(code, 1).at(operand[0], far, memory_kind(operand[1]))

@@ -1,0 +1,282 @@
+"""The innermost part of a product: a block of the result, kept in registers over all of its depth.
+
+    block[i][j] = sum over k of left[i, k] * right[k, j]
+
+An element of the left side is spread over all lanes; rows of the right side are read in vectors.
+Strides and depth are known at run time only: one text serves every shape of a block this size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from weft.emit.llvm.writer import storage
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import plus, times
+from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
+from weft.ir.types import DType
+
+PARAMS = (
+    "ptr noalias readonly %left",
+    "i64 %left_stride",
+    "ptr noalias readonly %right",
+    "i64 %right_stride",
+    "ptr noalias %out",
+    "i64 %out_stride",
+    "i64 %depth",
+    "i1 %more",
+    "i64 %lanes",
+    "ptr readnone %ahead",
+)
+Lines = Literal["rows", "columns", "depth"]  # along what the elements of a side are neighbours
+Multiply = Literal[
+    "fma", "mul", "dot2", "dot4", "tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"
+]
+# What is fetched early: a share of the next panel, or the next left side, both at %ahead; or rows.
+Ahead = Literal["nothing", "panel", "left", "rows"]
+
+_ROWS_AHEAD = 16
+
+_POINTERS = 9  # rows that have a pointer of their own, if there are no more
+_SHARE = 3  # rows that one pointer reaches, by the stride once and twice
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of registers: rows of vectors, and how they are multiplied and added up."""
+
+    rows: int
+    vectors: int
+    width: int
+    kind: str  # the LLVM type of an element
+    lines: Lines
+    multiply: Multiply = "fma"
+    masked: bool = False  # only `lanes` of the last vector are there
+    ahead: Ahead = "nothing"  # what is fetched in every step, to be there when it is needed
+    stored: DType | None = None  # what the right side lies in memory as, if that is another type
+    left_stored: DType | None = None  # and the left side
+    adds: bool = False  # to what is there, where %more says so
+    unroll: int = 1  # steps of a round; what the depth must be a multiple of
+    begins: bool = False  # the first row of the right side is what sums begin with
+    inner: bool = False  # lanes lie along the depth, and `vectors` counts columns
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        said = [self.kind, self.lines, self.multiply]
+        said += ["masked"] if self.masked else []
+        said += [f"{self.ahead}_ahead"] if self.ahead != "nothing" else []
+        said += [f"right_{self.stored}"] if self.stored else []
+        said += [f"left_{self.left_stored}"] if self.left_stored else []
+        said += ["adds"] if self.adds else []
+        said += [f"by{self.unroll}"] if self.unroll > 1 else []
+        said += ["begins"] if self.begins else []
+        said += ["inner"] if self.inner else []
+        return "_".join([f"block_{self.rows}x{self.vectors}x{self.width}", *said])
+
+    @property
+    def columns(self) -> int:
+        """The columns of the block."""
+        return self.vectors * self.width
+
+    @property
+    def element(self) -> int:
+        """The bytes of an element."""
+        return BITS[self.kind] // 8
+
+
+def microkernel(block: Block) -> Code:
+    """The function of a block; strides are in bytes.
+
+    With `more` a block that adds is added to what is at `out` already. `left_stride` leads from
+    row to row where depth is side by side, and else from one step of the depth to the next.
+    """
+    code = Code(block.name, PARAMS, internal=True)
+    code.header += " noinline nounwind"
+    v = Vectors(code, block.width)
+    mask = v.first("%lanes") if block.masked else None
+    for i in range(block.rows):
+        for j in range(0, block.columns * block.element, 64):
+            row = plus(code, times(code, "%out_stride", i), j)
+            fetch(code, "%out", row, write=True)
+    fixed = _left_pointers(code, block)
+    right, first = _begin(v, block)
+    moving = [*([] if _indexed(block) else fixed), right]
+    carried = [("ptr", p) for p in moving] + first * block.rows
+    far = times(code, "%right_stride", _ROWS_AHEAD)
+    with code.loop(0, "%depth", block.unroll, carried) as loop:
+        here, sums = list(loop.carried[: len(moving)]), list(loop.carried[len(moving) :])
+        for n in range(block.unroll):
+            index = plus(code, loop.index, n)
+            if _indexed(block):
+                left = [
+                    code.let(f"getelementptr {block.kind}, ptr {p}, i64 {index}") for p in fixed
+                ]
+            else:
+                left = [_left_at(code, block, here, i) for i in range(block.rows)]
+            _fetch_ahead(code, block, index, far, here[-1])
+            sums = _step(v, block, left, here[-1], sums, mask)
+            here = _next(code, block, here)
+        loop.carry(*here, *sums)
+    _finish(v, block, loop.carried[len(moving) :], mask)
+    return code
+
+
+def _begin(v: Vectors, block: Block) -> tuple[str, list[tuple[str, str]]]:
+    """The first row of the right side, and what the sums of each column begin with."""
+    zero = (v.constant(0, block.kind).type, "zeroinitializer")
+    if not block.begins:
+        return "%right", [zero] * block.vectors
+    read = [_read(v, "%right", j, block, None) for j in range(block.vectors)]
+    right = v.code.let("getelementptr i8, ptr %right, i64 %right_stride")
+    return right, [(one.type, one.text) for one in read]
+
+
+def _fetch_ahead(code: Code, block: Block, index: str, far: str, right: str) -> None:
+    """Ask for what later steps, or later blocks, will need."""
+    if block.ahead in ("panel", "left"):
+        fetch(code, "%ahead", code.let(f"shl i64 {index}, 6"), write=False)
+    if block.ahead == "rows":
+        element = block.stored.numpy.itemsize if block.stored else block.element
+        for j in range(0, block.columns * element, 64):
+            fetch(code, right, plus(code, far, j), write=False)
+
+
+def fetch(code: Code, base: str, far: str, *, write: bool) -> None:
+    """Ask for a line: to write it soon, or else to read it some time from the second cache."""
+    at = code.let(f"getelementptr i8, ptr {base}, i64 {far}")
+    code.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
+    how = f"i32 {int(write)}, i32 {3 if write else 2}, i32 1"
+    code.do(f"call void @llvm.prefetch.p0(ptr {at}, {how})")
+
+
+def _indexed(block: Block) -> bool:
+    """Whether each row of the left side has a pointer, and the depth is the index from there."""
+    return block.lines == "depth" and block.rows <= _POINTERS
+
+
+def _left_pointers(code: Code, block: Block) -> list[str]:
+    """Pointers to the left side, hidden from LLVM, which else counts in ways that cost more."""
+    if block.lines == "rows":
+        return ["%left"]
+    made = []
+    for first in range(0, block.rows, 1 if _indexed(block) else _SHARE):
+        far = code.let(f"mul i64 %left_stride, {first}")
+        at = code.let(f"getelementptr i8, ptr %left, i64 {far}")
+        made.append(code.let(f'call ptr asm "", "=r,0"(ptr {at})'))
+    return made
+
+
+def _next(code: Code, block: Block, here: list[str]) -> list[str]:
+    *left, right = here
+    step = "%left_stride" if block.lines == "rows" else str(block.element)
+    made = [code.let(f"getelementptr i8, ptr {p}, i64 {step}") for p in left]
+    return [*made, code.let(f"getelementptr i8, ptr {right}, i64 %right_stride")]
+
+
+def _left_at(code: Code, block: Block, left: list[str], row: int) -> str:
+    if block.lines == "rows":
+        return code.let(f"getelementptr {block.kind}, ptr {left[0]}, i64 {row}")
+    base, times = left[row // _SHARE], row % _SHARE
+    if times == 0:
+        return base
+    far = "%left_stride" if times == 1 else code.let(f"mul i64 %left_stride, {times}")
+    return code.let(f"getelementptr i8, ptr {base}, i64 {far}")
+
+
+def _step(
+    v: Vectors,
+    block: Block,
+    left: list[str],
+    right: str,
+    sums: list[str],
+    mask: Vector | None,
+) -> list[str]:
+    """One step of the depth: the sums with one more product each."""
+    columns = [_right(v, right, j, block, mask) for j in range(block.vectors)]
+    scalar = Vectors(v.code, 1)
+    made = []
+    for i, at in enumerate(left):
+        spread = v.splat(scalar.load(at, block.kind))
+        for j, column in enumerate(columns):
+            old = Vector(sums[i * block.vectors + j], block.kind, v.width)
+            made.append(MULTIPLY[block.multiply](v, spread, column, old).text)
+    return made
+
+
+def _right(v: Vectors, base: str, j: int, block: Block, mask: Vector | None) -> Vector:
+    if block.stored is None:
+        return _read(v, base, j, block, mask)
+    last = mask if j == block.vectors - 1 else None
+    (found,) = storage.load(v, base, j * block.width, block.stored, last)
+    return found
+
+
+def _read(v: Vectors, base: str, j: int, block: Block, mask: Vector | None) -> Vector:
+    at = v.at(base, j * block.width, block.kind)
+    if mask is not None and j == block.vectors - 1:
+        return v.load_masked(at, mask, block.kind)
+    return v.load(at, block.kind)
+
+
+def _finish(v: Vectors, block: Block, sums: tuple[str, ...], mask: Vector | None) -> None:
+    """Write the sums, or add them to what is there."""
+    code = v.code
+    there = v.splat(Vector("%more", "i1")) if block.adds else None
+    for i in range(block.rows):
+        row = "%out"
+        if i:
+            far = code.let(f"mul i64 %out_stride, {i}")
+            row = code.let(f"getelementptr i8, ptr %out, i64 {far}")
+        for j in range(block.vectors):
+            made = Vector(sums[i * block.vectors + j], block.kind, v.width)
+            last = mask if j == block.vectors - 1 else None
+            if there is not None:
+                read = there if last is None else v.binary("and", there, last)
+                made = v.add(
+                    v.load_masked(v.at(row, j * v.width, block.kind), read, block.kind), made
+                )
+            _write(v, made, row, j, block, mask)
+
+
+def _write(v: Vectors, value: Vector, base: str, j: int, block: Block, mask: Vector | None) -> None:
+    at = v.at(base, j * block.width, block.kind)
+    if mask is not None and j == block.vectors - 1:
+        v.store_masked(value, at, mask)
+    else:
+        v.store(value, at)
+
+
+def _fma(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
+    """a * b + c, in one instruction where there is one."""
+    return v.intrinsic("fmuladd", a, b, c)
+
+
+def _mul(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
+    return v.add(v.mul(a, b), c)
+
+
+def _dot4(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
+    """c + the sum of four products: bytes of a without sign, bytes of b with."""
+    return _assembled(v, "vpdpbusd", a, b, c)
+
+
+def _dot2(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
+    """c + the sum of two products, of halves with sign."""
+    return _assembled(v, "vpdpwssd", a, b, c)
+
+
+def _assembled(v: Vectors, instruction: str, a: Vector, b: Vector, c: Vector) -> Vector:
+    # As assembly, because versions of LLVM differ in the types that the intrinsics take.
+    said = f'asm "{instruction} $3, $2, $0", "=v,0,v,v"({c.typed}, {a.typed}, {b.typed})'
+    return Vector(v.code.let(f"call {c.type} {said}"), c.kind, c.width)
+
+
+MULTIPLY: dict[Multiply, Callable[[Vectors, Vector, Vector, Vector], Vector]] = {
+    "fma": _fma,
+    "mul": _mul,
+    "dot2": _dot2,
+    "dot4": _dot4,
+}

@@ -1,0 +1,89 @@
+"""The innermost part of a product with few rows or columns: lanes lie along the depth.
+
+    block[i][j] = sum over k of left[i, k] * right[j, k]
+
+Both sides are read in vectors as they lie in memory; lanes are added up at the end. Nothing is
+packed: each element is read once from far away, which is what takes the time.
+"""
+
+from __future__ import annotations
+
+from weft.emit.llvm.product.microkernel import MULTIPLY, PARAMS, Block
+from weft.emit.llvm.writer import storage
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import times
+from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.ir.types import DType
+
+
+def inner_microkernel(block: Block) -> Code:
+    """The function of a block; strides lead from row to row and from column to column, in bytes."""
+    code = Code(block.name, PARAMS, internal=True)
+    code.header += " noinline nounwind"
+    v = Vectors(code, block.width)
+    left = _lines(code, "%left", "%left_stride", block.rows)
+    right = _lines(code, "%right", "%right_stride", block.vectors)
+    zero = Vector("zeroinitializer" if v.width > 1 else _zero(block.kind), block.kind, v.width)
+    rest = code.let(f"urem i64 %depth, {v.width}")
+    whole = code.let(f"sub nsw i64 %depth, {rest}")
+    carried = [(zero.type, zero.text)] * (block.rows * block.vectors)
+    with code.loop(0, whole, v.width, carried) as loop:
+        loop.carry(*_step(v, block, left, right, loop.index, loop.carried, None))
+    sums = loop.carried
+    if v.width > 1:
+        sums = tuple(_step(v, block, left, right, whole, sums, v.first(rest)))
+    _finish(v, block, sums)
+    return code
+
+
+def _zero(kind: str) -> str:
+    return "0.0" if kind in ("float", "double") else "0"
+
+
+def _lines(code: Code, base: str, stride: str, count: int) -> list[str]:
+    """Where lines begin, hidden from LLVM, which else counts in ways that cost more."""
+    made = []
+    for n in range(count):
+        at = code.let(f"getelementptr i8, ptr {base}, i64 {times(code, stride, n)}")
+        made.append(code.let(f'call ptr asm "", "=r,0"(ptr {at})'))
+    return made
+
+
+def _step(
+    v: Vectors,
+    block: Block,
+    left: list[str],
+    right: list[str],
+    at: str,
+    sums: tuple[str, ...],
+    mask: Vector | None,
+) -> list[str]:
+    """The sums with one more vector of products each."""
+    rows = [_read(v, line, at, block, block.left_stored, mask) for line in left]
+    columns = [_read(v, line, at, block, block.stored, mask) for line in right]
+    multiply = MULTIPLY[block.multiply]
+    made = []
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            old = Vector(sums[i * block.vectors + j], block.kind, v.width)
+            made.append(multiply(v, row, column, old).text)
+    return made
+
+
+def _read(
+    v: Vectors, line: str, at: str, block: Block, stored: DType | None, mask: Vector | None
+) -> Vector:
+    if stored is not None:
+        return storage.load(v, line, at, stored, mask)[0]
+    address = v.at(line, at, block.kind)
+    return v.load(address, block.kind) if mask is None else v.load_masked(address, mask, block.kind)
+
+
+def _finish(v: Vectors, block: Block, sums: tuple[str, ...]) -> None:
+    """Add up the lanes, and write the sums."""
+    code, one = v.code, Vectors(v.code, 1)
+    for i in range(block.rows):
+        row = code.let(f"getelementptr i8, ptr %out, i64 {times(code, '%out_stride', i)}")
+        for j in range(block.vectors):
+            total = v.total_sum(Vector(sums[i * block.vectors + j], block.kind, v.width))
+            one.store(total, one.at(row, j, block.kind))

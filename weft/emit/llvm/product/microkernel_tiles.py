@@ -1,0 +1,167 @@
+"""The innermost part of a product on matrix tiles: registers of 16 rows of 64 bytes.
+
+    block[i][j] += left[i, k] * right[k, j]     each a tile: 16 rows, 16 cells of 32 bits
+
+A cell of the sides holds as many steps of the depth as fit, two of bf16 or four of bytes; one of
+the block a sum of 32 bits. Sides are read from lines that lie any stride apart, so that the left
+one need not be packed.
+"""
+
+from __future__ import annotations
+
+from weft.emit.llvm.product.microkernel import PARAMS, Block
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import times
+
+LINES = 16  # of a tile, and cells of a line
+MOST = 4  # tiles of a block
+# The steps of the depth in a cell, by the instruction that multiplies: with or without sign.
+TILE_GROUPS = {"tdpbf16ps": 2, "tdpbssd": 4, "tdpbsud": 4, "tdpbusd": 4, "tdpbuud": 4}
+_BYTES = 64
+# The left or right side of a block with four tiles the other way: three registers for four tiles,
+# the last of which, if it is shorter than the others, shares none.
+_IN_TURN = (0, 1, 0, 2)
+
+
+class Registers:
+    """Which tile register holds what, for blocks of up to so many rows and vectors."""
+
+    def __init__(self, rows: int, vectors: int) -> None:
+        self.rows = rows
+        self.down, self.across = -(-rows // LINES), vectors
+        assert self.down * self.across <= MOST, "a block has no more tiles than registers"
+
+    def block(self, i: int, j: int) -> int:
+        """The register of sums."""
+        return i * self.across + j
+
+    def left(self, i: int) -> int:
+        """The register of a tile of the left side."""
+        return self.down * self.across + (_IN_TURN[i] if self.down == MOST else i)
+
+    def right(self, j: int) -> int:
+        """The register of a tile of the right side."""
+        first = self.left(self.down - 1) + 1
+        return first + (_IN_TURN[j] if self.across == MOST else j)
+
+    def configuration(self) -> bytes:
+        """What the processor is told: palette 1, then bytes of a line and lines of each tile."""
+        made = bytearray(64)
+        made[0] = 1
+        lines = {self.right(j): LINES for j in range(self.across)}
+        for i in range(self.down):
+            own = min(LINES, self.rows - i * LINES)
+            lines |= {self.left(i): own} | {self.block(i, j): own for j in range(self.across)}
+        for register, count in lines.items():
+            made[16 + 2 * register] = _BYTES
+            made[48 + register] = count
+        return bytes(made)
+
+
+def begin_tiles(code: Code, registers: Registers) -> None:
+    """Set tiles up for a thread, until they are given back."""
+    listed = ", ".join(f"i8 {byte}" for byte in registers.configuration())
+    name = f"@tiles_{registers.rows}x{registers.across}"
+    code.declare(f"{name} = private unnamed_addr constant [64 x i8] [{listed}], align 64")
+    code.declare("declare void @llvm.x86.ldtilecfg(ptr)")
+    code.do(f"call void @llvm.x86.ldtilecfg(ptr {name})")
+
+
+def end_tiles(code: Code) -> None:
+    """Give tiles back: a thread that has none takes its turns more quickly."""
+    code.declare("declare void @llvm.x86.tilerelease()")
+    code.do("call void @llvm.x86.tilerelease()")
+
+
+def tile_microkernel(block: Block, registers: Registers, *, begins: bool) -> Code:
+    """The function of a block, called as `microkernel` says; the depth is one of whole tiles.
+
+    A block that begins tiles has exactly its own rows; else there are those of the registers.
+    """
+    code = Code(block.name, PARAMS, internal=True)
+    code.header += " noinline nounwind"
+    if begins:
+        registers = Registers(block.rows, registers.across)
+        begin_tiles(code, registers)
+    tiles = _Tiles(code, block, registers)
+    tiles.start()
+    down = code.let(f"mul i64 %left_stride, {LINES}")
+    step = code.let(f"mul i64 %right_stride, {LINES}")
+    carried = [("ptr", "%left"), ("ptr", "%right")]
+    with code.loop(0, "%depth", LINES, carried) as loop:
+        left, right = loop.carried
+        tiles.multiply(left, down, right)
+        loop.carry(_moved(code, left, _BYTES), _moved(code, right, step))
+    tiles.each("tilestored64")
+    return code
+
+
+class _Tiles:
+    """Instructions on the tiles of a block, in its function."""
+
+    def __init__(self, code: Code, block: Block, registers: Registers) -> None:
+        self.code, self.block, self.registers = code, block, registers
+        self.down, self.across = registers.down, block.vectors
+
+    def start(self) -> None:
+        """Begin with zeros, or with what is there already."""
+        code = self.code
+        for i in range(self.down):
+            for j in range(self.across):
+                clear_tile(code, self.registers.block(i, j))
+        if self.block.adds:
+            with code.when("%more"):
+                self.each("tileloadd64")
+
+    def each(self, instruction: str) -> None:
+        """Read or write all sums."""
+        code = self.code
+        for i in range(self.down):
+            row = _moved(code, "%out", times(code, "%out_stride", i * LINES))
+            for j in range(self.across):
+                at = _moved(code, row, j * _BYTES)
+                move_tile(code, instruction, self.registers.block(i, j), at, "%out_stride")
+
+    def multiply(self, left: str, down: str, right: str) -> None:
+        """One tile of the depth, each side read once."""
+        code, registers = self.code, self.registers
+        rows = [left]
+        for _ in range(1, self.down):
+            rows.append(_moved(code, rows[-1], down))
+        few_rows = self.down <= self.across
+        read: set[tuple[str, int]] = set()
+        pairs = [(i, j) for i in range(self.down) for j in range(self.across)]
+        for i, j in pairs if few_rows else sorted(pairs, key=lambda p: (p[1], p[0])):
+            if ("right", j) not in read:
+                at = _moved(code, right, j * _BYTES)
+                move_tile(code, "tileloadd64", registers.right(j), at, "%right_stride")
+            if ("left", i) not in read:
+                move_tile(code, "tileloadd64", registers.left(i), rows[i], "%left_stride")
+            read |= {("left", i), ("right", j)}
+            named = registers.block(i, j), registers.left(i), registers.right(j)
+            multiply_tiles(code, self.block.multiply, *named)
+
+
+def clear_tile(code: Code, register: int) -> None:
+    """Zeros in a register."""
+    code.declare("declare void @llvm.x86.tilezero(i8 immarg)")
+    code.do(f"call void @llvm.x86.tilezero(i8 {register})")
+
+
+def move_tile(code: Code, instruction: str, register: int, at: str, stride: str | int) -> None:
+    """Read or write a register, its lines so many bytes apart: tileloadd64, tilestored64."""
+    code.declare(f"declare void @llvm.x86.{instruction}(i8 immarg, ptr, i64)")
+    code.do(f"call void @llvm.x86.{instruction}(i8 {register}, ptr {at}, i64 {stride})")
+
+
+def multiply_tiles(code: Code, instruction: str, sums: int, left: int, right: int) -> None:
+    """Add the product of two registers to a third."""
+    code.declare(f"declare void @llvm.x86.{instruction}(i8 immarg, i8 immarg, i8 immarg)")
+    code.do(f"call void @llvm.x86.{instruction}(i8 {sums}, i8 {left}, i8 {right})")
+
+
+def _moved(code: Code, pointer: str, far: str | int) -> str:
+    """A pointer that many bytes further on."""
+    if str(far) == "0":
+        return pointer
+    return code.let(f"getelementptr i8, ptr {pointer}, i64 {far}")

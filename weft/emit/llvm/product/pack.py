@@ -1,0 +1,52 @@
+"""Packing the operands of a product: how the functions that do it are called, and where to."""
+
+from __future__ import annotations
+
+from weft.emit.llvm.product.blocking import Blocking, Panels
+from weft.emit.llvm.product.points import lane_count
+from weft.emit.llvm.product.product import Product
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import plus, smaller, times
+from weft.kernels.kernel import Kernel
+
+PACK_LEFT = "pack_left"
+PACK_RIGHT = "pack_right"
+PARAMS = (
+    "ptr %operands",
+    "ptr noalias %to",
+    "i64 %batch",
+    "i64 %first",  # of rows, or of panels
+    "i64 %last",
+    "i64 %near",  # where along the depth
+    "i64 %far",
+)
+
+
+def pack_function(name: str, kernel: Kernel) -> Code:
+    """A function that packs."""
+    code = Code(name, PARAMS, internal=True, excess_precision=kernel.excess_precision)
+    code.header += " noinline nounwind"
+    return code
+
+
+def panel_bounds(code: Code, panels: Panels, panel: str) -> tuple[str, str]:
+    """The first number of a panel, and how many it has."""
+    start = times(code, panel, panels.size)
+    if not panels.large:
+        return start, str(panels.size)
+    start = plus(code, start, smaller(code, panel, panels.large))
+    more = code.let(f"icmp slt i64 {panel}, {panels.large}")
+    return start, code.let(f"select i1 {more}, i64 {panels.size + 1}, i64 {panels.size}")
+
+
+def line_length(blocking: Blocking, element: int) -> int:
+    """The elements from one packed line of the left side to the next, along its depth."""
+    line = 64 // element
+    # Lines a multiple of a page apart would compete for the same few places of the first cache.
+    return -(-blocking.depth // line) * line + line
+
+
+def first_line(code: Code, product: Product, blocking: Blocking, first: str) -> str:
+    """The row that the packed lines of the left side begin with: `first`, or some before it."""
+    width = lane_count(product.kernel.factors, product.rows, blocking.width)
+    return code.let(f"and i64 {first}, {-width}")

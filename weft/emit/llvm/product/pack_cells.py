@@ -1,0 +1,126 @@
+"""What one side of a product is packed as: cells of one element, or of several along the depth.
+
+Instructions that multiply and add up several small integers at a time take them side by side in
+one cell of 32 bits: steps 4k, 4k+1, 4k+2 and 4k+3 of the depth, say, or zeros beyond its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.emit.llvm.product.blocking import Shape
+from weft.emit.llvm.product.points import Point, flat_lanes, flat_point
+from weft.emit.llvm.product.product import Product, needed
+from weft.emit.llvm.product.values import Values
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import plus, smaller, times
+from weft.emit.llvm.writer.vector import Vector, Vectors, vector_type
+from weft.ir.types import DTYPES, DType
+from weft.kernels.kernel import Load
+
+_RUN = 8  # elements side by side that are worth a loop of their own
+
+
+class Cells:
+    """Cells of one side, in the function that packs them."""
+
+    def __init__(
+        self, product: Product, shape: Shape, code: Code, operands: Sequence[str], *, left: bool
+    ) -> None:
+        self.product, self.shape, self.code, self.operands = product, shape, code, operands
+        contract = product.contract
+        self.side = contract.lhs if left else contract.rhs
+        self.element: DType = contract.held
+        if shape.group > 1:
+            self.element = DTYPES[f"i{32 // shape.group}"]
+        # One side of bytes is taken without sign: where it has one, 128 is added.
+        self.flip = left and shape.offset
+        self.steps = product.size(product.depth)
+        self.whole = self.steps == shape.depth * shape.group
+
+    def side_by_side(self) -> int:
+        """How many of the innermost factors of the depth are one in memory; 0 if that is little."""
+        product, steps = self.product, self.product.kernel.steps
+        loads = [s for n in needed(steps, [self.side], ()) if isinstance(s := steps[n], Load)]
+        spanning = [load.at for load in loads if any(load.at.strides[f] for f in product.depth)]
+        count = len(product.depth)
+        while count > 1 and any(product.stride(at, product.depth[-count:]) != 1 for at in spanning):
+            count -= 1
+        long = product.size(product.depth[-count:]) >= _RUN
+        return count if len(product.depth) > 1 and long else 0
+
+    def at(self, v: Vectors, point: Point, mask: Vector | None) -> Vector:
+        """Cells of one element each, at a point."""
+        values = Values(self.product.kernel, v, self.operands)
+        return values.side(self.side, point, self.element, mask)
+
+    def across(self, v: Vectors, point: Point, step: str, mask: Vector | None) -> Vector:
+        """The cells of a step, of rows or columns in lanes."""
+        code, group = self.code, self.shape.group
+        values = Values(self.product.kernel, v, self.operands)
+        factors, depth = self.product.kernel.factors, self.product.depth
+        if group == 1:
+            there = point | flat_point(code, factors, depth, step)
+            return values.side(self.side, there, self.element, mask)
+        cells: Vector | None = None
+        for n in range(group):
+            number = plus(code, times(code, step, group), n)
+            kept = number if self.whole else smaller(code, number, self.steps - 1)
+            there = point | flat_point(code, factors, depth, kept)
+            value = v.cast("zext", values.side(self.side, there, self.element, mask), "i32")
+            if not self.whole:
+                inside = Vector(code.let(f"icmp slt i64 {number}, {self.steps}"), "i1")
+                value = v.select(v.splat(inside), value, v.constant(0, "i32"))
+            value = v.binary("shl", value, v.constant(n * self.element.bits, "i32"))
+            cells = value if cells is None else v.binary("or", cells, value)
+        assert cells is not None
+        return self._flipped(v, cells)
+
+    def along(self, v: Vectors, point: Point, step: str, mask: Vector | None) -> Vector:
+        """The cells of as many steps as there are lanes, from `step` on; 0 where there are none."""
+        code, group = self.code, self.shape.group
+        factors, depth = self.product.kernel.factors, self.product.depth
+        if group == 1:
+            values = Values(self.product.kernel, v, self.operands)
+            there = point | flat_lanes(v, factors, depth, step)
+            return values.side(self.side, there, self.element, mask)
+        wide = Vectors(code, v.width * group)
+        values = Values(self.product.kernel, wide, self.operands)
+        number = times(code, step, group)
+        inside: Vector | None = None
+        if self.steps % wide.width or not self.whole:
+            inside = wide.first(code.let(f"sub nsw i64 {self.steps}, {number}"))
+        there = point | flat_lanes(wide, factors, depth, number)
+        value = values.side(self.side, there, self.element, inside)
+        if inside is not None:
+            value = wide.select(inside, value, wide.constant(0, value.kind))
+        cells = code.let(f"bitcast {value.typed} to {vector_type('i32', v.width)}")
+        return self._flipped(v, Vector(cells, "i32", v.width))
+
+    def _flipped(self, v: Vectors, cells: Vector) -> Vector:
+        if not self.flip:
+            return cells
+        return v.binary("xor", cells, v.constant(int.from_bytes(b"\x80" * 4, signed=True), "i32"))
+
+
+def in_chunks(
+    v: Vectors,
+    begin: str,
+    end: str,
+    body: Callable[[str, Vector | None], None],
+    *,
+    whole: bool,
+) -> None:
+    """Run a body on vectors of numbers begin..end-1, the last one masked if they are not whole."""
+    code = v.code
+    if whole:
+        with code.loop(begin, end, v.width) as chunk:
+            body(chunk.index, None)
+        return
+    count = code.let(f"sub nsw i64 {end}, {begin}")
+    rest = code.let(f"urem i64 {count}, {v.width}")
+    edge = code.let(f"sub nsw i64 {end}, {rest}")
+    with code.loop(begin, edge, v.width) as chunk:
+        body(chunk.index, None)
+    with code.when(code.let(f"icmp ne i64 {rest}, 0")):
+        body(edge, v.first(rest))

@@ -1,0 +1,129 @@
+"""Packing the left side of a product, in lines along its depth.
+
+What comes before the product is computed on the way. Where rows are what lies side by side in
+memory, squares of them are transposed.
+"""
+
+from __future__ import annotations
+
+from weft.emit.llvm.product.blocking import Blocking, Shape
+from weft.emit.llvm.product.pack import PACK_LEFT, first_line, line_length, pack_function
+from weft.emit.llvm.product.pack_cells import Cells, in_chunks
+from weft.emit.llvm.product.pack_guards import always, without_guards
+from weft.emit.llvm.product.points import Point, flat_lanes, flat_point, lane_count
+from weft.emit.llvm.product.product import Product
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import plus, pointers, smaller, times
+from weft.emit.llvm.writer.vector import Vector, Vectors
+
+
+def pack_left(product: Product, shape: Shape, blocking: Blocking) -> Code:
+    """to[m - first line, k - near] = lhs[batch, m, k], for first <= m < last, near <= k < far."""
+    code = pack_function(PACK_LEFT, product.kernel)
+    left = _Left(product, shape, blocking, code)
+    if shape.left_lines == "depth":
+        with code.loop("%first", "%last") as line:
+            left.row(line.index)
+    else:
+        width = left.turned.width
+        rows, steps = (left.origin, "%last", width), ("%near", "%far", width)
+        # Along the rows first: that is how they lie in memory.
+        with code.loop(*steps) as step, code.loop(*rows) as row:
+            left.square(row.index, step.index)
+    return code
+
+
+class _Left:
+    """Pieces of the left side, in the function that packs them."""
+
+    def __init__(self, product: Product, shape: Shape, blocking: Blocking, code: Code) -> None:
+        self.product, self.shape, self.code = product, shape, code
+        self.factors = product.kernel.factors
+        operands = pointers(code, len(product.kernel.operands))
+        self.cells = Cells(product, shape, code, operands, left=True)
+        inside = without_guards(product, product.contract.lhs)
+        self.inside = None if inside is None else Cells(inside, shape, code, operands, left=True)
+        self.batch = flat_point(code, self.factors, product.batch, "%batch")
+        self.length = line_length(blocking, shape.element)
+        self.origin = first_line(code, product, blocking, "%first")
+        lanes = lane_count(self.factors, product.depth, blocking.width * shape.group)
+        self.along = Vectors(code, lanes // shape.group)
+        self.width = blocking.width
+        # What is packed at once, and not in parts, can be walked through factor by factor.
+        whole = blocking.part == shape.depth and blocking.depth >= shape.depth
+        self.run = self.cells.side_by_side() if whole and shape.group == 1 else 0
+        self.turned = Vectors(code, lane_count(self.factors, product.rows, blocking.width))
+
+    def row(self, row: str) -> None:
+        """One row: without guards, if all of them hold everywhere in it."""
+        code, product = self.code, self.product
+        here = self.batch | flat_point(code, self.factors, product.rows, row)
+        if self.inside is None:
+            self._packed(self.cells, row, here)
+            return
+        sure = always(Vectors(code, 1), product, product.contract.lhs, here)
+        with code.when(sure):
+            self._packed(self.inside, row, here)
+        with code.when(code.let(f"xor i1 {sure}, true")):
+            self._packed(self.cells, row, here)
+
+    def _packed(self, cells: Cells, row: str, here: Point) -> None:
+        (self._runs if self.run else self._line)(cells, row, here)
+
+    def _runs(self, cells: Cells, row: str, here: Point) -> None:
+        """One row, in vectors along those factors of the depth that are one in memory."""
+        code, product = self.code, self.product
+        v = Vectors(code, self.width)
+        outer = product.depth[: len(product.depth) - self.run]
+        run = product.depth[len(outer) :]
+        count = product.size(run)
+
+        def loops(left: tuple[int, ...], point: Point, number: str) -> None:
+            if left:
+                with code.loop(0, self.factors[left[0]].size) as loop:
+                    size = self.factors[left[0]].size
+                    following = plus(code, times(code, number, size), loop.index)
+                    loops(left[1:], point | Point({left[0]: loop.index}), following)
+                return
+            begin = times(code, number, count)
+
+            def body(at: str, mask: Vector | None) -> None:
+                there = point | flat_lanes(v, self.factors, run, at, aligned=count % v.width == 0)
+                v.store(cells.at(v, there, mask), self._at(row, plus(code, begin, at)))
+
+            in_chunks(v, "0", str(count), body, whole=count % v.width == 0)
+
+        loops(outer, here, "0")
+
+    def _line(self, cells: Cells, row: str, here: Point) -> None:
+        """One row, in vectors along the depth."""
+        v = self.along
+
+        def body(at: str, mask: Vector | None) -> None:
+            v.store(cells.along(v, here, at, mask), self._at(row, at))
+
+        in_chunks(v, "%near", "%far", body, whole=self.shape.depth % v.width == 0)
+
+    def square(self, row: str, step: str) -> None:
+        """As many rows and steps as a vector has lanes, in vectors along rows, transposed."""
+        v, code, rows = self.turned, self.code, self.shape.rows
+        point = self.batch | flat_lanes(v, self.factors, self.product.rows, row)
+        mask = None
+        if rows % v.width:
+            mask = v.first(code.let(f"sub nsw i64 {rows}, {row}"))
+        read = []
+        for n in range(v.width):
+            at = plus(code, step, n)
+            if self.shape.depth % v.width:
+                at = smaller(code, at, self.shape.depth - 1)
+            read.append(self.cells.across(v, point, at, mask))
+        for n, vector in enumerate(v.transpose(read)):
+            v.store(vector, self._at(plus(code, row, n), step))
+
+    def _at(self, row: str, step: str) -> str:
+        """Where an element is packed."""
+        code = self.code
+        down = code.let(f"sub nsw i64 {row}, {self.origin}")
+        along = code.let(f"sub nsw i64 {step}, %near")
+        far = plus(code, times(code, down, self.length), along)
+        return code.let(f"getelementptr {self.shape.kind}, ptr %to, i64 {far}")

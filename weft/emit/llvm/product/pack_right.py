@@ -1,0 +1,132 @@
+"""Packing the right side of a product, in lines of the columns of a panel.
+
+What comes before the product is computed on the way. Where the depth is what lies side by side in
+memory, squares of it are transposed.
+"""
+
+from __future__ import annotations
+
+from weft.emit.llvm.product.blocking import Blocking, Shape
+from weft.emit.llvm.product.microkernel import MULTIPLY
+from weft.emit.llvm.product.pack import PACK_RIGHT, pack_function, panel_bounds
+from weft.emit.llvm.product.pack_cells import Cells
+from weft.emit.llvm.product.points import flat_lanes, flat_point, lane_count
+from weft.emit.llvm.product.product import Product
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import plus, pointers, smaller, times
+from weft.emit.llvm.writer.vector import Vector, Vectors
+
+
+def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:
+    """to[panel][k, n] = rhs[batch, k, n], of panels first..last-1 and near <= k < far.
+
+    A panel begins at its first column times the depth; in a task, columns are counted from those
+    of its first panel, and the depth is a part of it. Columns beyond the last may be anything.
+    """
+    code = pack_function(PACK_RIGHT, product.kernel)
+    operands = pointers(code, len(product.kernel.operands))
+    right = Right(product, shape, blocking, code, operands)
+    if shape.right_lines == "columns":
+        # Along the rows of the right side first: its elements are read as they lie in memory.
+        with code.loop("%near", "%far") as step, code.loop("%first", "%last") as panel:
+            right.row(panel.index, step.index)
+    else:
+        count = code.let("sub nsw i64 %far, %near")
+        rest = code.let(f"urem i64 {count}, {blocking.width}")
+        edge = code.let(f"sub nsw i64 %far, {rest}")
+        with code.loop("%first", "%last") as panel:
+            right.squares(panel.index, edge)
+            with code.loop(edge, "%far") as step:
+                right.row(panel.index, step.index)
+    if shape.offset:
+        with code.loop("%first", "%last") as panel:
+            right.begin(panel.index)
+    return code
+
+
+class Right:
+    """Pieces of panels of the right side, in the function that packs them."""
+
+    def __init__(
+        self, product: Product, shape: Shape, blocking: Blocking, code: Code, operands: list[str]
+    ) -> None:
+        self.product, self.shape, self.blocking, self.code = product, shape, blocking, code
+        self.cells = Cells(product, shape, code, operands, left=False)
+        self.factors = product.kernel.factors
+        self.batch = flat_point(code, self.factors, product.batch, "%batch")
+        self.in_task = blocking.right == "task"
+        self.origin = "0"
+        if self.in_task:
+            first, _ = panel_bounds(code, blocking.vectors, "%first")
+            self.origin = times(code, first, blocking.width)
+
+    def row(self, panel: str, step: str) -> None:
+        """One step of the depth, in vectors along the columns."""
+        code, product = self.code, self.product
+        v = Vectors(code, lane_count(self.factors, product.columns, self.blocking.width))
+        start, columns, line = self.line(panel, step)
+        with code.loop(0, columns, v.width, at_least_once=True) as chunk:
+            at = plus(code, start, chunk.index)
+            point = self.batch | flat_lanes(v, self.factors, product.columns, at)
+            mask = None
+            if self.shape.columns % v.width:
+                mask = v.first(code.let(f"sub nsw i64 {self.shape.columns}, {at}"))
+            value = self.cells.across(v, point, step, mask)
+            v.store(value, v.at(line, chunk.index, self.shape.kind))
+
+    def squares(self, panel: str, far: str) -> None:
+        """The steps up to one, as many at a time as a vector has lanes: read along the depth.
+
+        All steps of some columns come before the next columns: few lines are read at a time.
+        """
+        code, product, shape = self.code, self.product, self.shape
+        v = Vectors(code, self.blocking.width)
+        start, columns, line = self.line(panel, "%near")
+        with code.loop(0, columns, v.width, at_least_once=True) as chunk:
+            points = []
+            for lane in range(v.width):
+                at = plus(code, plus(code, start, chunk.index), lane)
+                at = smaller(code, at, shape.columns - 1)
+                point = flat_point(code, self.factors, product.columns, at)
+                points.append(self.batch | point)
+            with code.loop("%near", far, v.width) as step:
+                read = [self.cells.along(v, point, step.index, None) for point in points]
+                down = code.let(f"sub nsw i64 {step.index}, %near")
+                for n, vector in enumerate(v.transpose(read)):
+                    at = code.let(f"mul nsw i64 {plus(code, down, n)}, {columns}")
+                    at = plus(code, at, chunk.index)
+                    v.store(vector, v.at(line, at, shape.kind))
+
+    def begin(self, panel: str) -> None:
+        """What sums begin with, before the first step: -128 times the sum of each column."""
+        code, kind = self.code, self.shape.kind
+        v = Vectors(code, self.blocking.width)
+        _, columns, first = self.line(panel, "%near")
+        many = v.constant(int.from_bytes(b"\x80" * 4, signed=True), kind)
+        with code.loop(0, columns, v.width, at_least_once=True) as chunk:
+            zero = (v.constant(0, kind).type, "zeroinitializer")
+            with code.loop("%near", "%far", 1, [zero]) as step:
+                down = code.let(f"sub nsw i64 {step.index}, %near")
+                far = plus(code, code.let(f"mul nsw i64 {down}, {columns}"), chunk.index)
+                cells = v.load(v.at(first, far, kind), kind)
+                old = Vector(step.carried[0], kind, v.width)
+                step.carry(MULTIPLY[self.shape.multiply](v, many, cells, old).text)
+            total = Vector(step.carried[0], kind, v.width)
+            back = code.let(f"sub nsw i64 {chunk.index}, {columns}")
+            v.store(v.sub(v.constant(0, kind), total), v.at(first, back, kind))
+
+    def line(self, panel: str, step: str) -> tuple[str, str, str]:
+        """The first column of a panel, how many it has, and where a step of it is packed."""
+        code, blocking, shape = self.code, self.blocking, self.shape
+        start, columns = (
+            times(code, n, blocking.width) for n in panel_bounds(code, blocking.vectors, panel)
+        )
+        down, depth = step, shape.depth
+        if self.in_task:
+            down, depth = code.let(f"sub nsw i64 {step}, %near"), blocking.depth
+        begin = code.let(f"sub nsw i64 {start}, {self.origin}")
+        down = plus(code, down, int(shape.offset))
+        lines = times(code, begin, depth + int(shape.offset))
+        far = plus(code, lines, code.let(f"mul nsw i64 {down}, {columns}"))
+        line = code.let(f"getelementptr {shape.kind}, ptr %to, i64 {far}")
+        return start, columns, line

@@ -1,0 +1,110 @@
+"""Packing the right side of a product for matrix tiles, where it lies in lines of columns.
+
+Cells of two or four steps of the depth are as many lines of memory, interleaved. All panels of
+some lines come before the next lines, which are fetched meanwhile.
+"""
+
+from __future__ import annotations
+
+from weft.emit.llvm.product.blocking import Blocking, Shape
+from weft.emit.llvm.product.microkernel import fetch
+from weft.emit.llvm.product.pack import PACK_RIGHT, pack_function
+from weft.emit.llvm.product.pack_right import Right
+from weft.emit.llvm.product.points import place
+from weft.emit.llvm.product.product import Product
+from weft.emit.llvm.product.shape import bare_load
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import larger, plus, pointers, smaller, times
+from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
+from weft.kernels.kernel import Load
+
+_PIECE = 2  # vectors of cells that are made at a time
+_AHEAD = 8  # steps
+_FAR = 1 << 20  # bytes of a right side that are worth fetching
+
+
+def lines_of_columns(product: Product) -> Load | None:
+    """The load of a right side whose columns are side by side, in lines that are evenly apart."""
+    load = bare_load(product, product.contract.rhs)
+    if load is None or product.stride(load.at, product.columns) != 1:
+        return None
+    return load if product.stride(load.at, product.depth) is not None else None
+
+
+def pack_right_tiles(product: Product, shape: Shape, blocking: Blocking) -> Code:
+    """What `pack_right` does, of lines of columns: whole cells, then what there is besides."""
+    code = pack_function(PACK_RIGHT, product.kernel)
+    lines = _Lines(product, shape, blocking, code)
+    steps = smaller(code, "%far", product.size(product.depth) // shape.group)
+    edge = smaller(code, "%last", lines.whole)
+    with code.loop("%near", steps) as step:
+        lines.cells(step.index, edge)
+        if lines.whole < blocking.vectors.count:
+            with code.loop(larger(code, "%first", edge), "%last") as panel:
+                lines.right.row(panel.index, step.index)
+    rest = (larger(code, "%near", steps), "%far")
+    with code.loop(*rest) as step, code.loop("%first", "%last") as panel:
+        lines.right.row(panel.index, step.index)
+    return code
+
+
+class _Lines:
+    """Lines of the right side, in the function that packs them."""
+
+    def __init__(self, product: Product, shape: Shape, blocking: Blocking, code: Code) -> None:
+        load = lines_of_columns(product)
+        assert load is not None, "only lines of columns are interleaved"
+        self.shape, self.blocking, self.code = shape, blocking, code
+        operands = pointers(code, len(product.kernel.operands))
+        self.right = Right(product, shape, blocking, code, operands)
+        self.kind = f"i{32 // shape.group}"
+        one = Vectors(code, 1)
+        begin = place(one, load.at, self.right.batch).base
+        self.base = one.at(operands[load.operand], begin, self.kind)
+        self.stride = product.stride(load.at, product.depth) or 0
+        self.is_far = shape.columns * shape.depth * 4 > _FAR
+        whole = blocking.lanes == blocking.width
+        self.whole = blocking.vectors.count - (0 if whole else 1)  # panels
+
+    def cells(self, step: str, edge: str) -> None:
+        """One step of panels of whole vectors, up to one."""
+        code, vectors = self.code, self.blocking.vectors
+        line = times(code, step, self.shape.group * self.stride)
+        source = code.let(f"getelementptr {self.kind}, ptr {self.base}, i64 {line}")
+        first = "%first"
+        if vectors.large:
+            large = smaller(code, edge, vectors.large)
+            with code.loop(first, large) as panel:
+                self._panel(panel.index, step, source, vectors.size + 1)
+            first = larger(code, first, vectors.large)
+        with code.loop(first, edge) as panel:
+            self._panel(panel.index, step, source, vectors.size)
+
+    def _panel(self, panel: str, step: str, source: str, vectors: int) -> None:
+        code, width, group = self.code, self.blocking.width, self.shape.group
+        start, _, to = self.right.line(panel, step)
+        for first in range(0, vectors, _PIECE):
+            count = min(_PIECE, vectors - first)
+            v = Vectors(code, count * width)
+            lines = []
+            for n in range(group):
+                far = plus(code, start, n * self.stride + first * width)
+                at = v.at(source, far, self.kind)
+                lines.append(v.load(at, self.kind))
+                if self.is_far:
+                    later = _AHEAD * group * self.stride * BITS[self.kind] // 8
+                    fetch(code, at, str(later), write=False)
+            v.store(_interleaved(v, lines), v.at(to, first * width, "i32"))
+
+
+def _interleaved(v: Vectors, lines: list[Vector]) -> Vector:
+    """The elements of lines in turn."""
+    while len(lines) > 1:
+        half = len(lines) // 2
+        lines = [_zipped(v, a, b) for a, b in zip(lines[:half], lines[half:], strict=True)]
+    return lines[0]
+
+
+def _zipped(v: Vectors, a: Vector, b: Vector) -> Vector:
+    order = [n for k in range(a.width) for n in (k, a.width + k)]
+    return v.shuffle(a, b, order)

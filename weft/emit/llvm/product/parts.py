@@ -1,0 +1,157 @@
+"""Reductions of a product's result: a part for each block, and a kernel that combines the parts.
+
+Which elements a part is of, and the order in which parts are combined, follow from the blocks
+alone: the result is the same whichever threads run which tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from weft.emit.llvm.loops.simplify import without_dead
+from weft.emit.llvm.product.product import Product
+from weft.kernels.interpret import held
+from weft.kernels.kernel import (
+    Affine,
+    Factor,
+    Kernel,
+    Load,
+    Operand,
+    Reduce,
+    Schedule,
+    Step,
+    Store,
+)
+from weft.kernels.rewriting import map_affines, renumbered
+from weft.kernels.roles import combined_along, derived
+
+ALIGNED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of one reduction, in the bytes that all tasks share.
+
+    `[batch, blocks of columns, rows]` of one along columns, `[batch, blocks of rows, columns]` of
+    one along rows, `[batch, blocks of rows, blocks of columns]` of one along both.
+    """
+
+    number: int  # of the step
+    along_rows: bool
+    along_columns: bool
+    operand: Operand
+    at: int  # bytes from the begin of what is shared
+
+
+def parts_of(product: Product, blocks: tuple[int, int], begin: int) -> tuple[Parts, ...]:
+    """The parts of every reduction, given how many blocks lie along rows and along columns."""
+    batch, rows, columns, _ = product.sizes
+    found: list[Parts] = []
+    for n in product.reduced:
+        over = combined_along(product.kernel, n)
+        down, across = (not over.isdisjoint(role) for role in (product.rows, product.columns))
+        if down:
+            shape = (batch, blocks[0], blocks[1] if across else columns)
+        else:
+            shape = (batch, blocks[1], rows)
+        operand = Operand(held(product.dtype(n)), shape)
+        found.append(Parts(n, down, across, operand, begin))
+        begin += -(-operand.nbytes // ALIGNED) * ALIGNED
+    return tuple(found)
+
+
+def end_of(parts: Sequence[Parts], begin: int) -> int:
+    """Where the bytes of parts end that begin at some place."""
+    return max([p.at + -(-p.operand.nbytes // ALIGNED) * ALIGNED for p in parts], default=begin)
+
+
+def combining_kernels(product: Product, parts: Sequence[Parts]) -> list[Kernel]:
+    """Kernels that combine parts and do what comes after; their last operands are the parts."""
+    left, found = list(parts), list[Kernel]()
+    while left:
+        together = _together(product.kernel, left)
+        left = [p for p in left if p not in together]
+        name = f"{product.kernel.name}_combine{len(found)}"
+        found.append(_combining(product, parts, together, name))
+    return found
+
+
+def _together(kernel: Kernel, left: Sequence[Parts]) -> list[Parts]:
+    """The first of some reductions, and those that are needed beside it by what comes after."""
+    found = [left[0]]
+    while True:
+        late = derived(kernel, [p.number for p in found])
+        more = [p for p in left if p not in found and late & derived(kernel, [p.number])]
+        if not more:
+            return found
+        found += more
+
+
+def _combining(
+    product: Product, parts: Sequence[Parts], together: Sequence[Parts], name: str
+) -> Kernel:
+    """The kernel of reductions along the same factors: over blocks, then what they were over."""
+    kernel = product.kernel
+    late = derived(kernel, [p.number for p in together])
+    by_number = {p.number: n for n, p in enumerate(parts) if p in together}
+    first = len(kernel.factors)
+    batch = tuple([f for f in product.batch if f in combined_along(kernel, together[0].number)])
+    over = (first, first + 1, *batch)
+    steps: list[Step] = []
+    numbers: list[int] = []
+    for n, step in enumerate(kernel.steps):
+        step = map_affines(renumbered(step, numbers), _wider)
+        if isinstance(step, Reduce) and n in by_number:
+            one = parts[by_number[n]]
+            operand = len(kernel.operands) + by_number[n]
+            steps.append(Load(operand, _place(product, one), one.operand.dtype))
+            step = replace(step, arg=len(steps) - 1, over=over)
+        if not isinstance(step, Store) or n in late:
+            steps.append(step)
+        numbers.append(len(steps) - 1)
+    sizes = together[0].operand.shape[1:]
+    blocks = [Factor(f"blocks{n}", size, "reduction") for n, size in enumerate(sizes)]
+    made = Kernel(
+        name,
+        (*kernel.factors, *_counted(together[0], blocks)),
+        (*kernel.operands, *(p.operand for p in parts)),
+        tuple(steps),
+        _schedule(product, together[0], over),
+        kernel.excess_precision,
+    )
+    return without_dead(made)
+
+
+def _wider(at: Affine) -> Affine:
+    return Affine((*at.strides, 0, 0), at.offset)
+
+
+def _counted(parts: Parts, blocks: list[Factor]) -> list[Factor]:
+    """Factors of blocks; of those that lie along what is kept there is none."""
+    if parts.along_rows and parts.along_columns:
+        return blocks
+    return [blocks[0], replace(blocks[1], size=1)]
+
+
+def _place(product: Product, parts: Parts) -> Affine:
+    """Where a part is."""
+    strides = [0] * (len(product.kernel.factors) + 2)
+    _, blocks, length = parts.operand.shape
+    roles = [(product.batch, blocks * length)]
+    strides[-2:] = length, 1
+    if not (parts.along_rows and parts.along_columns):
+        roles.append((product.columns if parts.along_rows else product.rows, 1))
+    for role, step in roles:
+        for f in reversed(role):
+            strides[f] = step
+            step *= product.kernel.factors[f].size
+    return Affine(tuple(strides))
+
+
+def _schedule(product: Product, parts: Parts, over: tuple[int, ...]) -> Schedule:
+    outer = tuple([f for f in product.batch if f not in over])
+    if parts.along_rows and parts.along_columns:
+        return Schedule("rows", (*outer, *over), len(outer))
+    kept = product.columns if parts.along_rows else product.rows
+    return Schedule("columns", (*outer, *over, *kept), len(outer))

@@ -1,0 +1,155 @@
+"""Where vectors of a product's steps are computed: an index for each factor, one lane or many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import divided, plus, times
+from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.kernels.kernel import Affine, Factor, Guard
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Factors that lanes count as one, outermost first, and the number of lane 0."""
+
+    role: tuple[int, ...]
+    sizes: tuple[int, ...]
+    number: str
+
+    def stride(self, affine: Affine) -> int | None:
+        """How far apart lanes are, if that is the same everywhere."""
+        step = stride = affine.strides[self.role[-1]]
+        for factor, size in zip(reversed(self.role[:-1]), reversed(self.sizes[1:]), strict=True):
+            step *= size
+            if affine.strides[factor] != step:
+                return None
+        return stride
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Indices of factors: a number, one that grows by 1 from lane to lane, or any in each lane."""
+
+    numbers: dict[int, str] = field(default_factory=dict)
+    ramp: int | None = None  # the factor whose number is that of lane 0, one more in the next
+    lanes: dict[int, Vector] = field(default_factory=dict)
+    together: Together | None = None  # how the factors of lanes are counted
+
+    def __or__(self, other: Point) -> Point:
+        ramp = self.ramp if other.ramp is None else other.ramp
+        lanes = self.lanes | other.lanes
+        return Point(self.numbers | other.numbers, ramp, lanes, other.together or self.together)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An affine number in every lane: base + step * lane + lanes."""
+
+    base: str
+    step: int = 0
+    lanes: Vector | None = None
+
+
+def flat_point(code: Code, factors: Sequence[Factor], role: Sequence[int], number: str) -> Point:
+    """The point of a number that counts the factors of a role together."""
+    numbers: dict[int, str] = {}
+    for n, factor in reversed(list(enumerate(role))):
+        if n:
+            number, index = divided(code, number, factors[factor].size)
+        else:
+            index = number
+        numbers[factor] = index
+    return Point(numbers)
+
+
+def flat_lanes(
+    v: Vectors, factors: Sequence[Factor], role: Sequence[int], number: str, *, aligned: bool = True
+) -> Point:
+    """The points of as many numbers as there are lanes; `aligned` from a multiple of that on."""
+    if v.width == 1 or not role:
+        return flat_point(v.code, factors, role, number)
+    inner = role[-1]
+    if len(role) == 1 or (aligned and factors[inner].size % v.width == 0):
+        point = flat_point(v.code, factors, role, number)
+        return Point(point.numbers, inner)
+    return _each_lane(v, factors, role, number)
+
+
+def lane_count(factors: Sequence[Factor], role: Sequence[int], most: int) -> int:
+    """How many lanes to use along a role: such that they lie side by side, if that is worth it."""
+    if len(role) < 2:
+        return most
+    count = most
+    while count > 1 and factors[role[-1]].size % count:
+        count //= 2
+    return count if count >= 4 else most
+
+
+def _each_lane(v: Vectors, factors: Sequence[Factor], role: Sequence[int], number: str) -> Point:
+    # Dividing numbers of 32 bits takes few instructions, of 64 bits many.
+    small = Vector(v.code.let(f"trunc i64 {number} to i32"), "i32")
+    left = v.add(v.splat(small), v.lanes("i32"))
+    found: dict[int, Vector] = {}
+    for n, factor in reversed(list(enumerate(role))):
+        index = left
+        if n:
+            size = v.constant(factors[factor].size, "i32")
+            quotient = v.binary("udiv", left, size)
+            index = v.sub(left, v.mul(quotient, size))
+            left = quotient
+        found[factor] = v.cast("zext", index, "i64")
+    sizes = tuple([factors[f].size for f in role])
+    return Point({}, None, found, Together(tuple(role), sizes, number))
+
+
+def place(v: Vectors, affine: Affine, point: Point) -> Place:
+    """An affine number at a point; factors that the point does not name have index 0."""
+    code = v.code
+    base, step = "0", 0
+    lanes: Vector | None = None
+    even = None if point.together is None else point.together.stride(affine)
+    if point.together is not None and even:
+        base, step = times(code, point.together.number, even), even
+    for factor, stride in enumerate(affine.strides):
+        if stride == 0 or (even is not None and factor in point.lanes):
+            continue
+        if factor in point.lanes:
+            far = v.mul(point.lanes[factor], v.constant(stride, "i64"))
+            lanes = far if lanes is None else v.add(lanes, far)
+        elif factor in point.numbers:
+            base = plus(code, times(code, point.numbers[factor], stride), base)
+            if factor == point.ramp:
+                step = stride
+    base = plus(code, base, affine.offset)
+    return Place(base, step, lanes)
+
+
+def indices(v: Vectors, at: Place) -> Vector:
+    """The number in every lane, as i64."""
+    found = v.splat(Vector(at.base, "i64")) if v.width > 1 else Vector(at.base, "i64")
+    if at.step and v.width > 1:
+        found = v.add(found, v.mul(v.lanes(), v.constant(at.step, "i64")))
+    return found if at.lanes is None else v.add(found, at.lanes)
+
+
+def holds(v: Vectors, guards: Sequence[Guard], point: Point) -> Vector | None:
+    """Where all guards hold; None if there are none."""
+    found: Vector | None = None
+    for guard in guards:
+        at = place(v, guard.index, point)
+        inside = _inside(v, at, guard)
+        found = inside if found is None else v.binary("and", found, inside)
+    return found
+
+
+def _inside(v: Vectors, at: Place, guard: Guard) -> Vector:
+    """low <= index < high as one comparison: numbers below low are huge without a sign."""
+    varies = at.step != 0 or at.lanes is not None
+    w = v if varies else Vectors(v.code, 1)
+    index = indices(w, at)
+    above = w.sub(index, w.constant(guard.low, "i64"))
+    inside = w.compare("ult", above, w.constant(max(0, guard.high - guard.low), "i64"))
+    return inside if varies else v.splat(inside)

@@ -1,0 +1,155 @@
+"""What blocks of a product are chosen by: its sizes, and how its operands lie in memory."""
+
+from __future__ import annotations
+
+from weft.emit.llvm.product.blocking import Chip, Shape
+from weft.emit.llvm.product.microkernel import Lines, Multiply
+from weft.emit.llvm.product.microkernel_tiles import LINES, TILE_GROUPS
+from weft.emit.llvm.product.product import Product, needed
+from weft.emit.llvm.product.tiles import tile_instruction
+from weft.emit.llvm.writer.storage import memory_kind, register_kind
+from weft.emit.llvm.writer.vector import BITS
+from weft.ir.types import DType
+from weft.kernels.kernel import Load, Store
+
+
+def shape_of(product: Product, chip: Chip) -> Shape:
+    """The shape of a product."""
+    kind = register_kind(product.contract.held)
+    lines = _lines(product, product.contract.lhs, product.rows, "rows")
+    right_lines = _lines(product, product.contract.rhs, product.columns, "columns")
+    multiply = tile_instruction(product, chip) or _multiply(product, chip)
+    group = TILE_GROUPS.get(multiply) or {"dot2": 2, "dot4": 4}.get(multiply, 1)
+    batch, rows, columns, depth = product.sizes
+    steps = -(-depth // group)
+    tiled = multiply in TILE_GROUPS
+    return Shape(
+        batch,
+        rows,
+        columns,
+        -(-steps // LINES) * LINES if tiled else steps,
+        kind,
+        BITS[kind] // 8,
+        multiply,
+        lines,
+        right_lines,
+        tiles_direct(product, group)
+        if tiled
+        else group == 1 and _left_direct(product, kind, lines),
+        group == 1 and _right_direct(product, kind),
+        group,
+        multiply == "dot4" and product.dtype(product.contract.lhs).kind == "int",
+        group == 1 and _inner(product, kind),
+        _stored(product, product.contract.lhs, kind),
+        _stored(product, product.contract.rhs, kind),
+        group == 1 and _right_dense(product, kind),
+        product.repeats,
+    )
+
+
+def _multiply(product: Product, chip: Chip) -> Multiply:
+    """How products are added up: several at a time, where there are instructions for it."""
+    contract = product.contract
+    if contract.held.is_float:
+        return "fma"
+    left, right = product.dtype(contract.lhs), product.dtype(contract.rhs)
+    if not chip.adds_small or contract.held.bits != 32:
+        return "mul"
+    if max(left.bits, right.bits) <= 8 and right.kind == "int" and left.is_integer:
+        return "dot4"
+    fits = all(d.is_integer and d.bits <= (16 if d.kind == "int" else 8) for d in (left, right))
+    return "dot2" if fits else "mul"
+
+
+def bare_load(product: Product, step: int) -> Load | None:
+    """A step that is a load of what lies in memory, and nothing else."""
+    found = product.kernel.steps[step]
+    if isinstance(found, Load) and not found.guards and not found.shifts:
+        return found
+    return None
+
+
+def plain_store(product: Product) -> Store | None:
+    """The only step after the sum, if it is a store that a block can be written to as it is."""
+    kernel, contract = product.kernel, product.contract
+    if len(product.after) != 1 or product.reduced:
+        return None
+    step = kernel.steps[product.after[0]]
+    assert isinstance(step, Store)
+    same = kernel.operands[step.operand].dtype == contract.held == contract.dtype
+    even = product.stride(step.at, product.rows) is not None
+    side_by_side = product.stride(step.at, product.columns) == 1
+    return step if same and even and side_by_side and not step.guards else None
+
+
+def _lines(product: Product, side: int, role: tuple[int, ...], name: Lines) -> Lines:
+    """Along what the elements of a side are neighbours, if along anything; the depth else."""
+    steps = product.kernel.steps
+    loads = [s for n in needed(steps, [side], ()) if isinstance(s := steps[n], Load)]
+    near = {
+        name: [load.at.strides[f] == 1 for load in loads for f in along[-1:]]
+        for name, along in (("depth", product.depth), (name, role))
+    }
+    if name == "rows":  # the left side needs no lanes: along the depth it is read as it is
+        return name if any(near[name]) and not any(near["depth"]) else "depth"
+    return "depth" if any(near["depth"]) and not any(near[name]) else name
+
+
+def _left_direct(product: Product, kind: str, lines: Lines) -> bool:
+    """Whether the left side lies in lines that are evenly apart, as what is multiplied."""
+    load = bare_load(product, product.contract.lhs)
+    if load is None or memory_kind(load.dtype) != kind:
+        return False
+    along, across = product.depth, product.rows
+    if lines == "rows":
+        along, across = across, along
+    return product.stride(load.at, along) == 1 and product.stride(load.at, across) is not None
+
+
+def tiles_direct(product: Product, group: int) -> bool:
+    """Whether tiles of the left side can be read as they lie: whole ones, along the depth."""
+    load = bare_load(product, product.contract.lhs)
+    return (
+        load is not None
+        and load.dtype.bits * group == 32
+        and product.size(product.depth) % (LINES * group) == 0
+        and product.stride(load.at, product.depth) == 1
+        and product.stride(load.at, product.rows) is not None
+    )
+
+
+def _right_direct(product: Product, kind: str) -> bool:
+    """Whether the right side lies in lines of columns, in a type that loads can widen."""
+    load = bare_load(product, product.contract.rhs)
+    return (
+        load is not None
+        and register_kind(load.dtype) == kind
+        and product.stride(load.at, product.depth) is not None
+        and product.stride(load.at, product.columns) == 1
+    )
+
+
+def _right_dense(product: Product, kind: str) -> bool:
+    """Whether the right side can be read as it lies, and its lines follow each other."""
+    load = bare_load(product, product.contract.rhs)
+    if load is None or memory_kind(load.dtype) != kind or not _right_direct(product, kind):
+        return False
+    return product.stride(load.at, product.depth) == product.size(product.columns)
+
+
+def _inner(product: Product, kind: str) -> bool:
+    """Whether both sides lie in lines of the depth, in types that loads can widen."""
+    sides = [bare_load(product, n) for n in (product.contract.lhs, product.contract.rhs)]
+    return all(
+        load is not None
+        and register_kind(load.dtype) == kind
+        and product.stride(load.at, product.depth) == 1
+        and product.stride(load.at, role) is not None
+        for load, role in zip(sides, (product.rows, product.columns), strict=True)
+    )
+
+
+def _stored(product: Product, side: int, kind: str) -> DType | None:
+    """The type of a side in memory, where registers hold it as another one."""
+    load = bare_load(product, side)
+    return load.dtype if load is not None and memory_kind(load.dtype) != kind else None

@@ -1,0 +1,221 @@
+"""The functions of a product's phases: tasks that pack, and tasks that multiply and finish."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.emit.llvm.product import pack
+from weft.emit.llvm.product.ahead import fetch_end, next_side
+from weft.emit.llvm.product.blocking import Shape
+from weft.emit.llvm.product.finish import FINISH, Sums
+from weft.emit.llvm.product.job import Job, Place, Places, Task, memory_of
+from weft.emit.llvm.product.microkernel_tiles import Registers, begin_tiles, end_tiles
+from weft.emit.llvm.product.product import Product
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import divided, function, plus, pointers, smaller, times
+
+GROUP, PART = 4, 128  # panels, and steps of the depth, that a task packs
+
+
+def pack_tasks(job: Job) -> tuple[int, int]:
+    """Groups of panels and parts of the depth that tasks pack."""
+    return -(-job.blocking.vectors.count // GROUP), -(-job.shape.depth // _part_size(job))
+
+
+def _part_size(job: Job) -> int:
+    """Steps of the depth that a task packs: all, where sums of them are packed, too."""
+    return max(1, job.shape.depth) if job.shape.offset else PART
+
+
+def pack_phase(job: Job, name: str) -> Code:
+    """Each task packs some panels of the right side along a part of its depth."""
+    code = function(name)
+    b, shape = job.blocking, job.shape
+    shared = shared_bytes(code, job.product)
+    groups, parts = pack_tasks(job)
+    with code.loop("%begin", "%end") as task:
+        rest, part = divided(code, task.index, parts)
+        right, group = divided(code, rest, groups)
+        batch = times(code, right, job.product.repeats)
+        first = times(code, group, GROUP)
+        last = smaller(code, plus(code, first, GROUP), b.vectors.count)
+        near = times(code, part, _part_size(job))
+        far = smaller(code, plus(code, near, _part_size(job)), shape.depth)
+        begin = times(code, right, b.columns * job.panel_depth)
+        to = code.let(f"getelementptr {shape.kind}, ptr {shared}, i64 {begin}")
+        _pack(code, pack.PACK_RIGHT, to, batch, first, last, near, far)
+    return code
+
+
+def multiply_phase(job: Job, name: str) -> Code:
+    """Each task multiplies the blocks of some panels of rows and some of columns."""
+    code = function(name)
+    b, shape = job.blocking, job.shape
+    operands = pointers(code, len(job.product.kernel.operands))
+    shared = shared_bytes(code, job.product) if job.shared else ""
+    places = Places(job, memory_of(job), code, operands, shared)
+    along_rows, along_columns = job.tasks
+    if shape.tiled:
+        begin_tiles(code, Registers(b.rows.most, b.vectors.most))
+    with code.loop("%begin", "%end") as number:
+        rest, r = divided(code, number.index, along_rows)
+        rest, c = divided(code, rest, along_columns)
+        batch, part = divided(code, rest, b.parts)
+        first_row, first_column = times(code, r, b.task_rows), times(code, c, b.task_vectors)
+        last_row = smaller(code, plus(code, first_row, b.task_rows), b.rows.count)
+        last_column = smaller(code, plus(code, first_column, b.task_vectors), b.vectors.count)
+        task = Task(batch, first_row, last_row, first_column, last_column, part)
+        begin, end = "0", str(shape.depth)
+        if b.parts > 1:
+            begin = times(code, part, b.part)
+            end = smaller(code, plus(code, begin, b.part), shape.depth)
+        if job.once:
+            _part(places, task, begin, end, "false")
+        else:
+            with code.loop(begin, end, b.depth) as step:
+                far = smaller(code, plus(code, step.index, b.depth), end)
+                more = code.let(f"icmp ne i64 {step.index}, {begin}")
+                _part(places, task, step.index, far, more)
+    if shape.tiled:
+        end_tiles(code)
+    return code
+
+
+def finish_tasks(shape: Shape) -> tuple[int, int]:
+    """Tasks that finish sums that lie apart, for one point of the batch, and the rows of each."""
+    rows = max(1, -(-shape.rows // 16))
+    return -(-shape.rows // rows), rows
+
+
+def finish_phase(product: Product, shape: Shape, sums: Sums, name: str) -> Code:
+    """Each task adds up the parts of some rows, and runs the steps after the product on them."""
+    code = function(name)
+    shared = shared_bytes(code, product)
+    count, rows = finish_tasks(shape)
+    with code.loop("%begin", "%end") as number:
+        batch, task = divided(code, number.index, count)
+        first = times(code, task, rows)
+        left = smaller(code, code.let(f"sub nsw i64 {shape.rows}, {first}"), rows)
+        line = plus(code, times(code, batch, sums.parts * shape.rows), first)
+        far = times(code, line, sums.line)
+        begin = code.let(f"getelementptr {shape.kind}, ptr {shared}, i64 {far}")
+        numbers = (batch, first, left, "0", shape.columns, task, "0")
+        listed = ", ".join(f"i64 {n}" for n in numbers)
+        code.do(f"call void @{FINISH}(ptr %operands, ptr {begin}, {listed})")
+    return code
+
+
+def _part(places: Places, task: Task, near: str, far: str, more: str) -> None:
+    """All blocks of a task, along a part of the depth, added to those before if there are more."""
+    code, job = places.code, places.job
+    b = job.blocking
+    if b.left == "task" and b.row_group >= b.task_rows:
+        _pack_left(places, task, near, far)
+    if b.right != "task":
+        _columns(places, task, (task.first_column, task.last_column), (near, far, more))
+        return
+    with code.loop(task.first_column, task.last_column, b.group, at_least_once=True) as group:
+        last = smaller(code, plus(code, group.index, b.group), task.last_column)
+        to = places.scratch(places.memory.right)
+        _pack(code, pack.PACK_RIGHT, to, task.batch, group.index, last, near, far)
+        _columns(places, task, (group.index, last), (near, far, more))
+
+
+def _pack_left(places: Places, task: Task, near: str, far: str) -> None:
+    """Pack the left side of a task's rows."""
+    code, rows = places.code, places.job.blocking.rows
+    first, _ = pack.panel_bounds(code, rows, task.first_row)
+    last, _ = pack.panel_bounds(code, rows, task.last_row)
+    to = places.scratch(places.memory.left)
+    _pack(code, pack.PACK_LEFT, to, task.batch, first, last, near, far)
+
+
+def _columns(
+    places: Places, task: Task, panels: tuple[str, str], part: tuple[str, str, str]
+) -> None:
+    """All blocks of some panels of columns; rows are packed a few at a time, if not before."""
+    code, b = places.code, places.job.blocking
+    if b.left == "task" and b.row_group < b.task_rows:
+        with code.loop(task.first_row, task.last_row, b.row_group, at_least_once=True) as group:
+            last = smaller(code, plus(code, group.index, b.row_group), task.last_row)
+            some = replace(task, first_row=group.index, last_row=last)
+            _pack_left(places, some, part[0], part[1])
+            _blocks(places, some, panels, part)
+    else:
+        _blocks(places, task, panels, part)
+
+
+def _blocks(
+    places: Places, task: Task, panels: tuple[str, str], part: tuple[str, str, str]
+) -> None:
+    """All blocks of a task's rows and some panels of columns."""
+    code, b = places.code, places.job.blocking
+    with code.loop(*panels, at_least_once=True) as column:
+        start, vectors = pack.panel_bounds(code, b.vectors, column.index)
+        start, columns = (times(code, n, b.width) for n in (start, vectors))
+        right = places.right(task, panels[0], start, columns, part[0])
+        with code.loop(task.first_row, task.last_row, at_least_once=True) as row:
+            _block(places, task, (row.index, column.index), (start, columns), right, part)
+
+
+def _block(
+    places: Places,
+    task: Task,
+    panel: tuple[str, str],
+    columns: tuple[str, str],
+    right: Place,
+    part: tuple[str, str, str],
+) -> None:
+    """One block: multiply it, and finish it after the last part of the depth."""
+    code, job = places.code, places.job
+    (row, column), (column_start, column_count), (near, far, more) = panel, columns, part
+    start, count = pack.panel_bounds(code, job.blocking.rows, row)
+    left = places.left(task, start, near)
+    out = places.out(task, row, column, start, column_start)
+    depth = far if near == "0" else code.let(f"sub nsw i64 {far}, {near}")
+    given = ", ".join(f"ptr {p.pointer}, i64 {p.stride}" for p in (left, right, out))
+    chosen = _chosen(code, job, row, column)
+    ahead = next_side(places, task, row, (left, count), column_count, right)
+    if job.store is None and job.blocking.parts == 1:
+        fetch_end(places, task, start, count, column_start)
+    rest = f"i64 {depth}, i1 {more}, i64 {job.blocking.lanes}, ptr {ahead}"
+    code.do(f"call void {chosen}({given}, {rest})")
+    if job.store is None and job.blocking.parts == 1:
+        rest = code.let(f"sub nsw i64 {job.shape.columns}, {column_start}")
+        block = (task.batch, start, count, column_start, smaller(code, rest, column_count))
+        listed = ", ".join(f"i64 {n}" for n in (*block, *panel))
+        done = "true" if job.once else code.let(f"icmp sge i64 {far}, {job.shape.depth}")
+        with code.when(done):
+            code.do(f"call void @{FINISH}(ptr %operands, ptr {out.pointer}, {listed})")
+
+
+def _chosen(code: Code, job: Job, row: str, column: str) -> str:
+    """The function of a block, by which panels it is of."""
+    b = job.blocking
+    by_rows = []
+    for rows in b.rows.sizes:
+        *widths, last = b.widths(masked=job.masked)
+        found = f"@{b.block(job.shape, rows, last).name}"
+        ends = [b.vectors.large, b.vectors.count - 1]  # after the first panels, after the rest
+        for width in reversed(widths):
+            end = ends[0] if width[0] > b.vectors.size else ends[1]
+            before = code.let(f"icmp slt i64 {column}, {end}")
+            name = b.block(job.shape, rows, width).name
+            found = code.let(f"select i1 {before}, ptr @{name}, ptr {found}")
+        by_rows.append(found)
+    if len(by_rows) == 1:
+        return by_rows[0]
+    large = code.let(f"icmp slt i64 {row}, {b.rows.large}")
+    return code.let(f"select i1 {large}, ptr {by_rows[1]}, ptr {by_rows[0]}")
+
+
+def shared_bytes(code: Code, product: Product) -> str:
+    """The bytes that all tasks share."""
+    count = len(product.kernel.operands)
+    place = code.let(f"getelementptr ptr, ptr %operands, i64 {count}")
+    return code.let(f"load ptr, ptr {place}, align 8", "shared")
+
+
+def _pack(code: Code, name: str, to: str, *numbers: str) -> None:
+    given = ", ".join(f"i64 {n}" for n in numbers)
+    code.do(f"call void @{name}(ptr %operands, ptr {to}, {given})")

@@ -1,0 +1,71 @@
+"""Products on matrix tiles: which ones, by what instruction, and in which blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.emit.llvm.product.blocking import Chip, Panels, Shape, panels
+from weft.emit.llvm.product.microkernel import Multiply
+from weft.emit.llvm.product.microkernel_tiles import LINES, MOST, TILE_GROUPS
+from weft.emit.llvm.product.product import Product
+from weft.ir.types import DTYPES, TensorType
+from weft.kernels.kernel import Apply, Load
+from weft.ops.shape import BitcastConvert
+
+BF16, I16 = DTYPES["bf16"], DTYPES["i16"]
+# The least rows, columns, and cells along the depth that are worth a tile, as measured: vectors
+# multiply small integers only after they are packed as well.
+_WORTH = {"tdpbf16ps": (6, 2, 12)}
+_WORTH_OF_BYTES = (1, 1, 12)
+_INSTRUCTIONS: dict[tuple[str, str], Multiply] = {
+    ("int", "int"): "tdpbssd",
+    ("int", "uint"): "tdpbsud",
+    ("uint", "int"): "tdpbusd",
+    ("uint", "uint"): "tdpbuud",
+}
+
+
+def tile_instruction(product: Product, chip: Chip) -> Multiply | None:
+    """The instruction that multiplies tiles of a product; None if there is none worth it."""
+    contract = product.contract
+    left, right = product.dtype(contract.lhs), product.dtype(contract.rhs)
+    found: Multiply | None = None
+    if contract.held.is_float:
+        if chip.tiles_of_bf16 and contract.held.bits == 32 and left is right is BF16:
+            found = "tdpbf16ps"
+    elif chip.tiles_of_bytes and contract.held.bits == 32 and max(left.bits, right.bits) <= 8:
+        found = _INSTRUCTIONS.get((left.kind, right.kind))
+    if found is None:
+        return None
+    _, rows, columns, depth = product.sizes
+    least = _WORTH.get(found, _WORTH_OF_BYTES)
+    sizes = (rows, columns, depth // TILE_GROUPS[found])
+    return found if all(n >= few for n, few in zip(sizes, least, strict=True)) else None
+
+
+def in_bits(product: Product) -> Product:
+    """The product with sides of bf16 as their bits, to be packed as integers."""
+    contract, steps = product.contract, list(product.kernel.steps)
+    sides = []
+    for side in (contract.lhs, contract.rhs):
+        step = steps[side]
+        if product.dtype(side) is BF16:
+            sides.append(len(steps))
+            if isinstance(step, Load):
+                steps.append(replace(step, dtype=I16))
+            else:
+                steps.append(Apply(BitcastConvert(TensorType((), I16)), (side,), I16))
+        else:
+            sides.append(side)
+    steps[product.at] = replace(contract, lhs=sides[0], rhs=sides[1])
+    return replace(product, kernel=replace(product.kernel, steps=tuple(steps)))
+
+
+def tile_panels(shape: Shape, options: dict[str, int]) -> tuple[Panels, Panels]:
+    """Panels of rows and of columns: squares of tiles, or lines of them where there are few."""
+    in_vectors = max(1, -(-shape.columns // LINES))
+    down = -(-shape.rows // LINES)
+    across = options.get("vectors") or (MOST if down == 1 else 1 if in_vectors == 1 else 2)
+    vectors = panels(in_vectors, min(across, MOST))
+    most = LINES * (MOST // vectors.most)
+    return panels(shape.rows, min(options.get("rows") or most, most)), vectors

@@ -1,0 +1,161 @@
+"""Values of a product's steps in vectors: loads, arithmetic and choices before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from weft.emit.llvm.math.pointwise import apply, in_type
+from weft.emit.llvm.math.pointwise_convert import convert
+from weft.emit.llvm.product.points import Place, Point, holds, indices, place
+from weft.emit.llvm.product.product import needed
+from weft.emit.llvm.writer import storage
+from weft.emit.llvm.writer.storage import Held
+from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.errors import Unsupported
+from weft.ir.types import I64, DType
+from weft.kernels.kernel import (
+    Apply,
+    Choose,
+    Contract,
+    Fill,
+    Kernel,
+    Load,
+    Position,
+    Shift,
+    Step,
+    Store,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """How steps of a kernel get their values in one function, given where its operands are."""
+
+    kernel: Kernel
+    vectors: Vectors
+    operands: Sequence[str]
+
+    def run(
+        self,
+        steps: Iterable[int],
+        point: Point,
+        known: dict[int, Held],
+        mask: Vector | None = None,
+    ) -> dict[int, Held]:
+        """The values of steps at a point; with a mask, nothing is read or written elsewhere."""
+        found = dict(known)
+        for n in steps:
+            if n not in found:
+                step = self.kernel.steps[n]
+                if isinstance(step, Store):
+                    self._store(step, found, point, mask)
+                else:
+                    found[n] = self._value(n, step, found, point, mask)
+        return found
+
+    def side(self, step: int, point: Point, made: DType, mask: Vector | None = None) -> Vector:
+        """One side of the product at a point, as numbers of another type."""
+        (value,) = self.run(needed(self.kernel.steps, [step], ()), point, {}, mask)[step]
+        return _kept(self.vectors, value, self._dtype(step), made)
+
+    def end(
+        self, product: int, steps: Iterable[int], point: Point, total: Vector, mask: Vector | None
+    ) -> dict[int, Held]:
+        """The values of the steps after the product at a point, given the sum."""
+        contract = self.kernel.steps[product]
+        assert isinstance(contract, Contract)
+        value = _kept(self.vectors, total, contract.held, contract.dtype)
+        found = in_type(self.vectors, (value,), contract.dtype)
+        return self.run(steps, point, {product: found}, mask)
+
+    def _value(
+        self, n: int, step: Step, found: dict[int, Held], point: Point, mask: Vector | None
+    ) -> Held:
+        v = self.vectors
+        match step:
+            case Load():
+                return self._load(step, found, point, mask)
+            case Fill():
+                return storage.fill(v, step.value, step.dtype)
+            case Apply():
+                given = [found[a] for a in step.args]
+                dtypes = [self._dtype(a) for a in step.args]
+                return apply(v, step.op, given, dtypes, step.dtype)
+            case Choose():
+                inside = holds(v, step.guards, point)
+                if inside is None:
+                    return found[step.inside]
+                pairs = zip(found[step.inside], found[step.outside], strict=True)
+                return tuple(v.select(inside, a, b) for a, b in pairs)
+            case Position():
+                return self._position(step, point)
+            case _:
+                raise Unsupported(
+                    f"step {n} of a product, a {type(step).__name__}, is not computed in place",
+                    help="ask `supports` first",
+                )
+
+    def _dtype(self, n: int) -> DType:
+        step = self.kernel.steps[n]
+        assert not isinstance(step, Store)
+        return step.dtype
+
+    def _load(self, step: Load, found: dict[int, Held], point: Point, mask: Vector | None) -> Held:
+        v, base = self.vectors, self.operands[step.operand]
+        at = place(v, step.at, point)
+        inside = _both(v, holds(v, step.guards, point), mask)
+        for shift in step.shifts:
+            at, inside = self._shifted(shift, found, at, inside)
+        if at.lanes is None and at.step == 0 and inside is None:
+            return storage.load_splat(v, base, at.base, step.dtype)
+        if at.lanes is None and (v.width == 1 or at.step == 1):
+            return storage.load(v, base, at.base, step.dtype, inside)
+        return storage.gather(v, base, indices(v, at), step.dtype, inside)
+
+    def _shifted(
+        self, shift: Shift, found: dict[int, Held], at: Place, inside: Vector | None
+    ) -> tuple[Place, Vector | None]:
+        """A place moved by what a step says at run time."""
+        v = self.vectors
+        (index,) = found[shift.index]
+        signed = self._dtype(shift.index).kind == "int"
+        index = v.cast("sext" if signed else "zext", index, "i64") if index.bits < 64 else index
+        limit, zero = v.constant(shift.limit, "i64"), v.constant(0, "i64")
+        kept = v.intrinsic("smin", v.intrinsic("smax", index, zero), limit)
+        if not shift.clamped:
+            inside = _both(v, v.compare("eq", kept, index), inside)
+        moved = v.mul(kept, v.constant(shift.stride, "i64"))
+        lanes = moved if at.lanes is None else v.add(at.lanes, moved)
+        return Place(at.base, at.step, lanes), inside
+
+    def _position(self, step: Position, point: Point) -> Held:
+        v = self.vectors
+        number = indices(v, place(v, step.at, point))
+        return convert(v, (number,), I64, step.dtype)
+
+    def _store(
+        self, step: Store, found: dict[int, Held], point: Point, mask: Vector | None
+    ) -> None:
+        v, base = self.vectors, self.operands[step.operand]
+        dtype = self.kernel.operands[step.operand].dtype
+        at = place(v, step.at, point)
+        inside = _both(v, holds(v, step.guards, point), mask)
+        value = found[step.arg]
+        if v.width == 1 or (at.lanes is None and at.step == 1):
+            storage.store(v, value, base, at.base, dtype, inside)
+        else:
+            storage.scatter(v, value, base, indices(v, at), dtype, inside)
+
+
+def _kept(v: Vectors, value: Vector, given: DType, made: DType) -> Vector:
+    """A value in the registers of another type; floats of few bits are not rounded to it."""
+    if storage.register_kind(given) == storage.register_kind(made):
+        return value
+    return convert(v, (value,), given, made)[0]
+
+
+def _both(v: Vectors, a: Vector | None, b: Vector | None) -> Vector | None:
+    if a is None or b is None:
+        return a if b is None else b
+    return v.binary("and", a, b)

@@ -1,0 +1,150 @@
+"""Copies of boxes from one buffer to another, cut into tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.elements import address, bytes_of, copy_run, put, stream_run, take
+from weft.emit.llvm.writer.nest import (
+    TASK,
+    Along,
+    Lines,
+    function,
+    larger,
+    lines,
+    merged,
+    moved,
+    plus,
+    pointers,
+    smaller,
+)
+from weft.kernels.alone import Alone, strides
+from weft.kernels.emitted import Emitted, Phase
+from weft.kernels.kernel import Operand
+
+LARGE = 1 << 23  # bytes that are written past the caches
+_SHORT = 1 << 10  # bytes of a run that is not
+CopyRun = Callable[[Code, str, str, "str | int", str], None]
+
+
+def split_run(dims: Sequence[Along]) -> tuple[list[Along], int]:
+    """A walk in two buffers as dims and the length of the run that lies at each point."""
+    found = merged(dims)
+    if found and found[-1].steps == (1, 1):
+        return found[:-1], found[-1].size
+    return found, 1
+
+
+def copy_tasks(dims: Sequence[Along], size: int) -> tuple[Lines, int]:
+    """The tasks of a copy in two buffers, and the run at each point of their lines."""
+    outer, run = split_run(dims)
+    if run * size > TASK or not outer:
+        return lines([*outer, Along(run, (1, 1))], 2 * size), 1
+    return lines(outer, 2 * size * run), run
+
+
+def copy_function(
+    name: str,
+    dims: Sequence[Along],
+    size: int,
+    buffers: tuple[int, int],
+    starts: tuple[int, int] = (0, 0),
+    *,
+    unless_same: bool = False,
+) -> tuple[Code, Lines]:
+    """A function that copies a box from one operand to another, beginning at some elements.
+
+    With `unless_same` nothing is done if both operands are one buffer.
+    """
+    made, run = copy_tasks(dims, size)
+    kind = f"i{8 * size}"
+    code = function(name)
+    found = pointers(code, max(buffers) + 1)
+    source, target = found[buffers[0]], found[buffers[1]]
+    if unless_same:
+        leave(code, code.let(f"icmp eq ptr {source}, {target}"))
+    with made.each(code) as (offsets, begin, end):
+        a, b = (plus(code, o, n) for o, n in zip(offsets, starts, strict=True))
+        nbytes = size * math.prod(d.size for d in dims)
+        copy = run_copier(nbytes, size * (made.line.size if run == 1 else run))
+        copy_line(code, made.line, run, (source, target), (a, b), (begin, end), (kind, copy))
+    return code, made
+
+
+def run_copier(total: int, run: int) -> CopyRun:
+    """How runs of so many bytes are copied: past the caches if all of them do not fit in."""
+    return stream_run if total >= LARGE and run > _SHORT else copy_run
+
+
+def leave(code: Code, condition: str) -> None:
+    """Return where a condition holds."""
+    out, on = code.fresh("out"), code.fresh("on")
+    code.do(f"br i1 {condition}, label %{out}, label %{on}")
+    code.start(out)
+    code.do("ret void")
+    code.start(on)
+
+
+def copy_whole(kernel: Alone, source: int, target: int, name: str) -> tuple[Code, Phase]:
+    """A function that copies an operand to one of the same local shape, unless they are one."""
+    a, b = kernel.operands[source], kernel.operands[target]
+    dims = box(kernel, a, b, b.shape[kernel.lead :])
+    code, made = copy_function(name, dims, bytes_of(b), (source, target), unless_same=True)
+    return code, made.phase(name)
+
+
+def copy_line(
+    code: Code,
+    line: Along,
+    run: int,
+    buffers: tuple[str, str],
+    offsets: tuple[str, str],
+    piece: tuple[str, str],
+    how: tuple[str, CopyRun],
+) -> None:
+    """Copy the runs along a piece of a line."""
+    begin, end = piece
+    source, target = buffers
+    kind, copy = how
+    if run == 1 and line.steps == (1, 1):
+        a, b = moved(code, offsets, begin, (1, 1))
+        count = code.let(f"sub nsw i64 {end}, {begin}")
+        copy(code, address(code, target, b, kind), address(code, source, a, kind), count, kind)
+        return
+    with code.loop(begin, end) as loop:
+        a, b = moved(code, offsets, loop.index, line.steps)
+        if run == 1:
+            put(code, take(code, source, a, kind), target, b, kind)
+        else:
+            places = address(code, target, b, kind), address(code, source, a, kind)
+            copy(code, *places, run, kind)
+
+
+def box(kernel: Alone, source: Operand, target: Operand, sizes: Sequence[int]) -> list[Along]:
+    """The walk over all devices and a box of these sizes, in two operands."""
+    sizes = (*kernel.devices, *sizes)
+    a, b = strides(source.shape), strides(target.shape)
+    return [Along(n, pair) for n, pair in zip(sizes, zip(a, b, strict=True), strict=True)]
+
+
+def together(name: str, parts: Sequence[tuple[Code, Lines]]) -> Emitted:
+    """One phase that runs the tasks of several functions, one behind the other."""
+    parts = [part for part in parts if part[1].tasks]
+    if len(parts) < 2:
+        return Emitted(
+            module_text(*[code for code, _ in parts]),
+            tuple([made.phase(code.name) for code, made in parts]),
+        )
+    code = function(name)
+    first = 0
+    for part, made in parts:
+        last = first + made.tasks
+        begin = larger(code, code.let(f"sub nsw i64 %begin, {first}"), 0)
+        end = smaller(code, code.let(f"sub nsw i64 %end, {first}"), made.tasks)
+        with code.when(code.let(f"icmp slt i64 {begin}, {end}")):
+            code.do(f"call void @{part.name}(ptr %operands, ptr %scratch, i64 {begin}, i64 {end})")
+        first = last
+    chunk = min(made.chunk for _, made in parts)
+    return Emitted(module_text(*[part for part, _ in parts], code), (Phase(name, first, chunk),))

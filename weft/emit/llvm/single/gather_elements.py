@@ -1,0 +1,106 @@
+"""Gathers of single elements: vectors of indices, and of what they point to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.emit.llvm.writer import storage
+from weft.emit.llvm.writer.code import module_text
+from weft.emit.llvm.writer.elements import address, bits_of, bytes_of
+from weft.emit.llvm.writer.nest import (
+    Along,
+    function,
+    lines,
+    moved,
+    plus,
+    pointers,
+    vectors_and_rest,
+)
+from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.ir.types import DTYPES, DType
+from weft.kernels.emitted import Emitted
+from weft.kernels.kernel import Operand
+
+_LANES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Pointed:
+    """A dim of the operand that indices point into."""
+
+    step: int  # of the dim, in the operand
+    limit: int  # the largest index
+    at: int  # how far inside of an index vector its index is
+
+
+def gathers_elements(dims: Sequence[Along], size: int) -> bool:
+    """Whether neighbours in the result are elements that neighbouring indices point to."""
+    return bool(dims) and dims[-1].steps[1] != 0 and dims[-1].steps[2] == 1 and size <= 8
+
+
+def gather_elements(
+    name: str,
+    dims: Sequence[Along],
+    operands: tuple[Operand, Operand, Operand],
+    pointed: Sequence[Pointed],
+) -> Emitted:
+    """The dims have steps in the operand, the indices and the result."""
+    size = bytes_of(operands[2])
+    made = lines(dims, 2 * size + 8)
+    code = function(name)
+    buffers = pointers(code, 3)
+    bits = DTYPES[f"ui{8 * size}"]
+    far = operands[0].size >= 2**31
+    with made.each(code) as (offsets, begin, end):
+        for width, index in vectors_and_rest(code, begin, end, _LANES):
+            v = Vectors(code, width)
+            here = moved(code, offsets, index, made.line.steps)
+            source = address(code, buffers[0], here[0], bits_of(operands[2]))
+            places = _places(v, buffers[1], here[1], operands[1], made.line, pointed, far)
+            found = storage.gather(v, source, places, bits)
+            storage.store(v, found, buffers[2], here[2], bits)
+    return Emitted(module_text(code), (made.phase(name),))
+
+
+def _places(
+    v: Vectors,
+    indices: str,
+    offset: str,
+    operand: Operand,
+    line: Along,
+    pointed: Sequence[Pointed],
+    far: bool,
+) -> Vector:
+    """How far from the first element's batch the elements are: as i32 unless they may be far."""
+    kind = "i64" if far or v.width == 1 else "i32"
+    total = v.mul(v.lanes(kind), v.constant(line.steps[0], kind))
+    for one in pointed:
+        held = _read(v, indices, plus(v.code, offset, one.at), operand.dtype, line.steps[1])
+        index = _clamped(v, held, operand.dtype, one.limit, kind)
+        total = v.add(total, v.mul(index, v.constant(one.step, kind)))
+    return total
+
+
+def _read(v: Vectors, base: str, offset: str, dtype: DType, step: int) -> Vector:
+    if step == 1 or v.width == 1:
+        (held,) = storage.load(v, base, offset, dtype)
+        return held
+    at = v.mul(v.lanes(), v.constant(step, "i64"))
+    (held,) = storage.gather(v, base, v.add(v.splat(Vector(offset, "i64")), at), dtype)
+    return held
+
+
+def _clamped(v: Vectors, index: Vector, dtype: DType, limit: int, kind: str) -> Vector:
+    """Indices moved into 0..limit, of a kind that holds it."""
+    signed = dtype.kind == "int"
+    if index.bits < 32:
+        index, signed = v.cast("sext" if signed else "zext", index, "i32"), True
+    if index.bits == 32 and limit >= 2**31:
+        index, signed = v.cast("sext" if signed else "zext", index, "i64"), True
+    if signed:
+        index = v.intrinsic("smax", index, v.constant(0, index.kind))
+    index = v.intrinsic("umin", index, v.constant(limit, index.kind))
+    if index.kind == kind:
+        return index
+    return v.cast("zext" if kind == "i64" else "trunc", index, kind)

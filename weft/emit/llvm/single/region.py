@@ -1,0 +1,106 @@
+"""Regions of scalars, written where they are used: combiners, comparators, selections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.emit.llvm.math.pointwise import apply, unrounded
+from weft.emit.llvm.writer import storage
+from weft.emit.llvm.writer.storage import Held
+from weft.emit.llvm.writer.vector import Vectors
+from weft.ir.module import Region, Value
+from weft.ir.types import Array, DType, TensorType
+from weft.kernels.alone import Alone
+from weft.ops.convert import Convert
+from weft.ops.pointwise import Add, Multiply
+from weft.ops.shape import Constant
+
+
+def inline(v: Vectors, region: Region, args: Sequence[Held]) -> list[Held]:
+    """The results of a region on vectors of arguments, lane by lane.
+
+    A sum or product that is all that a region computes of its arguments may have more bits than
+    its type: what it goes into is rounded when the fold ends.
+    """
+    known = dict(zip(region.args, args, strict=True))
+    return [_folded(v, value, region, known) for value in region.results]
+
+
+def _folded(v: Vectors, value: Value, region: Region, known: dict[Value, Held]) -> Held:
+    node = value.node
+    if node is None or value in known or not isinstance(node.op, Add | Multiply):
+        return evaluated(v, value, known)
+    if any(o not in region.args or _is_read_twice(o, region) for o in node.operands):
+        return evaluated(v, value, known)
+    given = [known[operand] for operand in node.operands]
+    return unrounded(v, node.op, given, [dtype_of(o) for o in node.operands], dtype_of(value))
+
+
+def _is_read_twice(value: Value, region: Region) -> bool:
+    reads = [operand for node in region.nodes for operand in node.operands]
+    return (*reads, *region.results).count(value) > 1
+
+
+def evaluated(v: Vectors, value: Value, known: dict[Value, Held]) -> Held:
+    """A value of a region, given its arguments; what is computed on the way is remembered."""
+    if value in known:
+        return known[value]
+    node = value.node
+    assert node is not None, "a region reads its arguments, its nodes, and constants"
+    dtype = dtype_of(value)
+    if isinstance(node.op, Constant):
+        made = storage.fill(v, node.op.value.array.reshape(-1)[0], dtype)
+    else:
+        given = [evaluated(v, operand, known) for operand in node.operands]
+        made = apply(v, node.op, given, [dtype_of(o) for o in node.operands], dtype)
+    known[value] = made
+    return made
+
+
+def is_neutral(kernel: Alone) -> bool:
+    """Whether folding the initial values of a fold with themselves changes nothing.
+
+    They follow the inputs, one for each result. Where they are not known, the fold must be one of
+    those that give a value back when it is folded with itself.
+    """
+    count, region = len(kernel.outputs), kernel.regions[0]
+    known = kernel.known[count:]
+    if all(how in _IDEMPOTENT for how in region.body.combiners):
+        return True
+    if any(value is None for value in known):
+        return False
+    pairs = zip(known, kernel.outputs, strict=True)
+    inits = [np.array(value).astype(out.dtype.numpy) for value, out in pairs]
+    args = dict(zip(region.args, [*inits, *inits], strict=True))
+    made = [on_arrays(value, args) for value in region.results]
+    return all(np.array_equal(a, b) for a, b in zip(made, inits, strict=True))
+
+
+# Folding a value with itself changes nothing, whatever it is.
+_IDEMPOTENT = ("stablehlo.maximum", "stablehlo.minimum", "stablehlo.and", "stablehlo.or")
+
+
+def on_arrays(value: Value, known: dict[Value, Array]) -> Array:
+    """A value of a region, element by element, by the references of its ops."""
+    if value not in known:
+        node = value.node
+        assert node is not None, "a region reads its arguments, its nodes, and constants"
+        with np.errstate(all="ignore"):
+            made = node.op.reference(*[on_arrays(operand, known) for operand in node.operands])
+        known[value] = np.asarray(made)
+    return known[value]
+
+
+def converted(v: Vectors, held: Held, given: DType, wanted: DType) -> Held:
+    """A value in another type."""
+    if given is wanted:
+        return held
+    return apply(v, Convert(TensorType((), wanted)), [held], [given], wanted)
+
+
+def dtype_of(value: Value) -> DType:
+    """The element type of a value of a region."""
+    assert isinstance(value.type, TensorType)
+    return value.type.dtype

@@ -1,0 +1,285 @@
+"""Running folds along a dim: cumulative sums, products, maxima and the like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from weft.emit.llvm.loops.folding import (
+    carried,
+    first_lane,
+    grouped,
+    in_every_lane,
+    is_commutative,
+    joined,
+    read_inits,
+    read_inputs,
+    shuffled,
+    texts,
+    write_results,
+)
+from weft.emit.llvm.single.region import inline
+from weft.emit.llvm.writer import storage
+from weft.emit.llvm.writer.code import module_text
+from weft.emit.llvm.writer.elements import address
+from weft.emit.llvm.writer.nest import (
+    TASK,
+    Along,
+    cut,
+    divided,
+    function,
+    lanes_of,
+    lines,
+    located,
+    merged,
+    moved,
+    plus,
+    pointers,
+    smaller,
+    times,
+    vectors_and_rest,
+)
+from weft.emit.llvm.writer.storage import Held
+from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.kernels.alone import Alone, strides
+from weft.kernels.emitted import Emitted
+
+_TOGETHER = 4  # vectors of columns that one task walks down side by side
+_PIECE = 1 << 15  # elements of a long row that are a task
+_ROWS = 8  # fewer long rows than that are cut into pieces
+_SLOT = 8  # bytes of a part of a piece's total
+
+
+def running(kernel: Alone, dim: int, backward: bool) -> Emitted:
+    """out[.., i, ..] = the fold of the input's elements up to i, or from i on if backward."""
+    fold = _Fold(kernel, kernel.lead + dim, backward)
+    return fold.along_rows() if fold.inner == 1 else fold.down_columns()
+
+
+class _Fold:
+    """The function of a running fold."""
+
+    def __init__(self, kernel: Alone, dim: int, backward: bool, name: str | None = None) -> None:
+        self.kernel = kernel
+        self.backward = backward
+        self.count = len(kernel.outputs)
+        self.dtypes = [o.dtype for o in kernel.outputs]
+        self.steps = [strides(o.shape) for o in kernel.operands]
+        self.shape = kernel.outputs[0].shape
+        self.dim = dim
+        self.length = self.shape[dim]
+        self.inner = math.prod(self.shape[dim + 1 :])
+        widest = max(d.numpy.itemsize for d in self.dtypes)
+        self.width = lanes_of(widest, self.length if self.inner == 1 else self.inner)
+        self.cost = 2 * sum(d.numpy.itemsize for d in self.dtypes)
+        self.code = function(name or kernel.name, excess_precision=kernel.excess_precision)
+        self.buffers = pointers(self.code, len(kernel.operands))
+
+    def _along(self, d: int) -> Along:
+        """A dim as a walk; the initial values have device dims only."""
+        lead = self.kernel.lead
+        own = [s[d] if d < lead or not self._is_init(n) else 0 for n, s in enumerate(self.steps)]
+        return Along(self.shape[d], tuple(own))
+
+    def _is_init(self, n: int) -> bool:
+        return self.count <= n < 2 * self.count
+
+    def _line(self) -> Along:
+        return self._along(self.dim)
+
+    def _inits(self, v: Vectors, offsets: list[str]) -> list[Held]:
+        return read_inits(v, self.kernel, self.buffers, offsets)
+
+    def _fold(self, v: Vectors, before: Sequence[Held], here: Sequence[Held]) -> list[Held]:
+        """What came before, combined with what is here, in the order of the elements."""
+        args = (*here, *before) if self.backward else (*before, *here)
+        return inline(v, self.kernel.regions[0], args)
+
+    def _read(self, v: Vectors, offsets: list[str]) -> list[Held]:
+        return read_inputs(v, self.kernel, self.buffers, offsets)
+
+    def _write(self, v: Vectors, values: Sequence[Held], offsets: list[str]) -> None:
+        write_results(v, self.kernel, values, self.buffers, offsets)
+
+    # Down columns: vectors of neighbouring columns
+
+    def down_columns(self) -> Emitted:
+        """Tasks are groups of columns."""
+        code = self.code
+        outer = [self._along(d) for d in range(self.dim)]
+        inner = merged([self._along(d) for d in range(self.dim + 1, len(self.shape))])
+        *more, line = inner
+        many = _TOGETHER * self.width if line.size >= _TOGETHER * self.width else self.width
+        widths = dict.fromkeys((many, self.width))
+        block = max(many, TASK // (self.cost * self.length) // many * many)
+        tasks = cut(merged([*outer, *more]), line, min(line.size, block), self.cost * self.length)
+        with tasks.each(code) as (offsets, begin, end):
+            for width, index in vectors_and_rest(code, begin, end, *widths):
+                self._column(Vectors(code, width), moved(code, offsets, index, line.steps))
+        return Emitted(module_text(code), (tasks.phase(code.name),))
+
+    def _column(self, v: Vectors, offsets: list[str]) -> None:
+        inits = self._inits(v, offsets)
+        steps = self._line().steps
+        with self.code.loop(0, self.length, carried=carried(inits)) as loop:
+            before = grouped(loop.carried, inits)
+            here = moved(self.code, offsets, self._index(loop.index), steps)
+            made = self._fold(v, before, self._read(v, here))
+            self._write(v, made, here)
+            loop.carry(*texts(made))
+
+    def _index(self, number: str) -> str:
+        """Where the fold is after that many elements."""
+        if not self.backward:
+            return number
+        return self.code.let(f"sub nsw i64 {self.length - 1}, {number}")
+
+    # Along rows: a vector of neighbours is folded in itself, then with what came before
+
+    def along_rows(self) -> Emitted:
+        """Tasks are rows; or pieces of few long rows, once what lies before them is known."""
+        outer = merged([self._along(d) for d in range(self.dim)])
+        rows = math.prod(d.size for d in outer)
+        if self.length >= 2 * _PIECE and rows < _ROWS:
+            return self._in_pieces(outer)
+        none = Along(1, (0,) * len(self.steps))
+        tasks = lines([*outer, none], self.cost * self.length, whole=True)
+        with tasks.each(self.code) as (offsets, _, _):
+            inits = self._inits(Vectors(self.code, 1), offsets)
+            self._row(offsets, ("0", str(self.length)), inits)
+        return Emitted(module_text(self.code), (tasks.phase(self.code.name),))
+
+    def _in_pieces(self, outer: list[Along]) -> Emitted:
+        """First what every piece folds to; then each piece, from what those before it fold to."""
+        totals = _Fold(self.kernel, self.dim, self.backward, f"{self.kernel.name}_totals")
+        tasks = cut(outer, Along(self.length, (0,) * len(self.steps)), _PIECE, self.cost)
+        pieces = -(-self.length // _PIECE)
+        for fold, is_first in ((totals, True), (self, False)):
+            code, one = fold.code, Vectors(fold.code, 1)
+            (shared,) = pointers(code, 1, first=len(self.steps))
+            with code.loop("%begin", "%end") as task:
+                row, piece = divided(code, task.index, pieces)
+                offsets = located(code, row, outer, ["0"] * len(self.steps))
+                begin = times(code, piece, _PIECE)
+                end = smaller(code, plus(code, begin, _PIECE), self.length)
+                found = fold._inits(one, offsets)
+                if is_first:
+                    found = fold._total(offsets, (begin, end), found)
+                    fold._keep(shared, task.index, found)
+                else:
+                    first = code.let(f"sub nsw i64 {task.index}, {piece}")
+                    found = fold._before(shared, (first, task.index), found)
+                    fold._row(offsets, (begin, end), found)
+        phases = (tasks.phase(totals.code.name), tasks.phase(self.code.name))
+        shared_bytes = tasks.tasks * _SLOT * sum(storage.parts(d) for d in self.dtypes)
+        text = module_text(totals.code, self.code)
+        return Emitted(text, phases, shared=shared_bytes)
+
+    def _slots(self, base: str, number: str, like: Sequence[Held]) -> list[str]:
+        """Where the parts of a piece's total are."""
+        parts = [part for held in like for part in held]
+        first = times(self.code, number, len(parts))
+        return [
+            address(self.code, base, plus(self.code, first, n), "i64") for n in range(len(parts))
+        ]
+
+    def _keep(self, base: str, number: str, values: list[Held]) -> None:
+        one = Vectors(self.code, 1)
+        parts = [part for held in values for part in held]
+        for part, slot in zip(parts, self._slots(base, number, values), strict=True):
+            one.store(part, slot)
+
+    def _before(self, base: str, pieces: tuple[str, str], inits: list[Held]) -> list[Held]:
+        """The initial values, combined with the totals of pieces."""
+        one = Vectors(self.code, 1)
+        with self.code.loop(*pieces, carried=carried(inits)) as loop:
+            slots = iter(self._slots(base, loop.index, inits))
+            here = [tuple([one.load(next(slots), p.kind) for p in held]) for held in inits]
+            made = self._fold(one, grouped(loop.carried, inits), here)
+            loop.carry(*texts(made))
+        return grouped(loop.carried, inits)
+
+    def _row(
+        self, offsets: list[str], piece: tuple[str, str], inits: list[Held], *, write: bool = True
+    ) -> list[Held]:
+        """Fold a piece of a row, beginning with what came before it; what it ends with."""
+        code, line = self.code, self._line()
+        begin, end = piece
+        count = code.let(f"sub nsw i64 {end}, {begin}")
+        whole = plus(code, code.let(f"and i64 {count}, {-self.width}"), begin)
+        v = Vectors(code, self.width)
+        wide = in_every_lane(v, inits)
+        with code.loop(begin, whole, self.width, carried=carried(wide)) as loop:
+            before = grouped(loop.carried, wide)
+            index = loop.index
+            if self.backward:
+                index = code.let(f"sub nsw i64 {self.length - self.width}, {index}")
+            here = moved(code, offsets, index, line.steps)
+            inside = self._prefix(v, self._read(v, here))
+            if write:
+                self._write(v, self._fold(v, before, inside), here)
+            totals = [tuple([self._last(v, part) for part in held]) for held in inside]
+            after = self._fold(v, before, totals)
+            loop.carry(*texts(after))
+        left = first_lane(v, grouped(loop.carried, wide))
+        return self._singly(offsets, (whole, end), left, write=write)
+
+    def _total(self, offsets: list[str], piece: tuple[str, str], inits: list[Held]) -> list[Held]:
+        """What a piece of a row folds to."""
+        code, region, (begin, end) = self.code, self.kernel.regions[0], piece
+        if not is_commutative(region):
+            return self._row(offsets, piece, inits, write=False)
+        v = Vectors(code, _TOGETHER * self.width)
+        wide = in_every_lane(v, inits)
+        count = code.let(f"sub nsw i64 {end}, {begin}")
+        whole = plus(code, code.let(f"and i64 {count}, {-v.width}"), begin)
+        with code.loop(begin, whole, v.width, carried=carried(wide)) as loop:
+            index = loop.index
+            if self.backward:
+                index = code.let(f"sub nsw i64 {self.length - v.width}, {index}")
+            here = moved(code, offsets, index, self._line().steps)
+            loop.carry(*texts(self._fold(v, grouped(loop.carried, wide), self._read(v, here))))
+        left = joined(v, region, grouped(loop.carried, wide))
+        return self._singly(offsets, (whole, end), left, write=False)
+
+    def _singly(
+        self, offsets: list[str], piece: tuple[str, str], left: list[Held], *, write: bool
+    ) -> list[Held]:
+        code, one = self.code, Vectors(self.code, 1)
+        with code.loop(*piece, carried=carried(left)) as loop:
+            before = grouped(loop.carried, left)
+            here = moved(code, offsets, self._index(loop.index), self._line().steps)
+            made = self._fold(one, before, self._read(one, here))
+            if write:
+                self._write(one, made, here)
+            loop.carry(*texts(made))
+        return grouped(loop.carried, left)
+
+    def _prefix(self, v: Vectors, values: list[Held]) -> list[Held]:
+        """The running fold inside of vectors, in as many steps as their width has bits."""
+        distance = 1
+        while distance < v.width:
+            shifted = [tuple([self._shift(v, p, distance) for p in held]) for held in values]
+            made = self._fold(v, shifted, values)
+            values = [
+                tuple([self._choose(v, distance, a, b) for a, b in zip(new, old, strict=True)])
+                for new, old in zip(made, values, strict=True)
+            ]
+            distance *= 2
+        return values
+
+    def _shift(self, v: Vectors, part: Vector, distance: int) -> Vector:
+        """What the lanes so far before hold; lanes without one keep their own."""
+        away = distance if self.backward else -distance
+        order = [n + away if 0 <= n + away < v.width else n for n in range(v.width)]
+        return shuffled(v, part, order)
+
+    def _choose(self, v: Vectors, distance: int, new: Vector, old: Vector) -> Vector:
+        """The new value in lanes that have one so far before them, the old one elsewhere."""
+        has = [n + distance < v.width if self.backward else n >= distance for n in range(v.width)]
+        lanes = ", ".join(f"i1 {str(yes).lower()}" for yes in has)
+        return v.select(Vector(f"<{lanes}>", "i1", v.width), new, old)
+
+    def _last(self, v: Vectors, part: Vector) -> Vector:
+        """The lane that all others were folded into, in every lane."""
+        return shuffled(v, part, [0 if self.backward else v.width - 1] * v.width)

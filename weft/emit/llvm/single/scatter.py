@@ -1,0 +1,246 @@
+"""Scatter: updates combined into a tensor, each element's in the order of the updates.
+
+Tasks differ in what no index points into (devices, batches, window dims), so that no two of them
+write to one element; a task goes through all rows of the indices in their order.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from weft.emit.llvm.single.copies import copy_whole
+from weft.emit.llvm.single.gather import read_index
+from weft.emit.llvm.single.region import inline
+from weft.emit.llvm.writer import storage
+from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.elements import bytes_of
+from weft.emit.llvm.writer.nest import (
+    Along,
+    Lines,
+    cut,
+    function,
+    lanes_of,
+    larger,
+    merged,
+    moved,
+    plus,
+    pointers,
+    smaller,
+    times,
+    vectors_and_rest,
+)
+from weft.emit.llvm.writer.vector import Vectors
+from weft.errors import Unsupported
+from weft.kernels.alone import Alone, strides
+from weft.kernels.emitted import Emitted
+from weft.ops.index import Windows
+from weft.ops.scatter import Scatter
+
+_PIECE = 256  # elements of a window that are worth a task: the indices are read again for each
+
+
+@dataclass(frozen=True, slots=True)
+class _Dim:
+    """A dim of the updates: how it is walked, and the dim of the input that it runs along."""
+
+    along: Along
+    target: int | None  # of the input; None if it counts rows
+    pointed: bool  # indices point into the input's dim
+    batching: bool = False
+
+    @property
+    def ordered(self) -> bool:
+        """Whether two of its points may fall on one element."""
+        return self.pointed or (self.target is None and not self.batching)
+
+
+def scatter(kernel: Alone) -> Emitted:
+    """The inputs copied, unless they are the results' own buffers; then the updates, in order."""
+    op = kernel.op
+    assert isinstance(op, Scatter)
+    count = len(kernel.outputs)
+    given, made = kernel.operands[:count], kernel.outputs
+    if any(a.dtype is not b.dtype for a, b in zip(given, made, strict=True)):
+        raise Unsupported(
+            f"{op.name} gives a wider type than its inputs have",
+            help="convert the inputs before; or run the node as the runtime has it",
+        )
+    first = len(kernel.inputs)
+    codes, phases = [], []
+    for n, out in enumerate(made):
+        if out.size:
+            code, phase = copy_whole(kernel, n, first + n, f"{kernel.name}_copy{n}")
+            codes.append(code)
+            phases.append(phase)
+    if made[0].size and kernel.operands[count + 1].size:
+        code, tasks = _Scatter(kernel, op).emit()
+        codes.append(code)
+        phases.append(tasks.phase(code.name))
+    return Emitted(module_text(*codes), tuple(phases))
+
+
+class _Scatter:
+    """The function that combines the updates."""
+
+    def __init__(self, kernel: Alone, op: Scatter) -> None:
+        self.kernel = kernel
+        self.windows = op.windows
+        self.count = len(kernel.outputs)
+        self.lead = kernel.lead
+        self.first = len(kernel.inputs)  # of the outputs, among the operands
+        self.shape = kernel.outputs[0].shape[kernel.lead :]
+        self.steps = [strides(o.shape) for o in kernel.operands]
+        self.dims = self._dims(self.windows)
+        self.vector = self._vector()
+        free = [d.along for d in self.dims if not d.ordered and d is not self.vector]
+        devices = [
+            Along(n, tuple([s[d] for s in self.steps])) for d, n in enumerate(kernel.devices)
+        ]
+        self.ordered = [d for d in self.dims if d.ordered and d is not self.vector]
+        self.tasks = self._tasks(merged([*devices, *free]))
+
+    def _dims(self, windows: Windows) -> list[_Dim]:
+        """The dims of the updates, in their order."""
+        lead, count = self.lead, self.count
+        indices, update = self.kernel.operands[count], self.kernel.operands[count + 1]
+        kept = iter(windows.kept(len(self.shape)))
+        rows = iter([d for d in range(len(indices.shape) - lead) if d != windows.vector])
+        batching = dict(zip(windows.indices_batching, windows.operand_batching, strict=True))
+        found = []
+        for dim, size in enumerate(update.shape[lead:]):
+            if dim in windows.window:
+                target: int | None = next(kept)
+                row = None
+            else:
+                row = next(rows)
+                target = batching.get(row)
+            along = Along(size, self._step(target, row, dim))
+            pointed = row is None and target in windows.start_map
+            found.append(_Dim(along, target, pointed, row is not None and target is not None))
+        return found
+
+    def _step(self, target: int | None, row: int | None, update: int) -> tuple[int, ...]:
+        """The steps of a dim of the updates in every operand."""
+        steps = []
+        for n, own in enumerate(self.steps):
+            if n < self.count:
+                steps.append(0)  # the inputs are not read here
+            elif n == self.count:
+                steps.append(0 if row is None else own[self.lead + row])
+            elif n < self.first:
+                steps.append(own[self.lead + update])
+            else:
+                steps.append(0 if target is None else own[self.lead + target])
+        return tuple(steps)
+
+    def _vector(self) -> _Dim | None:
+        """The last dim of the updates, if it lies in one piece in them and in the results."""
+        if not self.dims:
+            return None
+        last = self.dims[-1]
+        steps = last.along.steps
+        whole = all(step == 1 for step in steps[self.count + 1 :])
+        return last if whole and last.target is not None and not last.batching else None
+
+    def _tasks(self, outer: list[Along]) -> Lines:
+        """The tasks: what no order holds together; a part of the vectors' dim, if it is long."""
+        cost = 2 * sum(bytes_of(o) for o in self.kernel.outputs)
+        cost *= math.prod(d.along.size for d in self.ordered)
+        if self.vector is None or self.vector.pointed:
+            cost *= 1 if self.vector is None else self.vector.along.size
+            return cut(outer, Along(1, (0,) * len(self.steps)), 1, cost)
+        line = self.vector.along
+        return cut(outer, line, min(line.size, _PIECE), cost)
+
+    def emit(self) -> tuple[Code, Lines]:
+        """The function and its tasks."""
+        kernel = self.kernel
+        code = function(kernel.name, excess_precision=kernel.excess_precision)
+        buffers = pointers(code, len(self.kernel.operands))
+        with self.tasks.each(code) as (offsets, begin, end), ExitStack() as loops:
+            found: dict[int, str] = {}  # how far inside the window, by dim of the input
+            for dim in self.ordered:
+                loop = loops.enter_context(code.loop(0, dim.along.size))
+                offsets = moved(code, offsets, loop.index, dim.along.steps)
+                if dim.target is not None:
+                    found[dim.target] = loop.index
+            self._row(code, buffers, offsets, found, (begin, end))
+        return code, self.tasks
+
+    def _row(
+        self,
+        code: Code,
+        buffers: list[str],
+        offsets: list[str],
+        inside: dict[int, str],
+        piece: tuple[str, str],
+    ) -> None:
+        """Combine what one row's window has here, if it falls inside."""
+        starts = self._starts(code, buffers, offsets)
+        clipped = self.vector.target if self.vector and self.vector.pointed else None
+        hit, shift = "true", "0"
+        for dim, start in starts.items():
+            place = plus(code, start, inside.get(dim, "0"))
+            shift = plus(code, shift, times(code, start, self.steps[self.first][self.lead + dim]))
+            if dim != clipped:
+                within = code.let(f"icmp ult i64 {place}, {self.shape[dim]}")
+                hit = within if hit == "true" else code.let(f"and i1 {hit}, {within}")
+        offsets = [plus(code, o, shift) if n >= self.first else o for n, o in enumerate(offsets)]
+        with ExitStack() as guard:
+            if hit != "true":
+                guard.enter_context(code.when(hit))
+            if self.vector is None:
+                self._combine(code, 1, buffers, offsets)
+                return
+            begin, end = piece
+            if clipped is not None:
+                begin, end = self._clip(code, starts[clipped], self.shape[clipped])
+            self._line(code, buffers, offsets, begin, end)
+
+    def _starts(self, code: Code, buffers: list[str], offsets: list[str]) -> dict[int, str]:
+        """Where the window of a row begins, by dim of the input."""
+        indices = self.kernel.operands[self.count]
+        vector = self.windows.vector + self.lead
+        step = self.steps[self.count][vector] if vector < len(indices.shape) else 0
+        base, offset = buffers[self.count], offsets[self.count]
+        return {
+            dim: read_index(code, base, plus(code, offset, n * step), indices)
+            for n, dim in enumerate(self.windows.start_map)
+        }
+
+    def _clip(self, code: Code, start: str, room: int) -> tuple[str, str]:
+        """The part of the vector dim that falls inside."""
+        assert self.vector is not None
+        size = self.vector.along.size
+        # A start that is far away must not overflow.
+        near = smaller(code, larger(code, start, -size), room)
+        begin = larger(code, code.let(f"sub nsw i64 0, {near}"), 0)
+        end = smaller(code, code.let(f"sub nsw i64 {room}, {near}"), size)
+        return begin, larger(code, begin, end)
+
+    def _line(
+        self, code: Code, buffers: list[str], offsets: list[str], begin: str, end: str
+    ) -> None:
+        assert self.vector is not None
+        widest = max(bytes_of(o) for o in self.kernel.outputs)
+        lanes = lanes_of(widest, self.vector.along.size)
+        for width, index in vectors_and_rest(code, begin, end, lanes):
+            self._combine(
+                code, width, buffers, moved(code, offsets, index, self.vector.along.steps)
+            )
+
+    def _combine(self, code: Code, width: int, buffers: list[str], offsets: list[str]) -> None:
+        """Combine neighbouring elements of the results with those of the updates."""
+        v = Vectors(code, width)
+        dtypes = [o.dtype for o in self.kernel.outputs]
+        firsts = (self.first, self.count + 1)
+        args = [
+            storage.load(v, buffers[first + n], offsets[first + n], dtype)
+            for first in firsts
+            for n, dtype in enumerate(dtypes)
+        ]
+        made = inline(v, self.kernel.regions[0], args)
+        for n, (value, dtype) in enumerate(zip(made, dtypes, strict=True)):
+            storage.store(v, value, buffers[self.first + n], offsets[self.first + n], dtype)

@@ -1,0 +1,182 @@
+"""Top k: a row is scanned for what beats the k best so far, and sorted as it piles up.
+
+Of equal elements the earlier one is better, so a later one must beat the last of the best; in a
+row without order few do.
+"""
+
+from __future__ import annotations
+
+from weft.emit.llvm.single.comparator import in_order, key_bits
+from weft.emit.llvm.single.radix import Radix, place_of, record, records_of
+from weft.emit.llvm.writer import storage
+from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.elements import address, bits_of, put, take
+from weft.emit.llvm.writer.nest import (
+    Along,
+    function,
+    lines,
+    plus,
+    pointers,
+    vectors_and_rest,
+)
+from weft.emit.llvm.writer.vector import Vector, Vectors, suffix
+from weft.kernels.alone import Alone, strides
+from weft.kernels.emitted import Emitted
+from weft.ops.sort import TopK
+
+_LANES = 16
+_ROOM = 64  # records that pile up, besides as many as the best
+
+
+def top_k(kernel: Alone) -> Emitted:
+    """Rows of the last dim, one a task."""
+    op, (given, values, _) = kernel.op, kernel.operands
+    assert isinstance(op, TopK)
+    if not values.size:
+        return Emitted("", ())
+    made = _Best(kernel, op.k)
+    steps = [strides(o.shape) for o in kernel.operands]
+    sizes = [*kernel.devices, *given.shape[kernel.lead : -1]]
+    dims = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
+    tasks = lines([*dims, Along(1, (0, 0, 0))], made.cost, whole=True)
+    code, buffers = made.code, made.buffers
+    with tasks.each(code) as (offsets, _, _):
+        kind = bits_of(given)
+        row = address(code, buffers[0], offsets[0], kind)
+        made.row(row)
+        with code.loop(0, op.k) as loop:
+            place = place_of(code, made.records, made.sorter.current(), loop.index)
+            value = take(code, row, place, kind)
+            put(code, value, buffers[1], plus(code, offsets[1], loop.index), kind)
+            number = code.let(f"trunc i64 {place} to i32")
+            put(code, number, buffers[2], plus(code, offsets[2], loop.index), "i32")
+    return Emitted(module_text(code), (tasks.phase(code.name),), scratch=made.records.scratch)
+
+
+class _Best:
+    """The function that finds the best of a row."""
+
+    def __init__(self, kernel: Alone, k: int) -> None:
+        self.k = k
+        self.dtype = kernel.operands[0].dtype
+        self.length = kernel.operands[0].shape[-1]
+        self.room = 2 * k + _ROOM
+        self.scans = 2 * self.room < self.length
+        bits = key_bits(self.dtype)
+        self.records = records_of(bits, self.room if self.scans else self.length)
+        self.cost = (2 if self.scans else 16) * self.length
+        self.code = function(kernel.name)
+        self.buffers = pointers(self.code, 3)
+        self.sorter = Radix(self.code, self.records, "%scratch")
+        self.slot = self.code.let("alloca i64, align 8")  # how many records there are
+        self.worst = self.code.let("alloca i64, align 8")  # the key of the last of the best
+
+    def row(self, row: str) -> None:
+        """Leave the best of a row in the records, sorted."""
+        arrays = self.sorter.begin()
+        first = self.room if self.scans else self.length
+        for width, index in vectors_and_rest(self.code, "0", str(first), _LANES):
+            v = Vectors(self.code, width)
+            made = record(v, self.records, *self._keys(v, row, index))
+            for value, array in zip(made, arrays, strict=True):
+                v.store(value, v.at(array, index, value.kind))
+        self._set_count(str(first))
+        self.sorter.sort(str(first))
+        if self.scans:
+            self._scan(row, first)
+
+    def _keys(self, v: Vectors, row: str, index: str) -> tuple[Vector, Vector]:
+        """Keys, smaller for better elements, and their places."""
+        (held,) = storage.load(v, row, index, self.dtype)
+        key = in_order(v, held, self.dtype, total=True)
+        key = v.cast("zext", v.binary("xor", key, v.constant(-1, key.kind)), "i64")
+        return key, v.add(v.splat(Vector(index, "i64")), v.lanes())
+
+    # The rest of the row
+
+    def _scan(self, row: str, first: int) -> None:
+        """Look at many elements at once, and closer where one beats the last of the best."""
+        self._renew()
+        code, many = self.code, 4 * _LANES
+        for width, index in vectors_and_rest(code, str(first), str(self.length), many):
+            v = Vectors(code, width)
+            hit = self._hits(v, row, index)
+            with code.when(_any(v, hit)):
+                if width == 1:
+                    self._append(v, row, index)
+                    continue
+                with code.loop(index, plus(code, index, many), _LANES) as loop:
+                    self._append(Vectors(code, _LANES), row, loop.index)
+        count = self._count()
+        self.sorter.sort(count)
+
+    def _hits(self, v: Vectors, row: str, index: str) -> Vector:
+        key, _ = self._keys(v, row, index)
+        worst = _loaded(self.code, self.worst)
+        return v.compare("ult", key, v.splat(Vector(worst, "i64")))
+
+    def _append(self, v: Vectors, row: str, index: str) -> None:
+        """Add the records of what is good enough, when there is room for all of them."""
+        code = self.code
+        full = code.let(f"icmp sgt i64 {self._count()}, {self.room - v.width}")
+        with code.when(full):
+            self.sorter.sort(self._count())
+            self._renew()
+        hit = self._hits(v, row, index)
+        made = record(v, self.records, *self._keys(v, row, index))
+        count = self._count()
+        for value, array in zip(made, self.sorter.current(), strict=True):
+            _compress(v, value, v.at(array, count, value.kind), hit)
+        self._set_count(plus(code, count, _how_many(v, hit)))
+
+    def _renew(self) -> None:
+        """Keep the best of sorted records, and remember the key of the last of them."""
+        code = self.code
+        last = take(code, self.sorter.current()[0], self.k - 1, "i64")
+        if self.records.shift:
+            last = code.let(f"lshr i64 {last}, {self.records.shift}")
+        code.do(f"store i64 {last}, ptr {self.worst}, align 8")
+        self._set_count(str(self.k))
+
+    def _count(self) -> str:
+        return _loaded(self.code, self.slot)
+
+    def _set_count(self, count: str) -> None:
+        self.code.do(f"store i64 {count}, ptr {self.slot}, align 8")
+
+
+def _loaded(code: Code, slot: str) -> str:
+    """A number that a slot holds."""
+    return code.let(f"load i64, ptr {slot}, align 8")
+
+
+def _any(v: Vectors, mask: Vector) -> str:
+    if v.width == 1:
+        return mask.text
+    return v.code.let(f"icmp ne i{v.width} {_packed(v, mask)}, 0")
+
+
+def _packed(v: Vectors, mask: Vector) -> str:
+    return v.code.let(f"bitcast {mask.typed} to i{v.width}")
+
+
+def _how_many(v: Vectors, mask: Vector) -> str:
+    """How many lanes of a mask are set."""
+    if v.width == 1:
+        return v.code.let(f"zext i1 {mask.text} to i64")
+    kind = f"i{v.width}"
+    count = v.code.call(kind, f"llvm.ctpop.{kind}", (kind, _packed(v, mask)))
+    return v.code.let(f"zext {kind} {count} to i64")
+
+
+def _compress(v: Vectors, value: Vector, place: str, mask: Vector) -> None:
+    """Write the lanes of a mask next to each other."""
+    code = v.code
+    if v.width == 1:
+        with code.when(mask.text):
+            v.store(value, place)
+        return
+    name = f"llvm.masked.compressstore.{suffix(value.kind, v.width)}"
+    code.declare(f"declare void @{name}({value.type}, ptr, {mask.type})")
+    align = value.bits // 8
+    code.do(f"call void @{name}({value.typed}, ptr align {align} {place}, {mask.typed})")

@@ -1,0 +1,143 @@
+"""Triangular systems: blocks of unknowns side by side in scratch memory, solved row by row."""
+
+from __future__ import annotations
+
+from weft.emit.llvm.loops.folding import grouped
+from weft.emit.llvm.math.pointwise import unrounded
+from weft.emit.llvm.writer import storage
+from weft.emit.llvm.writer.code import module_text
+from weft.emit.llvm.writer.nest import (
+    Along,
+    cut,
+    function,
+    moved,
+    plus,
+    pointers,
+    times,
+)
+from weft.emit.llvm.writer.storage import Held
+from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.ir.op import Op
+from weft.ir.types import DType
+from weft.kernels.alone import Alone, strides
+from weft.kernels.emitted import Emitted
+from weft.ops.linalg import TriangularSolve
+from weft.ops.pointwise import Divide, Multiply, Subtract
+from weft.ops.special import Conj
+
+_LANES = 32  # systems that are solved side by side
+
+
+def triangular_solve(kernel: Alone) -> Emitted:
+    """Tasks are blocks of the systems that one matrix has."""
+    op = kernel.op
+    assert isinstance(op, TriangularSolve)
+    return _Solve(kernel, op).emit() if kernel.outputs[0].size else Emitted("", ())
+
+
+class _Solve:
+    """The function: row i of the unknowns is what rows that are known leave, over the diagonal."""
+
+    def __init__(self, kernel: Alone, op: TriangularSolve) -> None:
+        self.op = op
+        self.dtype: DType = kernel.outputs[0].dtype
+        steps = [strides(o.shape) for o in kernel.operands]
+        matrix, given = kernel.operands[0].shape, kernel.outputs[0].shape
+        self.size = matrix[-1]
+        # What lies along the unknowns of one system, and what counts the systems.
+        self.unknown, self.system = (-2, -1) if op.left_side else (-1, -2)
+        self.systems = given[self.system]
+        self.steps = steps
+        sizes = [*kernel.devices, *given[kernel.lead : -2]]
+        outer = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
+        along = Along(self.systems, (0, *[s[self.system] for s in steps[1:]]))
+        self.lanes = min(_LANES, 1 << (self.systems - 1).bit_length())
+        self.tasks = cut(outer, along, min(self.lanes, self.systems), 2 * self.size * self.size)
+        is_transposed = op.transpose_a != "NO_TRANSPOSE"
+        # Solving from the right is solving with the transposed matrix from the left.
+        self.turned = is_transposed is op.left_side
+        self.forward = op.lower is not self.turned
+        self.conj = op.transpose_a == "ADJOINT" and self.dtype.is_complex
+        self.code = function(kernel.name, excess_precision=kernel.excess_precision)
+        self.buffers = pointers(self.code, 3)
+        self.v = Vectors(self.code, self.lanes)
+
+    def emit(self) -> Emitted:
+        """The function and its tasks."""
+        with self.tasks.each(self.code) as (offsets, begin, end):
+            places = self._places(begin)
+            mask = self.v.compare("slt", self.v.lanes(), self.v.splat(self._left(begin, end)))
+            with self.code.loop(0, self.size) as loop:
+                self._row(self._number(loop.index), offsets, places, mask)
+        kind = storage.register_kind(self.dtype)
+        nbytes = self.size * self.lanes * storage.parts(self.dtype) * (8 if kind == "double" else 4)
+        return Emitted(module_text(self.code), (self.tasks.phase(self.code.name),), scratch=nbytes)
+
+    def _left(self, begin: str, end: str) -> Vector:
+        return Vector(self.code.let(f"sub nsw i64 {end}, {begin}"), "i64")
+
+    def _places(self, begin: str) -> Vector:
+        """The systems of a block; lanes beyond the last one repeat it."""
+        first = self.v.add(self.v.splat(Vector(begin, "i64")), self.v.lanes())
+        last = self.v.constant(self.systems - 1, "i64")
+        return self.v.intrinsic("smin", first, last)
+
+    def _number(self, index: str) -> str:
+        if self.forward:
+            return index
+        return self.code.let(f"sub nsw i64 {self.size - 1}, {index}")
+
+    def _row(self, row: str, offsets: list[str], places: Vector, mask: Vector) -> None:
+        """Find one row of the unknowns, and keep it for those that come after."""
+        v, dtype = self.v, self.dtype
+        at = [self._at(n, row, offsets, places) for n in (1, 2)]
+        given = storage.gather(v, self.buffers[1], at[0], dtype)
+        known = ("0", row) if self.forward else (plus(self.code, row, 1), str(self.size))
+        carried = [(part.type, part.text) for part in given]
+        with self.code.loop(*known, carried=carried) as loop:
+            (before,) = grouped(loop.carried, [given])
+            factor = self._element(row, loop.index, offsets)
+            product = self._apply(Multiply(), factor, self._kept(loop.index))
+            made = self._apply(Subtract(), before, product)
+            loop.carry(*[part.text for part in made])
+        (found,) = grouped(loop.carried, [given])
+        if not self.op.unit_diagonal:
+            found = self._apply(Divide(), found, self._element(row, row, offsets))
+        for n, part in enumerate(found):
+            v.store(part, self._slot(row, n), align=4)
+        storage.scatter(v, found, self.buffers[2], at[1], dtype, mask)
+
+    def _at(self, operand: int, row: str, offsets: list[str], places: Vector) -> Vector:
+        """Where a row of a block is."""
+        steps = self.steps[operand]
+        first = plus(self.code, offsets[operand], times(self.code, row, steps[self.unknown]))
+        across = self.v.mul(places, self.v.constant(steps[self.system], "i64"))
+        return self.v.add(self.v.splat(Vector(first, "i64")), across)
+
+    def _element(self, row: str, column: str, offsets: list[str]) -> Held:
+        """An element of the matrix, in every lane."""
+        down, across = self.steps[0][-2:]
+        if self.turned:
+            down, across = across, down
+        (at,) = moved(self.code, [offsets[0]], row, [down])
+        (at,) = moved(self.code, [at], column, [across])
+        one = Vectors(self.code, 1)
+        held = storage.load(one, self.buffers[0], at, self.dtype)
+        if self.conj:
+            held = unrounded(one, Conj(), [held], [self.dtype], self.dtype)
+        return tuple([self.v.splat(part) for part in held])
+
+    def _kept(self, row: str) -> Held:
+        kind = storage.register_kind(self.dtype)
+        parts = range(storage.parts(self.dtype))
+        return tuple([self.v.load(self._slot(row, n), kind) for n in parts])
+
+    def _slot(self, row: str, part: int) -> str:
+        """Where a part of a row of the unknowns is kept."""
+        kind = storage.register_kind(self.dtype)
+        count = storage.parts(self.dtype)
+        index = plus(self.code, times(self.code, row, count * self.lanes), part * self.lanes)
+        return self.v.at("%scratch", index, kind)
+
+    def _apply(self, op: Op, a: Held, b: Held) -> Held:
+        return unrounded(self.v, op, [a, b], [self.dtype, self.dtype], self.dtype)

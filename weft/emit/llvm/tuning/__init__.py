@@ -1,0 +1,1 @@
+"""Candidates of a product, measured, and what was found to be the fastest."""

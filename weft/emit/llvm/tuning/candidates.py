@@ -1,0 +1,91 @@
+"""Candidates for a class of products: what the cost model says, and what may be faster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from weft.emit.llvm.jit.blas import libraries
+from weft.emit.llvm.product.blocking import Blocking, Chip
+from weft.emit.llvm.product.blocking_choice import choose_blocking
+from weft.emit.llvm.tuning.product_class import ProductClass
+
+Options: TypeAlias = "dict[str, int]"
+
+AS_MODELLED = "as modelled"
+BLAS = "blas "  # and then the name of the library
+_NAMES = {*"tiles stream inner parts right left task_vectors vectors task_rows depth".split()}
+_PAIR = re.compile(r"(\w+)=(\d+)")
+_MOST = 9
+_SMALL = 1 << 20  # elements of a result that may be there several times
+_LEAST_PART = 256  # steps of the depth
+
+
+def candidates(wanted: ProductClass, chip: Chip) -> dict[str, Options]:
+    """Ways to compute products of a class, by name; the first one is what the model says."""
+    model = choose_blocking(wanted.shape, chip, {})
+    found: dict[str, Options] = {AS_MODELLED: {}}
+    if wanted.by_library:
+        found |= {
+            f"{BLAS}{library.name}": {"blas": n}
+            for n, library in enumerate(libraries())
+            if wanted.shape.kind in library.kinds
+        }
+    seen = {model}
+    for options in _others(wanted, chip, model):
+        blocking = choose_blocking(wanted.shape, chip, options)
+        if blocking not in seen or "tiles" in options:
+            seen.add(blocking)
+            found[name_of(options)] = options
+    return dict([*found.items()][:_MOST])
+
+
+def name_of(options: Options) -> str:
+    """`depth=512, parts=4`: options in words."""
+    return ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
+
+
+def options_of(name: str) -> Options | None:
+    """The options of a candidate's name; None if it cannot be had in this process."""
+    if name == AS_MODELLED:
+        return {}
+    if name.startswith(BLAS):
+        names = [library.name for library in libraries()]
+        wanted = name.removeprefix(BLAS)
+        return {"blas": names.index(wanted)} if wanted in names else None
+    pairs = [_PAIR.fullmatch(pair) for pair in name.split(", ")]
+    found = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
+    return found if len(found) == len(pairs) and found.keys() <= _NAMES else None
+
+
+def _others(wanted: ProductClass, chip: Chip, model: Blocking) -> Iterator[Options]:
+    """Options that differ from the model in one choice each, the more promising ones first."""
+    shape = wanted.shape
+    if shape.tiled:
+        yield {"tiles": 0}
+    if shape.right_lines == "columns" and model.rows.count <= 2 and not shape.offset:
+        yield from ({"stream": 0}, {"stream": 1})
+    if shape.inner:
+        yield {"inner": int(not model.inner)}
+    if model.parts > 1:
+        yield {"parts": 1}
+    elif shape.depth >= 2 * _LEAST_PART and shape.rows * shape.columns <= _SMALL:
+        yield {"parts": min(chip.threads, shape.depth // _LEAST_PART)}
+    if shape.right_direct:
+        yield {"right": 0 if model.right != "direct" else 1}
+    if model.right != "direct":
+        yield {"right": 1 if model.right == "shared" else 2}
+    if shape.left_direct:
+        yield {"left": int(model.left == "direct")}
+    yield {"task_vectors": 2 * model.task_vectors}
+    if not model.inner and not shape.tiled:
+        most = model.vectors.most
+        yield from ({"vectors": n} for n in (most - 1, most + 1) if n >= 1)
+    if model.task_vectors > 1:
+        yield {"task_vectors": model.task_vectors // 2}
+    if model.task_rows > 1:
+        yield {"task_rows": -(-model.task_rows // 2)}
+    yield {"depth": 2 * model.depth}
+    if model.depth >= 256:
+        yield {"depth": model.depth // 2}

@@ -1,0 +1,69 @@
+"""Classes of products: shapes for which one way to compute them is expected to be the best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+from weft.emit.llvm.product.blas import multiplies
+from weft.emit.llvm.product.blocking import Chip, Shape
+from weft.emit.llvm.product.emit import described
+from weft.emit.llvm.product.product import Product
+from weft.emit.llvm.product.shape import bare_load, plain_store
+from weft.kernels.kernel import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class ProductClass:
+    """What candidates are measured for: a rounded shape, and what comes before and after."""
+
+    shape: Shape
+    before: bool  # whether operands are computed while they are packed
+    after: bool  # whether there is more to do than to store the sums
+    by_library: bool  # whether a BLAS could do it
+
+    @property
+    def text(self) -> str:
+        """`float 1x64x64x96, fma, left along depth, ...`: what the choice is remembered by."""
+        s = self.shape
+        sizes = f"{s.batch}x{s.rows}x{s.columns}x{s.depth}"
+        said = [f"{s.kind} {sizes}", s.multiply, f"left along {s.left_lines}"]
+        said.append(f"right along {s.right_lines}")
+        said += [f"each right {s.repeats} times"] if s.repeats > 1 else []
+        for field in fields(Shape):
+            value = getattr(s, field.name)
+            if field.name.endswith(("_direct", "_stored", "_dense", "inner", "offset")) and value:
+                said.append(field.name if value is True else f"{field.name} {value}")
+        for name in ("before", "after", "by_library"):
+            said += [name] if getattr(self, name) else []
+        return ", ".join(said)
+
+
+def class_of(kernel: Kernel, chip: Chip) -> ProductClass:
+    """The class of a packed kernel."""
+    product, shape = described(kernel, chip)
+    sides = (product.contract.lhs, product.contract.rhs)
+    return ProductClass(
+        _rounded(shape),
+        any(bare_load(product, side) is None for side in sides),
+        _has_after(product),
+        multiplies(product, shape),
+    )
+
+
+def _has_after(product: Product) -> bool:
+    return bool(product.reduced) or plain_store(product) is None
+
+
+def _rounded(shape: Shape) -> Shape:
+    sizes = (shape.batch, shape.rows, shape.columns, shape.depth)
+    batch, rows, columns, depth = map(round_up, sizes)
+    again = round_up(shape.repeats)
+    return replace(shape, batch=batch, rows=rows, columns=columns, depth=depth, repeats=again)
+
+
+def round_up(number: int) -> int:
+    """The least of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is not below a number."""
+    if number <= 4:
+        return number
+    power = 1 << (number - 1).bit_length()
+    return power * 3 // 4 if number <= power * 3 // 4 else power

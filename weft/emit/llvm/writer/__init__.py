@@ -1,0 +1,1 @@
+"""Write LLVM text: code, vectors, storage, loop nests, addresses."""

@@ -1,0 +1,238 @@
+"""Where the steps of a loop read and write: places in buffers, conditions, and the way between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.emit.llvm.writer import storage
+from weft.emit.llvm.writer.nest import plus, times
+from weft.emit.llvm.writer.storage import Held
+from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.ir.types import DType
+from weft.kernels.kernel import Affine, Guard, Shift
+
+LINE = 64  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where loops stand: the index of each open factor, and the one that lanes count along."""
+
+    index: Mapping[int, str]
+    ranges: Mapping[int, tuple[int, int]]  # the indices that a factor has here: low..high-1
+    vector: int | None = None
+    mask: Vector | None = None  # the lanes that are inside of the vector's factor
+
+    def stride(self, at: Affine) -> int:
+        """How far lanes are apart."""
+        return 0 if self.vector is None else at.strides[self.vector]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An index that is base + lane * stride, or one for each lane."""
+
+    base: str
+    stride: int
+    lanes: Vector | None = None
+
+    def all_lanes(self, v: Vectors) -> Vector:
+        """The index of every lane."""
+        base = v.splat(Vector(self.base, "i64"))
+        if self.stride and v.width > 1:
+            base = v.add(base, v.mul(v.lanes(), v.constant(self.stride, "i64")))
+        return base if self.lanes is None else v.add(base, self.lanes)
+
+
+def base_of(v: Vectors, at: Affine, point: Point) -> str:
+    """An affine number where lane 0 stands."""
+    base = ""
+    for factor, stride in enumerate(at.strides):
+        if stride and point.index[factor] != "0":
+            term = times(v.code, point.index[factor], stride)
+            base = plus(v.code, base, term) if base else term
+    if at.offset and base:
+        return plus(v.code, base, at.offset)
+    return base or str(at.offset)
+
+
+# Conditions
+
+
+def limits(at: Affine, ranges: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
+    """The smallest and the largest value of an affine number."""
+    low = high = at.offset
+    for factor, stride in enumerate(at.strides):
+        if stride:
+            first, end = ranges[factor]
+            ends = (stride * first, stride * (end - 1))
+            low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def known(guards: Sequence[Guard], point: Point) -> bool | None:
+    """Whether all guards hold at every point here (True), one at none (False), or it depends."""
+    found: bool | None = True
+    for guard in guards:
+        low, high = limits(guard.index, point.ranges)
+        if high < guard.low or low >= guard.high:
+            return False
+        if low < guard.low or high >= guard.high:
+            found = None
+    return found
+
+
+def turns(guard: Guard, factor: int) -> list[int]:
+    """The indices of a factor from which on a guard holds, or holds no more.
+
+    None if the guard depends on other factors, too.
+    """
+    at = guard.index
+    stride = at.strides[factor]
+    if stride == 0 or any(s for n, s in enumerate(at.strides) if n != factor):
+        return []
+    if stride > 0:
+        return [-((at.offset - bound) // stride) for bound in (guard.low, guard.high)]
+    return [(at.offset - bound) // -stride + 1 for bound in (guard.low, guard.high)]
+
+
+def holds(v: Vectors, guards: Sequence[Guard], point: Point) -> Vector | None:
+    """Where all guards hold; None if they do everywhere."""
+    found: Vector | None = None
+    for guard in guards:
+        low, high = limits(guard.index, point.ranges)
+        index: Vector | None = None
+        for needed, how, bound in (
+            (low < guard.low, "sge", guard.low),
+            (high >= guard.high, "slt", guard.high),
+        ):
+            if not needed:
+                continue
+            # Bounds beyond what there is may be any number; those in between fit.
+            index = index or _compared(v, guard.index, point)
+            bound = min(max(bound, low - 1), high + 1)
+            found = both(v, found, v.compare(how, index, _constant(v, index, bound)))
+    return None if found is None else _wide(v, found)
+
+
+def _compared(v: Vectors, at: Affine, point: Point) -> Vector:
+    """An affine number as a scalar if lanes do not differ, else in few bits."""
+    base, stride = base_of(v, at, point), point.stride(at)
+    if stride == 0 or v.width == 1:
+        return Vector(base, "i64")
+    return counted(v, base, stride, kind_of(v, stride, limits(at, point.ranges)))
+
+
+def kind_of(v: Vectors, stride: int, within: tuple[int, int]) -> str:
+    """The LLVM type that numbers within limits need; lanes beyond the end of a factor count on."""
+    most = max(abs(within[0]), abs(within[1])) + abs(stride) * v.width
+    return "i32" if most < 1 << 31 else "i64"
+
+
+def counted(v: Vectors, base: str, stride: int, kind: str) -> Vector:
+    """base + lane * stride, given as i64, as integers of a type."""
+    start = Vector(base, "i64")
+    if kind == "i32":
+        start = Vector(v.code.let(f"trunc i64 {base} to i32"), "i32")
+    if v.width == 1:
+        return start
+    listed = ", ".join(f"{kind} {n * stride}" for n in range(v.width))
+    return v.add(v.splat(start), Vector(f"<{listed}>", kind, v.width))
+
+
+def _constant(v: Vectors, like: Vector, value: int) -> Vector:
+    return Vector(str(value), like.kind) if like.width == 1 else v.constant(value, like.kind)
+
+
+def both(v: Vectors, a: Vector | None, b: Vector | None) -> Vector | None:
+    """Both conditions, each a scalar, one for each lane, or none."""
+    if a is None or b is None:
+        return a or b
+    if a.width != b.width:
+        a, b = _wide(v, a), _wide(v, b)
+    return v.binary("and", a, b)
+
+
+def _wide(v: Vectors, condition: Vector) -> Vector:
+    return condition if condition.width == v.width else v.splat(condition)
+
+
+# Reading and writing
+
+
+def shifted(
+    v: Vectors, place: Place, shift: Shift, index: Vector, signed: bool
+) -> tuple[Place, Vector | None]:
+    """A place moved by an index known at run time, and where it may be read."""
+    one = v if index.width == v.width else Vectors(v.code, index.width)
+    if index.bits < 64:
+        index = one.cast("sext" if signed else "zext", index, "i64")
+    limit = one.constant(shift.limit, "i64")
+    low = one.intrinsic("smax", index, one.constant(0, "i64")) if signed else index
+    kept = one.intrinsic("smin" if signed else "umin", low, limit)
+    inside = None if shift.clamped else one.compare("eq", kept, index)
+    moved = one.mul(kept, one.constant(shift.stride, "i64"))
+    if index.width == 1:
+        return Place(plus(v.code, moved.text, place.base), place.stride, place.lanes), inside
+    lanes = moved if place.lanes is None else v.add(place.lanes, moved)
+    return Place(place.base, place.stride, lanes), inside
+
+
+def announce(v: Vectors, base: str, place: Place, dtype: DType, ahead: int) -> None:
+    """Say early what will be read soon, so that memory works while other lanes are computed."""
+    if place.stride != 1 or place.lanes is not None:
+        return
+    kind = storage.memory_kind(dtype)
+    first = Vectors(v.code, 1).at(base, place.base, kind)
+    v.code.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
+    for line in range(0, v.width * dtype.numpy.itemsize, LINE):
+        soon = v.code.let(f"getelementptr i8, ptr {first}, i64 {ahead + line}")
+        v.code.do(f"call void @llvm.prefetch.p0(ptr {soon}, i32 0, i32 3, i32 1)")
+
+
+def read(v: Vectors, base: str, place: Place, dtype: DType, mask: Vector | None) -> Held:
+    """Elements of a buffer, one for each lane; 0 where a mask does not hold."""
+    if mask is not None:
+        mask = _wide(v, mask)
+    if v.width == 1 or (place.lanes is None and place.stride == 1):
+        return storage.load(v, base, _scalar(v, place), dtype, mask)
+    if place.lanes is None and place.stride == -1:
+        first = plus(v.code, place.base, 1 - v.width)
+        turned = storage.load(v, base, first, dtype, mask and _reversed(v, mask))
+        return tuple([_reversed(v, part) for part in turned])
+    return storage.gather(v, base, place.all_lanes(v), dtype, mask)
+
+
+def write(
+    v: Vectors,
+    value: Held,
+    base: str,
+    place: Place,
+    dtype: DType,
+    mask: Vector | None,
+    *,
+    streaming: bool = False,
+) -> None:
+    """Write the lanes to a buffer, where a mask holds."""
+    if mask is not None:
+        mask = _wide(v, mask)
+    if v.width == 1 or place.stride == 1:
+        streaming = streaming and mask is None
+        storage.store(v, value, base, place.base, dtype, mask, streaming=streaming)
+    elif place.stride == -1:
+        first = plus(v.code, place.base, 1 - v.width)
+        turned = tuple([_reversed(v, part) for part in value])
+        storage.store(v, turned, base, first, dtype, mask and _reversed(v, mask))
+    else:
+        storage.scatter(v, value, base, place.all_lanes(v), dtype, mask)
+
+
+def _scalar(v: Vectors, place: Place) -> str:
+    return place.base if place.lanes is None else plus(v.code, place.base, place.lanes.text)
+
+
+def _reversed(v: Vectors, a: Vector) -> Vector:
+    if a.text.startswith("<"):  # a constant stays one
+        return Vector(f"<{', '.join(reversed(a.text[1:-1].split(', ')))}>", a.kind, a.width)
+    return v.shuffle(a, a, range(v.width)[::-1])

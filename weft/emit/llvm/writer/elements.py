@@ -1,0 +1,92 @@
+"""Elements in memory as bits: one of them, runs of neighbours, runs of one value."""
+
+from __future__ import annotations
+
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.nest import times, vectors_and_rest
+from weft.kernels.kernel import Operand
+
+VECTOR = 64  # bytes moved by one instruction
+
+
+def bits_of(operand: Operand) -> str:
+    """The integer that has the bits of an element."""
+    return f"i{8 * operand.dtype.numpy.itemsize}"
+
+
+def bytes_of(operand: Operand) -> int:
+    """The bytes of an element."""
+    return int(operand.dtype.numpy.itemsize)
+
+
+def address(code: Code, base: str, offset: str | int, kind: str) -> str:
+    """Where an element is."""
+    return (
+        base if str(offset) == "0" else code.let(f"getelementptr {kind}, ptr {base}, i64 {offset}")
+    )
+
+
+def align(kind: str) -> int:
+    """The alignment that every buffer keeps: that of its elements, as numpy has it."""
+    return min(int(kind[1:]) // 8, 8)
+
+
+def take(code: Code, base: str, offset: str | int, kind: str) -> str:
+    """An element."""
+    place = address(code, base, offset, kind)
+    return code.let(f"load {kind}, ptr {place}, align {align(kind)}")
+
+
+def put(code: Code, value: str, base: str, offset: str | int, kind: str) -> None:
+    """Write an element."""
+    place = address(code, base, offset, kind)
+    code.do(f"store {kind} {value}, ptr {place}, align {align(kind)}")
+
+
+def copy_run(code: Code, target: str, source: str, count: str | int, kind: str) -> None:
+    """Copy neighbouring elements from one address to another."""
+    size = int(kind[1:]) // 8
+    length = str(count * size) if isinstance(count, int) else times(code, count, size)
+    code.declare("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+    where = f"ptr align {align(kind)}"
+    code.do(
+        f"call void @llvm.memcpy.p0.p0.i64({where} {target}, {where} {source}, i64 {length}, i1 0)"
+    )
+
+
+def fill_run(code: Code, base: str, begin: str, end: str, value: str, kind: str) -> None:
+    """Write one value to the elements begin..end of a buffer."""
+    width = max(1, VECTOR * 8 // int(kind[1:]))
+    type = f"<{width} x {kind}>"
+    one = code.let(f"insertelement {type} poison, {kind} {value}, i64 0")
+    zero = f"<{width} x i32> zeroinitializer"
+    many = code.let(f"shufflevector {type} {one}, {type} poison, {zero}")
+    for step, index in vectors_and_rest(code, begin, end, width):
+        if step == 1:
+            put(code, value, base, index, kind)
+        else:
+            place = address(code, base, index, kind)
+            code.do(f"store {type} {many}, ptr {place}, align {align(kind)}")
+
+
+def stream_run(code: Code, target: str, source: str, count: str | int, kind: str) -> None:
+    """Copy neighbouring elements past the caches, which pays where they do not fit in."""
+    size = int(kind[1:]) // 8
+    length = str(count * size) if isinstance(count, int) else times(code, count, size)
+    place = code.let(f"ptrtoint ptr {target} to i64")
+    away = code.let(f"and i64 {code.let(f'sub i64 0, {place}')}, {VECTOR - 1}")
+    head = code.call("i64", "llvm.umin.i64", ("i64", away), ("i64", length))
+    with code.when(code.let(f"icmp ne i64 {head}, 0")):
+        copy_run(code, target, source, head, "i8")
+    left = code.let(f"sub nsw i64 {length}, {head}")
+    whole = code.let(f"add nsw i64 {head}, {code.let(f'and i64 {left}, {-VECTOR}')}")
+    code.declare("!0 = !{i32 1}")
+    type = f"<{VECTOR // 4} x i32>"
+    with code.loop(head, whole, VECTOR) as loop:
+        value = code.let(f"load {type}, ptr {address(code, source, loop.index, 'i8')}, align 1")
+        there = address(code, target, loop.index, "i8")
+        code.do(f"store {type} {value}, ptr {there}, align {VECTOR}, !nontemporal !0")
+    tail = code.let(f"sub nsw i64 {length}, {whole}")
+    with code.when(code.let(f"icmp ne i64 {tail}, 0")):
+        rest = address(code, target, whole, "i8"), address(code, source, whole, "i8")
+        copy_run(code, *rest, tail, "i8")

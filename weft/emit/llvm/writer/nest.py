@@ -1,0 +1,185 @@
+"""Loops over buffers in LLVM text: dims with their steps in each buffer, cut into tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from weft.emit.llvm.writer.code import Code
+from weft.kernels.emitted import Phase
+
+PARAMS = ("ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end")
+TASK = 1 << 15  # the bytes that one thread should move at a time: about a microsecond of work
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """A dim to walk along: its size, and how many elements a step goes in each buffer."""
+
+    size: int
+    steps: tuple[int, ...]
+
+
+def merged(dims: Sequence[Along]) -> list[Along]:
+    """The same walk with fewer dims: those of size 1 gone, neighbours joined where they can be."""
+    made: list[Along] = []
+    for dim in dims:
+        if dim.size == 1:
+            continue
+        joined = tuple([step * dim.size for step in dim.steps])
+        if made and made[-1].steps == joined:
+            made[-1] = Along(made[-1].size * dim.size, dim.steps)
+        else:
+            made.append(dim)
+    return made
+
+
+def function(name: str, *, excess_precision: bool = True) -> Code:
+    """A function that runs tasks begin..end of a kernel."""
+    return Code(name, PARAMS, excess_precision=excess_precision)
+
+
+def pointers(code: Code, count: int, first: int = 0) -> list[str]:
+    """The buffers of a kernel, in order, from one of them on."""
+    found = []
+    for n in range(first, first + count):
+        place = code.let(f"getelementptr ptr, ptr %operands, i64 {n}")
+        found.append(code.let(f"load ptr, ptr {place}, align 8", "p"))
+    return found
+
+
+def plus(code: Code, a: str, b: str | int) -> str:
+    """The sum of two i64."""
+    if str(b) == "0":
+        return a
+    return str(b) if a == "0" else code.let(f"add nsw i64 {a}, {b}")
+
+
+def times(code: Code, a: str, step: int) -> str:
+    """An i64 times a constant."""
+    if step == 0 or a == "0":
+        return "0"
+    return a if step == 1 else code.let(f"mul nsw i64 {a}, {step}")
+
+
+def moved(code: Code, offsets: Sequence[str], index: str, steps: Sequence[int]) -> list[str]:
+    """Offsets after so many steps along a dim."""
+    return [plus(code, o, times(code, index, s)) for o, s in zip(offsets, steps, strict=True)]
+
+
+def smaller(code: Code, a: str | int, b: str | int) -> str:
+    """The smaller one of two i64."""
+    return code.call("i64", "llvm.smin.i64", ("i64", str(a)), ("i64", str(b)))
+
+
+def larger(code: Code, a: str | int, b: str | int) -> str:
+    """The larger one of two i64."""
+    return code.call("i64", "llvm.smax.i64", ("i64", str(a)), ("i64", str(b)))
+
+
+def divided(code: Code, number: str, by: int) -> tuple[str, str]:
+    """The quotient and the remainder of an i64 that is not negative, by a constant."""
+    if by == 1:
+        return number, "0"
+    quotient = code.let(f"udiv i64 {number}, {by}")
+    return quotient, code.let(f"urem i64 {number}, {by}")
+
+
+def located(code: Code, number: str, dims: Sequence[Along], offsets: Sequence[str]) -> list[str]:
+    """The offsets at the point of that number, counted in row-major order."""
+    found = list(offsets)
+    for n, dim in reversed(list(enumerate(dims))):
+        number, index = divided(code, number, dim.size) if n else ("0", number)
+        found = moved(code, found, index, dim.steps)
+    return found
+
+
+@contextmanager
+def walk(code: Code, dims: Sequence[Along], offsets: Sequence[str]) -> Iterator[list[str]]:
+    """Loops over all points of dims; gives the offsets at one."""
+    if not dims:
+        yield list(offsets)
+        return
+    first, *rest = dims
+    with code.loop(0, first.size) as loop:
+        here = moved(code, offsets, loop.index, first.steps)
+        with walk(code, rest, here) as found:
+            yield found
+
+
+def lanes_of(nbytes: int, size: int) -> int:
+    """How many elements of so many bytes make a vector, of a dim of that size."""
+    return max(1, min(64 // nbytes, 1 << max(size, 1).bit_length() - 1))
+
+
+def vectors_and_rest(code: Code, begin: str, end: str, *widths: int) -> Iterator[tuple[int, str]]:
+    """Loops over begin..end, to be written in turn: in whole vectors, widest first, then singly.
+
+    Gives the width and the index of each; `end` is not before `begin`.
+    """
+    for width in widths:
+        if width > 1:
+            whole = _whole(code, begin, end, width)
+            with code.loop(begin, whole, width) as loop:
+                yield width, loop.index
+            begin = whole
+    with code.loop(begin, end) as loop:
+        yield 1, loop.index
+
+
+def _whole(code: Code, begin: str, end: str, width: int) -> str:
+    """Where the last whole vector ends."""
+    count = code.let(f"sub nsw i64 {end}, {begin}")
+    return plus(code, begin, code.let(f"and i64 {count}, {-width}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Tasks that walk along one dim, the line, or a piece of it, at each point of outer dims."""
+
+    outer: tuple[Along, ...]
+    line: Along
+    piece: int
+    chunk: int
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks there are."""
+        return math.prod(d.size for d in self.outer) * -(-self.line.size // self.piece)
+
+    def phase(self, function: str) -> Phase:
+        """The phase that runs the tasks."""
+        return Phase(function, self.tasks, self.chunk)
+
+    @contextmanager
+    def each(
+        self, code: Code, begin: str = "%begin", end: str = "%end"
+    ) -> Iterator[tuple[list[str], str, str]]:
+        """A loop over tasks; gives offsets at the line's begin, and the piece's begin and end."""
+        count = len(self.line.steps)
+        with code.loop(begin, end) as task:
+            pieces = -(-self.line.size // self.piece)
+            point, number = divided(code, task.index, pieces)
+            first = times(code, number, self.piece)
+            last = str(self.line.size)
+            if pieces > 1:
+                last = smaller(code, plus(code, first, self.piece), self.line.size)
+            yield located(code, point, self.outer, ["0"] * count), first, last
+
+
+def lines(dims: Sequence[Along], cost: int, whole: bool = False) -> Lines:
+    """Tasks over dims, the last of which is the line; `cost` is the bytes moved at a point.
+
+    With `whole` a line is never cut.
+    """
+    *outer, line = dims
+    points = max(1, TASK // max(cost, 1))
+    piece = line.size if whole else max(1, min(line.size, points))
+    return Lines(tuple(outer), line, max(piece, 1), max(1, points // max(piece, 1)))
+
+
+def cut(outer: Sequence[Along], line: Along, piece: int, cost: int) -> Lines:
+    """Tasks of pieces of a line at the points of outer dims; `cost` as for `lines`."""
+    return Lines(tuple(outer), line, piece, max(1, TASK // max(1, cost * piece)))
