@@ -61,7 +61,7 @@ def weft_times(bytecode: bytes, level: int) -> dict[str, float]:
     from weft.ops import BY_NAME
     from weft.optimize import optimize
     from weft.partition import partition
-    from weft.run import LocalProgram
+    from weft.pipeline import local_program
     from weft.shard import shard
     from weft.target import target_named
 
@@ -70,7 +70,7 @@ def weft_times(bytecode: bytes, level: int) -> dict[str, float]:
         ("shard", shard),
         ("partition", partition),
         ("optimize", lambda held: optimize(held, level)),  # type: ignore[arg-type]
-        ("prepare", lambda held: LocalProgram(held, target=target_named(None))),
+        ("prepare", lambda held: local_program(held, target=target_named(None))),
     )
     times: dict[str, float] = {"processor": 0.0}
     held: Any = bytecode

@@ -203,7 +203,7 @@ class Ours:
         from jax.sharding import AbstractMesh
 
         from weft.array.stacked import one_for_all, split
-        from weft.run import LocalProgram
+        from weft.pipeline import local_program
         from weft.target import target_named
 
         case = PROGRAMS[name](count)
@@ -211,7 +211,7 @@ class Ours:
         types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in case.arguments]
         text = mapped(case, mesh).trace(*types).lower(lowering_platforms=("cpu",)).as_text()
         begin = time.perf_counter()
-        self.program = LocalProgram(body_of(text), target=target_named(None))
+        self.program = local_program(body_of(text), target=target_named(None))
         self.compiled = time.perf_counter() - begin
         self.given = [
             split(a, s, self.program.mesh, self.program.atoms)

@@ -27,7 +27,7 @@ from weft.ir.rebuild import rewrite
 from weft.ir.types import Array
 from weft.ops.shape import Constant
 from weft.optimize.inline_calls import inline_calls
-from weft.run import LocalProgram
+from weft.pipeline import local_program
 from weft.run.parts import parts_of
 from weft.target import target_named
 
@@ -136,7 +136,7 @@ def _run_section(section: str | bytes | Path, target: Target) -> list[str]:
 def _run_kernels(module: Module, name: str) -> list[str]:
     """Run a function by kernels; what it has as constants becomes arguments, so that they run."""
     unfolded, given = _constants_as_arguments(inline_calls(module), name)
-    program = LocalProgram(unfolded, name, target=target_named("llvm"))
+    program = local_program(unfolded, name, target=target_named("llvm"))
     program(*[one_for_all(array, program.atoms) for array in given])
     left = [part.node.op for part in parts_of(program) if part.group is None]
     return [op.name.rpartition(".")[2] for op in left if op.pure]  # checks are not

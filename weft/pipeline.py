@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
+from weft.emit.numpy import Numpy
 from weft.errors import Unsupported, WeftError
+from weft.executable.world import World
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.ir.work import moved
@@ -16,8 +19,11 @@ from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
 from weft.partition import is_of_one, partition
 from weft.run import LocalProgram
+from weft.run.target import Target
 from weft.shard import Pads, Rules, Shrunk, shard
 from weft.target import LLVM, target_named
+from weft.tile.lower import Kernels, lower
+from weft.tile.plan import plan
 from weft.trace import Trace
 from weft.traced import trace_program
 
@@ -113,9 +119,50 @@ def _target(
 def _local(best: Module, target: LLVM | None, fold_sums: bool, trace: Trace) -> LocalProgram:
     """What runs: nodes are grouped to kernels, which are emitted and compiled."""
     with trace.timed("compiled"):
-        made = LocalProgram(best, target=target, fold=fold_sums or target is not None)
+        made = local_program(best, target=target, fold=fold_sums or target is not None)
     trace_program(trace, best, made)
     return made
+
+
+@runtime_checkable
+class KernelTarget(Kernels, Target, Protocol):
+    """What makes kernels of nodes, and runs them."""
+
+
+def local_program(
+    module: Module,
+    function: str = "main",
+    *,
+    devices: int | tuple[int, int] | None = None,
+    donate: Sequence[int] | None = None,
+    fold: bool = True,
+    target: KernelTarget | None = None,
+    world: World | None = None,
+) -> LocalProgram:
+    """A function of a local module, tiled, planned, emitted and loaded.
+
+    Without `fold` every value is computed as it is written, for those who look at each. With a
+    world, that of another program of the same meshes, stacks are as they are there.
+    """
+    host = Numpy()
+    with without_gc():
+        tiled = lower(
+            module,
+            function,
+            host=host,
+            target=target,
+            fold=fold,
+            devices=devices,
+            donate=donate,
+            world=world,
+        )
+
+    def op_by_op() -> LocalProgram:
+        return local_program(
+            module, function, devices=devices, donate=donate, fold=fold, world=world
+        )
+
+    return LocalProgram(tiled, plan(tiled), host, target if fold else None, op_by_op)
 
 
 def _stages(

@@ -16,8 +16,8 @@ import pytest
 
 import weft
 from weft.array.room import address_of
+from weft.array.stream import DEFAULT
 from weft.ir.types import DTYPES, DType
-from weft.run.stream import DEFAULT
 
 SIZES = (2, 100_000)  # of numpy's memory, and of the room's
 TYPES = ("float32", "bfloat16")

@@ -23,7 +23,7 @@ from weft.evaluate import evaluate
 from weft.ir.module import Module
 from weft.ir.types import Array
 from weft.optimize import Level, optimize
-from weft.run import LocalProgram
+from weft.pipeline import local_program
 
 LEVELS: tuple[Level, ...] = (1, 2)
 
@@ -61,7 +61,7 @@ def renamed(name: str, local: Module, made: Sequence[Array], found: Checked, len
 
 def lockstep(local: Module, stacked: Sequence[Array]) -> tuple[Array, ...]:
     """What a program gives in lockstep; arguments and results are stacked by device."""
-    program = LocalProgram(local)
+    program = local_program(local)
     ids = program.mesh.device_ids
     order = np.arange(program.mesh.size) if ids is None else np.asarray(ids)
     given = []

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.run.toy_target import ToyTarget
-from weft.run import LocalProgram, plan
+from weft.pipeline import local_program
 from weft.target import target_named
+from weft.tile import plan
 
 TARGETS: dict[str, Any] = {
     "numpy": lambda: None,
@@ -29,7 +30,7 @@ def plan_everything() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="module", params=list(TARGETS))
 def target(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run the tests of every file with every target, unless they name one themselves."""
-    defaults = LocalProgram.__init__.__kwdefaults__
+    defaults = local_program.__kwdefaults__
     before, defaults["target"] = defaults["target"], TARGETS[request.param]()
     yield request.param
     defaults["target"] = before

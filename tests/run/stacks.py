@@ -15,6 +15,7 @@ from weft.evaluate import evaluate
 from weft.ir.module import Module
 from weft.ir.types import Array, TensorType
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
+from weft.pipeline import local_program
 from weft.run import LocalProgram
 
 MESH = Mesh(a=2, b=3)
@@ -47,7 +48,7 @@ def lockstep(
     module: Module, *stacks: Array, devices: int | None = None, length: int = 1
 ) -> tuple[Array, ...]:
     """What a program gives in lockstep; arguments and results have a leading dim of devices."""
-    program = LocalProgram(module, devices=devices)
+    program = local_program(module, devices=devices)
     given = [shared(program, n, a) for n, a in enumerate(stacks)]
     return tuple(s.pieces() for s in run_often(program, given, length))
 

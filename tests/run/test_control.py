@@ -10,7 +10,8 @@ from weft.capture import parse
 from weft.errors import WeftError
 from weft.ir.module import Module
 from weft.mesh import Mesh
-from weft.run import LocalProgram
+from weft.executable.items import Loop
+from weft.pipeline import local_program
 
 MESH = Mesh(a=2, b=3)
 ALL_REDUCE = """"stablehlo.all_reduce"(%{x}) <{{
@@ -198,7 +199,7 @@ def test_a_function_that_calls_itself_is_refused():
   }
 }"""
     with pytest.raises(WeftError, match="main calls itself"):
-        LocalProgram(parse(text))
+        local_program(parse(text))
 
 
 SCAN = """module {
@@ -236,9 +237,9 @@ def loops(body: str) -> list[bool]:
     """Which of the values that a loop carries it writes over, after checking what it gives."""
     module = parse(SCAN.replace("BODY", body))
     assert_same(module, X, N, length=8)
-    program = LocalProgram(module)
-    (item,) = [i for i in program.code.items if i.carried]
-    return [n in item.own for n in range(3)]
+    program = local_program(module)
+    (loop,) = [i for i in program.tiled.block.items if isinstance(i, Loop)]
+    return [n in program.plan.own.get(loop.carried[0], ()) for n in range(3)]
 
 
 @by_numpy
@@ -287,12 +288,13 @@ LATER = f"""%u = stablehlo.add %v, %v : tensor<4xf32>
 @pytest.mark.parametrize("body, once", [(TWICE + UPDATE, True), (LATER, False)])
 def test_kernels_write_what_a_loop_carries_over_itself(body, once):
     """The sums that a loop carries have one buffer, and its stack has one if it is not read."""
-    program = LocalProgram(parse(SCAN.replace("BODY", body)))
+    program = local_program(parse(SCAN.replace("BODY", body)))
     assert_same(program.module, X, N, length=8)
-    (item,) = [i for i in program.code.items if i.carried]
-    single = {turn.indices[0] for turn in item.turns if turn.buffers == 1}
+    (loop,) = [i for i in program.tiled.block.items if isinstance(i, Loop)]
+    turns = program.plan.turns[loop.carried[0]]
+    single = {turn.indices[0] for turn in turns if turn.buffers == 1}
     assert 2 in single
-    assert (1 in single or 1 in item.own) is once
+    assert (1 in single or 1 in program.plan.own.get(loop.carried[0], ())) is once
 
 
 def test_a_branch_may_give_what_was_repeated_outside_of_it():

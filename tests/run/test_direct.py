@@ -14,6 +14,7 @@ from weft.array.room import ROOM, SMALL, address_of
 from weft.array.stacked import Stacked, one_for_all
 from weft.capture import parse
 from weft.errors import WeftError
+from weft.pipeline import local_program
 from weft.run import LocalProgram
 
 pytestmark = pytest.mark.parametrize("target", ["llvm"], indirect=True)
@@ -25,7 +26,7 @@ ADD = """func.func @main(%x: tensor<ROWSx8xf32>, %y: tensor<ROWSx8xf32>) -> tens
 
 
 def adding(rows: int = 4, **options: Any) -> LocalProgram:
-    program = LocalProgram(parse(ADD.replace("ROWS", str(rows))), devices=1, **options)
+    program = local_program(parse(ADD.replace("ROWS", str(rows))), devices=1, **options)
     assert program.direct is not None
     return program
 
@@ -42,7 +43,7 @@ def test_this_python_keeps_things_where_native_code_looks():
 
 def test_an_unknown_python_gets_its_results_another_way(monkeypatch):
     monkeypatch.setattr("weft.run.direct.offsets", lambda: None)
-    program = LocalProgram(parse(ADD.replace("ROWS", "4")), devices=1)
+    program = local_program(parse(ADD.replace("ROWS", "4")), devices=1)
     assert program.direct is None
     (made,) = program(stack(program, 1), stack(program, 2))
     assert (made.data == 3).all()
@@ -158,7 +159,7 @@ def test_many_arguments_and_results():
     types = ", ".join(["tensor<3xf32>"] * 41)
     made = ", ".join([*(f"%y{n}" for n in range(40)), "%y0"])
     text = f"func.func @main({listed}) -> ({types}) {{\n{lines}\n  return {made} : {types}\n}}"
-    program = LocalProgram(parse(text), devices=1)
+    program = local_program(parse(text), devices=1)
     assert program.direct is not None
     given = [one_for_all(np.full(3, n, np.float32), program.atoms) for n in range(40)]
     for _ in range(3):

@@ -12,12 +12,13 @@ from tests.ops.example import Example
 from tests.ops.program import OnDevices, Program
 from tests.run.stacks import along, assert_same, vary
 from weft.array.stacked import one_for_all
+from weft.emit.numpy.table import kinds
 from weft.errors import WeftError
 from weft.evaluate import evaluate
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.ops import OPS
-from weft.run import LocalProgram, kinds
+from weft.pipeline import local_program
 
 REFUSED = {name for name, kind in kinds().items() if kind == "refused"}
 # Every call draws other numbers.
@@ -36,7 +37,7 @@ def check_alone(sample: Example) -> None:
     """A whole program on one device."""
     module = sample.module()
     expected = evaluate(module, *sample.arrays)
-    program = LocalProgram(module, devices=1)
+    program = local_program(module, devices=1)
     made = program(*[one_for_all(np.asarray(a), program.atoms) for a in sample.arrays])
     for ours, theirs in zip(made, expected, strict=True):
         if theirs is not None:
@@ -68,7 +69,7 @@ def check_op(op: type[Op], data: st.DataObject) -> None:
     sample = data.draw(EXAMPLES[op])
     if any(node.op.name in REFUSED for node in sample.module().nodes()):
         with pytest.raises(WeftError, match="lockstep|partition"):
-            LocalProgram(sample.module(), devices=1)
+            local_program(sample.module(), devices=1)
         return
     check(sample, data)
 

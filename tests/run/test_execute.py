@@ -13,13 +13,14 @@ import pytest
 
 import weft.array as wa
 from weft.array import Array, put
+from weft.array.stream import Stream
 from weft.capture import parse
 from weft.errors import WeftError
 from weft.mesh import Mesh, P
 from weft.ops.callbacks import HOST_CALL, HostFunction
 from weft.ops.calls import config_text
+from weft.pipeline import local_program
 from weft.run import LocalProgram, execute
-from weft.run.stream import Stream
 
 MESH = Mesh(x=4)
 STEP = """module {
@@ -35,7 +36,7 @@ W = np.arange(24, dtype=np.float32).reshape(8, 3)
 
 
 def step(donated: bool = False) -> LocalProgram:
-    return LocalProgram(
+    return local_program(
         parse(STEP.replace("DONATED", ", jax.buffer_donor = true" if donated else ""))
     )
 
@@ -43,7 +44,7 @@ def step(donated: bool = False) -> LocalProgram:
 def calling(function: HostFunction, result: str = "tensor<2xf32>") -> LocalProgram:
     """A program on two devices that calls Python."""
     config = config_text(function=function.number)
-    return LocalProgram(
+    return local_program(
         parse(f"""module {{
   sdy.mesh @mesh = <["x"=2]>
   func.func @main(%x: tensor<2xf32> {{weft.sharding = #sdy.sharding<@mesh, [{{"x"}}]>}})
@@ -76,7 +77,7 @@ def test_tokens_are_neither_given_nor_taken():
     %1 = stablehlo.add %x, %x : tensor<2xf32>
     return %1, %0 : tensor<2xf32>, !stablehlo.token
   }"""
-    (out,) = execute(LocalProgram(parse(text), devices=2), np.ones(2, np.float32))
+    (out,) = execute(local_program(parse(text), devices=2), np.ones(2, np.float32))
     assert out.numpy().tolist() == [2, 2]
 
 
@@ -204,8 +205,8 @@ def test_an_array_may_be_read_and_then_donated_before_it_is_ready():
     return %0 : tensor<2xf32>
   }
 }"""
-    plain = LocalProgram(parse(text.replace("DONATED", "")))
-    taking = LocalProgram(parse(text.replace("DONATED", ", jax.buffer_donor = true")))
+    plain = local_program(parse(text.replace("DONATED", "")))
+    taking = local_program(parse(text.replace("DONATED", ", jax.buffer_donor = true")))
     (read,), (taken,) = execute(plain, pending), execute(taking, pending)
     assert pending.is_deleted
     gate.set()
@@ -222,7 +223,7 @@ def test_a_result_that_is_a_view_of_an_argument_outlives_its_donation():
   }
 }"""
     (made,) = execute(step(donated=True), put(2 * W, P("x"), MESH), W)
-    same, flat = execute(LocalProgram(parse(text)), made)
+    same, flat = execute(local_program(parse(text)), made)
     (last,) = execute(step(donated=True), made, W)
     assert np.array_equal(last.numpy(), 0 * W)
     assert np.array_equal(same.numpy(), W) and np.array_equal(flat.numpy(), W.reshape(-1))
@@ -263,7 +264,7 @@ def test_many_threads_run_one_program():
     return %4 : tensor<64x64xf32>
   }
 }"""
-    program = LocalProgram(parse(text))
+    program = local_program(parse(text))
     assert program.memory().arena > 0
     draw = np.random.default_rng(0)
     inputs = [draw.standard_normal((256, 64)).astype(np.float32) / 8 for _ in range(8)]
@@ -327,7 +328,7 @@ def test_an_error_that_no_result_can_carry_is_told(monkeypatch):
       return
     }}"""
     stream = Stream()
-    assert execute(LocalProgram(parse(text)), np.zeros(2, np.float32), stream=stream) == ()
+    assert execute(local_program(parse(text)), np.zeros(2, np.float32), stream=stream) == ()
     (out,) = execute(step(), W, W, stream=stream)  # in order: it is done after the call
     out.wait()
     assert fail is not None and isinstance(told[0], ZeroDivisionError)

@@ -19,7 +19,7 @@ from weft.kernels.kernel import (
     Store,
 )
 from weft.ops.pointwise import Add, Multiply
-from weft.run.in_place import overwritten
+from weft.tile.in_place import overwritten
 
 HERE = Affine((4, 1))
 ROW = Affine((1, 0))

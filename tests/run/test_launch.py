@@ -17,13 +17,14 @@ from weft.capture import parse
 from weft.evaluate import evaluate
 from weft.ops.callbacks import HOST_CALL, HostFunction
 from weft.ops.calls import config_text
+from weft.pipeline import local_program
 from weft.run import LocalProgram, execute, turns
 
 pytestmark = pytest.mark.parametrize("target", ["toy", "llvm"], indirect=True)
 
 
 def on_one(text: str, **options) -> LocalProgram:
-    return LocalProgram(parse(text), devices=1, **options)
+    return local_program(parse(text), devices=1, **options)
 
 
 def given_to(program: LocalProgram, *arrays: np.ndarray, owned: bool = False) -> list[Stacked]:
@@ -48,7 +49,7 @@ def expected(text: str, *arrays: np.ndarray) -> list[np.ndarray]:
 
 def test_a_program_of_kernels_is_one_call():
     program = on_one(CHAIN)
-    assert len(program.code.items) == 1 and program.is_native and program.is_brief
+    assert len(program.code.units) == 1 and program.is_native and program.is_brief
     made = run_often(program, given_to(program, X, X + 1))
     for ours, theirs in zip(made, expected(CHAIN, X, X + 1), strict=True):
         assert_close(ours.piece(0), theirs)
@@ -90,7 +91,7 @@ def test_an_argument_is_copied_once():
 def test_what_is_equal_everywhere_may_be_given_once():
     """The program takes it to vary, and is given one for all."""
     module = parse(CHAIN)
-    program = LocalProgram(module, devices=3)
+    program = local_program(module, devices=3)
     made = program(*given_to(program, X, X + 1))
     for ours, theirs in zip(made, expected(CHAIN, X, X + 1), strict=True):
         assert_close(ours.pieces(), np.stack([theirs] * 3))
@@ -324,8 +325,8 @@ def test_what_is_carried_for_several_rounds(results, end, monkeypatch):
     monkeypatch.setattr(turns, "AT_ONCE", 4)
     text = LOOP.replace("%c, %d :", f"{results} :").replace("END", ENDS[end])
     module = parse(text.replace("BODY", "%w = stablehlo.add %a, %b : tensor<3xf32>"))
-    (item,) = [i for i in LocalProgram(module, devices=1).code.items if i.carried]
-    assert sorted(len(turn.slots) for turn in item.turns) == [1, 2]
+    (turns_,) = local_program(module, devices=1).plan.turns.values()
+    assert sorted(len(turn.slots) for turn in turns_) == [1, 2]
     x = np.array([[1, 2, 3]], np.float32)
     for rounds in (0, 1, 2, 3, 4, 5, 9):
         assert_same(module, x, np.array([rounds], np.int32), length=8)
@@ -380,7 +381,7 @@ def test_memory_of_one_device_and_of_all():
     return %2 : tensor<16x16xf32>
   }
 }"""
-    program = LocalProgram(parse(text))
+    program = local_program(parse(text))
     square = 16 * 16 * 4
     whole, one = program.memory(), program.memory_of_one()
     assert (whole.arguments, whole.results) == (5 * square, 4 * square)

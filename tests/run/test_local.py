@@ -9,11 +9,12 @@ from tests.run.stacks import assert_same, lockstep
 from tests.tolerance import assert_close
 from weft.array.stacked import Stacked, one_for_all, split, stack
 from weft.capture import parse
+from weft.emit.numpy.table import kinds
 from weft.errors import Unsupported, WeftError
 from weft.evaluate import evaluate
 from weft.mesh import Mesh, P
 from weft.ops.sharding import AllSlice
-from weft.run import LocalProgram, kinds
+from weft.pipeline import local_program
 
 SUM = """
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
@@ -61,7 +62,7 @@ def test_replicas_and_partitions(more, channel):
     groups += "" if not more else " : tensor<3x2xi64>"
     module = parse(reduced(groups, more, channel))
     expected = evaluate(module, numbers(6), devices=(2, 3))
-    program = LocalProgram(module, devices=(2, 3))
+    program = local_program(module, devices=(2, 3))
     (made,) = program(stack(numbers(6), program.atoms))
     assert_close(made.pieces(), expected[0], 6)
 
@@ -77,7 +78,7 @@ def test_devices_in_the_order_of_the_mesh():
     main = reduced(f"#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [{axis}]>")
     mesh = 'sdy.mesh @mesh = <["x"=2, "y"=2], device_ids=[2, 0, 3, 1]>'
     module = parse(f"module {{ {mesh} {main} }}")
-    program = LocalProgram(module)
+    program = local_program(module)
     order = program.world.devices()
     (made,) = program(stack(numbers(4)[order], program.atoms))
     assert made.data.shape == (1, 2, 3)
@@ -111,7 +112,7 @@ def test_a_split_that_crosses_the_digits_in_use():
     mesh = Mesh(x=6)
     whole = np.arange(12.0)
     halves = parse(reduced("dense<[[0, 1, 2], [3, 4, 5]]> : tensor<2x3xi64>"))
-    atoms = LocalProgram(halves, devices=6).atoms
+    atoms = local_program(halves, devices=6).atoms
     assert atoms.sizes == (2, 3)
     sharding = P("x:(1)3").sharding(1, mesh)
     made = split(whole, sharding, mesh, atoms)
@@ -142,7 +143,7 @@ def test_thousands_of_devices(count):
     return %y, %half : tensor<2xf32>, tensor<{count}xf32>
   }}
 }}"""
-    program = LocalProgram(parse(text))
+    program = local_program(parse(text))
     x = np.ones(2 * count, np.float32)
     y, half = program(split(x, program.shardings[0], program.mesh, program.atoms))
     assert np.array_equal(y.pieces(), np.full((count, 2), 1 - count))
@@ -167,14 +168,14 @@ CHAIN = """module {
 
 @pytest.mark.parametrize("target", ["numpy", "toy"], indirect=True)
 def test_a_chain_is_computed_in_place():
-    memory = LocalProgram(parse(CHAIN)).memory()
+    memory = local_program(parse(CHAIN)).memory()
     size = 4 * 64 * 64 * 4
     assert (memory.arguments, memory.results, memory.arena, memory.others) == (size, size, size, 0)
     assert memory.peak == 3 * size
 
 
 def test_memory_is_used_again_from_run_to_run():
-    program = LocalProgram(parse(CHAIN))
+    program = local_program(parse(CHAIN))
     x = split(np.ones((256, 64), np.float32), program.shardings[0], program.mesh, program.atoms)
     first = program(x)[0].data.copy()
     (frame,) = program.frames
@@ -186,13 +187,13 @@ def test_memory_is_used_again_from_run_to_run():
 
 def test_equal_values_are_computed_once():
     text = CHAIN.replace('[{"x"}, {}]', "[{}, {}]")
-    program = LocalProgram(parse(text))
+    program = local_program(parse(text))
     (made,) = program(one_for_all(np.ones((64, 64), np.float32), program.atoms))
     assert made.data.shape == (1, 64, 64)
 
 
 def test_what_must_not_vary_is_refused_when_it_does():
-    program = LocalProgram(parse(CHAIN.replace('[{"x"}, {}]', "[{}, {}]")))
+    program = local_program(parse(CHAIN.replace('[{"x"}, {}]', "[{}, {}]")))
     different = Stacked(np.ones((4, 64, 64), np.float32), program.atoms)
     with pytest.raises(WeftError, match="differs between devices"):
         program(different)
@@ -206,7 +207,7 @@ def test_what_must_not_vary_is_refused_when_it_does():
     ],
 )
 def test_arguments_of_other_types_are_refused(array, message):
-    program = LocalProgram(parse(CHAIN))
+    program = local_program(parse(CHAIN))
     with pytest.raises(WeftError, match=message):
         program(Stacked(array, program.atoms))
     with pytest.raises(WeftError, match="takes 1 arguments, 2 given"):
@@ -224,7 +225,7 @@ def test_what_is_no_local_program_is_refused():
   }
 }"""
     with pytest.raises(Unsupported, match="manual_computation does not run in lockstep") as caught:
-        LocalProgram(parse(text))
+        local_program(parse(text))
     assert "partition the program first" in caught.value.help
     assert caught.value.loc is not None and caught.value.loc.known
 
@@ -277,7 +278,7 @@ def test_sums_over_devices_inside_of_products_are_sums():
     x, w = draw.standard_normal((2, 9)), draw.standard_normal((9, 2))
     x, w = x.astype(np.float32), w.astype(np.float32)
     for fold in (True, False):
-        program = LocalProgram(module, fold=fold)
+        program = local_program(module, fold=fold)
         given = [
             split(a, s, program.mesh, program.atoms)
             for a, s in zip((x, w), program.shardings, strict=True)

@@ -12,7 +12,7 @@ from tests.run.stacks import run_often
 from tests.shard.corpus import PROGRAMS
 from tests.tolerance import assert_close
 from weft.array.stacked import Stacked, stack
-from weft.run import LocalProgram
+from weft.pipeline import local_program
 
 SAMPLE = [
     (name, "2x4", list(program.annotations)[number % len(program.annotations)])
@@ -25,7 +25,7 @@ QUICK = [key for key in SAMPLE if key[0] not in SLOW]
 
 def check(checked: Checked) -> None:
     """Run a partitioned program in lockstep, and compare every device's results."""
-    program = LocalProgram(checked.local)
+    program = local_program(checked.local)
     order = program.world.devices()
     given = []
     for n, pieces in enumerate(checked.stacked):

@@ -7,6 +7,7 @@ import pytest
 
 from weft.array.stacked import one_for_all
 from weft.capture import parse
+from weft.pipeline import local_program
 from weft.run import LocalProgram
 from weft.run.parts import measured_parts, parts_of
 from weft.target import target_named
@@ -41,7 +42,7 @@ def names(part) -> list[str]:
 
 @pytest.fixture
 def program() -> LocalProgram:
-    return LocalProgram(parse(LOOP), target=target_named("llvm"))
+    return local_program(parse(LOOP), target=target_named("llvm"))
 
 
 def test_kernels_and_nodes_of_numpy_are_parts(program):
@@ -70,7 +71,7 @@ def test_measuring_changes_no_result(program):
 
 
 def test_without_a_target_all_is_numpy():
-    program = LocalProgram(parse(LOOP), target=None)
+    program = local_program(parse(LOOP), target=None)
     parts, _ = measured_parts(program, GIVEN)
     assert all(part.group is None for part in parts)
     assert {("tanh",), ("fft",)} <= {tuple(names(part)) for part in parts}

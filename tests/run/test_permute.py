@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from weft.capture import parse
 from weft.evaluate import evaluate
 from weft.ir.types import DTYPES
+from weft.pipeline import local_program
 from weft.run import LocalProgram, execute
 from weft.run.parts import parts_of
 
@@ -59,7 +60,7 @@ def pieces(split: str, dtype: str, seed: int = 0) -> tuple[np.ndarray, np.ndarra
 def check(source: str, split: str, dtype: str = "f32", *, bits: bool = True) -> LocalProgram:
     """Run a program by kernels, and compare it with the reference, NaN bit by bit if asked."""
     module = parse(source)
-    program = LocalProgram(module)
+    program = local_program(module)
     whole, parts = pieces(split, dtype)
     (made,) = execute(program, whole)
     (wanted,) = evaluate(module, parts, devices=DEVICES)

@@ -12,7 +12,7 @@ from tests.tolerance import assert_close
 from weft.array.stacked import Stacked, stack
 from weft.evaluate import evaluate
 from weft.ir.verify import verify
-from weft.run import LocalProgram
+from weft.pipeline import local_program
 
 SUMS = 1 << 12  # roundings that a result may sum up
 
@@ -21,7 +21,7 @@ def check(sample: Sample) -> None:
     module, stacks, mesh = sample.module, sample.stacks, sample.mesh
     verify(module)
     expected = evaluate(module, *stacks, devices=mesh.size)
-    program = LocalProgram(module)
+    program = local_program(module)
     order = program.world.devices()
     given = []
     for n, pieces in enumerate(stacks):

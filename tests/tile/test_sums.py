@@ -9,7 +9,7 @@ import pytest
 import weft
 from weft import Mesh, P
 from weft.kernels.kernel import Contract, Reduce, Step
-from weft.run import LocalProgram
+from weft.pipeline import local_program
 from weft.target import LLVM
 
 
@@ -43,7 +43,7 @@ class Watched(LLVM):
 def steps(fold_sums: bool) -> list[list[Step]]:
     """The steps of each kernel of the program."""
     target = Watched(fold_sums=fold_sums)
-    LocalProgram(compiled(fold_sums)[0].program.module, target=target)
+    local_program(compiled(fold_sums)[0].program.module, target=target)
     return [list(group.kernel.steps) for group in target.groups]
 
 

@@ -14,13 +14,13 @@ from weft.cli.op_examples import example
 from weft.cli.parser import Commands, command
 from weft.cli.screen import console, plural, print_json, quantity
 from weft.emit.llvm.table import TABLE
+from weft.emit.numpy.table import kinds
 from weft.errors import WeftError
 from weft.ir.module import Node, Region
 from weft.ir.op import Op, rule
 from weft.ir.work import Work
 from weft.ir.write import node_text
 from weft.ops import BY_NAME, FAMILIES
-from weft.run import kinds
 
 if TYPE_CHECKING:
     from rich.console import Console

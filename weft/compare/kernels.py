@@ -19,8 +19,8 @@ from weft.ir.write import node_text, value_names
 from weft.kernels.group import Group
 from weft.ops.control import OptimizationBarrier
 from weft.ops.shape import Constant
+from weft.pipeline import KernelTarget, local_program
 from weft.run import LocalProgram
-from weft.run.target import Target
 from weft.run.watched import Launched, run_watched
 from weft.target import LLVM
 
@@ -155,26 +155,29 @@ class _Checker:
         self, part: _Part, launched: Launched, expected: Mapping[Value, Array]
     ) -> tuple[Difference | None, str]:
         """The first value that differs where kernels compute it and nothing after it."""
-        assert self.program.target is not None, "it has kernels"
+        target = self.program.target
+        assert isinstance(target, KernelTarget), "it has kernels"
         for node, only in part.steps:
             for value in node.results if only is None else (only,):
                 if value not in expected or not isinstance(value.type, TensorType):
                     continue
-                made = self.by_kernels(part, value, launched, self.program.target)
+                made = self.by_kernels(part, value, launched, target)
                 found = self.difference(value, made, expected)
                 if not found.is_close:
                     return found, node_text(node)
         return None, ""
 
-    def by_kernels(self, part: _Part, value: Value, launched: Launched, target: Target) -> Array:
+    def by_kernels(
+        self, part: _Part, value: Value, launched: Launched, target: KernelTarget
+    ) -> Array:
         """A value of a part, where a target computes it."""
         module, _ = part.module(self.program.module, [value])
         (made,) = self.local(module, target)(*self.stacks(launched))
         return made.data
 
-    def local(self, module: Module, target: Target | None) -> LocalProgram:
+    def local(self, module: Module, target: KernelTarget | None) -> LocalProgram:
         """A part of the program, on stacks like those of the whole."""
-        return LocalProgram(
+        return local_program(
             module, fold=target is not None, target=target, world=self.program.world
         )
 

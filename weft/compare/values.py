@@ -24,6 +24,7 @@ from weft.mesh import Mesh
 from weft.ops.local import COMBINERS
 from weft.partition import partition
 from weft.partition.placed import Placed, sharding_of
+from weft.pipeline import local_program
 from weft.run import LocalProgram
 
 
@@ -45,7 +46,7 @@ def compare_every_op(
     local = partition(sharded, places=places)
     expected = _reference(sharded, arrays, places, cache)
     watcher = _Watcher(sharded, local, places, expected)
-    program = watcher.program = LocalProgram(local, fold=False)
+    program = watcher.program = local_program(local, fold=False)
     try:
         program.checked(*stacks_of(program, arrays), watch=watcher.see)
     except _Found as found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weft.executable.items import piece_bytes
 from weft.ir.attrs import Attrs
 from weft.ir.types import TensorType, Type
 from weft.jax.client import KINDS
@@ -13,7 +14,6 @@ from weft.jax.join_meshes import noted_order
 from weft.jax.layouts import Dims, layout_in, row_major
 from weft.mesh import Sharding
 from weft.run import LocalProgram
-from weft.run.plan import piece_bytes
 
 _MEMORY = "mhlo.memory_kind"
 _ALIASED = "tf.aliasing_output"

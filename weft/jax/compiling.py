@@ -82,11 +82,10 @@ class Executable:
         So does JAX on its own devices: a function that fails is then told where it was called.
         """
         local = self.local
-        if not local.host:
+        if not local.callbacks:
             return local.is_brief
-        items = local.code.items
-        few = len(items) <= _SOON and local.memory().peak <= _LITTLE
-        return few and not any(item.inner for item in items)
+        few = len(local.code.units) <= _SOON and local.memory().peak <= _LITTLE
+        return few and not local.code.inner
 
     @property
     def results(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:

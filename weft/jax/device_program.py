@@ -17,7 +17,7 @@ from weft.jax.shardings import argument_tiles, result_tiles
 from weft.mesh import MeshAxes
 from weft.ops.collective import Collective, device_lists
 from weft.ops.control import AsyncDone, AsyncStart
-from weft.run.local import DONATED
+from weft.tile.lower import DONATED
 
 if TYPE_CHECKING:
     from weft.jax.compiling import Executable

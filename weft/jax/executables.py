@@ -13,6 +13,8 @@ import numpy as np
 from weft.array.room import ROOM
 from weft.array.stacked import Kind, Stacked
 from weft.errors import WeftError
+from weft.executable.items import piece_bytes
+from weft.executable.layout import union
 from weft.ir.types import Array, TensorType
 from weft.jax.abi import api
 from weft.jax.borders import Border, borders, taken_over
@@ -25,8 +27,6 @@ from weft.jax.records import EXECUTABLE, PENDING, READY
 from weft.jax.slots import slot
 from weft.jax.values import NUMBERS, step_of, template
 from weft.run import LocalProgram
-from weft.run.layout import union
-from weft.run.plan import piece_bytes
 
 _Pointer = ctypes.c_size_t
 

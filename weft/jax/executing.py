@@ -9,6 +9,7 @@ from typing import Any
 from weft.array.awaited import Awaited
 from weft.array.room import ROOM
 from weft.array.stacked import Stacked
+from weft.array.stream import DEFAULT
 from weft.jax.abi import api
 from weft.jax.client import the_client
 from weft.jax.events import event_of
@@ -21,7 +22,6 @@ from weft.jax.records import FIELDS, words
 from weft.jax.slots import slot
 from weft.jax.values import NOTHING, Value, deleted, note, share_lent, show, value_at
 from weft.run.execute import Run, take_over
-from weft.run.stream import DEFAULT
 
 _Pointer = ctypes.c_size_t
 _OFTEN = 2  # calls after which native code is told how to do the next ones

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+from weft.array.stream import around_calls
 from weft.jax import buffers, events, executables, executing, extensions, facts, transfers
 from weft.jax.interrupts import Shield
-from weft.run.stream import around_calls
 
 PARTS = (buffers, events, executables, executing, extensions, facts, transfers)
 

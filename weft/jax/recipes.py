@@ -41,7 +41,7 @@ def _is_small(loaded: Loaded, direct: Direct) -> bool:
 
 def _steps(direct: Direct) -> int:
     """How much arithmetic its kernels do: little memory may be gone through many times."""
-    groups = [item.group for item in direct.launch.items]
+    groups = [item.group for item in direct.call.launches]
     work = [work_of(group.kernel) for group in groups if group is not None and group.kernel]
     return sum(one.flops + _CALL * one.transcendentals for one in work)
 

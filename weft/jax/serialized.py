@@ -26,7 +26,7 @@ MAGIC = b"weft-executable-2"
 
 def serialized(executable: Executable) -> bytes:
     """A compiled program as bytes."""
-    if executable.local.host:
+    if executable.local.callbacks:
         raise Unsupported(
             f"{executable.name} {NOT_STORED}",
             help="leave out callbacks and debug prints, or compile it where it runs",

@@ -14,8 +14,8 @@ from weft.array.stacked import Kind, Stacked, kind_of
 from weft.ir.types import Array
 from weft.kernels.unattended import Unattended
 from weft.run.arguments import Arguments
-from weft.run.code import Code, Slots
-from weft.run.launch import Launch, Launches, Place, reshaped
+from weft.run.code import Call, Code, Slots
+from weft.run.launch import Calls, Place, reshaped
 from weft.run.target import TakesStacks
 
 
@@ -28,15 +28,15 @@ class Direct:
     def __init__(
         self,
         code: Code,
-        launches: Launches,
+        calls: Calls,
         arguments: Arguments,
         results: Sequence[tuple[int, bool]],
         donated: Sequence[int],
         frames: list[Slots],
     ) -> None:
-        (item,) = code.items
-        assert isinstance(item.launch, Launch), "the only item is a launch"
-        self.code, self.launch, self.arguments = code, item.launch, arguments
+        (call,) = code.units
+        assert isinstance(call, Call), "the only unit is a call"
+        self.code, self.call, self.arguments = code, call, arguments
         self.donated = donated
         self.given = [(kind, _numbers(places)) for kind, _, places in arguments.listed if kind]
         self.kinds = [kind for kind, _ in self.given]
@@ -45,8 +45,8 @@ class Direct:
         self.over: dict[int, int] = {}  # by number of what is made, whose memory it may take
         slots = {slot: n for n, slot in enumerate(arguments.slots)}
         numbers, owned = dict[int, int](), dict(results)
-        for made in self.launch.items:
-            for slot, donor, shape, dtype, nbytes, places in launches.fresh_of(made):
+        for made in self.call.launches:
+            for slot, donor, shape, dtype, nbytes, places in calls.fresh_of(made):
                 if donor in slots:
                     self.over[len(self.made)] = slots[donor]
                 numbers[slot] = len(self.made)
@@ -61,14 +61,14 @@ class Direct:
 
     def ready(self, slots: Slots) -> Slots:
         """A new frame with what runs the kernels on its memory, where their table was."""
-        commands: TakesStacks = slots[self.launch.commands]
-        slots[self.launch.table] = commands.on_stacks(self.given, self.written)
+        commands: TakesStacks = slots[self.call.commands]
+        slots[self.call.table] = commands.on_stacks(self.given, self.written)
         return slots
 
     def unattended(self, new: Callable[[], Slots]) -> Unattended:
         """What native code needs to run the kernels by itself, in a frame that is theirs alone."""
         slots = new()
-        commands: TakesStacks = slots[self.launch.commands]
+        commands: TakesStacks = slots[self.call.commands]
         alone = commands.unattended()
         return replace(alone, keep=(alone.keep, slots))
 
@@ -86,9 +86,9 @@ class Direct:
             stacks = self._fitted(stacks)
         try:
             made = self._taken_over(stacks) if self.over else self._taken()
-            ran: bool = slots[self.launch.table](stacks, made)
+            ran: bool = slots[self.call.table](stacks, made)
         except BaseException as error:
-            told = self.code.explained(error, self.code.items[0])
+            told = self.code.explained(error, self.code.units[0])
             if told is error:
                 raise
             raise told from None
@@ -160,23 +160,23 @@ class Direct:
 
 def direct_of(
     code: Code,
-    launches: Launches,
+    calls: Calls,
     arguments: Arguments,
     results: Sequence[tuple[int, bool]],
     donated: Sequence[int],
     frames: list[Slots],
 ) -> Direct | None:
     """A program as one native call, if it is one and the target can read stacks."""
-    if len(code.items) != 1 or not isinstance(code.items[0].launch, Launch):
+    if len(code.units) != 1 or not isinstance(code.units[0], Call):
         return None
-    known = {*launches.fresh, *arguments.slots, *launches.constants}
+    known = {*calls.fresh, *arguments.slots, *calls.constants}
     if not known.issuperset(slot for slot, _ in results):
         return None
-    if offsets() is None or not isinstance(launches.target.commands(), TakesStacks):
+    if offsets() is None or not isinstance(calls.target.commands(), TakesStacks):
         return None
     if any(kind is None for kind, *_ in arguments.listed):  # tokens
         return None
-    return Direct(code, launches, arguments, results, donated, frames)
+    return Direct(code, calls, arguments, results, donated, frames)
 
 
 def _taking(kind: Kind, nbytes: int) -> tuple[Callable[..., Array], tuple[Any, ...]]:

@@ -12,12 +12,12 @@ from weft.array.exchange import to_numpy
 from weft.array.put import put
 from weft.array.room import is_dense
 from weft.array.stacked import Kind, Stacked, Way, kind_of, way_to_split
+from weft.array.stream import DEFAULT, Stream, released
 from weft.errors import WeftError
 from weft.ir.types import TensorType, Type
 from weft.mesh import DimSharding, Mesh, Sharding
 from weft.mesh.pieces import counts, local_shape
 from weft.run.local import LocalProgram
-from weft.run.stream import DEFAULT, Stream, released
 
 
 def execute(

@@ -1,22 +1,20 @@
-"""What branches and loops share: which region is taken, and spelling values out."""
+"""What branches and loops share: which block is taken, and spelling values out."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 
-from weft.ir.module import Node, Value
-from weft.ir.types import TensorType
-from weft.ops.control import If
-from weft.run.layout import Layout, Mask
+from weft.executable.layout import Layout, Mask
 
 
-def chooser_of(node: Node) -> Any:
-    """From a predicate or an index to the number of the region."""
-    if isinstance(node.op, If):
+def chooser_of(way: Literal["if", "case"], count: int) -> Callable[[Any], int]:
+    """From a predicate or an index to the number of the block."""
+    if way == "if":
         return lambda value: 0 if value else 1
-    last = len(node.regions) - 1
+    last = count - 1
     return lambda value: int(value) if 0 <= value <= last else last
 
 
@@ -37,13 +35,3 @@ def widen(given: Mask, wanted: Mask, layout: Layout) -> Any:
         return np.broadcast_to(x, head + x.shape[lead:])
 
     return run
-
-
-def shape_of(value: Value, mask: Mask, layout: Layout) -> tuple[int, ...] | None:
-    """The shape of a stack, where it is known before the program runs."""
-    type = value.type
-    if not isinstance(type, TensorType) or not isinstance(mask, int):
-        return None
-    if layout.has_rows and mask & 1:
-        return None
-    return layout.shape(mask) + type.sizes

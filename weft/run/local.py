@@ -1,8 +1,8 @@
-"""A local program, compiled once, that runs on all its virtual devices in lockstep."""
+"""A tiled program in memory, ready to run on all its virtual devices in lockstep."""
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from weft.array.atoms import Atoms
-from weft.array.place_buffers import most_alive, place
 from weft.array.room import aligned_bytes
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.errors import WeftError
-from weft.ir.attrs import Attrs
+from weft.executable.items import Tiled
+from weft.executable.layout import Layout
+from weft.executable.plan import Memory, Plan
+from weft.executable.world import GLOBAL, World, sharding_in
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node
 from weft.ir.scan import parse_type
@@ -23,154 +25,89 @@ from weft.mesh import Mesh
 from weft.ops.callbacks import host_functions
 from weft.ops.custom import CustomCall
 from weft.run.arguments import Arguments
+from weft.run.bind import Binder, HostKernels, is_brief, is_native
 from weft.run.code import checking, shortage
-from weft.run.compile import Compiler
 from weft.run.direct import Direct, direct_of
-from weft.run.launch import Launches, is_brief, is_native
-from weft.run.layout import Layout, Mask
-from weft.run.plan import Memory, Planner, outside_arena, piece_bytes
-from weft.run.reuse import choose_turns, owned, reuse_carried, reuse_donated
+from weft.run.launch import Calls
 from weft.run.target import Target
-from weft.run.vary import Scope, argument_masks
-from weft.run.world import GLOBAL, World, sharding_in, world_of
 
 
 class LocalProgram:
-    """A function of a local module as instructions over stacks of all devices' values.
+    """A program on stacks of all devices' values: `program(*stacks)` gives a `Stacked` a result.
 
-    `program(*stacks)` takes and gives a `Stacked` for each argument and result. Arguments vary
-    along the axes that their `weft.sharding` names, or along all where they have none. Without
-    `fold` every value is computed as it is written, for those who look at each. A target runs
-    groups of nodes as kernels of its own; what it has no kernel for is computed by numpy. With a
-    world, that of another program of the same meshes, stacks are as they are there.
+    The target runs its kernels; the host computes other nodes. `op_by_op` gives the same program
+    without kernels, for those who look at every op.
     """
 
     def __init__(
         self,
-        module: Module,
-        function: str = "main",
-        *,
-        devices: int | tuple[int, int] | None = None,
-        donate: Sequence[int] | None = None,
-        fold: bool = True,
+        tiled: Tiled,
+        plan: Plan,
+        host: HostKernels,
         target: Target | None = None,
-        world: World | None = None,
+        op_by_op: Callable[[], LocalProgram] | None = None,
     ) -> None:
-        self.module = module
-        self._world = world
+        self.tiled, self.plan, self.host, self.target = tiled, plan, host, target
+        self.op_by_op = op_by_op
+        self.module: Module = tiled.module
+        self.function = tiled.module.function(tiled.function)
         self.frames: list[list[Any]] = []
         self.face: Any = None  # what it is to those who have arrays
-        self.target = target if fold else None
-        self._given = (function, devices, donate, fold)
         with without_gc():
-            self._compile(*self._given)
+            self._load()
 
-    def _compile(
-        self,
-        function: str,
-        devices: int | tuple[int, int] | None,
-        donate: Sequence[int] | None,
-        fold: bool,
-    ) -> None:
-        """Turn the function into instructions."""
-        module = self.module
-        self.function = module.function(function)
-        self.host = host_functions(module)  # kept alive as long as the program may call them
-        self.calls_host = any(isinstance(node.op, CustomCall) for node in module.nodes())
-        self.world = self._world or world_of(module, self.function, devices)
-        body = self.function.body
-        attrs = self.function.arg_attrs or ((),) * len(body.args)
-        self.shardings = tuple([sharding_in(a) for a in attrs])
-        self.result_shardings = tuple(
-            [sharding_in(a) for a in self.function.res_attrs or ((),) * len(body.results)]
-        )
-        compiler = Compiler(fold=fold, target=self.target)
-        scope = Scope(module, self.world, Layout(self.atoms))
-        self.masks: tuple[Mask, ...] = argument_masks(scope, self.shardings, body.args)
-        scope.let(body.args, self.masks)
-        self.inputs = tuple([compiler.new() for _ in body.args])
-        scope.slots.update(zip(body.args, self.inputs, strict=True))
-        self.code = compiler.region(body, scope, frees=True)
-        self.result_masks = scope.of(body.results)
-        self.layout = scope.layout
-        self.donated = donated_arguments(attrs, donate)
-        self._plan(compiler)
-        self.code.bind(compiler.settled)
-        self.launches = compiler.launches
-        places = {} if self.launches is None else self.launches.places
-        self.arguments = Arguments(self.function, self.masks, self.layout, self.inputs, places)
-        self.template: list[Any] = [None] * compiler.slots
-        for slot, value in compiler.constants.items():
+    def _load(self) -> None:
+        """Load the kernels, and make steps of the items."""
+        tiled, function = self.tiled, self.function
+        self.callbacks = host_functions(self.module)  # alive as long as the program may call them
+        self.calls_host = any(isinstance(node.op, CustomCall) for node in self.module.nodes())
+        no_attrs = ((),)
+        arg_attrs = function.arg_attrs or no_attrs * len(function.body.args)
+        res_attrs = function.res_attrs or no_attrs * len(function.body.results)
+        self.shardings = tuple([sharding_in(a) for a in arg_attrs])
+        self.result_shardings = tuple([sharding_in(a) for a in res_attrs])
+        self.masks, self.result_masks = tiled.masks, tiled.result_masks
+        self.inputs, self.donated = tiled.inputs, tiled.donated
+        slots = itertools.count(len(tiled.stacks))
+        self.calls = None if self.target is None else Calls(self.target, tiled, self.plan, slots)
+        binder = Binder(tiled, self.plan, self.host, self.calls, slots)
+        self.code = binder.code(tiled.block, tiled.inputs)
+        self.results = [(slot, slot in self.plan.owned) for slot in self.code.results]
+        places = {} if self.calls is None else self.calls.places
+        self.arguments = Arguments(function, self.masks, self.layout, self.inputs, places)
+        self.template: list[Any] = [None] * binder.new()
+        constants = tiled.constants if self.calls is None else self.calls.constants
+        for slot, value in constants.items():
             self.template[slot] = value
         between = (*self.inputs, *self.code.results)
         self.lasting = [(slot, self.template[slot]) for slot in dict.fromkeys(between)]
         self.known = self._known_kinds()
         self.is_brief = is_brief(self.code, self.memory().peak)
-        self.is_native = self.launches is not None and is_native(self.code)
+        self.is_native = self.calls is not None and is_native(self.code)
         self.direct: Direct | None = None
-        if self.launches is not None:
+        if self.calls is not None:
             rest = (self.arguments, self.results, self.donated, self.frames)
-            self.direct = direct_of(self.code, self.launches, *rest)
-
-    def _plan(self, compiler: Compiler) -> None:
-        """Decide where results live."""
-        choose_turns(self.code)
-        planner = Planner(self.code, self.inputs, compiler.constants)
-        self.arena, compiler.slots = planner.plan(compiler.slots)
-        taken = reuse_donated(planner, {self.inputs[n]: self._size(n) for n in self.donated})
-        self.reused = [n for n in self.donated if self.inputs[n] in taken]
-        reuse_carried(planner)
-        self._pieces, self._others = planner.piece_spans(), [*outside_arena(planner)]
-        own = owned(planner)
-        self.results = [(slot, slot in own) for slot in self.code.results]
-        # By number, the results that lie in the memory of an argument, and which one that is.
-        root = planner.lives.root
-        given = {root(slot): n for n, slot in enumerate(self.inputs)}
-        roots = [root(slot) for slot in self.code.results]
-        self.lent = {n: given[found] for n, found in enumerate(roots) if found in given}
-        if compiler.target is not None:
-            launches = Launches(compiler.target, self.code, compiler.constants, compiler.new)
-            compiler.launches = launches
+            self.direct = direct_of(self.code, self.calls, *rest)
 
     def _known_kinds(self) -> list[tuple[int, Kind]]:
         """The results that kernels write into memory of their own, and what they are."""
-        if self.launches is None:
+        if self.calls is None:
             return []
         return [
             (n, kind_of(self.atoms, self.layout.shape(mask) + type.sizes, type.dtype.numpy))
             for n, (slot, _) in enumerate(self.results)
-            if slot in self.launches.fresh
+            if slot in self.calls.fresh
             and isinstance(type := self.result_types[n], TensorType)
             and isinstance(mask := self.result_masks[n], int)
         ]
 
     def memory(self) -> Memory:
         """The bytes that one run holds, all devices together, equal parts counted once."""
-        return Memory(
-            sum(map(self._bytes, self.arg_types, self.masks)),
-            sum(map(self._bytes, self.result_types, self.result_masks)),
-            self.arena,
-            most_alive([whole for whole, _ in self._others]),
-            sum(self._size(n) for n in self.reused),
-        )
+        return self.plan.memory
 
     def memory_of_one(self) -> Memory:
         """The bytes that one run holds of one device."""
-        return Memory(
-            sum(map(piece_bytes, self.arg_types)),
-            sum(map(piece_bytes, self.result_types)),
-            place(self._pieces)[1],
-            most_alive([piece for _, piece in self._others]),
-            sum(piece_bytes(self.arg_types[n]) for n in self.reused),
-        )
-
-    def _size(self, index: int) -> int:
-        return self._bytes(self.arg_types[index], self.masks[index])
-
-    def _bytes(self, type: Type, mask: Mask) -> int:
-        if not isinstance(type, TensorType) or not isinstance(mask, int):
-            return 0
-        return math.prod(self.layout.shape(mask) + type.sizes) * type.dtype.numpy.itemsize
+        return self.plan.memory_of_one
 
     def frame(self) -> list[Any]:
         """Slots for one run: those of an earlier one, with its memory, or new ones."""
@@ -179,26 +116,46 @@ class LocalProgram:
         except IndexError:
             made = self.template.copy()
             try:
-                made[0] = aligned_bytes(self.arena)
+                made[0] = aligned_bytes(self.plan.arena)
             except MemoryError:
-                raise self.shortage("temporaries", self.arena) from None
-            if self.launches is not None:
-                self.launches.fill(made)
+                raise self.shortage("temporaries", self.plan.arena) from None
+            if self.calls is not None:
+                self.calls.fill(made)
             return made
 
     def shortage(self, what: str, needed: int) -> WeftError:
         """The refusal of values that do not fit into memory, at the line of the largest."""
-        return shortage(self.code.items, what, needed)
+        return shortage(self.code.units, self.tiled.stacks, what, needed)
+
+    @property
+    def layout(self) -> Layout:
+        """Where the devices' digits are in a stack."""
+        return self.tiled.layout
+
+    @property
+    def world(self) -> World:
+        """The devices."""
+        return self.tiled.world
+
+    @property
+    def lent(self) -> Any:
+        """By number, the results that lie in the memory of an argument, and which one that is."""
+        return self.plan.lent
+
+    @property
+    def reused(self) -> tuple[int, ...]:
+        """The donated arguments that results are written over."""
+        return self.plan.reused
 
     @property
     def atoms(self) -> Atoms:
         """The digits of the devices' numbers that the program uses."""
-        return self.world.atoms
+        return self.tiled.world.atoms
 
     @property
     def mesh(self) -> Mesh:
         """The mesh in whose order the stacks are."""
-        return self.world.mesh
+        return self.tiled.world.mesh
 
     @cached_property
     def arg_types(self) -> tuple[Type, ...]:
@@ -212,7 +169,7 @@ class LocalProgram:
 
     def __call__(self, *stacks: Stacked | None) -> tuple[Stacked, ...]:
         """Run on all devices."""
-        for n in self.lent.values():
+        for n in self.plan.lent.values():
             if n < len(stacks) and (given := stacks[n]) is not None:
                 given.owned = False  # from now on a result lies there, too
         if self.direct is not None:
@@ -243,7 +200,7 @@ class LocalProgram:
         A target's kernels give no results of single ops, so this is done without the target.
         """
         if self.target is not None:
-            return self._without_target.checked(*stacks, watch=watch)
+            return self._op_by_op.checked(*stacks, watch=watch)
 
         def see(node: Node, made: tuple[Any, ...]) -> None:
             lead = len(self.atoms.sizes)
@@ -260,17 +217,13 @@ class LocalProgram:
             return self(*stacks)
 
     @cached_property
-    def _without_target(self) -> LocalProgram:
-        function, devices, donate, fold = self._given
-        return LocalProgram(
-            self.module,
-            function,
-            devices=devices,
-            donate=donate,
-            fold=fold,
-            target=None,
-            world=self._world,
-        )
+    def _op_by_op(self) -> LocalProgram:
+        if self.op_by_op is None:
+            raise WeftError(
+                "this program has kernels only, and cannot run op by op",
+                help="compile it from its source",
+            )
+        return self.op_by_op()
 
     def _writable(self, stacks: Sequence[Stacked | None]) -> frozenset[int]:
         """The slots of donated arguments whose memory nobody else holds."""
@@ -289,11 +242,3 @@ class LocalProgram:
 
 
 NOTHING: frozenset[int] = frozenset()
-DONATED = {"jax.buffer_donor", "tf.aliasing_output"}  # what marks an argument as given away
-
-
-def donated_arguments(attrs: Sequence[Attrs], donate: Sequence[int] | None) -> tuple[int, ...]:
-    """The arguments whose memory results may take, as the program says or as is asked."""
-    if donate is not None:
-        return tuple(donate)
-    return tuple(n for n, listed in enumerate(attrs) if DONATED & {name for name, _ in listed})

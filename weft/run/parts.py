@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from weft.array.stacked import Stacked
+from weft.executable.items import Host, Launch, Move
 from weft.ir.module import Node
 from weft.kernels.group import Group
-from weft.run.code import Code, Item, Slots, Step
+from weft.run.bind import all_codes, loaded_kernels
+from weft.run.code import Slots, Step
 from weft.run.execute import execute
 from weft.run.local import LocalProgram
 from weft.run.separate import Addresses, SeparateKernel, SeparateTarget
@@ -31,7 +33,7 @@ class Part:
 
 def parts_of(program: LocalProgram) -> list[Part]:
     """What a program runs, in no loop more than once."""
-    return [Part(item.node, item.group) for item, _ in _items(program)]
+    return [Part(node_of(item), group_of(item)) for item, _ in _items(program)]
 
 
 def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[list[Part], float]:
@@ -41,12 +43,12 @@ def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[lis
     """
     clock = _Clock()
     target = None if program.target is None else SeparateTarget(program.target, clock.launch)
-    timed = _TimedProgram(program.module, program.function.name, target=target)
+    timed = _TimedProgram(program.tiled, program.plan, program.host, target)
     items = _items(timed)
-    for code in _codes(timed.code):
+    for code in all_codes(timed.code):
         code.steps = [
-            clock.around(step, id(item)) if item.kernel is not None else step
-            for step, item in zip(code.steps, code.items, strict=True)
+            clock.around(step, id(unit)) if isinstance(unit, Host | Move) else step
+            for step, unit in zip(code.steps, code.units, strict=True)
         ]
     rounds: list[tuple[float, dict[int, list[float]]]] = []
     for _ in range(1 + ROUNDS):
@@ -58,7 +60,12 @@ def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[lis
     whole, times = sorted(rounds[1:], key=lambda one: one[0])[ROUNDS // 2]
     alike = Counter(key for _, key in items)  # a kernel that is there once may be launched by many
     made = [
-        Part(item.node, item.group, len(times[key]) // alike[key], sum(times[key]) / alike[key])
+        Part(
+            node_of(item),
+            group_of(item),
+            len(times[key]) // alike[key],
+            sum(times[key]) / alike[key],
+        )
         for item, key in items
     ]
     return made, whole
@@ -76,23 +83,25 @@ class _TimedProgram(LocalProgram):
         return made
 
 
-def _codes(code: Code) -> Iterator[Code]:
-    yield code
-    for item in code.items:
-        for inner in item.inner:
-            yield from _codes(inner)
-
-
-def _items(program: LocalProgram) -> list[tuple[Item, int]]:
-    """Every kernel and every node of numpy, with the key of its times."""
-    launches = [] if program.launches is None else program.launches.launches
-    found = [
-        (item, id(loaded.own if isinstance(loaded, SeparateKernel) else loaded))
-        for launch in launches
-        for item, loaded in zip(launch.items, launch.loaded, strict=True)
+def _items(program: LocalProgram) -> list[tuple[Launch | Host, int]]:
+    """Every kernel and every node of the host, with the key of its times."""
+    found: list[tuple[Launch | Host, int]] = [
+        (launch, id(loaded.own if isinstance(loaded, SeparateKernel) else loaded))
+        for launch, loaded in (loaded_kernels(program.calls) if program.calls else ())
     ]
-    others = [item for code in _codes(program.code) for item in code.items]
-    return found + [(i, id(i)) for i in others if i.kernel is not None and not i.kernel.shares]
+    others = [unit for code in all_codes(program.code) for unit in code.units]
+    return found + [(u, id(u)) for u in others if isinstance(u, Host) and not u.traits.shares]
+
+
+def group_of(item: Launch | Host) -> Group | None:
+    """The nodes that a kernel computes."""
+    return item.group if isinstance(item, Launch) else None
+
+
+def node_of(item: Launch | Host) -> Node:
+    """The node of the host, or the last one that a kernel computes."""
+    assert item.node is not None, "a program that was compiled here knows its nodes"
+    return item.node
 
 
 class _Clock:

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.kernels.group import Group
-from weft.kernels.placed import Placed
 from weft.run.target import Commands, Target
 
 Addresses: TypeAlias = npt.NDArray[np.uint64]
@@ -33,11 +32,6 @@ class SeparateTarget:
 
     def __init__(self, target: Target, around: Around) -> None:
         self.target, self.around = target, around
-
-    def group(
-        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Any]
-    ) -> Sequence[Group]:
-        return self.target.group(placed, sizes, results)
 
     def load(self, kernels: Sequence[Any]) -> Sequence[SeparateKernel]:
         return [SeparateKernel(own) for own in self.target.load(kernels)]

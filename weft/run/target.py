@@ -1,4 +1,4 @@
-"""What run needs of a target: nodes in groups, kernels in memory, and commands that run them."""
+"""What run needs of a target: kernels in memory, and commands that run them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from weft.array.stacked import Kind, Stacked
-from weft.ir.module import Value
-from weft.kernels.group import Group
-from weft.kernels.placed import Placed
 from weft.kernels.unattended import Unattended
 
 
@@ -67,17 +64,7 @@ class TakesStacks(Protocol):
 
 
 class Target(Protocol):
-    """What turns nodes into kernels and runs them."""
-
-    def group(
-        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
-    ) -> Sequence[Group]:
-        """The nodes of a region as kernels, in an order in which they can run.
-
-        A group without a kernel is one node, to be run without the target. `sizes` are those of
-        the leading dims; `results` are values that must exist at the end.
-        """
-        ...
+    """What runs kernels."""
 
     def load(self, kernels: Sequence[Any]) -> Sequence[Any]:
         """Kernels in memory, ready for `Commands.kernel`."""

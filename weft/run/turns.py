@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.array.room import ROOM, address_of
+from weft.executable.plan import Turn
 from weft.ir.types import Array, TensorType
-from weft.run.code import Code, Item, Slots, Turn
+from weft.run.code import Code, Slots
 from weft.run.target import Repeats
 
 if TYPE_CHECKING:
-    from weft.run.compile import Compiler
+    from weft.run.bind import Binder
 
 AT_ONCE = 1 << 12  # rounds that nothing interrupts
 
@@ -24,17 +25,17 @@ class Turning:
     On level 0 is what the last round has made, on level 1 what the one before has, and so on.
     """
 
-    def __init__(self, turn: Turn, loop: Item, compiler: Compiler) -> None:
-        launches = compiler.launches
-        assert launches is not None, "kernels of a target are launched"
-        shape, type = loop.shapes[turn.indices[0]], loop.values[turn.indices[0]].type
-        assert shape is not None and isinstance(type, TensorType), "kernels make tensors"
-        self.shape, self.dtype, self.nbytes = shape, type.dtype.numpy, turn.nbytes
+    def __init__(self, turn: Turn, binder: Binder) -> None:
+        calls, stack = binder.calls, binder.stacks[turn.result]
+        assert calls is not None, "kernels of a target are launched"
+        assert stack is not None and stack.shape is not None
+        assert isinstance(stack.type, TensorType), "kernels make tensors"
+        self.shape, self.dtype, self.nbytes = stack.shape, stack.type.dtype.numpy, stack.nbytes
         self.slots, self.result, self.count = turn.slots, turn.result, turn.buffers
         self.offsets = turn.places
-        self.held = compiler.new()  # the arrays, and their addresses
-        self.read = [launches.places.get(slot, []) for slot in turn.slots]
-        self.written = launches.places[turn.result]
+        self.held = binder.new()  # the arrays, and their addresses
+        self.read = [calls.places.get(slot, []) for slot in turn.slots]
+        self.written = calls.places[turn.result]
 
     @property
     def settles(self) -> bool:
@@ -85,17 +86,17 @@ class Turning:
 
 
 def native_rounds(
-    compiler: Compiler, test: Code, work: Code, turns: Sequence[Turning]
+    binder: Binder, test: Code, work: Code, turns: Sequence[Turning]
 ) -> Callable[[Slots], int] | None:
     """What runs all rounds of a loop in one call, and says how many there were; None if none can.
 
     Its test and its body are one call each, and the test's verdict has a fixed place.
     """
-    launches = compiler.launches
-    if launches is None or not isinstance(launches.target.commands(), Repeats):
+    calls = binder.calls
+    if calls is None or not isinstance(calls.target.commands(), Repeats):
         return None
-    verdict = launches.arena.get(test.results[0])
-    one, other = launches.alone_in(test), launches.alone_in(work)
+    verdict = calls.arena.get(test.results[0])
+    one, other = calls.alone_in(test), calls.alone_in(work)
     if verdict is None or one is None or other is None:
         return None
 

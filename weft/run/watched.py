@@ -13,6 +13,7 @@ from weft.array.stacked import Stacked
 from weft.ir.types import Array
 from weft.kernels.group import Group
 from weft.kernels.kernel import Operand
+from weft.run.bind import loaded_kernels
 from weft.run.local import LocalProgram
 from weft.run.separate import Addresses, SeparateKernel, SeparateTarget
 
@@ -43,11 +44,10 @@ def run_watched(program: LocalProgram, stacks: Sequence[Stacked | None], see: Se
         see(Launched(group, inputs, tuple(_arrays(operands, output=True))))
 
     target = SeparateTarget(program.target, around)
-    watched = LocalProgram(program.module, program.function.name, target=target)
-    assert watched.launches is not None, "a program with a target has launches"
-    for launch in watched.launches.launches:
-        for item, loaded in zip(launch.items, launch.loaded, strict=True):
-            loaded.group = item.group
+    watched = LocalProgram(program.tiled, program.plan, program.host, target)
+    assert watched.calls is not None, "a program with a target has calls"
+    for launch, loaded in loaded_kernels(watched.calls):
+        loaded.group = launch.group
     watched(*stacks)
 
 

@@ -7,21 +7,22 @@ from typing import Any
 
 import numpy as np
 
+from weft.emit.numpy.collective import NAMED
+from weft.emit.numpy.one_by_one import is_elementwise, one_by_one, plain_region
+from weft.emit.numpy.pointwise import is_native, ufunc_of
+from weft.executable.items import Site
 from weft.ir.module import Value
 from weft.ir.op import Op
 from weft.ir.reading import captured
 from weft.ir.types import Array, DType, TensorType
+from weft.kernels.host import HostKernel, Maker, several
 from weft.ops.reduce import Reduce, fold
 from weft.ops.shape import Constant
 from weft.ops.sort import Sort, TopK
 from weft.ops.window import ReduceWindow, SelectAndScatter
-from weft.run.kernel import Kernel, Maker, Site, several
-from weft.run.kernels_collective import NAMED
-from weft.run.kernels_pointwise import is_native, ufunc_of
-from weft.run.one_by_one import is_elementwise, one_by_one, plain_region
 
 
-def reduce(site: Site) -> Kernel:
+def reduce(site: Site) -> HostKernel:
     """One fold of numpy for each operand, if each is folded by one plain op."""
     op = site.op
     assert isinstance(op, Reduce)
@@ -37,14 +38,14 @@ def reduce(site: Site) -> Kernel:
             return by_reference(site)
         runs.append(_folded(site, n, ufunc, op.dimensions))
     if count == 1:
-        return Kernel(runs[0], _written(site, op.dimensions))
+        return HostKernel(runs[0], _written(site, op.dimensions))
 
     def run(*arrays: Array) -> tuple[Array, ...]:
         pairs = zip(runs, arrays[:count], arrays[count:], strict=True)
         # Each is folded by itself, but all are taken to vary along what any of them does.
         return tuple(spread(tuple([one(a, init) for one, a, init in pairs]), site.lead))
 
-    return Kernel(run)
+    return HostKernel(run)
 
 
 def _folded(
@@ -105,7 +106,7 @@ def is_identity(value: Value, ufunc: Any, dtype: DType) -> bool:
     return False
 
 
-def by_reference(site: Site) -> Kernel:
+def by_reference(site: Site) -> HostKernel:
     """The reference's fold on whole stacks, if the region treats every element alike."""
     op, lead, count = site.op, site.lead, len(site.node.results)
     assert isinstance(op, Reduce)
@@ -135,7 +136,7 @@ def by_reference(site: Site) -> Kernel:
         spread = tuple([np.broadcast_to(r, head + r.shape[lead:]) for r in rows])
         return fold(body, inits, spread)
 
-    return Kernel(several(run, count))
+    return HostKernel(several(run, count))
 
 
 def _rows(x: Array, lead: int, kept: list[int]) -> list[int]:
@@ -151,7 +152,7 @@ def spread(arrays: tuple[Array, ...], lead: int) -> list[Array]:
     return [np.broadcast_to(a, head + a.shape[lead:]) for a in arrays]
 
 
-def sort(site: Site) -> Kernel:
+def sort(site: Site) -> HostKernel:
     """The reference sorts all rows at once."""
     op, lead = site.op, site.lead
     assert isinstance(op, Sort)
@@ -163,15 +164,15 @@ def sort(site: Site) -> Kernel:
     def run(*arrays: Array) -> tuple[Array, ...]:
         return stacked.reference(*spread(arrays, lead), regions=(body,))
 
-    return Kernel(several(run, len(site.node.results)))
+    return HostKernel(several(run, len(site.node.results)))
 
 
-def top_k(site: Site) -> Kernel:
+def top_k(site: Site) -> HostKernel:
     """The reference looks at the last dim only."""
-    return Kernel(site.op.reference)
+    return HostKernel(site.op.reference)
 
 
-def reduce_window(site: Site) -> Kernel:
+def reduce_window(site: Site) -> HostKernel:
     """The reference with windows of size 1 over the leading dims."""
     op, lead, count = site.op, site.lead, len(site.node.results)
     assert isinstance(op, ReduceWindow)
@@ -196,10 +197,10 @@ def reduce_window(site: Site) -> Kernel:
         starts = [a.reshape(()) for a in arrays[count:]]
         return stacked.reference(*given, *starts, regions=(body,))
 
-    return Kernel(several(run, count))
+    return HostKernel(several(run, count))
 
 
-def select_and_scatter(site: Site) -> Kernel:
+def select_and_scatter(site: Site) -> HostKernel:
     """The reference with windows of size 1 over the leading dims."""
     op, lead = site.op, site.lead
     assert isinstance(op, SelectAndScatter)
@@ -217,7 +218,7 @@ def select_and_scatter(site: Site) -> Kernel:
         made: Array = stacked.reference(first, second, init.reshape(()), regions=bodies)
         return made
 
-    return Kernel(run)
+    return HostKernel(run)
 
 
 KERNELS: dict[type[Op], Maker] = {

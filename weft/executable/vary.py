@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from weft.errors import Unsupported
+from weft.executable.layout import Layout, Mask, also, join, union
+from weft.executable.world import World
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.reading import captured
@@ -41,10 +43,17 @@ from weft.ops.custom import CustomCall
 from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 from weft.ops.sharding import NamedComputation
 from weft.ops.together import DoneTogether, StartTogether
-from weft.run.layout import Layout, Mask, also, join, union
-from weft.run.world import World
 
 Masks: TypeAlias = tuple[Mask, ...]
+
+
+class Where(Protocol):
+    """The devices, and where their digits are in a stack."""
+
+    @property
+    def world(self) -> World: ...
+    @property
+    def layout(self) -> Layout: ...
 
 
 @dataclass
@@ -222,7 +231,7 @@ def _all_slice(node: Node, given: Masks, scope: Scope) -> Masks:
 # Collectives
 
 
-def group_dims(node: Node, scope: Scope) -> tuple[int, ...] | None:
+def group_dims(node: Node, scope: Where) -> tuple[int, ...] | None:
     """The leading dims along which devices meet; None if they meet one group at a time."""
     return scope.layout.dims(scope.world.meets_along(node.op))
 
@@ -244,7 +253,7 @@ def _gives_each(node: Node, given: Masks, scope: Scope) -> Masks:
     return tuple(union(m) | scope.layout.mask(dims) for m in given)
 
 
-def moves(node: Node, scope: Scope) -> tuple[tuple[int, ...], Array] | None:
+def moves(node: Node, scope: Where) -> tuple[tuple[int, ...], Array] | None:
     """The leading dims along which values move, and for each index along them its source.
 
     None if the devices meet one group at a time.

@@ -8,18 +8,19 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from weft.emit.numpy.collective import NAMED
+from weft.emit.numpy.one_by_one import is_elementwise, one_by_one, plain_region
+from weft.emit.numpy.pointwise import is_native, ufunc_of
+from weft.emit.numpy.reduce import spread
+from weft.executable.items import Site
 from weft.ir.op import Op
 from weft.ir.reading import captured
 from weft.ir.types import Array
+from weft.kernels.host import HostKernel, Maker, several
 from weft.ops.index import Gather, Windows, gather, gather_windows
 from weft.ops.linalg import Cholesky, Fft, TriangularSolve
 from weft.ops.scatter import Scatter, hits, turns
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
-from weft.run.kernel import Kernel, Maker, Site, several
-from weft.run.kernels_collective import NAMED
-from weft.run.kernels_pointwise import is_native, ufunc_of
-from weft.run.kernels_reduce import spread
-from weft.run.one_by_one import is_elementwise, one_by_one, plain_region
 
 Slices = tuple[slice, ...]
 
@@ -31,7 +32,7 @@ def _start(array: Array, room: int) -> int:
     return min(max(int(array.reshape(-1)[0]), 0), room)
 
 
-def dynamic_slice(site: Site) -> Kernel:
+def dynamic_slice(site: Site) -> HostKernel:
     """A view where all devices look at one place; else one copy, or one a device."""
     op, lead = site.op, site.lead
     assert isinstance(op, DynamicSlice)
@@ -48,16 +49,16 @@ def dynamic_slice(site: Site) -> Kernel:
         return np.broadcast_to(x[head + window(starts)], _head(x, starts, lead) + sizes)
 
     if not moving and site.out() == site.mask(0):
-        return Kernel(lambda x, *starts: x[head + window(starts)], shares=True)
+        return HostKernel(lambda x, *starts: x[head + window(starts)], shares=True)
     if not moving:
-        return Kernel(together, shares=True)
+        return HostKernel(together, shares=True)
     if len(moving) == 1 and not site.mask(0) & site.mask(moving[0] + 1):
         return _taken(site, moving[0], rooms, window)
 
     def run(x: Array, *starts: Array) -> Array:
         return _each_window(x, starts, lead, sizes, window)
 
-    return Kernel(run)
+    return HostKernel(run)
 
 
 def _head(x: Array, starts: tuple[Array, ...], lead: int) -> tuple[int, ...]:
@@ -67,7 +68,7 @@ def _head(x: Array, starts: tuple[Array, ...], lead: int) -> tuple[int, ...]:
 
 def _taken(
     site: Site, dim: int, rooms: list[int], window: Callable[[tuple[Array, ...]], Slices]
-) -> Kernel:
+) -> HostKernel:
     """Devices look at different places along one dim of a value that they share there."""
     op, lead = site.op, site.lead
     assert isinstance(op, DynamicSlice)
@@ -89,7 +90,7 @@ def _taken(
         merged = both.reshape(sizes + list(both.shape[2 * lead :]))
         return np.broadcast_to(merged, _head(x, starts, lead) + op.slice_sizes)
 
-    return Kernel(run)
+    return HostKernel(run)
 
 
 def _each_window(
@@ -108,7 +109,7 @@ def _each_window(
     return out
 
 
-def dynamic_update_slice(site: Site) -> Kernel:
+def dynamic_update_slice(site: Site) -> HostKernel:
     """The operand, copied unless nobody else reads it, with one part written over."""
     lead, rank = site.lead, site.operand(0).rank
     rooms = [size - n for size, n in zip(site.operand(0).sizes, site.operand(1).sizes, strict=True)]
@@ -139,7 +140,7 @@ def dynamic_update_slice(site: Site) -> Kernel:
         into(x, update, *starts, out)
         return out
 
-    return Kernel(run, into, in_place=(0,))
+    return HostKernel(run, into, in_place=(0,))
 
 
 # Gather and scatter
@@ -162,7 +163,7 @@ def batched(windows: Windows, lead: int) -> Windows:
     )
 
 
-def gathered(site: Site) -> Kernel:
+def gathered(site: Site) -> HostKernel:
     """Rows are taken by numpy; other windows are read element by element, all devices at once."""
     op, lead = site.op, site.lead
     assert isinstance(op, Gather)
@@ -176,7 +177,7 @@ def gathered(site: Site) -> Kernel:
         x, indices = spread((x, indices), lead)
         return gather(stacked, sizes, x, indices)
 
-    return Kernel(run)
+    return HostKernel(run)
 
 
 def _row_axis(site: Site, windows: Windows, sizes: tuple[int, ...]) -> int | None:
@@ -192,7 +193,7 @@ def _row_axis(site: Site, windows: Windows, sizes: tuple[int, ...]) -> int | Non
     return axis if whole and sizes[axis] == 1 else None
 
 
-def _rows(site: Site, windows: Windows, axis: int) -> Kernel:
+def _rows(site: Site, windows: Windows, axis: int) -> HostKernel:
     lead, room = site.lead, site.operand(0).sizes[axis]
     flat = windows.vector < site.operand(1).rank
     rank = site.result().rank
@@ -214,10 +215,10 @@ def _rows(site: Site, windows: Windows, axis: int) -> Kernel:
         rows = both.reshape(head + list(both.shape[2 * lead :]))
         return np.moveaxis(rows, range(lead, lead + rank), [lead + d for d in target])
 
-    return Kernel(run)
+    return HostKernel(run)
 
 
-def scattered(site: Site) -> Kernel:
+def scattered(site: Site) -> HostKernel:
     """The reference's, with the leading dims as batching dims; sums by numpy."""
     op, lead, count = site.op, site.lead, len(site.node.results)
     assert isinstance(op, Scatter)
@@ -243,7 +244,7 @@ def scattered(site: Site) -> Kernel:
             _combine(out, new, target, source, region)
         return tuple([a.reshape(shape) for a in out])
 
-    return Kernel(several(run, count))
+    return HostKernel(several(run, count))
 
 
 def _plain_sum(site: Site) -> bool:
@@ -264,10 +265,10 @@ def _combine(out: list[Array], new: list[Array], target: Array, source: Array, r
 # Ops that look at the last dims only
 
 
-def last_dims(site: Site) -> Kernel:
+def last_dims(site: Site) -> HostKernel:
     """The reference on whole stacks: it takes any number of dims before those it looks at."""
     op, lead = site.op, site.lead
-    return Kernel(lambda *arrays: op.reference(*spread(arrays, lead)))
+    return HostKernel(lambda *arrays: op.reference(*spread(arrays, lead)))
 
 
 KERNELS: dict[type[Op], Maker] = {

@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from weft.emit.numpy.one_by_one import OneDevice, by_group, finished, rows_of
+from weft.emit.numpy.pointwise import is_native, ufunc_of
+from weft.executable.items import Site
+from weft.executable.vary import group_dims, moves
 from weft.ir.op import Op
 from weft.ir.types import Array, DType
+from weft.kernels.host import HostKernel, Maker, several
 from weft.ops.collective import (
     AllGather,
     AllReduce,
@@ -27,16 +32,12 @@ from weft.ops.local import (
     PermuteAlongAxes,
     ReduceScatterTogether,
 )
-from weft.run.kernel import Kernel, Maker, Site, several
-from weft.run.kernels_pointwise import is_native, ufunc_of
-from weft.run.one_by_one import OneDevice, by_group, finished, rows_of
-from weft.run.vary import group_dims, moves
 
 Step = Callable[[Array], Array]
 NAMED: dict[str, type[Op]] = {op.name: type(op) for op in COMBINERS.values()}
 
 
-def each(kernels: Sequence[Kernel]) -> Kernel:
+def each(kernels: Sequence[HostKernel]) -> HostKernel:
     """One kernel for each operand."""
     if len(kernels) == 1:
         return kernels[0]
@@ -45,15 +46,15 @@ def each(kernels: Sequence[Kernel]) -> Kernel:
     def run(*arrays: Array) -> tuple[Array, ...]:
         return tuple([step(a) for step, a in zip(steps, arrays, strict=True)])
 
-    return Kernel(run, shares=any(kernel.shares for kernel in kernels))
+    return HostKernel(run, shares=any(kernel.shares for kernel in kernels))
 
 
-SAME = Kernel(lambda x: x, shares=True)
+SAME = HostKernel(lambda x: x, shares=True)
 
 
 def spread(site: Site, index: int, dims: Sequence[int]) -> Step:
     """The operand spelled out along leading dims that it does not vary along."""
-    layout, mask = site.scope.layout, site.mask(index)
+    layout, mask = site.layout, site.mask(index)
     missing = {d: layout.size(d) for d in dims if not mask >> d & 1}
     if not missing:
         return lambda x: x
@@ -70,13 +71,13 @@ def spread(site: Site, index: int, dims: Sequence[int]) -> Step:
 # Reductions
 
 
-def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Kernel | None:
+def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> HostKernel | None:
     """Combine an operand along leading dims; None if numpy has no function for it."""
-    dtype, layout, mask = site.operand(index).dtype, site.scope.layout, site.mask(index)
+    dtype, layout, mask = site.operand(index).dtype, site.layout, site.mask(index)
     ufunc = ufunc_of(op, dtype)
     if ufunc is None:
         return None
-    done = site.scope.summed.get(site.node.operands[index], 0)
+    done = site.summed_before(index)
     dims = [d for d in dims if not done >> d & 1]
     axes = tuple(d for d in dims if mask >> d & 1)
     times = math.prod(layout.size(d) for d in dims if d not in axes)
@@ -89,7 +90,7 @@ def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Kern
     along: Any = axes[0] if len(axes) == 1 else axes
     if not narrow and times == 1:
         held = dtype.numpy
-        return Kernel(
+        return HostKernel(
             lambda x: ufunc.reduce(x, along, held, None, True),
             lambda x, out: ufunc.reduce(x, along, held, out, True),
         )
@@ -101,7 +102,7 @@ def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Kern
         made = again(made)
         return made.astype(dtype.numpy) if narrow else made
 
-    return Kernel(run, shares=True)
+    return HostKernel(run, shares=True)
 
 
 def repeated(ufunc: Any, dtype: DType, times: int) -> Step | None:
@@ -133,9 +134,9 @@ def _times(x: Array, count: int) -> Array:
     return np.asarray(np.multiply(x, np.asarray(count).astype(x.dtype)))
 
 
-def all_reduce(site: Site) -> Kernel:
+def all_reduce(site: Site) -> HostKernel:
     """Sums along the leading dims of a group; equal parts are multiplied instead."""
-    dims = group_dims(site.node, site.scope)
+    dims = group_dims(site.node, site)
     names = site.node.regions[0].body.combiners
     op = NAMED.get(names[0] or "")
     if dims is None or op is None or _changes_type(site):
@@ -151,11 +152,11 @@ def _changes_type(site: Site) -> bool:
     )
 
 
-def _grouped(site: Site) -> Kernel:
+def _grouped(site: Site) -> HostKernel:
     """By the reference, one group at a time, on what the result is said to vary along."""
     kernel = by_group(site)
     masks = [site.out(n) for n in range(len(site.node.results))]
-    everything = site.scope.layout.everything
+    everything = site.layout.everything
     if all(m == everything for m in masks):
         return kernel
     lead = site.lead
@@ -169,12 +170,12 @@ def _grouped(site: Site) -> Kernel:
         listed = made if isinstance(made, tuple) else (made,)
         return tuple([one(x, mask) for x, mask in zip(listed, masks, strict=True)])
 
-    return Kernel(several(run, len(masks)), reads_active=kernel.reads_active)
+    return HostKernel(several(run, len(masks)), reads_rows=kernel.reads_rows)
 
 
-def reduce_scatter(site: Site) -> Kernel:
+def reduce_scatter(site: Site) -> HostKernel:
     """The sums, of which each device sees its own piece; nothing is copied for that."""
-    op, dims = site.op, group_dims(site.node, site.scope)
+    op, dims = site.op, group_dims(site.node, site)
     if isinstance(op, ReduceScatter):
         where = (op.scatter_dimension,) * len(site.given)
         combiner = NAMED.get(site.node.regions[0].body.combiners[0] or "")
@@ -183,13 +184,13 @@ def reduce_scatter(site: Site) -> Kernel:
         where, combiner = op.scatter_dimensions, type(COMBINERS[op.reduction])
     if dims is None or combiner is None or _changes_type(site):
         return _grouped(site)
-    parts: list[Kernel] = []
+    parts: list[HostKernel] = []
     for n, dim in enumerate(where):
         summed = reduction(site, n, combiner, dims)
         if summed is None:
             return _grouped(site)
-        cut = own_pieces(site, site.mask(n) & ~site.scope.layout.mask(dims), {dim: dims}, n)
-        parts.append(Kernel(_then(summed.run, cut), shares=True))
+        cut = own_pieces(site, site.mask(n) & ~site.layout.mask(dims), {dim: dims}, n)
+        parts.append(HostKernel(_then(summed.run, cut), shares=True))
     return each(parts)
 
 
@@ -206,7 +207,7 @@ def own_pieces(site: Site, mask: int, splits: dict[int, Sequence[int]], index: i
     `mask` is what the value varies along; a leading dim that it varies along already and that also
     splits it gives a diagonal.
     """
-    lead, layout = site.lead, site.scope.layout
+    lead, layout = site.lead, site.layout
     used = {d for dims in splits.values() for d in dims}
     # Leading dims of size 1 make room for the pieces' dims.
     before = [d for d in range(lead) if d not in used or mask >> d & 1]
@@ -230,27 +231,27 @@ def own_pieces(site: Site, mask: int, splits: dict[int, Sequence[int]], index: i
     return run
 
 
-def all_slice(site: Site) -> Kernel:
+def all_slice(site: Site) -> HostKernel:
     """A view of the pieces."""
-    op, scope = site.op, site.scope
+    op = site.op
     assert isinstance(op, AllSlice)
     splits: dict[int, Sequence[int]] = {}
     for dim, sharding in enumerate(op.pieces.dims):
-        atoms = scope.world.axis_dims(op.pieces.mesh, sharding.axes)
-        dims = scope.layout.dims(atoms)
+        atoms = site.world.axis_dims(op.pieces.mesh, sharding.axes)
+        dims = site.layout.dims(atoms)
         if dims is None:
             return _with_device(site)
         if dims:
             splits[dim] = dims
-    return Kernel(own_pieces(site, site.mask(0), splits), shares=True)
+    return HostKernel(own_pieces(site, site.mask(0), splits), shares=True)
 
 
 # Copies
 
 
-def all_gather(site: Site) -> Kernel:
+def all_gather(site: Site) -> HostKernel:
     """The leading dims of a group become part of a local dim."""
-    op, dims, lead = site.op, group_dims(site.node, site.scope), site.lead
+    op, dims, lead = site.op, group_dims(site.node, site), site.lead
     assert isinstance(op, AllGather)
     if dims is None:
         return _grouped(site)
@@ -258,15 +259,15 @@ def all_gather(site: Site) -> Kernel:
     return each([_gather(site, n, dims, axis) for n in range(len(site.given))])
 
 
-def _gather(site: Site, index: int, dims: Sequence[int], axis: int) -> Kernel:
-    lead, layout, full = site.lead, site.scope.layout, spread(site, index, dims)
+def _gather(site: Site, index: int, dims: Sequence[int], axis: int) -> HostKernel:
+    lead, layout, full = site.lead, site.layout, spread(site, index, dims)
     sizes = site.result(index).sizes
     rank = lead + len(sizes)
     order = [d for d in range(axis) if d not in dims] + [*dims, *range(axis, rank)]
     if order == sorted(order) and not layout.has_rows:  # the pieces lie side by side already
         mask = site.mask(index) & ~layout.mask(dims)
         shape = layout.shape(mask) + sizes
-        return Kernel(lambda x: full(x).reshape(shape), shares=True)
+        return HostKernel(lambda x: full(x).reshape(shape), shares=True)
 
     def head(x: Array) -> tuple[int, ...]:
         return tuple([1 if d in dims else x.shape[d] for d in range(lead)])
@@ -274,7 +275,7 @@ def _gather(site: Site, index: int, dims: Sequence[int], axis: int) -> Kernel:
     return rearranged(lambda x: full(x).transpose(order), lambda x: head(x) + sizes)
 
 
-def rearranged(moved: Step, shape: Callable[[Array], tuple[int, ...]]) -> Kernel:
+def rearranged(moved: Step, shape: Callable[[Array], tuple[int, ...]]) -> HostKernel:
     """A copy of a view, in another shape."""
 
     def run(x: Array) -> Array:
@@ -289,20 +290,20 @@ def rearranged(moved: Step, shape: Callable[[Array], tuple[int, ...]]) -> Kernel
         else:
             np.copyto(out, view.reshape(out.shape))
 
-    return Kernel(run, into)
+    return HostKernel(run, into)
 
 
-def all_to_all(site: Site) -> Kernel:
+def all_to_all(site: Site) -> HostKernel:
     """A transpose: the pieces' dim takes the place of the devices' dims, and the other way."""
-    op, dims = site.op, group_dims(site.node, site.scope)
+    op, dims = site.op, group_dims(site.node, site)
     assert isinstance(op, AllToAll)
     if dims is None:
         return _grouped(site)
     return each([_exchange(site, n, dims, op) for n in range(len(site.given))])
 
 
-def _exchange(site: Site, index: int, dims: Sequence[int], op: AllToAll) -> Kernel:
-    lead, layout, full = site.lead, site.scope.layout, spread(site, index, dims)
+def _exchange(site: Site, index: int, dims: Sequence[int], op: AllToAll) -> HostKernel:
+    lead, layout, full = site.lead, site.layout, spread(site, index, dims)
     given, sizes = site.operand(index).sizes, site.result(index).sizes
     opened: list[int] = []
     places: list[int] = []  # of each local dim, after it is taken apart
@@ -326,24 +327,24 @@ def _exchange(site: Site, index: int, dims: Sequence[int], op: AllToAll) -> Kern
     return rearranged(moved, lambda x: full(x).shape[:lead] + sizes)
 
 
-def collective_broadcast(site: Site) -> Kernel:
+def collective_broadcast(site: Site) -> HostKernel:
     """The first of each group stands for all."""
-    dims = group_dims(site.node, site.scope)
+    dims = group_dims(site.node, site)
     if dims is None:
         return _grouped(site)
     window = tuple([slice(0, 1) if d in dims else slice(None) for d in range(site.lead)])
-    return each([Kernel(lambda x: x[window], shares=True)] * len(site.given))
+    return each([HostKernel(lambda x: x[window], shares=True)] * len(site.given))
 
 
-def permute(site: Site) -> Kernel:
+def permute(site: Site) -> HostKernel:
     """Values move along leading dims; a value that does not vary along them stays."""
-    found = moves(site.node, site.scope)
+    found = moves(site.node, site)
     if found is None:
         return _grouped(site)
     dims, sources = found
     if not dims and sources[0] < 0:  # nothing is sent at all
-        return each([Kernel(np.zeros_like)] * len(site.given))
-    moved = site.scope.layout.mask(dims)
+        return each([HostKernel(np.zeros_like)] * len(site.given))
+    moved = site.layout.mask(dims)
     parts = [
         _move(site, n, dims, sources) if site.out(n) & moved else SAME
         for n in range(len(site.given))
@@ -351,7 +352,7 @@ def permute(site: Site) -> Kernel:
     return each(parts)
 
 
-def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> Kernel:
+def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> HostKernel:
     lead, full = site.lead, spread(site, index, dims)
     rest = [d for d in range(lead + site.operand(index).rank) if d not in dims]
     order = [*dims, *rest]
@@ -372,15 +373,15 @@ def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> Kernel
         made[holes] = 0
         return made.reshape(spelled.shape).transpose(back)
 
-    return Kernel(along_one, along_one) if len(dims) == 1 else Kernel(along_several)
+    return HostKernel(along_one, along_one) if len(dims) == 1 else HostKernel(along_several)
 
 
 # Who a device is
 
 
-def _reading_places(site: Site, index: Callable[[Array], Array]) -> Kernel:
+def _reading_places(site: Site, index: Callable[[Array], Array]) -> HostKernel:
     """Numbers that follow from where devices stand."""
-    layout, mask = site.scope.layout, site.out()
+    layout, mask = site.layout, site.out()
     window = tuple([slice(None) if mask >> d & 1 else slice(0, 1) for d in range(site.lead)])
     held = site.result().dtype.numpy
     if layout.has_rows and mask & 1:
@@ -388,27 +389,27 @@ def _reading_places(site: Site, index: Callable[[Array], Array]) -> Kernel:
         def run(active: Array) -> Array:
             return index(rows_of(site, active))[window].astype(held)
 
-        return Kernel(run, reads_active=True)
+        return HostKernel(run, reads_rows=True)
     rows = np.zeros(1, np.int64) if layout.has_rows else None
     made = index(rows_of(site, rows))[window].astype(held)
-    return Kernel(lambda: made, shares=True)
+    return HostKernel(lambda: made, shares=True)
 
 
-def partition_id(site: Site) -> Kernel:
+def partition_id(site: Site) -> HostKernel:
     """The numbers of the partitions."""
-    world = site.scope.world
+    world = site.world
     return _reading_places(site, lambda places: world.devices()[places] % world.grid[1])
 
 
-def replica_id(site: Site) -> Kernel:
+def replica_id(site: Site) -> HostKernel:
     """The numbers of the replicas."""
-    world = site.scope.world
+    world = site.world
     return _reading_places(site, lambda places: world.devices()[places] // world.grid[1])
 
 
-def axis_index(site: Site) -> Kernel:
+def axis_index(site: Site) -> HostKernel:
     """Where devices stand along axes."""
-    op, world = site.op, site.scope.world
+    op, world = site.op, site.world
     assert isinstance(op, AxisIndex)
     dims = world.axis_dims(op.over.mesh, op.over.axes)
     if dims is None:
@@ -417,26 +418,26 @@ def axis_index(site: Site) -> Kernel:
     return _reading_places(site, lambda places: world.atoms.index(found, places))
 
 
-def _with_device(site: Site) -> Kernel:
+def _with_device(site: Site) -> HostKernel:
     """By the reference, on every device, which is told who it is."""
-    node, scope, lead = site.node, site.scope, site.lead
-    has_rows, partitions = scope.layout.has_rows, scope.world.grid[1]
+    node, lead = site.node, site.lead
+    has_rows, partitions = site.layout.has_rows, site.world.grid[1]
     type = site.result()
 
     def run(*arrays: Any) -> Array:
         places = rows_of(site, arrays[-1] if has_rows else None)
         out = np.empty(places.shape + type.sizes, type.dtype.numpy)
-        devices = scope.world.devices()[places]
+        devices = site.world.devices()[places]
         full = [
             np.broadcast_to(a, places.shape + a.shape[lead:]) for a in arrays[: len(site.given)]
         ]
         for index in np.ndindex(places.shape):
-            device = OneDevice(scope.module, divmod(int(devices[index]), partitions))
+            device = OneDevice(site.module, divmod(int(devices[index]), partitions))
             steps = node.op.reference(*[a[index] for a in full], regions=(), run=device)
             (out[index],) = finished(steps)
         return out
 
-    return Kernel(run, reads_active=has_rows)
+    return HostKernel(run, reads_rows=has_rows)
 
 
 KERNELS: dict[type[Op], Maker] = {

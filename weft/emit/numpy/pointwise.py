@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from weft.executable.items import Site
 from weft.ir.op import Op
 from weft.ir.types import Array, DType, TensorType
+from weft.kernels.host import HostKernel, Maker
 from weft.ops import OPS
 from weft.ops.broadcasting import Broadcasting
 from weft.ops.convert import Convert
@@ -51,7 +53,6 @@ from weft.ops.transcendental import (
     Tan,
     Tanh,
 )
-from weft.run.kernel import Kernel, Maker, Site
 
 Ufunc = Any  # np.add and its like: they take the array for their result last
 
@@ -185,28 +186,28 @@ def aligned(run: Callable[..., Any], site: Site) -> Callable[..., Any]:
     return spread
 
 
-def pointwise(site: Site) -> Kernel:
+def pointwise(site: Site) -> HostKernel:
     """A numpy function where there is one, else the op's own reference on the whole stack."""
     op, dtype = site.op, site.operand(0).dtype
     ufunc = ufunc_of(type(op), dtype)
     if ufunc is None:
         return reference(site)
     if not is_native(dtype):
-        return Kernel(in_single(ufunc, dtype))
-    return Kernel(ufunc, INTO.get(ufunc, ufunc), in_place=(0, 1))
+        return HostKernel(in_single(ufunc, dtype))
+    return HostKernel(ufunc, INTO.get(ufunc, ufunc), in_place=(0, 1))
 
 
-def reference(site: Site) -> Kernel:
+def reference(site: Site) -> HostKernel:
     """The op's own reference, which treats every element alike."""
     op = site.op
 
     def run(*arrays: Array) -> Array:
         return np.asarray(op.reference(*arrays))
 
-    return Kernel(aligned(run, site), shares=True)
+    return HostKernel(aligned(run, site), shares=True)
 
 
-def broadcasting(site: Site) -> Kernel:
+def broadcasting(site: Site) -> HostKernel:
     """The elementwise op on operands whose dims are put in place; numpy stretches them."""
     op, lead = site.op, site.lead
     assert isinstance(op, Broadcasting)
@@ -227,34 +228,34 @@ def broadcasting(site: Site) -> Kernel:
             return made
         return np.asarray(applied.reference(*np.broadcast_arrays(*placed)))
 
-    return Kernel(run)
+    return HostKernel(run)
 
 
-def compare(site: Site) -> Kernel:
+def compare(site: Site) -> HostKernel:
     """One comparison, unless the order is total or the elements have none in numpy."""
     op, dtype = site.op, site.operand(0).dtype
     assert isinstance(op, Compare)
     if op.compare_type == "TOTALORDER" or dtype.is_complex or not is_native(dtype):
         return reference(site)
     ufunc = ORDERS[op.comparison_direction]
-    return Kernel(ufunc, ufunc)
+    return HostKernel(ufunc, ufunc)
 
 
-def is_finite(site: Site) -> Kernel:
+def is_finite(site: Site) -> HostKernel:
     """numpy's own test, for elements it knows."""
     if not is_native(site.operand(0).dtype):
         return reference(site)
-    return Kernel(np.isfinite, np.isfinite)
+    return HostKernel(np.isfinite, np.isfinite)
 
 
-def select(site: Site) -> Kernel:
+def select(site: Site) -> HostKernel:
     """np.where; into an array, the one choice and then the other."""
 
     def into(chosen: Array, yes: Array, no: Array, out: Array) -> None:
         np.copyto(out, no)
         np.copyto(out, yes, where=chosen)
 
-    return Kernel(aligned(np.where, site), aligned_into(into, site))
+    return HostKernel(aligned(np.where, site), aligned_into(into, site))
 
 
 def aligned_into(into: Callable[..., None], site: Site) -> Callable[..., None]:
@@ -269,7 +270,7 @@ def aligned_into(into: Callable[..., None], site: Site) -> Callable[..., None]:
     return spread
 
 
-def convert(site: Site) -> Kernel:
+def convert(site: Site) -> HostKernel:
     """A cast of numpy's, where it rounds and wraps as the reference does."""
     op, source = site.op, site.operand(0).dtype
     assert isinstance(op, Convert)
@@ -283,7 +284,7 @@ def convert(site: Site) -> Kernel:
     def into(array: Array, out: Array) -> None:
         np.copyto(out, array, casting="unsafe")
 
-    return Kernel(run, into, shares=source is target)
+    return HostKernel(run, into, shares=source is target)
 
 
 def _casts_alike(source: DType, target: DType) -> bool:
@@ -295,11 +296,11 @@ def _casts_alike(source: DType, target: DType) -> bool:
     return exact and target.kind in ("int", "uint", "float") and is_native(target)
 
 
-def constant(site: Site) -> Kernel:
+def constant(site: Site) -> HostKernel:
     """The elements, once for all devices."""
     value = site.op.reference()
     made = np.asarray(value).reshape((1,) * site.lead + value.shape)
-    return Kernel(lambda: made, shares=True)
+    return HostKernel(lambda: made, shares=True)
 
 
 KERNELS: dict[type[Op], Maker] = {

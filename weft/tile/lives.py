@@ -1,10 +1,22 @@
-"""When the memory of every value of a lockstep program is in use, and which values share it."""
+"""When the memory of every value of a tiled program is in use, and which values share it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weft.run.code import Code, Item
+from weft.executable.items import (
+    Block,
+    Branch,
+    Host,
+    Item,
+    Launch,
+    Loop,
+    Move,
+    Slot,
+    Slots,
+    blocks_of,
+)
 
 
 @dataclass(slots=True)
@@ -20,20 +32,21 @@ class Life:
 class Lives:
     """Positions of all items, inner ones between the two of what encloses them; lives of slots."""
 
-    def __init__(self, code: Code, inputs: tuple[int, ...]) -> None:
-        self.code = code
+    def __init__(self, block: Block, inputs: Slots, turning: Mapping[Slot, frozenset[int]]) -> None:
+        self.block = block
+        self.turning = turning  # by loop, the carried values that its kernels make in turns
         self.items: list[tuple[Item, int, int]] = []  # with the positions it covers
         self.parent: dict[int, int] = {}  # slots that share memory, as a forest
         self.begin: dict[int, int] = {}
         self.end: dict[int, int] = {}
-        self.escaping: set[int] = set(code.results)
+        self.escaping: set[int] = set(block.results)
         self.depth: dict[int, tuple[int, ...]] = {}  # where a slot is written: enclosing items
         self.around: dict[int, tuple[int, ...]] = {}  # where an item stands: enclosing items
         self.ends: dict[int, int] = {}  # the last position of an item that encloses others
         self.clock = 0
         for slot in inputs:
             self.begin[slot], self.depth[slot] = -1, ()
-        self._number(code, ())
+        self._number(block, ())
         self._read()
         self.by_root = self._found()
         for slot in (*self.escaping, *inputs):
@@ -60,21 +73,26 @@ class Lives:
     def _is_made(self, slot: int, root: int) -> bool:
         return slot in self.begin and self.root(slot) == root
 
+    def covers(self, item: Item) -> tuple[int, int]:
+        """The first and the last position of an item."""
+        return next((start, stop) for other, start, stop in self.items if other is item)
+
     def is_shared(self, slot: int) -> bool:
         """Whether a slot's memory is that of others, too."""
         life = self.by_root.get(self.root(slot))
         return life is not None and life.slots > 1
 
-    def _number(self, code: Code, around: tuple[int, ...]) -> None:
-        for item in code.items:
+    def _number(self, block: Block, around: tuple[int, ...]) -> None:
+        for item in block.items:
             start = self.clock
             self.clock += 1
             self.around[start] = around
             for slot in item.outs:
                 self.begin[slot], self.depth[slot] = start, around
-            for slot in item.carried:
-                self.depth[slot] = (*around, start)
-            for inner in item.inner:
+            if isinstance(item, Loop):
+                for slot in item.carried:
+                    self.depth[slot] = (*around, start)
+            for inner in blocks_of(item):
                 self._number(inner, (*around, start))
             self._note_escapes(item)
             self.ends[start] = self.clock
@@ -83,37 +101,36 @@ class Lives:
 
     def _note_escapes(self, item: Item) -> None:
         """What goes into control flow may come out again, or be carried round."""
-        if item.group is not None or (item.kernel is not None and not item.inner):
+        if isinstance(item, Launch | Host | Move):
             return
-        if item.turns is None:
+        if not isinstance(item, Loop) or item.layout.has_rows:
             self.escaping.update(item.outs)
-            for inner in item.inner:
+            for inner in item.blocks:
                 self.escaping.update(inner.results)
-            if not item.only_reads:
+            if not isinstance(item, Branch):
                 self.escaping.update(item.ins)
             return
         # A loop: its own buffers hold what it makes in turns, and what it hands on stays in place.
-        work = item.inner[1]
-        turning = {index for turn in item.turns for index in turn.indices}
-        handed = {n for n, slot in enumerate(item.carried) if work.results[n] == slot}
+        turning = self.turning.get(item.carried[0], ()) if item.carried else ()
+        handed = {n for n, slot in enumerate(item.carried) if item.body.results[n] == slot}
         for n, (given, out) in enumerate(zip(item.ins, item.outs, strict=True)):
             if n in handed:
                 self._join(given, out)
             elif n not in turning:
-                self.escaping.update((given, out, work.results[n]))
+                self.escaping.update((given, out, item.body.results[n]))
 
     def _read(self) -> None:
         """Note when slots are read for the last time, and which share memory."""
         for item, start, stop in self.items:
-            if item.kernel is not None and item.kernel.shares:
+            if shares(item):
                 for slot in (*item.ins, *item.outs[1:]):
                     if item.outs:
                         self._join(slot, item.outs[0])
             for slot in item.ins:
                 self._is_read(slot, start, stop)
-            if item.turns is not None:  # the verdict is read after every round
-                self._is_read(item.inner[0].results[0], start, stop)
-        for slot in self.code.results:
+            if isinstance(item, Loop) and not item.layout.has_rows:
+                self._is_read(item.test.results[0], start, stop)  # after every round
+        for slot in self.block.results:
             self.end[slot] = self.clock
 
     def _is_read(self, slot: int, start: int, stop: int) -> None:
@@ -144,3 +161,10 @@ class Lives:
                 life.end = end
             life.slots += 1
         return found
+
+
+def shares(item: Item) -> bool:
+    """Whether the results of an item may lie in the memory of its operands."""
+    if isinstance(item, Host):
+        return item.traits.shares
+    return isinstance(item, Move) and item.how != "token"

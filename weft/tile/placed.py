@@ -1,18 +1,15 @@
-"""The nodes of a region as a target is told of them, and when values die among its groups."""
+"""The nodes of a region as those are told of them who group them into kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from weft.executable.layout import union
+from weft.executable.vary import Masks, Scope, group_dims, moves
 from weft.ir.module import Node, Region, Value
 from weft.ir.reading import reads
-from weft.kernels.group import Group
 from weft.kernels.placed import Placed
 from weft.ops.collective import CollectivePermute
 from weft.ops.control import AsyncDone, AsyncStart
 from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes
-from weft.run.layout import union
-from weft.run.vary import Masks, Scope, group_dims, moves
 
 
 def placed_at(node: Node, given: Masks, made: Masks, scope: Scope) -> Placed:
@@ -48,20 +45,3 @@ def awaited_in(region: Region) -> list[Value]:
         for value in (*region.results, *(v for n in others for v in reads(n))):
             found.pop(value, None)
     return list(found)
-
-
-def deaths_of(groups: Sequence[Group], region: Region, *, frees: bool) -> list[list[Value]]:
-    """For each group, the values of the region that nothing reads after it."""
-    last: dict[Value, int] = dict.fromkeys(region.args, -1) if frees else {}
-    for position, group in enumerate(groups):
-        made = group.outputs if group.kernel is not None else group.nodes[0].results
-        last.update(dict.fromkeys(made, position))
-    for position, group in enumerate(groups):
-        read = group.inputs if group.kernel is not None else reads(group.nodes[0])
-        last.update((value, position) for value in read if value in last)
-    kept = set(region.results)
-    dead: list[list[Value]] = [[] for _ in groups]
-    for value, position in last.items():
-        if position >= 0 and value not in kept:
-            dead[position].append(value)
-    return dead

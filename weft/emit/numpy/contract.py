@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.executable.items import Site
+from weft.executable.layout import bits
 from weft.ir.op import Op
 from weft.ir.types import Array, DType, TensorType
+from weft.kernels.host import HostKernel, Maker
 from weft.ops.contract import Dot, DotDims, DotGeneral, narrow
 from weft.ops.convolution import Convolution, windows
-from weft.run.kernel import Kernel, Maker, Site
-from weft.run.layout import bits
 
 Product = Callable[[Array, Array], Array]
 
@@ -154,18 +155,18 @@ def dot_dims(site: Site) -> DotDims:
     return op.dot_dimension_numbers
 
 
-def dot(site: Site) -> Kernel:
+def dot(site: Site) -> HostKernel:
     """A matrix product, summed over devices as well where a collective would do it next."""
     lhs, rhs, out = site.operand(0), site.operand(1), site.result()
-    summed = site.scope.summed.get(site.node.results[0], 0)
+    summed = site.summed_here()
     shape = form(
         site.lead, (site.mask(0), site.mask(1)), (lhs.rank, rhs.rank), dot_dims(site), summed
     )
     run = typed(shape.run, lhs.dtype, rhs.dtype, out.dtype)
-    return Kernel(run, shape.into if run == shape.run else None)
+    return HostKernel(run, shape.into if run == shape.run else None)
 
 
-def convolution(site: Site) -> Kernel:
+def convolution(site: Site) -> HostKernel:
     """What the window sees at every place, times the kernel: one product."""
     op, lead = site.op, site.lead
     assert isinstance(op, Convolution)
@@ -193,7 +194,7 @@ def convolution(site: Site) -> Kernel:
         sums = np.moveaxis(sums, lead, -2)
         return sums.reshape(*sums.shape[:-2], made).transpose(_after(lead, back))
 
-    return Kernel(run)
+    return HostKernel(run)
 
 
 def _after(lead: int, dims: Sequence[int]) -> tuple[int, ...]:

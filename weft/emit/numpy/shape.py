@@ -6,8 +6,11 @@ import math
 
 import numpy as np
 
+from weft.emit.numpy.pointwise import constant
+from weft.executable.items import Site
 from weft.ir.op import Op
 from weft.ir.types import Array
+from weft.kernels.host import HostKernel, Maker
 from weft.ops.control import OptimizationBarrier
 from weft.ops.shape import (
     BitcastConvert,
@@ -23,38 +26,36 @@ from weft.ops.shape import (
 from weft.ops.sharding import ANNOTATIONS, ShardyConstant
 from weft.ops.slicing import Concatenate, Pad, Slice
 from weft.ops.slicing import pad as padded
-from weft.run.kernel import Kernel, Maker, Site
-from weft.run.kernels_pointwise import constant
 
 
-def reshape(site: Site) -> Kernel:
+def reshape(site: Site) -> HostKernel:
     """A view, unless the dims do not lie in order."""
     sizes, lead = site.result().sizes, site.lead
-    return Kernel(lambda x: x.reshape(x.shape[:lead] + sizes), shares=True)
+    return HostKernel(lambda x: x.reshape(x.shape[:lead] + sizes), shares=True)
 
 
-def transpose(site: Site) -> Kernel:
+def transpose(site: Site) -> HostKernel:
     """A view with the dims in another order."""
     op, lead = site.op, site.lead
     assert isinstance(op, Transpose)
     order = (*range(lead), *(lead + d for d in op.permutation))
-    return Kernel(lambda x: x.transpose(order), shares=True)
+    return HostKernel(lambda x: x.transpose(order), shares=True)
 
 
-def broadcast_in_dim(site: Site) -> Kernel:
+def broadcast_in_dim(site: Site) -> HostKernel:
     """A view that repeats elements without copying them."""
     op = site.op
     assert isinstance(op, BroadcastInDim)
     return _broadcast(site, op.broadcast_dimensions)
 
 
-def broadcast(site: Site) -> Kernel:
+def broadcast(site: Site) -> HostKernel:
     """The same, for new major dims."""
     added = site.result().rank - site.operand(0).rank
     return _broadcast(site, tuple(range(added, site.result().rank)))
 
 
-def _broadcast(site: Site, dims: tuple[int, ...]) -> Kernel:
+def _broadcast(site: Site, dims: tuple[int, ...]) -> HostKernel:
     lead, sizes, given = site.lead, site.result().sizes, site.operand(0).sizes
     order = (*range(lead), *(lead + d for d in sorted(range(len(dims)), key=dims.__getitem__)))
     in_order = list(order) == sorted(order)
@@ -62,43 +63,45 @@ def _broadcast(site: Site, dims: tuple[int, ...]) -> Kernel:
     for source, target in enumerate(dims):
         shape[target] = given[source]
     placed = tuple(shape)
-    if site.node.results[0] in site.scope.placed:
+    if site.spread_by_readers:
         if in_order:
-            return Kernel(lambda x: x.reshape(x.shape[:lead] + placed), shares=True)
-        return Kernel(lambda x: x.transpose(order).reshape(x.shape[:lead] + placed), shares=True)
+            return HostKernel(lambda x: x.reshape(x.shape[:lead] + placed), shares=True)
+        return HostKernel(
+            lambda x: x.transpose(order).reshape(x.shape[:lead] + placed), shares=True
+        )
 
     def run(x: Array) -> Array:
         moved = x if in_order else x.transpose(order)
         head = x.shape[:lead]
         return np.broadcast_to(moved.reshape(head + placed), head + sizes)
 
-    return Kernel(run, shares=True)
+    return HostKernel(run, shares=True)
 
 
-def cut(site: Site) -> Kernel:
+def cut(site: Site) -> HostKernel:
     """A view of a part."""
     op = site.op
     assert isinstance(op, Slice)
     dims = zip(op.start_indices, op.limit_indices, op.strides, strict=True)
     window = (slice(None),) * site.lead + tuple([slice(*dim) for dim in dims])
-    return Kernel(lambda x: x[window], shares=True)
+    return HostKernel(lambda x: x[window], shares=True)
 
 
-def reverse(site: Site) -> Kernel:
+def reverse(site: Site) -> HostKernel:
     """A view that runs backwards."""
     op, lead = site.op, site.lead
     assert isinstance(op, Reverse)
     dims = tuple(lead + d for d in op.dimensions)
-    return Kernel(lambda x: np.flip(x, dims), shares=True)
+    return HostKernel(lambda x: np.flip(x, dims), shares=True)
 
 
-def concatenate(site: Site) -> Kernel:
+def concatenate(site: Site) -> HostKernel:
     """The operands one behind the other, each spelled out along what any of them varies along."""
     op, lead, out = site.op, site.lead, site.out()
     assert isinstance(op, Concatenate)
     axis = lead + op.dimension
     if all(site.mask(n) == out for n in range(len(site.given))):
-        return Kernel(
+        return HostKernel(
             lambda *xs: np.concatenate(xs, axis),
             lambda *xs: np.concatenate(xs[:-1], axis, out=xs[-1]),
         )
@@ -107,10 +110,10 @@ def concatenate(site: Site) -> Kernel:
         head = np.broadcast_shapes(*[a.shape[:lead] for a in arrays])
         return np.concatenate([np.broadcast_to(a, head + a.shape[lead:]) for a in arrays], axis)
 
-    return Kernel(run)
+    return HostKernel(run)
 
 
-def pad(site: Site) -> Kernel:
+def pad(site: Site) -> HostKernel:
     """The operand put into an array of the padding value."""
     op, lead = site.op, site.lead
     assert isinstance(op, Pad)
@@ -123,19 +126,19 @@ def pad(site: Site) -> Kernel:
         spread = np.broadcast_to(x, head + x.shape[lead:])
         return padded(spread, value.reshape(value.shape + tail), dims)
 
-    return Kernel(run)
+    return HostKernel(run)
 
 
-def counted(site: Site) -> Kernel:
+def counted(site: Site) -> HostKernel:
     """An iota, once for all devices."""
     op = site.op
     assert isinstance(op, Iota)
     made = iota(op.out, op.iota_dimension)
     made = made.reshape((1,) * site.lead + made.shape)
-    return Kernel(lambda: made, shares=True)
+    return HostKernel(lambda: made, shares=True)
 
 
-def bitcast(site: Site) -> Kernel:
+def bitcast(site: Site) -> HostKernel:
     """The same bits: another view of the bytes, where every element has whole ones."""
     op, lead = site.op, site.lead
     assert isinstance(op, BitcastConvert)
@@ -153,22 +156,22 @@ def bitcast(site: Site) -> Kernel:
         made: Array = stacked.reference(x.reshape(count, *x.shape[lead:]))
         return made.reshape(x.shape[:lead] + sizes)
 
-    return Kernel(view, shares=True) if whole else Kernel(by_bits)
+    return HostKernel(view, shares=True) if whole else HostKernel(by_bits)
 
 
-def dimension_size(site: Site) -> Kernel:
+def dimension_size(site: Site) -> HostKernel:
     """A number that is known."""
     op, lead = site.op, site.lead
     assert isinstance(op, GetDimensionSize)
     size = site.operand(0).sizes[op.dimension]
-    return Kernel(lambda x: np.full(x.shape[:lead], size, np.int32))
+    return HostKernel(lambda x: np.full(x.shape[:lead], size, np.int32))
 
 
-def same(site: Site) -> Kernel:
+def same(site: Site) -> HostKernel:
     """The operands themselves."""
     if len(site.node.results) == 1:
-        return Kernel(lambda x: x, shares=True)
-    return Kernel(lambda *xs: xs, shares=True)
+        return HostKernel(lambda x: x, shares=True)
+    return HostKernel(lambda *xs: xs, shares=True)
 
 
 KERNELS: dict[type[Op], Maker] = {

@@ -10,17 +10,18 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from weft.array.stream import calling
 from weft.errors import Unsupported, WeftError
+from weft.executable.items import Site
+from weft.executable.world import World
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.op import RegionCall
 from weft.ir.reading import captured
 from weft.ir.types import Array, TensorType
+from weft.kernels.host import HostKernel, several
 from weft.mesh import Mesh
 from weft.ops.callbacks import called_by_each
 from weft.ops.custom import CustomCall
-from weft.run.kernel import Kernel, Site, several
-from weft.run.stream import calling
-from weft.run.world import World
 
 _MEETING = "move the collective out of the reduction, sort or scatter"
 
@@ -149,19 +150,19 @@ STAY = nullcontext()
 
 def plain_region(site: Site, index: int = 0) -> PlainRegion:
     """A region of a node, for references that run it on whole stacks; it reads nothing outside."""
-    return PlainRegion(site.node.regions[index], {}, OneDevice(site.scope.module, NOWHERE))
+    return PlainRegion(site.node.regions[index], {}, OneDevice(site.module, NOWHERE))
 
 
 # Device by device
 
 
-def one_by_one(site: Site) -> Kernel:
+def one_by_one(site: Site) -> HostKernel:
     """Run the reference for every distinct combination of operands, or for every device."""
     node, lead, outside = site.node, site.lead, captured(site.node)
-    device = OneDevice(site.scope.module, NOWHERE)
+    device = OneDevice(site.module, NOWHERE)
     calls_host = isinstance(node.op, CustomCall)
     each = isinstance(node.op, CustomCall) and called_by_each(node.op)
-    layout = site.scope.layout
+    layout = site.layout
 
     def run(*arrays: Any) -> tuple[Any, ...]:
         tensors = [a for a in arrays if isinstance(a, np.ndarray)]
@@ -180,7 +181,9 @@ def one_by_one(site: Site) -> Kernel:
         return outs if outs is not None else _empty(site, head)
 
     active = each and layout.has_rows
-    return Kernel(several(run, len(node.results)), extra=outside, reads_active=active)
+    return HostKernel(
+        several(run, len(node.results)), sees_outside=bool(outside), reads_rows=active
+    )
 
 
 def _at(array: Any, index: tuple[int, ...]) -> Any:
@@ -219,7 +222,7 @@ def _empty(site: Site, head: tuple[int, ...]) -> tuple[Any, ...]:
 
 def rows_of(site: Site, active: Array | None) -> Array:
     """The place in the mesh of every row of a stack that is spelled out."""
-    layout, atoms = site.scope.layout, site.scope.world.atoms
+    layout, atoms = site.layout, site.world.atoms
     kept = [np.arange(atoms.sizes[a]) * atoms.strides[a] for a in layout.kept]
     grids = [k.reshape([-1 if d == n else 1 for d in range(len(kept))]) for n, k in enumerate(kept)]
     base = sum(grids, np.zeros((1,) * len(kept), np.int64))
@@ -232,13 +235,13 @@ def rows_of(site: Site, active: Array | None) -> Array:
     return np.asarray(first.reshape(-1, *(1,) * len(kept)) + base)
 
 
-def by_group(site: Site) -> Kernel:
+def by_group(site: Site) -> HostKernel:
     """Run the reference of a collective for one group of devices at a time."""
-    node, world, lead = site.node, site.scope.world, site.lead
+    node, world, lead = site.node, site.world, site.lead
     groups = world.groups(node.op)
     calls = tuple([plain_region(site, n) for n in range(len(node.regions))])
     extra = {"regions": calls} if calls else {}
-    has_rows = site.scope.layout.has_rows
+    has_rows = site.layout.has_rows
 
     def run(*arrays: Any) -> tuple[Any, ...]:
         active = arrays[-1] if has_rows else None
@@ -260,7 +263,7 @@ def by_group(site: Site) -> Kernel:
             return _empty(site, places.shape)
         return tuple([o.reshape(places.shape + o.shape[1:]) for o in outs])
 
-    return Kernel(several(run, len(node.results)), reads_active=has_rows)
+    return HostKernel(several(run, len(node.results)), reads_rows=has_rows)
 
 
 def _flat(array: Array, head: tuple[int, ...], lead: int) -> Array:

@@ -3,23 +3,37 @@
 all_reduce(dot(x, y)) is one product with longer sums: where both operands vary along the axes of
 the collective that follows, nobody needs the devices' own sums. Only floats are summed so; the
 order of a collective's sums is nobody's promise, and narrow ones are rounded once, as on one
-device. And a broadcast that functions of numpy read is left to these: they repeat elements without
-being told.
+device. And a broadcast that functions of the host read is left to these: they repeat elements by
+themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
+from weft.executable.layout import union
+from weft.executable.vary import Scope, group_dims
 from weft.ir.module import Node, Region, Value
+from weft.ir.op import Op
+from weft.ir.types import DType
 from weft.ops.collective import AllReduce, ReduceScatter
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.local import ReduceScatterTogether
-from weft.ops.pointwise import Add, Compare
 from weft.ops.shape import Broadcast, BroadcastInDim, Reshape, Transpose
-from weft.run.kernels_pointwise import is_native, ufunc_of
-from weft.run.layout import union
-from weft.run.vary import Scope, group_dims
+
+
+class Functions(Protocol):
+    """What is known of the functions that compute host nodes."""
+
+    def adds(self, dtype: DType) -> bool:
+        """Whether arrays of a type are added up by one function."""
+        ...
+
+    def repeats(self, op: Op, dtype: DType) -> bool:
+        """Whether the function of an op repeats the elements of an operand by itself."""
+        ...
+
 
 DOTS = (DotGeneral, Dot)
 BROADCASTS = (BroadcastInDim, Broadcast)
@@ -40,7 +54,7 @@ def uses_of(region: Region) -> dict[Value, list[Node]]:
 
 
 def summed_dims(
-    node: Node, scope: Scope, uses: Mapping[Value, list[Node]]
+    node: Node, scope: Scope, uses: Mapping[Value, list[Node]], host: Functions
 ) -> tuple[int, list[Value]]:
     """The leading dims over which a dot may sum at once, and the values between it and its sum."""
     chain: list[Value] = []
@@ -54,7 +68,7 @@ def summed_dims(
         (current,) = readers
         if not isinstance(current.op, Reshape | Transpose):
             break
-    if not _adds(current) or not _is_summed(chain[-1]):
+    if not _adds(current, host) or not _is_summed(chain[-1]):
         return 0, []
     dims = group_dims(current, scope)
     if dims is None:
@@ -63,13 +77,13 @@ def summed_dims(
     return left & right & scope.layout.mask(dims), chain
 
 
-def _adds(node: Node) -> bool:
+def _adds(node: Node, host: Functions) -> bool:
     """Whether a node sums over devices along leading dims, of which some may be done already.
 
-    It does for all of its operands or for none: they keep their types, and numpy adds them up.
+    It does for all of its operands or for none: they keep their types, and a function adds each up.
     """
     dtypes = [getattr(v.type, "dtype", None) for v in (*node.operands, *node.results)]
-    if any(d is None or ufunc_of(Add, d) is None for d in dtypes):
+    if any(d is None or not host.adds(d) for d in dtypes):
         return False
     if dtypes[: len(node.operands)] != dtypes[len(node.operands) :]:
         return False
@@ -87,16 +101,18 @@ def is_broadcast(node: Node) -> bool:
     return isinstance(node.op, BROADCASTS)
 
 
-def spread_by_readers(node: Node, scope: Scope, uses: Mapping[Value, list[Node]]) -> bool:
-    """Whether all who read a broadcast are functions of numpy that repeat elements themselves."""
+def spread_by_readers(
+    node: Node, scope: Scope, uses: Mapping[Value, list[Node]], host: Functions
+) -> bool:
+    """Whether all who read a broadcast are functions that repeat elements themselves."""
     (value,) = node.results
     readers = uses.get(value, [])
     if not readers or len(set(map(id, readers))) != len(readers):
         return False
-    return all(_spreads(reader, value, scope) for reader in readers)
+    return all(_spreads(reader, value, scope, host) for reader in readers)
 
 
-def _spreads(reader: Node, value: Value, scope: Scope) -> bool:
+def _spreads(reader: Node, value: Value, scope: Scope, host: Functions) -> bool:
     """Whether a node is such a function, and its other operand has the full shape."""
     if len(reader.operands) != 2 or reader.regions or reader.op.collective:
         return False
@@ -104,11 +120,7 @@ def _spreads(reader: Node, value: Value, scope: Scope) -> bool:
     if other is value or other in scope.placed or other.type is not value.type:
         return False
     dtype = getattr(value.type, "dtype", None)
-    if dtype is None or not is_native(dtype) or dtype.is_complex:
-        return False
-    if isinstance(reader.op, Compare):
-        return reader.op.compare_type != "TOTALORDER"
-    return ufunc_of(type(reader.op), dtype) is not None
+    return dtype is not None and host.repeats(reader.op, dtype)
 
 
 def is_dot(node: Node) -> bool:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+from weft.emit.numpy import collective, contract, index, pointwise, reduce, shape
+from weft.emit.numpy.one_by_one import one_by_one
 from weft.errors import Unsupported
+from weft.executable.items import Site
 from weft.ir.op import Op
+from weft.kernels.host import HostKernel, Maker
 from weft.ops import OPS
 from weft.ops.checks import ExpectSerializedEq
 from weft.ops.control import (
@@ -25,26 +29,16 @@ from weft.ops.control import (
 from weft.ops.custom import Infeed, Recv, Send
 from weft.ops.sharding import ManualComputation, NamedComputation, ShardingGroup
 from weft.ops.together import DoneTogether, StartTogether
-from weft.run import (
-    kernels_collective,
-    kernels_contract,
-    kernels_index,
-    kernels_pointwise,
-    kernels_reduce,
-    kernels_shape,
-)
-from weft.run.kernel import Kernel, Maker, Site
-from weft.run.one_by_one import one_by_one
 
 Kind = Literal["stacked", "control", "one by one", "refused"]
 
 KERNELS: dict[type[Op], Maker] = {
-    **kernels_pointwise.KERNELS,
-    **kernels_shape.KERNELS,
-    **kernels_contract.KERNELS,
-    **kernels_reduce.KERNELS,
-    **kernels_index.KERNELS,
-    **kernels_collective.KERNELS,
+    **pointwise.KERNELS,
+    **shape.KERNELS,
+    **contract.KERNELS,
+    **reduce.KERNELS,
+    **index.KERNELS,
+    **collective.KERNELS,
 }
 # What the compiler itself turns into instructions.
 CONTROL: frozenset[type[Op]] = frozenset(
@@ -64,7 +58,7 @@ REFUSED: dict[type[Op], str] = {
 }
 
 
-def kernel_of(site: Site) -> Kernel:
+def kernel_of(site: Site) -> HostKernel:
     """The kernel for a node where it stands."""
     op = type(site.op)
     if op in REFUSED:

@@ -1,0 +1,3 @@
+"""The numpy target: node by node; it also computes what other targets leave to the host."""
+
+from weft.emit.numpy.target import Numpy as Numpy

@@ -1,0 +1,59 @@
+"""The numpy target: a function for every node, made once for nodes that are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.emit.numpy.pointwise import is_native, ufunc_of
+from weft.emit.numpy.table import kernel_of
+from weft.executable.items import Site, Traits
+from weft.ir.op import Op
+from weft.ir.types import DType
+from weft.kernels.host import HostKernel
+from weft.ops.pointwise import Add, Compare
+
+
+class Numpy:
+    """What computes nodes one by one; it remembers the functions of one program."""
+
+    name = "numpy"
+
+    def __init__(self) -> None:
+        self._kernels: dict[object, HostKernel] = {}
+
+    def kernel(self, site: Site) -> HostKernel:
+        """The function of a node; nodes that are alike have one."""
+        node = site.node
+        rest = (site.layout, site.given, site.made, site.summed, site.spread_by_readers)
+        key: object = (node, *rest)
+        if not node.regions and not node.op.collective and not node.op.control:
+            key = (node.op, node.operand_types, node.types, *rest)
+        found = self._kernels.get(key)
+        if found is None:
+            found = self._kernels[key] = kernel_of(site)
+        return found
+
+    def traits(self, site: Site) -> Traits:
+        """What the memory plan has to know of a node."""
+        return self.kernel(site).traits
+
+    def compute(self, site: Site, operands: Sequence[Any]) -> tuple[Any, ...]:
+        """The results of a node."""
+        with np.errstate(all="ignore"):
+            made = self.kernel(site).run(*operands)
+        return made if isinstance(made, tuple) else (made,)
+
+    def adds(self, dtype: DType) -> bool:
+        """Whether arrays of a type are added up by one function."""
+        return ufunc_of(Add, dtype) is not None
+
+    def repeats(self, op: Op, dtype: DType) -> bool:
+        """Whether the function of an op repeats the elements of an operand by itself."""
+        if not is_native(dtype) or dtype.is_complex:
+            return False
+        if isinstance(op, Compare):
+            return op.compare_type != "TOTALORDER"
+        return ufunc_of(type(op), dtype) is not None

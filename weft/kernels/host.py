@@ -1,0 +1,52 @@
+"""How the host computes a node: a function of stacked arrays, made once for where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from weft.executable.items import Site, Traits
+from weft.ir.types import Array
+
+
+@dataclass(frozen=True, slots=True)
+class HostKernel:
+    """A function that computes a node.
+
+    `run` takes the operands and gives the result, or all results where there are several; `into`,
+    if there is one, takes the operands and the array that the result is to be written into.
+    """
+
+    run: Callable[..., Any]
+    into: Callable[..., object] | None = None
+    shares: bool = False  # a result may share the memory of an operand
+    in_place: tuple[int, ...] = ()  # operands in whose memory the result may be written
+    sees_outside: bool = False  # values that its regions read follow the operands
+    reads_rows: bool = False  # the rows that are active follow all operands
+
+    @property
+    def traits(self) -> Traits:
+        """What the memory plan has to know of it."""
+        writes = self.into is not None
+        return Traits(self.shares, writes, self.in_place, self.sees_outside, self.reads_rows)
+
+
+Maker: TypeAlias = Callable[[Site], HostKernel]
+
+
+def local(array: Array, lead: int) -> tuple[int, ...]:
+    """The shape of one device's piece."""
+    return array.shape[lead:]
+
+
+def several(run: Callable[..., tuple[Any, ...]], count: int) -> Callable[..., Any]:
+    """A function of one result as kernels want it: without the tuple."""
+    if count != 1:
+        return run
+
+    def one(*arrays: Any) -> Any:
+        (made,) = run(*arrays)
+        return made
+
+    return one

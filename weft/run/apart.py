@@ -1,0 +1,228 @@
+"""Devices that go different ways: each branch runs on those that take it, loops on who goes on.
+
+The digits that a predicate varies along share one dim of rows then, a row for each device that is
+active. A collective finds its whole group among the rows, or says who is missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.executable.fork import Fork
+from weft.executable.items import BranchApart, LoopApart, Masks, Slot
+from weft.executable.layout import Mask, union
+from weft.ir.types import Array, TensorType, Type
+from weft.run.code import Code, Slots, Step
+from weft.run.flow import chooser_of, widen
+
+if TYPE_CHECKING:
+    from weft.run.bind import Binder
+
+
+class Rows:
+    """Stacks as rows, and rows as stacks."""
+
+    def __init__(self, fork: Fork) -> None:
+        self.fork, self.outer, self.inner = fork, fork.outer, fork.inner
+
+    def sizes(self, active: Array | None) -> list[int]:
+        """The sizes of the dims that become rows."""
+        return [
+            len(active) if self.outer.has_rows and d == 0 and active is not None
+            else self.outer.size(d)
+            for d in self.fork.dims
+        ]  # fmt: skip
+
+    def numbers(self, active: Array | None) -> Array:
+        """The number that the rows' digits make, for each row."""
+        added = math.prod(self.outer.size(d) for d in self.fork.dims if not self.fork.is_rows(d))
+        base = np.zeros(1, np.int64) if active is None else active
+        return (base[:, None] * added + np.arange(added)).reshape(-1)
+
+    def split(self, x: Any, mask: Mask, active: Array | None) -> Any:
+        """A value as rows; one row if it does not vary among them."""
+        if x is None:
+            return None
+        if isinstance(mask, tuple):
+            return tuple([self.split(p, m, active) for p, m in zip(x, mask, strict=True)])
+        dims, lead = self.fork.dims, self.outer.lead
+        rest = [d for d in range(x.ndim) if d not in dims]
+        count = 1
+        if mask & self.fork.mask:
+            shape, sizes = list(x.shape), self.sizes(active)
+            for dim, size in zip(dims, sizes, strict=True):
+                shape[dim] = size
+            x, count = np.broadcast_to(x, shape), math.prod(sizes)
+        kept = [x.shape[d] for d in range(lead) if d not in dims]
+        return x.transpose([*dims, *rest]).reshape(count, *kept, *x.shape[lead:])
+
+    def joined(self, x: Any, active: Array | None) -> Any:
+        """Rows as a stack of the outer layout."""
+        if x is None:
+            return None
+        if isinstance(x, tuple):
+            return tuple([self.joined(p, active) for p in x])
+        sizes, dims = self.sizes(active), list(self.fork.dims)
+        opened = x.reshape(*sizes, *x.shape[1:])
+        order = [*dims, *(d for d in range(opened.ndim) if d not in dims)]
+        return opened.transpose(np.argsort(order))
+
+
+def pick(x: Any, mask: Mask, chosen: Array) -> Any:
+    """Some rows of a value; a value that does not vary among them stays as it is."""
+    if isinstance(mask, tuple):
+        return tuple([pick(p, m, chosen) for p, m in zip(x, mask, strict=True)])
+    return x[chosen] if x is not None and mask & 1 else x
+
+
+class Results:
+    """The results of a part, filled in row by row."""
+
+    def __init__(self, fork: Fork, types: Sequence[Type], made: Masks, count: int) -> None:
+        self.fork = fork
+        self.types = types
+        self.masks = [union(fork.inside(m)) for m in made]
+        self.count = count
+        self.arrays: list[Any] = [self.room(n) for n in range(len(types))]
+
+    def room(self, index: int) -> Array | None:
+        """An array for all rows of a result."""
+        type, mask = self.types[index], self.masks[index]
+        if not isinstance(type, TensorType):
+            return None
+        head = self.fork.inner.shape(mask | 1, self.count)
+        return np.empty(head + type.sizes, type.dtype.numpy)
+
+    def fill(self, rows: Array, values: list[Any]) -> None:
+        """Write the rows of those devices that are done; `values` have a row for each, or one."""
+        for out, value in zip(self.arrays, values, strict=True):
+            if out is None:
+                continue
+            # What differs by the analysis inside, but not outside, is equal: the first will do.
+            window = [slice(None)] + [slice(0, size) for size in out.shape[1:]]
+            out[rows] = value[tuple(window)]
+
+
+def _types(binder: Binder, slots: tuple[Slot, ...]) -> list[Type]:
+    return [stack.type for slot in slots if (stack := binder.stacks[slot]) is not None]
+
+
+def branch_apart_step(
+    binder: Binder, branch: BranchApart, dead: tuple[Slot, ...], code: Code
+) -> Step:
+    """The step of a branch that devices take differently: blocks run on those that take them."""
+    codes = [binder.inner(block, code) for block in branch.blocks]
+    rows, seen, outs = Rows(branch.fork), branch.seen, branch.outs
+    chooser, choose = branch.ins[0], chooser_of(branch.way, len(codes))
+    outer, here = branch.fork.outer.active, branch.fork.inner.active
+    types, constants = _types(binder, outs), binder.constants
+    assert here is not None
+
+    def step(s: Slots) -> None:
+        active = None if outer is None else s[outer]
+        numbers = rows.numbers(active)
+        ways = rows.split(s[chooser], branch.given, active).reshape(-1)
+        taken = np.array([choose(way) for way in ways])
+        found = Results(branch.fork, types, branch.results, len(numbers))
+        for number, part in enumerate(codes):
+            chosen = np.flatnonzero(taken == number)
+            if not len(chosen):
+                continue
+            s[here] = numbers[chosen]
+            for entry in seen:
+                x = rows.split(s[entry.outer], entry.mask, active)
+                s[entry.slot] = pick(x, entry.inner, chosen)
+            part.run(s)
+            found.fill(chosen, [s[n] for n in part.results])
+            for slot in part.results:
+                if slot not in constants:
+                    s[slot] = None
+        for out, x in zip(outs, found.arrays, strict=True):
+            s[out] = rows.joined(x, active)
+        for slot in (here, *(entry.slot for entry in seen), *dead):
+            s[slot] = None
+
+    return step
+
+
+def loop_apart_step(binder: Binder, loop: LoopApart, dead: tuple[Slot, ...], code: Code) -> Step:
+    """The step of a loop that devices leave at different times."""
+    test, work = binder.inner(loop.test, code), binder.inner(loop.body, code)
+    run = _Loop(loop, test, work, _types(binder, loop.outs))
+    results = {*test.results, *work.results} - set(binder.constants)
+    own = {*results, *loop.carried, run.here}
+    leftovers = (*own, *(entry.slot for entry in loop.seen), *dead)
+    outer, outs = loop.fork.outer.active, loop.outs
+
+    def step(s: Slots) -> None:
+        active = None if outer is None else s[outer]
+        found = run(s, active)
+        for out, x in zip(outs, found.arrays, strict=True):
+            s[out] = run.rows.joined(x, active)
+        for slot in leftovers:
+            s[slot] = None
+
+    return step
+
+
+class _Loop:
+    """The rounds of a loop that devices leave at different times."""
+
+    def __init__(self, loop: LoopApart, test: Code, work: Code, types: Sequence[Type]) -> None:
+        self.loop, self.test, self.work, self.types = loop, test, work, types
+        inner, masks = loop.fork.inner, loop.masks
+        self.rows = Rows(loop.fork)
+        self.enter = [widen(m, c, inner) for m, c in zip(loop.entered, masks, strict=True)]
+        self.again = [widen(m, c, inner) for m, c in zip(loop.made, masks, strict=True)]
+        assert inner.active is not None
+        self.here = inner.active
+
+    def begin(self, s: Slots, active: Array | None, numbers: Array) -> None:
+        """Bring the carried values, and those that are read, into rows."""
+        s[self.here] = numbers
+        for entry in self.loop.seen:
+            s[entry.slot] = self.rows.split(s[entry.outer], entry.mask, active)
+        values = [
+            wide(self.rows.split(s[slot], mask, active), numbers)
+            for wide, slot, mask in zip(self.enter, self.loop.ins, self.loop.given, strict=False)
+        ]
+        for slot, value in zip(self.loop.carried, values, strict=True):
+            s[slot] = value
+
+    def __call__(self, s: Slots, active: Array | None) -> Results:
+        """Run until nobody is left."""
+        loop, numbers = self.loop, self.rows.numbers(active)
+        found = Results(loop.fork, self.types, loop.results, len(numbers))
+        self.begin(s, active, numbers)
+        still = np.arange(len(numbers))
+        while True:
+            self.test.run(s)
+            goes_on = np.broadcast_to(s[self.test.results[0]].reshape(-1), still.shape)
+            if not goes_on.all():
+                self.leave(s, found, still, goes_on)
+                still = still[goes_on]
+                if not len(still):
+                    return found
+                s[self.here] = numbers[still]
+            self.work.run(s)
+            values = [
+                wide(s[n], s[self.here])
+                for wide, n in zip(self.again, self.work.results, strict=True)
+            ]
+            for slot, value in zip(loop.carried, values, strict=True):
+                s[slot] = value
+
+    def leave(self, s: Slots, found: Results, still: Array, goes_on: Array) -> None:
+        """Keep the values of devices that are done, and drop their rows."""
+        done, loop = np.flatnonzero(~goes_on), self.loop
+        held = zip(loop.carried, loop.masks, strict=True)
+        found.fill(still[done], [pick(s[slot], mask, done) for slot, mask in held])
+        rest = np.flatnonzero(goes_on)
+        for slot, mask in zip(loop.carried, loop.masks, strict=True):
+            s[slot] = pick(s[slot], mask, rest)
+        for entry in loop.seen:
+            s[entry.slot] = pick(s[entry.slot], entry.inner, rest)

@@ -1,0 +1,154 @@
+"""From a block to code: a step for every item, consecutive launches as one native call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from weft.executable.items import (
+    Block,
+    BranchApart,
+    Host,
+    Item,
+    Launch,
+    Loop,
+    LoopApart,
+    Move,
+    Site,
+    Slot,
+    Tiled,
+)
+from weft.executable.plan import Plan
+from weft.kernels.host import HostKernel
+from weft.run.apart import branch_apart_step, loop_apart_step
+from weft.run.code import Call, Code, Slots, Step, Unit
+from weft.run.deaths import deaths
+from weft.run.host_step import host_step, move_step
+from weft.run.launch import Calls
+from weft.run.together import branch_step, loop_step
+
+
+class HostKernels(Protocol):
+    """What computes the nodes that no kernel does."""
+
+    def kernel(self, site: Site) -> HostKernel:
+        """The function of a node."""
+        ...
+
+
+class Binder:
+    """Turns the blocks of a program into code."""
+
+    def __init__(
+        self, tiled: Tiled, plan: Plan, host: HostKernels, calls: Calls | None, slots: Iterator[int]
+    ) -> None:
+        self.tiled, self.plan, self.host, self.calls = tiled, plan, host, calls
+        self.stacks, self.constants = tiled.stacks, tiled.constants
+        self._slots = slots
+
+    def new(self) -> Slot:
+        """A slot of the runtime's own."""
+        return next(self._slots)
+
+    def is_read_by_kernels(self, slot: Slot) -> bool:
+        """Whether a kernel reads a slot, and wants its elements in order."""
+        return self.calls is not None and slot in self.calls.places
+
+    def settled(self, slots: Iterable[Slot]) -> Step | None:
+        """What tells kernels where these slots' values are, if they read them."""
+        return None if self.calls is None else self.calls.settled(slots)
+
+    def code(self, block: Block, owned: Iterable[Slot] = ()) -> Code:
+        """The code of a block; `owned` are slots that it begins with, and that die in it, too."""
+        code = Code([], block.results, self.stacks)
+        dying = deaths(block, owned, self.constants)
+        lasting = () if self.calls is None else self.calls.lasting
+        waiting: list[Launch] = []
+        dead: list[Slot] = []
+        for item, slots in zip(block.items, dying, strict=True):
+            gone = tuple([slot for slot in slots if slot not in lasting])
+            if isinstance(item, Launch):
+                waiting.append(item)
+                dead += gone
+                continue
+            self._call(waiting, dead, code)
+            waiting, dead = [], []
+            self._add(item, _then(self._step(item, gone, code), self.settled(item.outs)), code)
+        self._call(waiting, dead, code)
+        return code
+
+    def inner(self, block: Block, code: Code, owned: Iterable[Slot] = ()) -> Code:
+        """The code of a block inside of an item of another."""
+        made = self.code(block, owned)
+        code.inner.append(made)
+        return made
+
+    def _call(self, launches: list[Launch], dead: list[Slot], code: Code) -> None:
+        if launches:
+            assert self.calls is not None, "kernels have a target"
+            call = self.calls.call_of(launches[0])
+            self._add(call, self.calls.step(call, tuple(dead)), code)
+
+    def _add(self, unit: Unit, step: Step, code: Code) -> None:
+        code.units.append(unit)
+        code.steps.append(step)
+
+    def _step(self, item: Item, dead: tuple[Slot, ...], code: Code) -> Step:
+        match item:
+            case Host():
+                return host_step(self, item, dead)
+            case Move():
+                return move_step(item, dead)
+            case Loop():
+                return loop_step(self, item, dead, code)
+            case LoopApart():
+                return loop_apart_step(self, item, dead, code)
+            case BranchApart():
+                return branch_apart_step(self, item, dead, code)
+            case Launch():
+                raise AssertionError("launches run in calls")
+            case _:
+                return branch_step(self, item, dead, code)
+
+
+def _then(step: Step, after: Step | None) -> Step:
+    """One step after another."""
+    if after is None:
+        return step
+
+    def both(s: Slots) -> None:
+        step(s)
+        after(s)
+
+    return both
+
+
+def all_codes(code: Code) -> Iterator[Code]:
+    """Code, and what is inside of it."""
+    yield code
+    for inner in code.inner:
+        yield from all_codes(inner)
+
+
+def is_native(code: Code) -> bool:
+    """Whether nothing is computed by the host."""
+    others = [u for c in all_codes(code) for u in c.units if isinstance(u, Host | Move)]
+    return not others
+
+
+BRIEF = 1 << 25  # bytes: going through fewer takes no longer than waking another thread may
+
+
+def is_brief(code: Code, nbytes: int) -> bool:
+    """Whether a program only runs kernels, once each, that have little memory to go through."""
+    few = nbytes <= BRIEF and len(code.units) <= 1
+    return few and all(isinstance(unit, Call) for unit in code.units)
+
+
+def loaded_kernels(calls: Calls) -> list[tuple[Launch, Any]]:
+    """Every launch of a program with what the target has loaded for it."""
+    return [
+        (launch, loaded)
+        for call in calls.calls
+        for launch, loaded in zip(call.launches, call.loaded, strict=True)
+    ]

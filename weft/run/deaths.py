@@ -1,0 +1,46 @@
+"""Which slots nothing reads after an item: a run lets go of their values then."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from weft.executable.items import Block, Item, Slot, Slots, blocks_of
+
+
+def deaths(block: Block, owned: Iterable[Slot], kept: Collection[Slot]) -> list[Slots]:
+    """For each item of a block, the slots that are dead after it.
+
+    These are what items of the block write, and the `owned` ones that it begins with, but not its
+    results and none that is `kept`.
+    """
+    last = dict.fromkeys(owned, -1)
+    for position, item in enumerate(block.items):
+        last.update(dict.fromkeys(item.outs, position))
+    for position, item in enumerate(block.items):
+        for slot in _reads(item):
+            if slot in last:
+                last[slot] = position
+    stay = {*block.results, *kept}
+    dead: list[list[Slot]] = [[] for _ in block.items]
+    for slot, position in last.items():
+        if position >= 0 and slot not in stay:
+            dead[position].append(slot)
+    return [tuple(slots) for slots in dead]
+
+
+def _reads(item: Item) -> set[Slot]:
+    """What an item reads, and those inside of it."""
+    found = {*item.ins}
+    for block in blocks_of(item):
+        found.update(block.results)
+        for inner in block.items:
+            found |= _reads(inner)
+    return found
+
+
+def results_made(block: Block, kept: Collection[Slot]) -> Slots:
+    """The results of a block that its own items compute."""
+    made = {slot for item in block.items for slot in item.outs}
+    return tuple(
+        [slot for slot in dict.fromkeys(block.results) if slot in made and slot not in kept]
+    )

@@ -1,0 +1,185 @@
+"""The steps of host nodes: where results are written, and which values die."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.executable.items import Host, Move, moved
+from weft.kernels.host import HostKernel
+from weft.run.code import Slots, Step
+
+if TYPE_CHECKING:
+    from weft.run.bind import Binder
+
+
+def host_step(binder: Binder, item: Host, dead: tuple[int, ...]) -> Step:
+    """The step of a host node, made for its number of operands."""
+    kernel, plan, ins, outs = binder.host.kernel(item.site), binder.plan, item.ins, item.outs
+    if len(outs) == 1 and outs[0] in plan.places:
+        return _planned(binder, item, kernel, dead)
+    if len(outs) == 1 and outs[0] in plan.over:
+        return _written_over(binder, item, kernel, dead)
+    return simple_step(kernel.run, ins, outs, dead)
+
+
+def move_step(move: Move, dead: tuple[int, ...]) -> Step:
+    """The step of values that change hands."""
+    run: Callable[..., Any] = partial(moved, move)
+    match move:
+        case Move(how="same", outs=(_,)):
+            run = _same
+        case Move(how="pack"):
+            run = _pack
+        case Move(how="unpack" | "part", outs=(_,)):
+            run = itemgetter(move.index)
+        case Move(how="unpack"):
+            run = _same
+        case Move(how="token", outs=(_,)):
+            run = _token
+    return simple_step(run, move.ins, move.outs, dead)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _pack(*values: Any) -> tuple[Any, ...]:
+    return values
+
+
+def _token(*_: Any) -> None:
+    return None
+
+
+def simple_step(
+    run: Callable[..., Any], ins: tuple[int, ...], outs: tuple[int, ...], dead: tuple[int, ...]
+) -> Step:
+    """The step of a function that gives its result, or all where there are several."""
+    if len(outs) != 1:
+        return _several(run, ins, outs, dead)
+    (out,) = outs
+    match ins:
+        case (a,):
+
+            def step(s: Slots) -> None:
+                s[out] = run(s[a])
+                for d in dead:
+                    s[d] = None
+
+        case (a, b):
+
+            def step(s: Slots) -> None:
+                s[out] = run(s[a], s[b])
+                for d in dead:
+                    s[d] = None
+
+        case _:
+
+            def step(s: Slots) -> None:
+                s[out] = run(*[s[n] for n in ins])
+                for d in dead:
+                    s[d] = None
+
+    return step
+
+
+def _several(
+    run: Callable[..., Any], ins: tuple[int, ...], outs: tuple[int, ...], dead: tuple[int, ...]
+) -> Step:
+    def step(s: Slots) -> None:
+        made = run(*[s[n] for n in ins])
+        for slot, result in zip(outs, made or (), strict=True):
+            s[slot] = result
+        for d in dead:
+            s[d] = None
+
+    return step
+
+
+def _planned(binder: Binder, item: Host, kernel: HostKernel, dead: tuple[int, ...]) -> Step:
+    """The step of a node that is computed into memory which is kept from run to run.
+
+    How the result lies in memory is seen when it is first computed.
+    """
+    into, run, ins, (out,) = kernel.into, kernel.run, item.ins, item.outs
+    buffer, offset, dense = binder.new(), binder.plan.places[out], binder.is_read_by_kernels(out)
+    assert into is not None
+    write = _writer(into, ins)
+
+    def step(s: Slots) -> None:
+        held = s[buffer]
+        if held is None:
+            s[out] = made = run(*[s[n] for n in ins])
+            s[buffer] = _in_order(made, s[0], offset) if dense else like(made, s[0], offset)
+        else:
+            write(s, held)
+            s[out] = held
+        for d in dead:
+            s[d] = None
+
+    return step
+
+
+def _writer(into: Callable[..., object], ins: tuple[int, ...]) -> Callable[[Slots, Any], object]:
+    """A function that is made for its number of operands."""
+    match ins:
+        case (a,):
+            return lambda s, held: into(s[a], held)
+        case (a, b):
+            return lambda s, held: into(s[a], s[b], held)
+    return lambda s, held: into(*[s[n] for n in ins], held)
+
+
+def _written_over(binder: Binder, item: Host, kernel: HostKernel, dead: tuple[int, ...]) -> Step:
+    """The step of a node that may write its result over an operand.
+
+    That is what a loop carries, or an argument that is donated in this run.
+    """
+    run, into, ins, (out,) = kernel.run, kernel.into, item.ins, item.outs
+    over, always = binder.plan.over[out]
+    stack = binder.stacks[out]
+    assert into is not None and stack is not None
+    shape = stack.shape
+
+    def step(s: Slots) -> None:
+        given = [s[n] for n in ins]
+        target = given[over]
+        free = always or (ins[over] in s[1] and target.flags.writeable)
+        if free and target.shape == shape and _compact(target):
+            into(*given, target)
+            s[out] = target
+        else:
+            s[out] = run(*given)
+        for d in dead:
+            s[d] = None
+
+    return step
+
+
+def like(made: Any, arena: Any, offset: int) -> Any:
+    """An array of the arena's memory that lies as another one does."""
+    strides = made.strides if _compact(made) else None
+    return np.ndarray(made.shape, made.dtype, arena, offset, strides)
+
+
+def _in_order(made: Any, arena: Any, offset: int) -> Any:
+    """An array of the arena's memory in row-major order."""
+    return np.ndarray(made.shape, made.dtype, arena, offset)
+
+
+def _compact(array: Any) -> bool:
+    """Whether the elements fill their memory without gaps, in whatever order of the dims."""
+    dims = sorted(zip(array.strides, array.shape, strict=True))
+    expected = array.itemsize
+    for stride, size in dims:
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True

@@ -1,0 +1,93 @@
+"""Loops and branches in which devices go different ways."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.errors import Unsupported
+from weft.executable.fork import Fork, Seen
+from weft.executable.items import BranchApart, LoopApart, Masks, Site
+from weft.executable.layout import Layout, also, bits, union
+from weft.executable.vary import Scope, loop_masks, merged
+from weft.ir.module import Node
+from weft.ir.reading import captured
+from weft.ir.types import TensorType
+from weft.tile.together import way_of
+
+if TYPE_CHECKING:
+    from weft.tile.lower import Lowering
+
+
+def branch_apart(lowering: Lowering, site: Site, scope: Scope) -> BranchApart:
+    """A branch that devices take differently: every region runs on those that take it."""
+    node = site.node
+    _no_tuples(node)
+    parted = _fork(lowering, scope.layout, union(site.given[0]))
+    inner = scope.inner(parted.inner)
+    seen = _see(lowering, site, scope, parted, inner)
+    blocks = tuple([lowering.region(region, inner) for region in node.regions])
+    ins = (scope.slots[node.operands[0]], *[entry.outer for entry in seen])
+    outs = lowering.results(node, site.made, scope)
+    rest = (site.given[0], site.made, node.loc, node)
+    return BranchApart(way_of(node), blocks, ins, outs, parted, seen, *rest)
+
+
+def loop_apart(
+    lowering: Lowering, site: Site, scope: Scope, carried: Masks, predicate: int
+) -> LoopApart:
+    """A loop that devices leave at different times: it runs on those that are still in it."""
+    node = site.node
+    _no_tuples(node)
+    parted = _fork(lowering, scope.layout, predicate)
+    inner = scope.inner(parted.inner)
+    seen = _see(lowering, site, scope, parted, inner)
+    given = tuple(parted.inside(m) for m in site.given)
+    masks, tested = loop_masks(node, given, inner)
+    if tested & ~1:  # in rows, less is known of what collectives give: take all devices apart
+        everything = scope.layout.everything
+        assert predicate != everything, "a predicate on rows varies along the rows only"
+        wider = tuple(also(m, everything) for m in carried)
+        return loop_apart(lowering, site, scope, wider, everything)
+    condition, body = node.regions
+    listed = zip(body.args, masks, strict=True)
+    slots = tuple([lowering.new(v, m, inner) for v, m in listed])
+    for region in (condition, body):
+        inner.slots.update(zip(region.args, slots, strict=True))
+        inner.let(region.args, masks)
+    test, work = lowering.region(condition, inner), lowering.region(body, inner)
+    ins = tuple([scope.slots[v] for v in node.operands]) + tuple([e.outer for e in seen])
+    outs = lowering.results(node, site.made, scope)
+    inside = (site.given, given, inner.of(body.results), masks, site.made)
+    rest = (parted, seen, *inside, node.loc, node)
+    return LoopApart(test, work, slots, ins, outs, *rest)
+
+
+def _fork(lowering: Lowering, layout: Layout, predicate: int) -> Fork:
+    """The layout inside of a part where a predicate varies along these dims."""
+    rows = layout.has_rows
+    added = tuple(layout.kept[d - rows] for d in bits(predicate) if not (rows and d == 0))
+    inner = Layout(layout.atoms, layout.rows + added, lowering.bare())
+    return Fork(layout, inner, merged(layout, predicate))
+
+
+def _see(
+    lowering: Lowering, site: Site, scope: Scope, fork: Fork, inner: Scope
+) -> tuple[Seen, ...]:
+    """Slots inside for the values that regions read from outside."""
+    found: list[Seen] = []
+    for value in captured(site.node):
+        mask = scope.masks[value]
+        inside = fork.inside(mask)
+        slot = lowering.new(value, inside, inner)
+        found.append(Seen(scope.slots[value], slot, mask, inside))
+        inner.slots[value], inner.masks[value] = slot, inside
+    return tuple(found)
+
+
+def _no_tuples(node: Node) -> None:
+    """Refuse tuples where devices go different ways: nothing makes them but old programs."""
+    if any(not isinstance(v.type, TensorType) and "tuple" in str(v.type) for v in node.results):
+        raise Unsupported(
+            f"{node.op.name}: gives a tuple, and devices go different ways in it",
+            help="return the values one by one",
+        )

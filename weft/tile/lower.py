@@ -1,0 +1,375 @@
+"""From regions to blocks of items: kernels of the target, host nodes, collectives, control flow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from weft.errors import WeftError
+from weft.executable.items import (
+    Block,
+    Collective,
+    Host,
+    Item,
+    Launch,
+    Move,
+    Site,
+    Slots,
+    Stack,
+    Tiled,
+    Traits,
+    moved,
+)
+from weft.executable.layout import Layout, Mask, union
+from weft.executable.vary import Scope, argument_masks, loop_masks, outcome
+from weft.executable.world import World, sharding_in, world_of
+from weft.ir.attrs import Attrs
+from weft.ir.module import Module, Node, Region, Value
+from weft.ir.reading import captured
+from weft.ir.types import TensorType
+from weft.ir.write import node_text
+from weft.kernels.group import Group
+from weft.kernels.placed import Placed
+from weft.ops.control import (
+    AfterAll,
+    AsyncDone,
+    AsyncStart,
+    Call,
+    Case,
+    Composite,
+    CreateToken,
+    GetTupleElement,
+    If,
+    Tuple,
+    While,
+)
+from weft.ops.sharding import NamedComputation, ShardingGroup
+from weft.tile.apart import branch_apart, loop_apart
+from weft.tile.left_to_readers import (
+    Functions,
+    is_broadcast,
+    is_dot,
+    spread_by_readers,
+    summed_dims,
+    uses_of,
+)
+from weft.tile.placed import awaited_in, placed_at
+from weft.tile.together import branch, loop
+
+KEPT = 1 << 14  # elements of a result that may be computed before the program runs
+RESERVED = 2  # slots: the arena, and the arguments that may be written over in this run
+DONATED = {"jax.buffer_donor", "tf.aliasing_output"}  # what marks an argument as given away
+
+
+class Kernels(Protocol):
+    """What groups the nodes of a region into kernels."""
+
+    def group(
+        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
+    ) -> Sequence[Group]:
+        """The nodes as kernels, in an order in which they can run.
+
+        A group without a kernel is one node, to be run by the host. `sizes` are those of the
+        leading dims; `results` are values that must exist at the end.
+        """
+        ...
+
+
+class HostKernels(Functions, Protocol):
+    """What computes the nodes that no kernel does."""
+
+    def traits(self, site: Site) -> Traits:
+        """What the memory plan has to know of a node."""
+        ...
+
+    def compute(self, site: Site, operands: Sequence[Any]) -> tuple[Any, ...]:
+        """The results of a node."""
+        ...
+
+
+def lower(
+    module: Module,
+    function: str = "main",
+    *,
+    host: HostKernels,
+    target: Kernels | None = None,
+    fold: bool = True,
+    devices: int | tuple[int, int] | None = None,
+    donate: Sequence[int] | None = None,
+    world: World | None = None,
+) -> Tiled:
+    """A function of a local module as items over stacks of all devices' values.
+
+    Arguments vary along the axes that their `weft.sharding` names, or along all where they have
+    none. Without `fold` every value is computed as it is written, for those who look at each.
+    """
+    main = module.function(function)
+    world = world or world_of(module, main, devices)
+    body = main.body
+    attrs = main.arg_attrs or ((),) * len(body.args)
+    lowering = Lowering(host, target if fold else None, fold)
+    scope = Scope(module, world, Layout(world.atoms))
+    masks = argument_masks(scope, [sharding_in(a) for a in attrs], body.args)
+    scope.let(body.args, masks)
+    inputs = tuple([lowering.new(v, m, scope) for v, m in zip(body.args, masks, strict=True)])
+    scope.slots.update(zip(body.args, inputs, strict=True))
+    block = lowering.region(body, scope)
+    return Tiled(
+        module,
+        function,
+        world,
+        scope.layout,
+        block,
+        inputs,
+        tuple(lowering.stacks),
+        lowering.constants,
+        masks,
+        scope.of(body.results),
+        donated_arguments(attrs, donate),
+    )
+
+
+def donated_arguments(attrs: Sequence[Attrs], donate: Sequence[int] | None) -> tuple[int, ...]:
+    """The arguments whose memory results may take, as the program says or as is asked."""
+    if donate is not None:
+        return tuple(donate)
+    return tuple(n for n, listed in enumerate(attrs) if DONATED & {name for name, _ in listed})
+
+
+class Lowering:
+    """Hands out slots and turns regions into blocks."""
+
+    def __init__(self, host: HostKernels, target: Kernels | None, fold: bool) -> None:
+        self.host, self.target = host, target
+        self.fold = fold  # whether values that nobody needs may be left out
+        self.stacks: list[Stack | None] = [None] * RESERVED
+        self.constants: dict[int, Any] = {}  # what is known before the program runs, by slot
+        self.awaited: dict[Value, list[int]] = {}  # futures that need no slot: those of their parts
+
+    # Slots
+
+    def new(self, value: Value, mask: Mask, scope: Scope) -> int:
+        """A slot for a value."""
+        self.stacks.append(Stack(value.type, shape_of(value, mask, scope.layout)))
+        return len(self.stacks) - 1
+
+    def bare(self) -> int:
+        """A slot for the rows that are active."""
+        self.stacks.append(None)
+        return len(self.stacks) - 1
+
+    def results(self, node: Node, made: Sequence[Mask], scope: Scope) -> Slots:
+        """New slots for the results of a node."""
+        outs = tuple([self.new(v, m, scope) for v, m in zip(node.results, made, strict=True)])
+        scope.slots.update(zip(node.results, outs, strict=True))
+        return outs
+
+    # Regions
+
+    def region(self, region: Region, scope: Scope) -> Block:
+        """The block of a region whose arguments have slots."""
+        items: list[Item] = []
+        if self.target is not None and not scope.layout.has_rows:
+            self.grouped(region, scope, self.target, items)
+        else:
+            uses = uses_of(region)
+            for node in region.nodes:
+                try:
+                    self.node(self.site(node, scope, uses), scope, items)
+                except WeftError as error:
+                    raise error.at(node.loc, node_text(node)) from None
+        return Block(tuple(items), tuple([scope.slots[v] for v in region.results]))
+
+    def site(self, node: Node, scope: Scope, uses: Mapping[Value, list[Node]]) -> Site:
+        """What is known where a node stands."""
+        given = scope.of(node.operands)
+        made = outcome(node, given, scope)
+        spread = False
+        if self.fold and is_dot(node):
+            summed, chain = summed_dims(node, scope, uses, self.host)
+            scope.summed.update(dict.fromkeys(chain, summed))
+            made = (union(*made) & ~summed,)
+        elif self.fold and is_broadcast(node) and spread_by_readers(node, scope, uses, self.host):
+            scope.placed.add(node.results[0])
+            spread = True
+        scope.let(node.results, made)
+        return site_at(node, given, made, scope, spread)
+
+    def grouped(self, region: Region, scope: Scope, target: Kernels, items: list[Item]) -> None:
+        """The items of a region whose nodes a target takes together."""
+        layout, placed = scope.layout, []
+        self.awaited.update((future, []) for future in awaited_in(region))
+        for node in region.nodes:
+            given = scope.of(node.operands)
+            made = outcome(node, given, scope)
+            scope.let(node.results, made)
+            placed.append(placed_at(node, given, made, scope))
+        for group in target.group(placed, layout.shape(layout.everything), region.results):
+            node = group.nodes[-1]
+            try:
+                if group.kernel is None:
+                    given, made = scope.of(node.operands), scope.of(node.results)
+                    self.node(site_at(node, given, made, scope), scope, items)
+                else:
+                    self.launch(group, scope, items)
+            except WeftError as error:
+                raise error.at(node.loc, node_text(node)) from None
+
+    def launch(self, group: Group, scope: Scope, items: list[Item]) -> None:
+        """Append a kernel of the target."""
+        assert group.kernel is not None
+        scope.masks.update(_unnamed(group, scope))
+        ins = tuple([scope.slots[v] for v in group.inputs])
+        outs = tuple([self.new(v, scope.masks[v], scope) for v in group.outputs])
+        scope.slots.update(zip(group.outputs, outs, strict=True))
+        items.append(Launch(group.kernel, ins, outs, group.nodes[-1].loc, group))
+
+    # Nodes
+
+    def node(self, site: Site, scope: Scope, items: list[Item]) -> None:
+        """Append what a node does."""
+        node = site.node
+        match site.op:
+            case Call(callee=name) | Composite(decomposition=name):
+                body = scope.module.function(name).body
+                self.inline(body, scope.inner(call=name), site, scope, items)
+            case NamedComputation():
+                self.inline(node.regions[0], scope, site, scope, items)
+            case AsyncStart():
+                self.start(site, scope, items)
+            case While():
+                carried, predicate = loop_masks(node, site.given, scope)
+                if predicate:
+                    items.append(loop_apart(self, site, scope, carried, predicate))
+                else:
+                    items.append(loop(self, site, scope, carried))
+            case If() | Case() if union(site.given[0]):
+                items.append(branch_apart(self, site, scope))
+            case If() | Case():
+                items.append(branch(self, site, scope))
+            case AsyncDone() if node.operands[0] in self.awaited:
+                slots = self.awaited[node.operands[0]]
+                scope.slots.update(zip(node.results, slots, strict=True))
+            case AsyncDone():
+                self.move("unpack", site, scope, items)
+            case Tuple():
+                self.move("pack", site, scope, items)
+            case GetTupleElement(index=index):
+                self.move("part", site, scope, items, index)
+            case AfterAll() | CreateToken():
+                self.move("token", site, scope, items)
+            case ShardingGroup():
+                pass
+            case _:
+                self.host_node(site, scope, items)
+
+    def move(self, how: Any, site: Site, scope: Scope, items: list[Item], index: int = 0) -> None:
+        """Append values that change hands; they are known if all their parts are."""
+        ins = tuple([scope.slots[v] for v in site.node.operands])
+        outs = self.results(site.node, site.made, scope)
+        move = Move(how, ins, outs, site.node.loc, index, site.node)
+        if self.fold and all(n in self.constants for n in ins) and site.op.pure:
+            made = moved(move, [self.constants[n] for n in ins])
+            self.constants.update(zip(outs, made, strict=True))
+        else:
+            items.append(move)
+
+    def host_node(self, site: Site, scope: Scope, items: list[Item]) -> None:
+        """Append a node that the host computes, or its results if they can be known now."""
+        node, traits = site.node, self.host.traits(site)
+        seen = captured(node) if traits.sees_outside else ()
+        ins = [scope.slots[v] for v in (*node.operands, *seen)]
+        if traits.reads_rows:
+            assert scope.layout.active is not None
+            ins.append(scope.layout.active)
+        outs = self.results(node, site.made, scope)
+        if self._is_known(site, traits, ins, outs):
+            made = self.host.compute(site, [self.constants[n] for n in ins])
+            self.constants.update(zip(outs, made, strict=True))
+            return
+        if site.spread_by_readers:
+            self.stacks[outs[0]] = Stack(node.results[0].type, None)
+        kind = Collective if node.op.collective else Host
+        items.append(kind(site, tuple(ins), outs, traits))
+
+    def _is_known(self, site: Site, traits: Traits, ins: Sequence[int], outs: Slots) -> bool:
+        """Whether a result is known before the program runs, and small enough to be kept."""
+        if not self.fold and site.node.operands:
+            return False
+        if not site.op.pure or traits.reads_rows or any(n not in self.constants for n in ins):
+            return False
+        shapes = [stack.shape if (stack := self.stacks[n]) else None for n in outs]
+        return traits.shares or sum([math.prod(s) if s else 0 for s in shapes]) <= KEPT
+
+    # Blocks that stand in the place of a node
+
+    def inline(
+        self, body: Region, inner: Scope, site: Site, outer: Scope, items: list[Item]
+    ) -> None:
+        """A region's items in place of a node; results get slots of their own where they must."""
+        for arg, value, mask in zip(body.args, site.node.operands, site.given, strict=True):
+            inner.slots[arg], inner.masks[arg] = outer.slots[value], mask
+        items += self.region(body, inner).items
+        slots = self.separate(body, inner, site.node, items)
+        outer.slots.update(zip(site.node.results, slots, strict=True))
+
+    def separate(self, region: Region, scope: Scope, node: Node, items: list[Item]) -> list[int]:
+        """A slot for each result of a region that is nobody else's."""
+        made = {v for n in region.nodes for v in n.results}
+        found: list[int] = []
+        for result in region.results:
+            slot = scope.slots[result]
+            if result not in made or slot in found:
+                other = self.new(result, scope.masks[result], scope)
+                items.append(Move("same", (slot,), (other,), node.loc))
+                slot = other
+            found.append(slot)
+        return found
+
+    def start(self, site: Site, scope: Scope, items: list[Item]) -> None:
+        """The region of an asynchronous start, whose results are packed."""
+        (region,) = site.node.regions
+        for arg, value, mask in zip(region.args, site.node.operands, site.given, strict=True):
+            scope.slots[arg], scope.masks[arg] = scope.slots[value], mask
+        inner = self.region(region, scope)
+        items += inner.items
+        (future,) = site.node.results
+        if future in self.awaited:
+            self.awaited[future] = self.separate(region, scope, site.node, items)
+            return
+        outs = self.results(site.node, site.made, scope)
+        items.append(Move("pack", inner.results, outs, site.node.loc))
+
+
+def site_at(
+    node: Node, given: Sequence[Mask], made: Sequence[Mask], scope: Scope, spread: bool = False
+) -> Site:
+    """A node where it stands."""
+    summed: tuple[int, ...] = ()
+    if scope.summed:
+        listed = [scope.summed.get(v, 0) for v in (*node.operands, *node.results)]
+        summed = tuple(listed) if any(listed) else ()
+    rest = (tuple(given), tuple(made), summed, spread)
+    return Site(node, scope.layout, scope.world, scope.module, *rest)
+
+
+def shape_of(value: Value, mask: Mask, layout: Layout) -> tuple[int, ...] | None:
+    """The shape of a stack, where it is known before the program runs."""
+    type = value.type
+    if not isinstance(type, TensorType) or not isinstance(mask, int):
+        return None
+    if layout.has_rows and mask & 1:
+        return None
+    return layout.shape(mask) + type.sizes
+
+
+def _unnamed(group: Group, scope: Scope) -> dict[Value, int]:
+    """What the outputs of a kernel that no node makes vary along, as their stacks say."""
+    assert group.kernel is not None
+    operands = [o for o in group.kernel.operands if o.output]
+    return {
+        value: scope.layout.mask(d for d in range(scope.layout.lead) if operand.shape[d] > 1)
+        for value, operand in zip(group.outputs, operands, strict=True)
+        if value not in scope.masks
+    }

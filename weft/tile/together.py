@@ -1,0 +1,48 @@
+"""Loops and branches that all devices take together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from weft.executable.items import Branch, Loop, Masks, Site
+from weft.executable.vary import Scope
+from weft.ir.module import Node
+from weft.ops.control import If
+
+if TYPE_CHECKING:
+    from weft.tile.lower import Lowering
+
+
+def loop(lowering: Lowering, site: Site, scope: Scope, carried: Masks) -> Loop:
+    """A loop whose predicate is the same on all devices."""
+    node = site.node
+    condition, body = node.regions
+    listed = zip(body.args, carried, strict=True)
+    slots = tuple([lowering.new(v, m, scope) for v, m in listed])
+    for region in (condition, body):
+        scope.slots.update(zip(region.args, slots, strict=True))
+    scope.let(condition.args, carried)
+    test = lowering.region(condition, scope)
+    scope.let(body.args, carried)
+    work = lowering.region(body, scope)
+    made = scope.of(body.results)
+    ins = tuple([scope.slots[v] for v in node.operands])
+    outs = lowering.results(node, carried, scope)
+    masks = (site.given, made, carried)
+    return Loop(test, work, slots, ins, outs, scope.layout, *masks, node.loc, node)
+
+
+def branch(lowering: Lowering, site: Site, scope: Scope) -> Branch:
+    """A branch that all devices take together."""
+    node = site.node
+    blocks = tuple([lowering.region(region, scope) for region in node.regions])
+    made = tuple([scope.of(region.results) for region in node.regions])
+    ins = (scope.slots[node.operands[0]],)
+    outs = lowering.results(node, site.made, scope)
+    rest = (scope.layout, made, site.made, node.loc, node)
+    return Branch(way_of(node), blocks, ins, outs, *rest)
+
+
+def way_of(node: Node) -> Literal["if", "case"]:
+    """Whether a predicate chooses a region, or an index does."""
+    return "if" if isinstance(node.op, If) else "case"
