@@ -112,8 +112,10 @@ class Line:
 
 
 def wrong(message: str) -> WeftError:
+    """An error about text."""
     return WeftError(message, help="the text is damaged, or of another version of weft")
 
 
 def unknown(what: str, name: str) -> Any:
+    """Raise that a name stands for nothing."""
     raise wrong(f"unknown {what} {name!r}")
