@@ -134,7 +134,7 @@ def test_the_text_tells():
     (part,) = parts_of(compiled.program.local)
     assert part.group is not None and part.group.kernel is not None
     text = kernel_text(part.group.kernel)
-    assert "contract" in text and "reduce add" in text and "schedule packed" in text
+    assert "sum[" in text and "dot[" in text and "  packed: " in text
 
 
 def test_the_same_bits_every_time():

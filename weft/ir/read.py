@@ -74,6 +74,15 @@ def read_module(text: str, ops: Mapping[str, type[Op]], file: str | None = None)
         ) from None
 
 
+def read_node(text: str, operands: Types, ops: Mapping[str, type[Op]]) -> tuple[Node, ...]:
+    """A node in generic form, of operands %arg0, %arg1 ..., and before it those that it reads."""
+    args = ", ".join([f"%arg{n}: {type}" for n, type in enumerate(operands)])
+    block = f"^bb0({args}):\n" if operands else ""
+    opening = f'"builtin.module"() ({{\n"func.func"() <{{sym_name = "main"}}> ({{\n{block}'
+    closing = '\n"func.return"() : () -> ()\n}) : () -> ()\n}) : () -> ()\n'
+    return tuple(read_module(opening + text + closing, ops).function("main").body.nodes)
+
+
 class _Reader:
     def __init__(self, text: str, ops: Mapping[str, type[Op]], file: str | None) -> None:
         self.ops = ops

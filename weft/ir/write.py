@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,19 @@ def node_text(node: Node) -> str:
     head, regions, tail = line.partition("\0")
     names = tuple([f"%{n}" for n in range(len(node.operands))])
     return head % names + (f"{{...}}{tail}" if regions else "")
+
+
+def generic_lines(node: Node, constants: Sequence[Node] = ()) -> list[str]:
+    """A node with its regions in MLIR's generic form, which `read_node` reads without MLIR.
+
+    Its operands are %arg0, %arg1 ...; the constants that its regions read stand before it.
+    """
+    writer = _Writer(False, generic=True)
+    for value in node.operands:
+        writer.argument(value)
+    lines: list[str] = []
+    writer.nodes((*constants, node), "    ", lines)
+    return lines
 
 
 def value_names(function: Function) -> dict[Value, str]:
@@ -134,7 +147,7 @@ class Composites:
         writer = _Writer(False, None, self)
         names = [writer.argument(value) for value in region.args]
         lines = [", ".join(names)]
-        writer.nodes(region, "", lines)
+        writer.nodes(region.nodes, "", lines)
         return "\n".join([*lines, writer.terminator("return", region, "")])
 
     def line(self, node: Node, attrs: Attrs) -> str:
@@ -168,7 +181,10 @@ class _Writer:
         locations: bool,
         shardings: _Shardings | None = None,
         composites: Composites | None = None,
+        *,
+        generic: bool = False,
     ) -> None:
+        self.generic = generic  # no assembly and no composite
         self.shardings = shardings
         self.composites = composites or Composites()
         self.names: dict[Value, str] = {}
@@ -205,7 +221,7 @@ class _Writer:
         extra = f" attributes {_dictionary(function.attrs)}" if function.attrs else ""
         name = SYMBOL.write(function.name)
         lines = [f"  func.func {visibility}{name}({', '.join(args)}){results}{extra} {{"]
-        self.nodes(function.body, "    ", lines)
+        self.nodes(function.body.nodes, "    ", lines)
         lines.append(self.terminator("return", function.body, "    "))
         lines.append("  }" + self.place(function.loc))
         return lines
@@ -215,16 +231,17 @@ class _Writer:
         self.args += 1
         return name
 
-    def nodes(self, region: Region, indent: str, lines: list[str]) -> None:
+    def nodes(self, nodes: Sequence[Node], indent: str, lines: list[str]) -> None:
         names = self.names
         shardings = self.shardings
-        for node in region.nodes:
+        for node in nodes:
             operands = tuple([names[v] for v in node.operands])
             attrs = shardings.of_node(node) if shardings else node.attrs
-            if node.op.composite:
+            if node.op.composite and not self.generic:
                 line = self.composites.line(node, attrs)
             else:
-                line = _line(node.op, node.operand_types, node.types, attrs, len(node.regions))
+                types, count = (node.operand_types, node.types), len(node.regions)
+                line = _line(node.op, *types, attrs, count, self.generic)
             prefix = indent
             if node.results:
                 prefix += self.define(node)
@@ -256,25 +273,31 @@ class _Writer:
                 pairs = zip(region.args, region.arg_locs, strict=True)
                 args = [f"{self.argument(v)}: {v.type}{self.place(loc)}" for v, loc in pairs]
                 lines.append(f"{indent}^bb0({', '.join(args)}):")
-            self.nodes(region, inner, lines)
+            self.nodes(region.nodes, inner, lines)
             lines.append(self.terminator(word, region, inner))
 
     def terminator(self, word: str, region: Region, indent: str) -> str:
         place = self.place(region.loc)
+        names = ", ".join([self.names[v] for v in region.results])
+        if self.generic:
+            return f'{indent}"{word}"({names}) : {_signature(region.body.results, ())}{place}'
         if not region.results:
             return f"{indent}{word}{place}"
-        names = ", ".join([self.names[v] for v in region.results])
         return f"{indent}{word} {names} : {', '.join(str(v.type) for v in region.results)}{place}"
 
 
-def _line(op: Op, operands: Types, results: Types, attrs: Attrs, regions: int) -> str:
+def _line(
+    op: Op, operands: Types, results: Types, attrs: Attrs, regions: int, generic: bool = False
+) -> str:
     """An op's line with `%s` for every operand, and a NUL where regions go."""
     make = _known_line if operands else _new_line  # constants are not remembered: they may be large
-    return make(op, operands, results, attrs, regions)
+    return make(op, operands, results, attrs, regions, generic)
 
 
-def _new_line(op: Op, operands: Types, results: Types, attrs: Attrs, regions: int) -> str:
-    if op.assembly is not None and not regions:
+def _new_line(
+    op: Op, operands: Types, results: Types, attrs: Attrs, regions: int, generic: bool
+) -> str:
+    if op.assembly is not None and not regions and not generic:
         return _pretty(op, op.assembly, operands, results, attrs)
     inherent = op.attributes()
     properties = f" <{_dictionary(inherent)}>" if inherent else ""

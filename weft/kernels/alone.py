@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
-from weft.ir.module import Region, Value
+from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.reading import captured
 from weft.ir.types import TensorType, Type
+from weft.ir.write import generic_lines
 from weft.kernels.kernel import Operand
 from weft.kernels.placed import Placed
 from weft.ops.index import Gather, TorchIndexSelect
@@ -37,7 +39,7 @@ IRREGULAR: frozenset[type[Op]] = frozenset(
 _IN_PLACE: frozenset[type[Op]] = frozenset({DynamicUpdateSlice, Scatter})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Alone:
     """One launch of one node on stacks: its op, its regions, and its buffers.
 
@@ -52,6 +54,34 @@ class Alone:
     regions: tuple[Region, ...] = ()
     known: tuple[Scalar | None, ...] = ()  # for each input: what it is, if it is a known scalar
     excess_precision: bool = True  # as of other kernels
+
+    @cached_property
+    def node(self) -> Node:
+        """The node on values without device dims."""
+        given, made = (
+            tuple([TensorType(o.shape[self.lead :], o.dtype) for o in operands])
+            for operands in (self.inputs, self.outputs)
+        )
+        return Node(self.op, tuple(map(Value, given)), made, self.regions)
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """The node in generic form, after the constants that its regions read."""
+        around = [value.node for value in captured(self.node) if value.node is not None]
+        return tuple(generic_lines(self.node, around))
+
+    @cached_property
+    def _identity(self) -> tuple[object, ...]:
+        """What makes two of them equal: regions by what they say, known scalars with their sign."""
+        known = repr([k for k in enumerate(self.known) if k[1] is not None])
+        facts = (self.name, self.op, self.operands, self.lead, self.excess_precision, known)
+        return (*facts, self.lines if self.regions else ())
+
+    def __eq__(self, other: object) -> bool:
+        return self._identity == other._identity if isinstance(other, Alone) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
 
     @property
     def inputs(self) -> tuple[Operand, ...]:

@@ -1,12 +1,28 @@
-"""A kernel as text: its loops, its buffers, its steps, and how it is scheduled."""
+"""A kernel as text that `read_kernel` reads back exactly: its buffers, its loops, its steps.
+
+    kernel contract_maximum(in0: f32[2,1,8,64], in1: f32[1,4,64,64], out2: f32[2,4,8,64])
+      for d0[2 devices] d1[4 devices] i[8] j[64] k[64 reduced]
+      packed: d0 d1 | i j k
+        out2[d0, d1, i, j] = maximum(dot[k](in0[d0, 0, i, k], in1[0, d1, k, j]), 0.0)
+
+Factors of devices and those that are reduced say so; the schedule has the factors of tasks before
+the bar. A line is a store, or a step that has a name because several steps read it, or because its
+number is not the next one of an expression: steps are numbered from left to right, inner first. A
+place is one subscript for each dim of its operand, or a single number in `in0.flat[...]`;
+conditions follow behind a bar. `clip(%3, 7)` is a step kept in 0..7, and where `inside(%3, 7)` is
+not, the load gives 0. A number has the type of the last operand beside it, unless it names one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
-from weft.ir.op import Op
+from weft.ir.op import Op, infer
+from weft.ir.types import DType, TensorType
 from weft.kernels.alone import Alone
-from weft.kernels.attention import Attention
+from weft.kernels.attention import Access, Attention
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
     Affine,
@@ -16,121 +32,355 @@ from weft.kernels.kernel import (
     Factor,
     Fill,
     Guard,
+    Kernel,
     Load,
     Operand,
     Pick,
     Position,
     Reduce,
     Schedule,
+    Shift,
     Step,
     Store,
+    args_of,
 )
+from weft.ops import OPS
+from weft.ops.convert import Convert
+from weft.ops.pointwise import Add, Compare, Divide, Multiply, Subtract
+
+INFIX: dict[str, type[Op]] = {"+": Add, "-": Subtract, "*": Multiply, "/": Divide}
+COMPARED = {"<": "LT", "<=": "LE", ">": "GT", ">=": "GE", "==": "EQ", "!=": "NE"}
+COMPARE_KINDS = {"int": "SIGNED", "uint": "UNSIGNED", "bool": "UNSIGNED"}  # others: FLOAT
+# Ops by name: a dialect is left out, StableHLO's before the others.
+BY_SHORT_NAME: dict[str, type[Op]] = {op.name.removeprefix("chlo."): op for op in OPS} | {
+    op.name.removeprefix("stablehlo."): op for op in OPS
+}
+REDUCED = {"add": "sum", "mul": "prod"} | {how: how for how in ("max", "min", "and", "or", "xor")}
+_SYMBOLS = {op: symbol for symbol, op in INFIX.items()}
+_DIRECTIONS = {word: symbol for symbol, word in COMPARED.items()}
+_SHORT = {BY_SHORT_NAME[name]: name for name in sorted(BY_SHORT_NAME, key=len, reverse=True)}
+_BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}  # comparisons 0, all else 3
+_DEEPEST, _WIDEST = 6, 72  # of an expression inside of another one
 
 
 def kernel_text(kernel: Launch) -> str:
-    """The contract of a kernel, a line for each thing."""
-    if isinstance(kernel, Alone | Attention):
-        told = _attention(kernel) if isinstance(kernel, Attention) else f"{op_text(kernel.op)}"
-        lines = [f"kernel {kernel.name}: {told}"]
-        return "\n".join([*lines, *map(_operand, range(len(kernel.operands)), kernel.operands)])
-    names = [factor.name for factor in kernel.factors]
-    lines = [f"kernel {kernel.name}{'' if kernel.excess_precision else ', rounded at every step'}"]
-    lines += [_factor(factor) for factor in kernel.factors]
-    lines += map(_operand, range(len(kernel.operands)), kernel.operands)
-    lines += [_line(n, step, names) for n, step in enumerate(kernel.steps)]
-    return "\n".join([*lines, _schedule(kernel.schedule, names)])
+    """The contract of a kernel, without the newline at its end."""
+    operands = ", ".join(map(_operand, range(len(kernel.operands)), kernel.operands))
+    strict = not (isinstance(kernel, Attention) or kernel.excess_precision)
+    lines = [f"kernel {kernel.name}({operands}){' rounded' if strict else ''}"]
+    match kernel:
+        case Alone():
+            lines += _alone(kernel)
+        case Attention():
+            lines += _attention(kernel)
+        case _:
+            lines += _loops(kernel)
+    return "\n".join(lines)
 
 
-def _attention(kernel: Attention) -> str:
-    """The sizes of attention, and who sees whom."""
-    way = "forward" if kernel.gradients is None else "backward"
-    window, options = kernel.window, "".join(f", {n}={v}" for n, v in kernel.options)
-    low = "first" if window.left is None else _near("i", window.shift - window.left)
-    high = "last" if window.right is None else _near("i", window.shift + window.right)
-    return (
-        f"{way} attention at {'x'.join(map(str, kernel.outer))} points, {kernel.queries} queries "
-        f"x {kernel.depth} and {kernel.keys} keys x {kernel.value_depth}; query i sees keys "
-        f"{low}..{high}{'' if kernel.mask is None else ' that the mask allows'}{options}"
-    )
+def operand_name(number: int, operand: Operand) -> str:
+    """`in0`, `out2`: what the text of a kernel calls an operand."""
+    return f"{'out' if operand.output else 'in'}{number}"
 
 
-def _near(name: str, offset: int) -> str:
-    return name if not offset else f"{name} {'-' if offset < 0 else '+'} {abs(offset)}"
+def natural_dtype(
+    step: Step, dtypes: Sequence[DType | None], operands: Sequence[Operand]
+) -> object:
+    """The dtype of a step that its text need not say; None if it has to."""
+    match step:
+        case Load(operand=operand):
+            return operands[operand].dtype
+        case Apply(op=op, args=args):
+            return scalar_result(op, tuple([dtypes[a] for a in args]))
+        case Choose(inside=arg) | Reduce(arg=arg) | Pick(value=arg) | Contract(lhs=arg):
+            return dtypes[arg]
+        case Fill(dtype=dtype) | Position(dtype=dtype):
+            return dtype
+    return None
 
 
-def op_text(op: Op) -> str:
-    """`compare(direction=GT)`: an op with what it says beside its operands."""
-    said = [f"{n}={value}" for n in op.fields() if (value := getattr(op, n)) is not None]
-    name = op.name.rpartition(".")[2]
-    return f"{name}({', '.join(said)})" if said else name
+def scalar_result(op: Op, given: tuple[DType | None, ...]) -> DType | None:
+    """The dtype of an elementwise op of scalars."""
+    types = tuple([TensorType((), dtype) for dtype in given if dtype is not None])
+    made = infer(op, types)[0]
+    return made.dtype if isinstance(made, TensorType) else None
 
 
-def _factor(factor: Factor) -> str:
-    roles = ", ".join(filter(None, (factor.role, "of devices" if factor.device else "")))
-    return f"  factor {factor.name} = {factor.size}  {roles}"
+def number_text(value: complex) -> str:
+    """A Python number, so that it is read back with its type and its sign."""
+    if isinstance(value, complex):
+        return f"c({value.real!r}, {value.imag!r})"
+    return repr(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _operand(number: int, operand: Operand) -> str:
-    shape = "x".join(map(str, (*operand.shape, operand.dtype)))
-    return f"  {'output' if operand.output else 'input'} #{number}: {shape}"
+    shape = ",".join(map(str, operand.shape))
+    return f"{operand_name(number, operand)}: {operand.dtype}[{shape}]"
+
+
+def _options(options: Sequence[tuple[str, int]]) -> str:
+    return "".join([f" {name}={value}" for name, value in options])
+
+
+# Loops
+
+
+def _loops(kernel: Kernel) -> Iterator[str]:
+    names = [factor.name for factor in kernel.factors]
+    yield f"  for {' '.join(map(_factor, kernel.factors)) or 'one point'}"
+    yield _schedule(kernel.schedule, names)
+    yield from _Steps(kernel, names).lines()
+
+
+def _factor(factor: Factor) -> str:
+    devices = " devices" if factor.device else ""
+    return f"{factor.name}[{factor.size}{devices}{' reduced' if factor.role != 'parallel' else ''}]"
 
 
 def _schedule(schedule: Schedule, names: Sequence[str]) -> str:
-    order = [names[n] for n in schedule.order]
-    outer, inner = " ".join(order[: schedule.tasks]), " ".join(order[schedule.tasks :])
-    options = "".join(f", {name}={value}" for name, value in schedule.options)
-    return f"  schedule {schedule.kind}: tasks of {outer or 'nothing'}, then {inner}{options}"
+    words = [names[n] for n in schedule.order]
+    words.insert(schedule.tasks, "|")
+    return f"  {schedule.kind}: {' '.join(words)}{_options(schedule.options)}"
 
 
-def _line(number: int, step: Step, names: Sequence[str]) -> str:
-    text = _step(step, names)
-    return f"    {text}" if isinstance(step, Store) else f"    %{number}: {step.dtype} = {text}"
+class _Steps:
+    """The steps of a kernel as expressions, each inside of the one that reads it if that can be."""
 
+    def __init__(self, kernel: Kernel, names: Sequence[str]) -> None:
+        self.kernel, self.names = kernel, names
+        self.dtypes = [None if isinstance(s, Store) else s.dtype for s in kernel.steps]
+        self.readers = Counter([arg for step in kernel.steps for arg in args_of(step)])
+        self.texts: list[str] = []
+        self.binds: list[int] = []  # how strongly the outermost operator of each text does
+        self.depths: list[int] = []
+        self.first: list[int] = []  # the first step that a text has inside
+        self.within: set[int] = set()  # steps that are part of another one's text
 
-def _step(step: Step, names: Sequence[str]) -> str:
-    match step:
-        case Load(operand=operand, at=at, guards=guards, shifts=shifts):
-            moved = "".join(
-                f" + {s.stride}*%{s.index}{'' if s.clamped else '?'}(0..{s.limit})" for s in shifts
+    def lines(self) -> Iterator[str]:
+        """A line for every step that is in no other."""
+        for n in range(len(self.kernel.steps)):
+            self.add(n)
+        for n, text in enumerate(self.texts):
+            if n not in self.within:
+                dtype = self.dtypes[n]
+                yield f"    {text}" if dtype is None else f"    %{n}: {dtype} = {text}"
+
+    def add(self, n: int) -> None:
+        """Write the next step."""
+        step, binds = self.kernel.steps[n], 3
+        args = () if isinstance(step, Load) else args_of(step)
+        inside, first = self.taken(n, args)
+        peers = [self.dtypes[a] for a in args if not (a in inside and self.is_number(a))]
+        operand = self.kernel.operands[step.operand] if isinstance(step, Load | Store) else None
+        peer = peers[-1] if peers else operand.dtype if operand else None
+        texts = [self.argument(a, peer) if a in inside else f"%{a}" for a in args]
+        if isinstance(step, Apply) and (symbol := self.symbol(step)):
+            binds = _BINDS.get(symbol, 0)
+            weak = [self.binds[a] if a in inside else 3 for a in args]
+            left = f"({texts[0]})" if weak[0] < max(binds, 1) else texts[0]
+            right = f"({texts[1]})" if weak[1] <= binds else texts[1]
+            text = f"{left} {symbol} {right}"
+        else:
+            text = self.step(step, texts)
+        self.within |= inside
+        self.texts.append(text)
+        self.binds.append(binds)
+        self.first.append(first)
+        self.depths.append(1 + max([self.depths[a] for a in inside], default=0))
+
+    def taken(self, n: int, args: tuple[int, ...]) -> tuple[set[int], int]:
+        """The arguments inside of a step's text, which end where the next one begins."""
+        found, first = set[int](), n
+        for arg in reversed(args):
+            if arg == first - 1 and self.fits(arg):
+                found.add(arg)
+                first = self.first[arg]
+        return found, first
+
+    def fits(self, n: int) -> bool:
+        """Whether a step can be inside of another one's text."""
+        step = self.kernel.steps[n]
+        return (
+            self.readers[n] == 1
+            and self.depths[n] < _DEEPEST
+            and len(self.texts[n]) <= _WIDEST
+            and natural_dtype(step, self.dtypes, self.kernel.operands) is self.dtypes[n]
+        )
+
+    def is_number(self, n: int) -> bool:
+        return isinstance(self.kernel.steps[n], Fill)
+
+    def argument(self, n: int, peer: DType | None) -> str:
+        """A step inside of another one; a number that has not the type of its peers says so."""
+        typed = self.is_number(n) and self.dtypes[n] is not peer
+        return f"{self.texts[n]}:{self.dtypes[n]}" if typed else self.texts[n]
+
+    def symbol(self, step: Apply) -> str | None:
+        """The operator that an op is written as, if there is one."""
+        if isinstance(step.op, Compare):
+            kind = self.dtypes[step.args[0]]
+            usual = COMPARE_KINDS.get(kind.kind if kind else "", "FLOAT")
+            return (
+                _DIRECTIONS.get(step.op.comparison_direction)
+                if (step.op.compare_type == usual)
+                else None
             )
-            return f"load #{operand}[{_affine(at, names)}{moved}]{_guards(guards, names)}"
-        case Fill(value=value):
-            return f"fill {value}"
-        case Position(at=at):
-            return f"position {_affine(at, names)}"
-        case Apply(op=op, args=args):
-            return f"{op_text(op)} {_listed(args)}"
-        case Choose(guards=guards, inside=inside, outside=outside):
-            return f"choose %{inside} else %{outside}{_guards(guards, names)}"
-        case Reduce(how=how, arg=arg, init=init, over=over):
-            begin = "" if init is None else f" from %{init}"
-            return f"reduce {how} %{arg}{begin} over {_over(over, names)}"
-        case Pick(how=how, key=key, value=value, over=over):
-            return f"pick {how} %{value} by %{key} over {_over(over, names)}"
-        case Contract(lhs=lhs, rhs=rhs, over=over, held=held):
-            return f"contract %{lhs}, %{rhs} over {_over(over, names)} in {held}"
-        case Store(operand=operand, at=at, arg=arg, guards=guards):
-            return f"store #{operand}[{_affine(at, names)}] %{arg}{_guards(guards, names)}"
+        return _SYMBOLS.get(type(step.op)) if len(step.args) == 2 else None
+
+    def step(self, step: Step, args: Sequence[str]) -> str:
+        """A step that is no infix operator, given the texts of its arguments."""
+        given = ", ".join(args)
+        match step:
+            case Load(operand=operand, at=at, guards=guards, shifts=shifts):
+                return self.place(operand, at, guards, shifts)
+            case Store(operand=operand, at=at, guards=guards):
+                return f"{self.place(operand, at, guards)} = {given}"
+            case Fill(value=value):
+                return number_text(value)
+            case Position(at=at, dtype=dtype):
+                return f"position({affine_text(at, self.names)}, {dtype})"
+            case Apply(op=op):
+                return f"{op_text(op)}({given})"
+            case Choose(guards=guards):
+                return f"where({self.guards(guards)}, {given})"
+            case Reduce(how=how, over=over):
+                return f"{REDUCED[how]}[{self.over(over)}]({given})"
+            case Pick(how=how, over=over):
+                return f"pick_{how}[{self.over(over)}]({given})"
+            case Contract(over=over, held=held, dtype=dtype):
+                wide = "" if held is dtype else f" in {held}"
+                return f"dot[{self.over(over)}{wide}]({given})"
+
+    def place(
+        self, n: int, at: Affine, guards: Sequence[Guard], shifts: Sequence[Shift] = ()
+    ) -> str:
+        """`in0[i, j]`, with conditions."""
+        told = f" | {self.guards(guards)}" if guards else ""
+        name = operand_name(n, self.kernel.operands[n])
+        return place_text(name, self.kernel.operands[n], at, self.names, shifts, told)
+
+    def guards(self, guards: Sequence[Guard]) -> str:
+        told = [f"{g.low} <= {affine_text(g.index, self.names)} < {g.high}" for g in guards]
+        return " and ".join(told) or "always"
+
+    def over(self, over: Sequence[int]) -> str:
+        return " ".join([self.names[n] for n in over])
 
 
-def _affine(at: Affine, names: Sequence[str]) -> str:
-    terms = [
-        name if stride == 1 else f"{stride}*{name}"
-        for name, stride in zip(names, at.strides, strict=True)
-        if stride
-    ]
-    terms += [str(at.offset)] if at.offset or not terms else []
-    return " + ".join(terms)
+def op_text(op: Op) -> str:
+    """`reduce_precision<exponent_bits = 5 : i32>`: an op with what it says beside its operands."""
+    if isinstance(op, Convert) and not op.out.shape:
+        return str(op.out.dtype)
+    told = [f"{name} = {value}" for name, value in op.attributes()]
+    if "out" in op.fields():
+        told.append(f"out = {op.out}")  # type: ignore[attr-defined]
+    return f"{_SHORT[type(op)]}<{', '.join(told)}>" if told else _SHORT[type(op)]
 
 
-def _guards(guards: Sequence[Guard], names: Sequence[str]) -> str:
-    told = [f"{g.low} <= {_affine(g.index, names)} < {g.high}" for g in guards]
-    return f" where {' and '.join(told)}" if told else ""
+# Places
 
 
-def _listed(args: Sequence[int]) -> str:
-    return ", ".join(f"%{arg}" for arg in args)
+def affine_text(at: Affine, names: Sequence[str]) -> str:
+    """`8*i - j + 3`."""
+    return _sum([(s, n) for s, n in zip(at.strides, names, strict=True) if s], at.offset)
 
 
-def _over(over: Sequence[int], names: Sequence[str]) -> str:
-    return " ".join(names[n] for n in over)
+def _sum(terms: Sequence[tuple[int, str]], offset: int) -> str:
+    text = ""
+    for count, name in terms:
+        text += " - " if count < 0 else " + "
+        text += name if abs(count) == 1 else f"{abs(count)}*{name}"
+    if offset or not terms:
+        text += f" {'-' if offset < 0 else '+'} {abs(offset)}"
+    return text[3:] if text.startswith(" +") else f"-{text[3:]}"
+
+
+def row_major(shape: Sequence[int]) -> list[int]:
+    """How many elements a step along each dim goes."""
+    return [math.prod(shape[n + 1 :]) for n in range(len(shape))]
+
+
+def place_text(
+    name: str,
+    operand: Operand,
+    at: Affine,
+    names: Sequence[str],
+    shifts: Sequence[Shift] = (),
+    told: str = "",
+) -> str:
+    """A place by a subscript for each dim, as far as there are dims that add up to it."""
+    moved = [f"{'clip' if s.clamped else 'inside'}(%{s.index}, {s.limit})" for s in shifts]
+    every = [*zip(at.strides, names, strict=True)]
+    every += zip([s.stride for s in shifts], moved, strict=True)
+    strides = row_major(operand.shape)
+    dims = [n for n, size in enumerate(operand.shape) if size > 1] or [len(strides) - 1]
+    parts = [_digits(stride, strides, dims) for stride, _ in every]
+    offset = _digits(at.offset, strides, dims)
+    behind = parts[len(names) :]  # shifts: each in one dim, and in the order of the dims
+    homes = [[n for n, count in enumerate(p) if count] for p in behind]
+    if not strides and (at.offset or any(count for count, _ in every)):
+        homes = [[]]
+    if any(len(home) != 1 for home in homes) or homes != sorted(homes):
+        terms = [(count, term) for count, term in every[: len(names)] if count]
+        terms += every[len(names) :]
+        return f"{name}.flat[{_sum(terms, at.offset)}{told}]"
+    subscripts = []
+    for n in range(len(strides)):
+        terms = [(part[n], term) for part, (_, term) in zip(parts, every, strict=True) if part[n]]
+        subscripts.append(_sum(terms, offset[n]))
+    return f"{name}[{', '.join(subscripts)}{told}]"
+
+
+def _digits(number: int, strides: Sequence[int], dims: Sequence[int]) -> list[int]:
+    """A number of elements as counts along dims, the largest first."""
+    found = [0] * len(strides)
+    left, sign = abs(number), -1 if number < 0 else 1
+    for n in dims if strides else ():
+        if strides[n]:
+            found[n] = sign * (left // strides[n])
+            left %= strides[n]
+    return found
+
+
+# Nodes alone, attention
+
+
+def _alone(kernel: Alone) -> Iterator[str]:
+    known = [number_text(k) if k is not None else "none" for k in kernel.known]
+    listed = f" known=[{', '.join(known)}]" if {*known} - {"none"} else ""
+    yield f"  alone lead={kernel.lead}{listed}"
+    yield from kernel.lines
+
+
+def _attention(kernel: Attention) -> Iterator[str]:
+    window, outer = kernel.window, [f"o{n}" for n in range(len(kernel.outer))]
+    words = {"outer": f"[{', '.join(map(str, kernel.outer))}]"}
+    for name in ("queries", "keys", "depth", "value_depth", "scale", "bias_scale"):
+        words[name] = number_text(getattr(kernel, name))
+    sides = {"left": window.left, "right": window.right, "shift": window.shift or None}
+    words |= {name: str(size) for name, size in sides.items() if size is not None}
+    yield f"  attention {_words(words)} empty={kernel.empty}"
+    if kernel.options:
+        yield f"  options{_options(kernel.options)}"
+
+    def access(name: str, at: Access | None, extra: dict[str, str] | None = None) -> Iterator[str]:
+        if at is not None:
+            operand, place = kernel.operands[at.operand], (*at.outer, at.row, at.column)
+            called = operand_name(at.operand, operand)
+            text = place_text(called, operand, Affine(place, at.offset), [*outer, "row", "column"])
+            yield f"    {name} = {text}{f' {_words(extra)}' if extra else ''}"
+
+    for name in ("q", "k", "v", "out", "lse", "bias"):
+        yield from access(name, getattr(kernel, name))
+    if mask := kernel.mask:
+        extra = {"fill": number_text(mask.fill), "hides": number_text(mask.hides)}
+        yield from access("mask", mask.access, extra)
+    if slopes := kernel.gradients:
+        for name in ("out", "q", "k", "v", "bias"):
+            scale = {"q": slopes.q_scale, "k": slopes.k_scale}.get(name)
+            extra = {} if scale is None else {"scale": number_text(scale)}
+            yield from access(f"d_{name}", getattr(slopes, name), extra)
+
+
+def _words(words: dict[str, str]) -> str:
+    return " ".join([f"{name}={value}" for name, value in words.items()])

@@ -80,11 +80,11 @@ class Pull:
 
 def elementwise(pull: Pull) -> Definition:
     """An op of the same element of its operands; scalars are read as they are."""
-    own, op = pull.at[pull.lead :], pull.node.op
+    own, dtype = pull.at[pull.lead :], pull.dtype
+    op = pull.node.op.local((), (TensorType((), dtype),))  # kernels differ by no shape in an op
     args = [
         pull.operand(n, own if tensor(v).rank else ()) for n, v in enumerate(pull.node.operands)
     ]
-    dtype = pull.dtype
     return Definition(tuple(args), lambda numbers, terms: k.Apply(op, numbers, dtype))
 
 

@@ -1,0 +1,497 @@
+"""Reading the text of a kernel, which `weft.kernels.text` explains.
+
+What is read is well formed, but it need not make sense: `verify_kernel` says whether it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from weft.errors import WeftError
+from weft.ir.location import UNKNOWN
+from weft.ir.op import Op, read_op
+from weft.ir.read import read_node, unknown_op
+from weft.ir.scan import dictionary, parse_type
+from weft.ir.types import DTYPES, DType, TensorType, Types
+from weft.kernels.alone import Alone
+from weft.kernels.attention import Access, Attention, Gradients, Mask, Window
+from weft.kernels.group import Launch
+from weft.kernels.kernel import (
+    Affine,
+    Apply,
+    Choose,
+    Contract,
+    Factor,
+    Fill,
+    Guard,
+    Kernel,
+    Load,
+    Operand,
+    Pick,
+    Position,
+    Reduce,
+    Schedule,
+    Shift,
+    Step,
+    Store,
+)
+from weft.kernels.text import (
+    BY_SHORT_NAME,
+    COMPARE_KINDS,
+    COMPARED,
+    INFIX,
+    REDUCED,
+    operand_name,
+    row_major,
+    scalar_result,
+)
+from weft.kernels.tokens import Line, unknown, wrong
+from weft.ops import BY_NAME
+from weft.ops.convert import Convert
+from weft.ops.pointwise import Compare
+from weft.ops.shape import Constant
+
+_HOW = {word: how for how, word in REDUCED.items()}
+_DEEPEST = 50  # expressions inside of each other
+# What the readers of types, attributes and numbers raise on text that is none of theirs.
+_MISREAD = (
+    ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, AssertionError
+)  # fmt: skip
+
+
+def parse_kernel(text: str) -> Launch:
+    """The kernel of a text; an error with the line where it is none."""
+    return _Reader(text.split("\n")).kernel()
+
+
+class _Reader:
+    """The lines of a kernel, one after another."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = lines
+        self.number = 0  # of lines that were begun
+        self.names: dict[str, int] = {}  # of the factors
+        self.operands: tuple[Operand, ...] = ()
+        self.called: dict[str, int] = {}  # operands by name
+        self.steps: list[Step] = []
+        self.untyped: dict[int, complex] = {}  # numbers whose type is known by what follows
+        self.bare: set[int] = set()  # products that add up in their own dtype
+        self.depth = 0
+
+    def next(self) -> Line:
+        """The next line."""
+        self.number += 1
+        if self.number > len(self.lines):
+            raise wrong("the text ends too early")
+        return Line(self.lines[self.number - 1])
+
+    @property
+    def is_done(self) -> bool:
+        return self.number >= len(self.lines)
+
+    def kernel(self) -> Launch:
+        """The whole text."""
+        try:
+            return self.read()
+        except WeftError as error:
+            raise error.at(UNKNOWN, self.here()) from None
+        except _MISREAD as error:
+            raise wrong(f"the text of a kernel cannot be read: {error}").at(
+                UNKNOWN, self.here()
+            ) from error
+
+    def here(self) -> str:
+        """The line that is being read."""
+        text = self.lines[self.number - 1] if self.number <= len(self.lines) else ""
+        return f"line {self.number}: {text.strip()[:100]}"
+
+    def read(self) -> Launch:
+        line = self.next()
+        line.expect("kernel")
+        name = line.name()
+        operands = line.listed("(", ")", lambda: self.operand(line))
+        excess = not line.taken("rounded")
+        line.finish()
+        self.operands = tuple(operands)
+        line = self.next()
+        if line.taken("alone"):
+            return self.alone(name, line, excess)
+        if line.taken("attention"):
+            return self.attention(name, line)
+        line.expect("for")
+        return self.loops(name, line, excess)
+
+    def operand(self, line: Line) -> Operand:
+        name = line.name()
+        line.expect(":")
+        dtype = line.dtype()
+        made = Operand(dtype, tuple(line.listed("[", "]", line.integer)), name.startswith("out"))
+        if name != operand_name(len(self.called), made):
+            raise wrong(f"operand {len(self.called)} cannot be called {name!r}")
+        self.called[name] = len(self.called)
+        return made
+
+    # Loops
+
+    def loops(self, name: str, line: Line, excess: bool) -> Kernel:
+        factors: list[Factor] = []
+        if line.taken("one"):
+            line.expect("point")
+        while line.token:
+            factors.append(self.factor(line))
+        line = self.next()
+        kind = line.name()
+        if kind not in ("rows", "columns", "packed"):
+            unknown("schedule", kind)
+        line.expect(":")
+        order: list[int] = []
+        tasks = -1
+        while line.token == "|" or line.token in self.names:
+            if line.taken("|"):
+                tasks = len(order)
+            else:
+                order.append(self.names[line.take()])
+        if tasks < 0:
+            raise wrong("a schedule has a bar behind the factors of its tasks")
+        schedule = Schedule(kind, tuple(order), tasks, line.options())  # type: ignore[arg-type]
+        while not self.is_done:
+            self.line(self.next())
+        operands, steps = self.operands, tuple(self.steps)
+        return Kernel(name, tuple(factors), operands, steps, schedule, excess)
+
+    def factor(self, line: Line) -> Factor:
+        name = line.name()
+        if name in self.names:
+            raise wrong(f"there are two factors {name!r}")
+        self.names[name] = len(self.names)
+        line.expect("[")
+        size, device = line.integer(), bool(line.taken("devices"))
+        reduced = line.taken("reduced")
+        line.expect("]")
+        return Factor(name, size, "reduction" if reduced else "parallel", device)
+
+    def line(self, line: Line) -> None:
+        """A store, or a step with its number and its dtype."""
+        if not line.token.startswith("%"):
+            operand, at, guards, shifts = self.place(line)
+            line.expect("=")
+            (arg,) = self.typed([self.expression(line)], self.operands[operand].dtype)
+            if shifts:
+                raise wrong("a store has no place that is known at run time only")
+            self.steps.append(Store(operand, at, arg, guards))
+        else:
+            number = int(line.take()[1:])
+            line.expect(":")
+            dtype = line.dtype()
+            line.expect("=")
+            before = len(self.steps)
+            (made,) = self.typed([self.expression(line)], dtype)
+            if made != number or made < before:
+                raise wrong(f"this is step {len(self.steps) - 1}, not {number}")
+            step = self.steps[made]
+            assert not isinstance(step, Store), "no expression is a store"
+            if step.dtype is not dtype:
+                step = replace(step, dtype=dtype)
+                bare = isinstance(step, Contract) and made in self.bare
+                self.steps[made] = replace(step, held=dtype) if bare else step  # type: ignore[arg-type]
+        line.finish()
+
+    # Expressions: each reads its arguments and gives the number of its step
+
+    def expression(self, line: Line) -> int:
+        """A comparison, or a sum."""
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise wrong("expressions are nested too deeply")
+        left = self.sum(line)
+        if symbol := line.taken(*COMPARED):
+            args = self.typed([left, self.sum(line)])
+            kind = COMPARE_KINDS.get(self.dtype(args[0]).kind, "FLOAT")
+            left = self.apply(Compare(COMPARED[symbol], kind), args)
+        self.depth -= 1
+        return left
+
+    def sum(self, line: Line) -> int:
+        left = self.product(line)
+        while symbol := line.taken("+", "-"):
+            left = self.apply(INFIX[symbol](), self.typed([left, self.product(line)]))
+        return left
+
+    def product(self, line: Line) -> int:
+        left = self.primary(line)
+        while symbol := line.taken("*", "/"):
+            left = self.apply(INFIX[symbol](), self.typed([left, self.primary(line)]))
+        return left
+
+    def primary(self, line: Line) -> int:
+        if line.token.startswith("%"):
+            return self.reference(line)
+        if line.taken("("):
+            inner = self.expression(line)
+            line.expect(")")
+            return inner
+        value = line.number()
+        if value is not None:
+            if line.taken(":"):
+                return self.add(Fill(value, line.dtype()))
+            self.untyped[len(self.steps)] = value
+            return self.add(Fill(value, DTYPES["f32"]))
+        if line.token.removesuffix(".flat") in self.called:
+            operand, at, guards, shifts = self.place(line)
+            return self.add(Load(operand, at, self.operands[operand].dtype, guards, shifts))
+        return self.called_step(line)
+
+    def reference(self, line: Line) -> int:
+        token = line.take()
+        if (number := int(token[1:])) >= len(self.steps):
+            raise wrong(f"there is no step {token} before this one")
+        return number
+
+    def called_step(self, line: Line) -> int:
+        """`name(args)` or `name[factors](args)`."""
+        name = line.take()
+        if name == "position":
+            line.expect("(")
+            at = self.affine(line)
+            line.expect(",")
+            dtype = line.dtype()
+            line.expect(")")
+            return self.add(Position(at, dtype))
+        if name == "where":
+            return self.choose(line)
+        if line.token == "[":
+            return self.folded(name, line)
+        op = self.op(name, line)
+        return self.apply(op, self.typed(self.args(line)))
+
+    def args(self, line: Line) -> list[int]:
+        return line.listed("(", ")", lambda: self.expression(line))
+
+    def choose(self, line: Line) -> int:
+        line.expect("(")
+        guards = () if line.taken("always") else self.guards(line)
+        line.expect(",")
+        inside = self.expression(line)
+        line.expect(",")
+        inside, outside = self.typed([inside, self.expression(line)])
+        line.expect(")")
+        return self.add(Choose(guards, inside, outside, self.dtype(inside)))
+
+    def folded(self, name: str, line: Line) -> int:
+        """A reduction, a pick or a product along factors."""
+        line.expect("[")
+        over: list[int] = []
+        while line.token not in ("]", "in"):
+            over.append(self.names[line.name()])
+        held = line.dtype() if line.taken("in") else None
+        line.expect("]")
+        first, *rest = self.typed(self.args(line))
+        along, dtype = tuple(over), self.dtype(first)
+        if len(rest) != 1 and not (name in _HOW and not rest):
+            raise wrong(f"{name} takes another number of arguments")
+        if name in _HOW:
+            init = rest[0] if rest else None
+            return self.add(Reduce(_HOW[name], first, init, along, dtype))  # type: ignore[arg-type]
+        if name in ("pick_max", "pick_min"):
+            how = name[5:]
+            made = Pick(how, first, rest[0], along, self.dtype(rest[0]))  # type: ignore[arg-type]
+            return self.add(made)
+        if name != "dot":
+            unknown("reduction", name)
+        if held is None:
+            self.bare.add(len(self.steps))
+        return self.add(Contract(first, rest[0], along, dtype, held or dtype))
+
+    def op(self, name: str, line: Line) -> Op:
+        """The op of a name, with its attributes."""
+        if name in DTYPES:
+            return Convert(TensorType((), DTYPES[name]))
+        given: dict[str, str] = {}
+        if line.token == "<":
+            given = dictionary(line.brackets())
+        if name not in BY_SHORT_NAME:
+            raise unknown_op(name, BY_SHORT_NAME)
+        made = given.pop("out", None)
+        results: Types = () if made is None else (parse_type(made),)
+        op, rest = read_op(BY_SHORT_NAME[name], given, results)
+        if rest:
+            raise wrong(f"{name} has no attribute {rest[0][0]!r}")
+        return op
+
+    # Steps
+
+    def add(self, step: Step) -> int:
+        self.steps.append(step)
+        return len(self.steps) - 1
+
+    def apply(self, op: Op, args: Sequence[int]) -> int:
+        dtype = scalar_result(op, tuple([self.dtype(a) for a in args]))
+        if dtype is None:
+            raise wrong(f"{op.name} gives no number")
+        return self.add(Apply(op, tuple(args), dtype))
+
+    def dtype(self, n: int) -> DType:
+        step = self.steps[n]
+        if isinstance(step, Store):
+            raise wrong(f"step {n} is a store, which gives no value")
+        return step.dtype
+
+    def typed(self, args: Sequence[int], peer: DType | None = None) -> Sequence[int]:
+        """Arguments, of which numbers without a type get that of the last of the others."""
+        for n in args:
+            peer = peer if n in self.untyped else self.dtype(n)
+        for n in args:
+            if n in self.untyped:
+                if peer is None:
+                    raise wrong("a number beside no other operand needs a type, as in 0.5:f32")
+                self.steps[n] = Fill(self.untyped.pop(n), peer)
+        return args
+
+    # Places
+
+    def place(self, line: Line) -> tuple[int, Affine, tuple[Guard, ...], tuple[Shift, ...]]:
+        """`in0[i, clip(%3, 7) | 0 <= i < 5]`: an operand, and where in it."""
+        name = line.take()
+        flat = name.endswith(".flat")
+        number = self.called.get(name.removesuffix(".flat"))
+        if number is None:
+            raise wrong(f"there is no operand {name!r}")
+        scales = [1] if flat else row_major(self.operands[number].shape)
+        strides, offset, shifts = [0] * len(self.names), 0, list[Shift]()
+        guards: tuple[Guard, ...] = ()
+        line.expect("[")
+        for n, scale in enumerate(scales):
+            if n:
+                line.expect(",")
+            offset += scale * self.terms(line, strides, scale, shifts)
+        if line.taken("|"):
+            guards = self.guards(line)
+        line.expect("]")
+        return number, Affine(tuple(strides), offset), guards, tuple(shifts)
+
+    def terms(
+        self, line: Line, strides: list[int], scale: int, shifts: list[Shift] | None = None
+    ) -> int:
+        """`8*i - clip(%3, 7) + 3`: add what it has of each factor, and return the rest."""
+        offset, sign = 0, -1 if line.taken("-") else 1
+        while sign:
+            count = sign
+            if line.token.isdecimal():
+                count *= line.integer()
+                if not line.taken("*"):
+                    offset += count
+                    sign = {"+": 1, "-": -1, "": 0}[line.taken("+", "-")]
+                    continue
+            name = line.name()
+            if name in ("clip", "inside") and line.token == "(" and shifts is not None:
+                index, limit = self.shift(line)
+                shifts.append(Shift(index, limit, scale * count, name == "clip"))
+            elif name in self.names:
+                strides[self.names[name]] += scale * count
+            else:
+                unknown("factor", name)
+            sign = {"+": 1, "-": -1, "": 0}[line.taken("+", "-")]
+        return offset
+
+    def shift(self, line: Line) -> tuple[int, int]:
+        line.expect("(")
+        index = self.reference(line)
+        line.expect(",")
+        limit = line.integer()
+        line.expect(")")
+        return index, limit
+
+    def affine(self, line: Line) -> Affine:
+        strides = [0] * len(self.names)
+        offset = self.terms(line, strides, 1)
+        return Affine(tuple(strides), offset)
+
+    def guards(self, line: Line) -> tuple[Guard, ...]:
+        """`0 <= i < 5 and ...`."""
+        found: list[Guard] = []
+        while not found or line.taken("and"):
+            low = line.integer()
+            line.expect("<=")
+            index = self.affine(line)
+            line.expect("<")
+            found.append(Guard(index, low, line.integer()))
+        return tuple(found)
+
+    # Nodes alone, attention
+
+    def alone(self, name: str, line: Line, excess: bool) -> Alone:
+        line.expect("lead")
+        line.expect("=")
+        lead, known = line.integer(), [None for o in self.operands if not o.output]
+        if line.taken("known"):
+            line.expect("=")
+            known = line.listed("[", "]", lambda: None if line.taken("none") else _given(line))
+        line.finish()
+        types = [TensorType(o.shape[lead:], o.dtype) for o in self.operands if not o.output]
+        *constants, node = read_node("\n".join(self.lines[self.number :]), tuple(types), BY_NAME)
+        if any(not isinstance(n.op, Constant) for n in constants):
+            raise wrong("regions read constants only")
+        return Alone(name, node.op, self.operands, lead, node.regions, tuple(known), excess)
+
+    def attention(self, name: str, line: Line) -> Attention:
+        line.expect("outer")
+        line.expect("=")
+        outer = tuple(line.listed("[", "]", line.integer))
+        words = self.words(line)
+        line.finish()
+        options: tuple[tuple[str, int], ...] = ()
+        if not self.is_done and self.lines[self.number].startswith("  options"):
+            line = self.next()
+            line.take()
+            options = line.options()
+        self.names = {f"o{n}": n for n in range(len(outer))}
+        self.names |= {"row": len(outer), "column": len(outer) + 1}
+        found: dict[str, tuple[Access, dict[str, Any]]] = {}
+        while not self.is_done:
+            line = self.next()
+            label = line.name()
+            line.expect("=")
+            operand, at, *_ = self.place(line)
+            *around, row, column = at.strides
+            found[label] = Access(operand, tuple(around), row, column, at.offset), self.words(line)
+            line.finish()
+        for label in ("q", "k", "v", "out", "lse", "bias"):
+            if label in found:
+                words[label] = found.pop(label)[0]
+        if "mask" in found:
+            access, said = found.pop("mask")
+            words["mask"] = Mask(access, **said)
+        if found:
+            words["gradients"] = _gradients(found)
+        window = Window(words.pop("left", None), words.pop("right", None), words.pop("shift", 0))
+        fixed: dict[str, Any] = {"window": window, "operands": self.operands, "options": options}
+        return Attention(name, outer, **fixed, **words)
+
+    def words(self, line: Line) -> dict[str, Any]:
+        """`scale=0.25 empty=nan` up to the end of the line."""
+        found: dict[str, Any] = {}
+        while line.token:
+            name = line.name()
+            line.expect("=")
+            if name == "empty":
+                found[name] = line.taken("zero", "nan") or unknown("word", line.token)
+            elif name == "hides":
+                found[name] = bool(line.number())
+            elif name in ("scale", "bias_scale", "fill"):
+                found[name] = float(line.real())
+            else:
+                found[name] = line.integer()
+        return found
+
+
+def _given(line: Line) -> Any:
+    value = line.number()
+    return unknown("number", line.token) if value is None else value
+
+
+def _gradients(found: dict[str, tuple[Access, dict[str, Any]]]) -> Gradients:
+    fields: dict[str, Any] = {name[2:]: at for name, (at, _) in found.items()}
+    scales = {f"{name[2:]}_scale": said["scale"] for name, (_, said) in found.items() if said}
+    return Gradients(**fields, **scales)

@@ -1,0 +1,121 @@
+"""Lines of a kernel's text, token by token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from weft.errors import WeftError
+from weft.ir.scan import balanced
+from weft.ir.types import DTYPES, DType
+
+T = TypeVar("T")
+_TOKEN = re.compile(
+    r" *(complex<f\d+>|[A-Za-z_][\w.]*|\d+(?:\.\d+)?(?:e[+-]?\d+)?|[<>=!]=|%\d+|[^ ]|$)",
+    re.ASCII,
+)
+
+
+class Line:
+    """A line of text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = _TOKEN.findall(text)
+        self.at = 0
+        self.token: str = self.tokens[0]  # the next one; nothing at the end of the line
+
+    def take(self) -> str:
+        """Read a token."""
+        token = self.token
+        if token:
+            self.at += 1
+            self.token = self.tokens[self.at]
+        return token
+
+    def brackets(self) -> str:
+        """All up to the bracket that closes the next token, as it is written."""
+        starts = [match.start(1) for match in _TOKEN.finditer(self.text)]
+        begin = starts[self.at]
+        end = balanced(self.text, begin)
+        self.at = next(n for n, start in enumerate(starts) if start >= end)
+        self.token = self.tokens[self.at]
+        return self.text[begin:end]
+
+    def taken(self, *tokens: str) -> str:
+        """The next token if it is one of these, else nothing."""
+        return self.take() if self.token in tokens else ""
+
+    def expect(self, token: str) -> None:
+        """Read a token that must be there."""
+        if not self.taken(token):
+            raise wrong(f"expected {token!r}, found {self.token or 'the end of the line'!r}")
+
+    def name(self) -> str:
+        """A name."""
+        if not self.token.isidentifier():
+            raise wrong(f"expected a name, found {self.token or 'the end of the line'!r}")
+        return self.take()
+
+    def integer(self) -> int:
+        """An integer with its sign."""
+        sign = -1 if self.taken("-") else 1
+        if not self.token.isdecimal():
+            raise wrong(f"expected an integer, found {self.token or 'the end of the line'!r}")
+        return sign * int(self.take())
+
+    def number(self) -> bool | int | float | complex | None:
+        """A Python number as `number_text` writes it; None if there is none."""
+        if self.token in ("true", "false"):
+            return self.take() == "true"
+        if self.token == "c" and self.tokens[self.at + 1] == "(":
+            self.take()
+            real, imaginary = self.listed("(", ")", self.real)
+            return complex(real, imaginary)
+        if self.token in ("-", "inf", "nan") or self.token[:1].isdigit():
+            return self.real()
+        return None
+
+    def real(self) -> int | float:
+        """An integer or a float."""
+        sign, token = "-" if self.taken("-") else "", self.take()
+        return int(sign + token) if token.isdecimal() else float(sign + token)
+
+    def listed(self, begin: str, end: str, read: Callable[[], T]) -> list[T]:
+        """Things between brackets, with commas."""
+        self.expect(begin)
+        found: list[T] = []
+        while not self.taken(end):
+            if found:
+                self.expect(",")
+            found.append(read())
+        return found
+
+    def options(self) -> tuple[tuple[str, int], ...]:
+        """`task=4 width=16` up to the end of the line."""
+        found = []
+        while self.token:
+            name = self.name()
+            self.expect("=")
+            found.append((name, self.integer()))
+        return tuple(found)
+
+    def dtype(self) -> DType:
+        """An element type."""
+        return DTYPES[self.take()] if self.token in DTYPES else unknown("element type", self.token)
+
+    def finish(self) -> None:
+        """Refuse what is left."""
+        if self.token:
+            raise wrong(f"the line should end before {self.token!r}")
+
+
+def wrong(message: str) -> WeftError:
+    """An error about text."""
+    return WeftError(message, help="the text is damaged, or of another version of weft")
+
+
+def unknown(what: str, name: str) -> Any:
+    """Raise that a name stands for nothing."""
+    raise wrong(f"unknown {what} {name!r}")

@@ -1,0 +1,472 @@
+"""What a kernel has to be so that nothing outside of its operands is read or written.
+
+Emitters rely on it: a kernel that comes from a file, or from anyone but `tile`, is verified first.
+Whether it computes what its user wants is another question.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from weft.errors import WeftError
+from weft.ir.module import Node, Region, Value
+from weft.ir.op import infer
+from weft.ir.read import check_types
+from weft.ir.types import BOOL, DType, TensorType
+from weft.kernels.alone import IRREGULAR, Alone
+from weft.kernels.attention import Access, Attention
+from weft.kernels.group import Launch
+from weft.kernels.interpret import COMBINE
+from weft.kernels.kernel import (
+    Affine,
+    Apply,
+    Choose,
+    Contract,
+    Fill,
+    Guard,
+    Kernel,
+    Load,
+    Operand,
+    Pick,
+    Position,
+    Reduce,
+    Schedule,
+    Shift,
+    Step,
+    Store,
+    args_of,
+)
+from weft.kernels.text import operand_name, scalar_result
+from weft.ops.shape import BitcastConvert, Constant
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+MOST_POINTS = 1 << 62  # of all factors; indices are 64-bit integers
+MOST_BYTES = 1 << 47  # of an operand: an address space
+MOST_STEPS, MOST_FACTORS, MOST_OPERANDS, MOST_DIMS = 1 << 14, 64, 1 << 12, 64
+_COMBINATIONS, _COUNTED = 256, 1 << 20  # ways to bound a place; points to count one by one
+# The options of schedules: the least and the greatest value, or a few values.
+_LARGE = range(1, 1 << 40)
+_TRUTH = (0, 1)
+_LOOPS = {"task": _LARGE, "width": tuple(1 << n for n in range(9)), "stream": range(1 << 48)}
+_PACKED = {
+    **dict.fromkeys(("depth", "parts", "task_rows", "task_vectors"), _LARGE),
+    **{"rows": range(1, 17), "vectors": range(1, 17), "unroll": (1, 2, 4), "right": range(3)},
+    **dict.fromkeys(("left", "inner", "tiles", "stream"), _TRUTH),
+}
+OPTIONS = {"rows": _LOOPS, "columns": _LOOPS, "packed": _PACKED}
+ATTENTION_OPTIONS = {"vectors": (1, 2, 4), "keys": range(16, 4097, 16)}
+
+
+def verify_kernel(kernel: Launch) -> None:
+    """Refuse a kernel that is not one, with the reason."""
+    try:
+        _verify(kernel)
+    except _Refused as refused:
+        raise WeftError(
+            f"kernel {kernel.name[:60]}: {refused}",
+            help="it is damaged, or was not made by this version of weft: compile the program again",
+        ) from None
+
+
+class _Refused(Exception):
+    """Why a kernel is none."""
+
+
+def _require(condition: object, reason: str) -> None:
+    if not condition:
+        raise _Refused(reason)
+
+
+def _verify(kernel: Launch) -> None:
+    _require(_NAME.fullmatch(kernel.name), f"{kernel.name[:60]!r} is no name of a function")
+    _require(len(kernel.operands) <= MOST_OPERANDS, "it has too many operands")
+    for n, operand in enumerate(kernel.operands):
+        name = operand_name(n, operand)
+        _require(len(operand.shape) <= MOST_DIMS, f"{name} has too many dims")
+        _require(all(size >= 0 for size in operand.shape), f"{name} has a negative size")
+        _require(operand.nbytes < MOST_BYTES, f"{name} is too large")
+    match kernel:
+        case Kernel():
+            _Loops(kernel).verify()
+        case Alone():
+            _verify_alone(kernel)
+        case Attention():
+            _verify_attention(kernel)
+
+
+def _options(options: Sequence[tuple[str, int]], known: dict[str, Sequence[int]]) -> None:
+    names = [name for name, _ in options]
+    _require(len(names) == len({*names}), "an option is given twice")
+    for name, value in options:
+        _require(name in known, f"there is no option {name[:40]!r}")
+        _require(value in known[name], f"option {name} cannot be {value}")
+
+
+# Loops
+
+
+class _Loops:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.sizes = [factor.size for factor in kernel.factors]
+        self.dtypes: list[DType | None] = []
+
+    def verify(self) -> None:
+        """The parts of a kernel, and how they fit together."""
+        kernel, names = self.kernel, [factor.name for factor in self.kernel.factors]
+        _require(len(names) <= MOST_FACTORS, "it has too many factors")
+        _require(all(map(_NAME.fullmatch, names)), "a factor has no name")
+        _require(len({*names}) == len(names), "two factors have one name")
+        _require(all(size >= 0 for size in self.sizes), "a factor has a negative size")
+        _require(math.prod([s for s in self.sizes if s]) < MOST_POINTS, "it has too many points")
+        self.schedule(kernel.schedule)
+        _require(len(kernel.steps) <= MOST_STEPS, "it has too many steps")
+        for n, step in enumerate(kernel.steps):
+            try:
+                self.step(n, step)
+            except (_Refused, WeftError) as error:
+                reason = error.message if isinstance(error, WeftError) else str(error)
+                raise _Refused(f"step {n}: {reason}") from None
+            self.dtypes.append(None if isinstance(step, Store) else step.dtype)
+
+    def schedule(self, schedule: Schedule) -> None:
+        order, count = schedule.order, len(self.sizes)
+        _require(schedule.kind in OPTIONS, f"there is no schedule {schedule.kind!r}")
+        _require(sorted(order) == [*range(count)], "the schedule lists other factors")
+        _require(0 <= schedule.tasks <= count, "the schedule has tasks of other factors")
+        _options(schedule.options, OPTIONS[schedule.kind])
+        products = [s for s in self.kernel.steps if isinstance(s, Contract)]
+        _require(schedule.kind != "packed" or products, "a packed schedule of no product")
+
+    def step(self, n: int, step: Step) -> None:
+        """One step, given those before it."""
+        for arg in args_of(step):
+            _require(0 <= arg < n, f"it reads step {arg}, which does not come before it")
+            _require(self.dtypes[arg] is not None, f"it reads step {arg}, a store")
+        match step:
+            case Load() | Store():
+                self.access(step)
+            case Fill(value=value, dtype=dtype):
+                _require(_fits(value, dtype), f"{value!r} is no {dtype}")
+            case Position(at=at, dtype=dtype):
+                self.affine(at)
+                _require(dtype is not BOOL, "a position is a number")
+            case Apply(op=op, args=args, dtype=dtype):
+                plain = op.elementwise or isinstance(op, BitcastConvert)
+                _require(plain and args, f"{op.name} is no op of single elements")
+                made = scalar_result(op, tuple([self.dtypes[a] for a in args]))
+                _require(made is dtype, f"{op.name} gives {made}, not {dtype}")
+            case Choose(guards=guards, inside=inside, outside=outside, dtype=dtype):
+                self.guards(guards)
+                self.alike(dtype, inside, outside)
+            case Reduce() | Pick() | Contract():
+                self.folded(step)
+
+    def folded(self, step: Reduce | Pick | Contract) -> None:
+        """A step that combines others along factors."""
+        over, dtype = step.over, step.dtype
+        _require(all(0 <= f < len(self.sizes) for f in over), "there are no such factors")
+        _require(len({*over}) == len(over), "it combines twice along one factor")
+        if isinstance(step, Reduce):
+            _require(step.how in COMBINE, f"there is no reduction {step.how!r}")
+            scalar_result(COMBINE[step.how](), (dtype, dtype))
+            _require(not dtype.is_complex or step.how in ("add", "mul"), "numbers without order")
+            self.alike(dtype, step.arg)
+            if step.init is not None:
+                self.alike(dtype, step.init)
+                apart = self.kernel.spans[step.init].isdisjoint(over)
+                _require(apart, "what it begins with varies along what it combines")
+        elif isinstance(step, Pick):
+            _require(step.how in ("max", "min"), f"there is no pick {step.how!r}")
+            self.alike(dtype, step.value)
+            key = self.dtypes[step.key]
+            _require(key is not None and not key.is_complex, "numbers without order")
+        else:
+            sides = [self.dtypes[step.lhs], self.dtypes[step.rhs], step.held, dtype]
+            kinds = {d.kind for d in sides if d is not None}
+            numbers = ({"float"}, {"complex"}, {"int"}, {"uint"}, {"int", "uint"})
+            _require(kinds in numbers, "a product of numbers of different kinds")
+
+    def alike(self, dtype: DType, *args: int) -> None:
+        for arg in args:
+            _require(self.dtypes[arg] is dtype, f"step {arg} is {self.dtypes[arg]}, not {dtype}")
+
+    def access(self, step: Load | Store) -> None:
+        """An element of an operand, at any point."""
+        kernel, shifts = self.kernel, step.shifts if isinstance(step, Load) else ()
+        _require(0 <= step.operand < len(kernel.operands), f"there is no operand {step.operand}")
+        operand = kernel.operands[step.operand]
+        name = operand_name(step.operand, operand)
+        is_store = isinstance(step, Store)
+        _require(operand.output is is_store, f"{name} is not {'written' if is_store else 'read'}")
+        given = self.dtypes[step.arg] if isinstance(step, Store) else step.dtype
+        _require(given is operand.dtype, f"{name} is {operand.dtype}, not {given}")
+        self.affine(step.at)
+        self.guards(step.guards)
+        for shift in shifts:
+            self.shift(shift)
+        found = reach(step.at, step.guards, shifts, self.sizes, operand.size)
+        if found is not None:
+            low, high = found
+            inside = 0 <= low and high < operand.size
+            _require(inside, f"it reaches {low}..{high} of {name}, which has {operand.size}")
+
+    def shift(self, shift: Shift) -> None:
+        dtype = self.dtypes[shift.index]
+        _require(dtype is not None and dtype.is_integer, "a place is counted in integers")
+        _require(shift.limit >= 0, "a limit is negative")
+        _require(shift.limit * abs(shift.stride) < MOST_POINTS, "a place is too far away")
+
+    def affine(self, at: Affine) -> None:
+        _require(len(at.strides) == len(self.sizes), "a place has not a stride for each factor")
+        far = [abs(s) * max(1, size) for s, size in zip(at.strides, self.sizes, strict=True)]
+        _require(sum(far) + abs(at.offset) < MOST_POINTS, "a place is too far away")
+
+    def guards(self, guards: Sequence[Guard]) -> None:
+        for guard in guards:
+            self.affine(guard.index)
+            _require(max(abs(guard.low), abs(guard.high)) < MOST_POINTS, "a guard is too far away")
+
+
+def _fits(value: complex, dtype: DType) -> bool:
+    """Whether a number is one of a dtype."""
+    if isinstance(value, complex):
+        return dtype.is_complex
+    if dtype.kind == "bool":
+        return value in (0, 1)
+    if dtype.is_integer:
+        low, high = dtype.limits
+        return isinstance(value, int) and low <= value <= high
+    return isinstance(value, float) or abs(value) < 1 << 100
+
+
+# Where accesses reach
+
+
+def reach(
+    at: Affine,
+    guards: Sequence[Guard],
+    shifts: Sequence[Shift],
+    sizes: Sequence[int],
+    wanted: int,
+) -> tuple[int, int] | None:
+    """Bounds of a place wherever its guards hold, or None if they never do.
+
+    They are exact where that is easy, and where they matter: outside of 0..wanted few points are
+    counted one by one.
+    """
+    ranges = _ranges(guards, sizes)
+    if ranges is None or any(s and not sizes[f] for f, s in enumerate(at.strides)):
+        return None
+    moved = [s.limit * s.stride for s in shifts]
+    below, above = sum(min(0, m) for m in moved), sum(max(0, m) for m in moved)
+    several = [g for g in guards if len(_along(g.index)) > 1]
+    low, high = _bounds(at, several, ranges)
+    if 0 <= low + below and high + above < wanted:
+        return low + below, high + above
+    exact = _counted(at, guards, ranges)
+    if exact == ():
+        return None
+    low, high = exact or (low, high)
+    return low + below, high + above
+
+
+def _along(at: Affine) -> list[int]:
+    return [f for f, stride in enumerate(at.strides) if stride]
+
+
+def _ranges(guards: Sequence[Guard], sizes: Sequence[int]) -> list[tuple[int, int]] | None:
+    """The points of each factor where guards of one factor hold; None if there is none."""
+    ranges = [(0, size - 1) for size in sizes]
+    for guard in guards:
+        along, offset = _along(guard.index), guard.index.offset
+        if not along and not guard.low <= offset < guard.high:
+            return None
+        if any(not sizes[f] for f in along):
+            return None
+        if len(along) == 1:
+            (f,) = along
+            stride = guard.index.strides[f]
+            ends = (guard.low - offset, guard.high - 1 - offset)
+            first, last = ends if stride > 0 else ends[::-1]
+            low, high = ranges[f]
+            ranges[f] = max(low, -(-first // stride)), min(high, last // stride)
+            if ranges[f][0] > ranges[f][1]:
+                return None
+    return ranges
+
+
+def _interval(at: Affine, ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The least and the greatest value of an affine number."""
+    low = high = at.offset
+    for stride, (first, last) in zip(at.strides, ranges, strict=True):
+        if stride:
+            ends = (stride * first, stride * last)
+            low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def _bounds(
+    at: Affine, guards: Sequence[Guard], ranges: Sequence[tuple[int, int]]
+) -> tuple[int, int]:
+    """Bounds of a place by guards of several factors.
+
+    A place is any multiples of what guards bound and an affine rest; each choice bounds it, and
+    the tightest one counts.
+    """
+    choices, within = [], []
+    for guard in guards:
+        least, most = _interval(guard.index, ranges)
+        within.append((max(least, guard.low), min(most, guard.high - 1)))
+        counts = {0}
+        for f in _along(guard.index):
+            count, rest = divmod(at.strides[f], guard.index.strides[f])
+            counts |= set() if rest else {count}
+        choices.append(sorted(counts))
+    low, high = _interval(at, ranges)
+    for counts in itertools.islice(itertools.product(*choices), _COMBINATIONS):
+        rest = at
+        for count, guard in zip(counts, guards, strict=True):
+            pairs = zip(rest.strides, guard.index.strides, strict=True)
+            strides = tuple([a - count * b for a, b in pairs])
+            rest = Affine(strides, rest.offset - count * guard.index.offset)
+        least, most = _interval(rest, ranges)
+        for count, (first, last) in zip(counts, within, strict=True):
+            least += min(count * first, count * last)
+            most += max(count * first, count * last)
+        low, high = max(low, least), min(high, most)
+    return low, high
+
+
+def _counted(
+    at: Affine, guards: Sequence[Guard], ranges: Sequence[tuple[int, int]]
+) -> tuple[int, int] | tuple[()] | None:
+    """Exact bounds point by point; nothing if no point is left, None if there are too many."""
+    used = sorted({f for a in (at, *(g.index for g in guards)) for f in _along(a)})
+    counts = [ranges[f][1] - ranges[f][0] + 1 for f in used]
+    if math.prod(counts) > _COUNTED:
+        return None
+
+    def values(affine: Affine) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+        found = np.full((1,) * len(used), affine.offset, np.int64)
+        for n, f in enumerate(used):
+            steps = np.arange(ranges[f][0], ranges[f][1] + 1) * affine.strides[f]
+            found = found + steps.reshape([-1 if m == n else 1 for m in range(len(used))])
+        return found
+
+    places, good = values(at), np.ones((1,) * len(used), bool)
+    for guard in guards:
+        index = values(guard.index)
+        good = good & (guard.low <= index) & (index < guard.high)
+    places, good = np.broadcast_arrays(places, good)
+    kept = places[good]
+    return (int(kept.min()), int(kept.max())) if kept.size else ()
+
+
+# Nodes alone
+
+
+def _verify_alone(kernel: Alone) -> None:
+    given, made, lead = kernel.inputs, kernel.outputs, kernel.lead
+    _require(kernel.operands == (*given, *made), "outputs stand before inputs")
+    _require(type(kernel.op) in IRREGULAR, f"{kernel.op.name} is no kernel by itself")
+    _require(0 <= lead <= min([len(o.shape) for o in kernel.operands]), "device dims are missing")
+    _require(len(kernel.known) in (0, len(given)), "known scalars are not those of the inputs")
+    devices = made[0].shape[:lead] if made else ()
+    for operand in kernel.operands:
+        pairs = zip(operand.shape[:lead], devices, strict=True)
+        alike = all(size and size in (1, most) for size, most in pairs)
+        _require(alike and (not operand.output or operand.shape[:lead] == devices),
+                 "operands are of different devices")  # fmt: skip
+    try:
+        node = kernel.node
+        for region in kernel.regions:
+            _verify_region(region)
+        check_types(node.op, node.operand_types, node.types, node.regions)
+    except WeftError as error:
+        raise _Refused(error.message) from None
+
+
+def _verify_region(region: Region) -> None:
+    """A region of scalars that reads its arguments and constants."""
+    known = {*region.args}
+
+    def read(values: Sequence[Value]) -> None:
+        for value in values:
+            constant = value.node is not None and isinstance(value.node.op, Constant)
+            _require(value in known or constant, "a region reads what is not in it")
+            _require(isinstance(value.type, TensorType) and not value.type.shape,
+                     "a region computes with tensors")  # fmt: skip
+
+    for node in region.nodes:
+        read(node.operands)
+        _require(node.op.elementwise and not node.regions, f"{node.op.name} in a region")
+        check_types(node.op, node.operand_types, node.types)
+        known.update(node.results)
+    read(region.results)
+
+
+# Attention
+
+
+def _verify_attention(kernel: Attention) -> None:
+    sizes = {name: getattr(kernel, name) for name in ("queries", "keys", "depth", "value_depth")}
+    every = [*kernel.outer, *sizes.values()]
+    _require(all(size >= 0 for size in every), "a size is negative")
+    _require(math.prod([size for size in every if size]) < MOST_POINTS, "it has too many points")
+    _require(kernel.empty in ("zero", "nan"), f"there is no row {kernel.empty!r}")
+    window = kernel.window
+    sides = [side for side in (window.left, window.right, window.shift) if side is not None]
+    _require(all(abs(side) < 1 << 40 for side in sides), "a window is too large")
+    _options(kernel.options, ATTENTION_OPTIONS)
+    written: list[int] = []
+    for name, access, rows, columns, output in _accesses(kernel):
+        operand = _verify_access(kernel, name, access, (*kernel.outer, rows, columns))
+        _require(operand.output is output, f"{name} is {'read' if output else 'written'} elsewhere")
+        expected = {"mask": BOOL, "lse": kernel.held}.get(name, kernel.dtype(kernel.q))
+        _require(operand.dtype is expected and (expected.is_float or expected is BOOL),
+                 f"{name} is {operand.dtype}, not {expected}")  # fmt: skip
+        written += [access.operand] if output else []
+    _require(len({*written}) == len(written), "two results are in one operand")
+
+
+def _accesses(kernel: Attention) -> Iterator[tuple[str, Access, int, int, bool]]:
+    """Every access with its name, its rows and columns, and whether it writes."""
+    queries, keys, deep, values = kernel.queries, kernel.keys, kernel.depth, kernel.value_depth
+    slopes = kernel.gradients
+    yield "q", kernel.q, queries, deep, False
+    yield "k", kernel.k, keys, deep, False
+    yield "v", kernel.v, keys, values, False
+    yield "out", kernel.out, queries, values, slopes is None
+    if kernel.lse is not None:
+        yield "lse", kernel.lse, queries, 1, slopes is None
+    for name, access in kernel.pairs.items():
+        yield name, access, queries, keys, False
+    if slopes is not None:
+        yield "the gradient of out", slopes.out, queries, values, False
+        yield "the gradient of q", slopes.q, queries, deep, True
+        yield "the gradient of k", slopes.k, keys, deep, True
+        yield "the gradient of v", slopes.v, keys, values, True
+        if slopes.bias is not None:
+            yield "the gradient of bias", slopes.bias, queries, keys, True
+
+
+def _verify_access(
+    kernel: Attention, name: str, access: Access, sizes: Sequence[int]
+) -> Operand:
+    _require(0 <= access.operand < len(kernel.operands), f"{name} is no operand")
+    operand = kernel.operands[access.operand]
+    _require(len(access.outer) == len(kernel.outer), f"{name} has not a stride for each dim")
+    at = Affine((*access.outer, access.row, access.column), access.offset)
+    far = [abs(s) * max(1, size) for s, size in zip(at.strides, sizes, strict=True)]
+    _require(sum(far) + abs(at.offset) < MOST_POINTS, f"{name} is too far away")
+    if all(sizes):
+        low, high = _interval(at, [(0, size - 1) for size in sizes])
+        inside = 0 <= low and high < operand.size
+        _require(inside, f"{name} reaches {low}..{high} of {operand.size} elements")
+    return operand
