@@ -325,4 +325,3 @@ class Tiled:
     masks: Masks = ()  # of the arguments
     result_masks: Masks = ()
     donated: tuple[int, ...] = ()
-    excess_precision: bool = True

@@ -33,7 +33,7 @@ _OPTIONAL = re.compile(r"\[\[([^\[\]]*)\]\]")
 def module_text(module: Module, *, locations: bool = False) -> str:
     """The module as text, its meshes first."""
     name = f" {SYMBOL.write(module.name)}" if module.name else ""
-    attrs = f" attributes {_dictionary(module.attrs)}" if module.attrs else ""
+    attrs = f" attributes {attributes_text(module.attrs)}" if module.attrs else ""
     lines = [f"module{name}{attrs} {{"]
     for label, mesh in module.meshes.items():
         lines.append(f"  sdy.mesh {SYMBOL.write(label)} = {mesh}")
@@ -56,17 +56,31 @@ def node_text(node: Node) -> str:
     return head % names + (f"{{...}}{tail}" if regions else "")
 
 
-def generic_lines(node: Node, constants: Sequence[Node] = ()) -> list[str]:
+def generic_lines(
+    node: Node, constants: Sequence[Node] = (), outside: Sequence[Value] = ()
+) -> list[str]:
     """A node with its regions in MLIR's generic form, which `read_node` reads without MLIR.
 
-    Its operands are %arg0, %arg1 ...; the constants that its regions read stand before it.
+    Its operands are %arg0, %arg1 ..., and so are, after these, the values from `outside` that its
+    regions read; the constants that they read stand before it.
     """
     writer = _Writer(False, generic=True)
-    for value in node.operands:
+    for value in (*node.operands, *outside):
         writer.argument(value)
     lines: list[str] = []
     writer.nodes((*constants, node), "    ", lines)
     return lines
+
+
+def generic_function(function: Function) -> list[str]:
+    """A function in MLIR's generic form, which `read_module` reads without MLIR."""
+    writer, body = _Writer(False, generic=True), function.body
+    name, type = STRING.write(function.name), _signature(function.arg_types, function.result_types)
+    lines = [f'"func.func"() <{{function_type = {type}, sym_name = {name}}}> ({{']
+    if body.args:
+        lines.append(f"^bb0({', '.join([f'{writer.argument(v)}: {v.type}' for v in body.args])}):")
+    writer.nodes(body.nodes, "  ", lines)
+    return [*lines, writer.terminator("func.return", body, "  "), "}) : () -> ()"]
 
 
 def value_names(function: Function) -> dict[Value, str]:
@@ -154,13 +168,13 @@ class Composites:
         """A node's line, with `%s` for every operand, and a NUL where regions go."""
         op, operands = node.op, node.operand_types
         inherent = (
-            ("composite_attributes", _dictionary(op.attributes())),
+            ("composite_attributes", attributes_text(op.attributes())),
             ("decomposition", SYMBOL.write(self.name(node))),
             ("name", STRING.write(op.name)),
         )
         names = ", ".join(["%s"] * len(operands))
-        extra = f" {_dictionary(attrs)}" if attrs else ""
-        head = f'"stablehlo.composite"({names}){_percent(f" <{_dictionary(inherent)}>")}'
+        extra = f" {attributes_text(attrs)}" if attrs else ""
+        head = f'"stablehlo.composite"({names}){_percent(f" <{attributes_text(inherent)}>")}'
         tail = f"{extra} : {_signature(operands, node.types)}"
         return f"{head} \0{tail}" if node.regions else head + _percent(tail)
 
@@ -204,10 +218,10 @@ class _Writer:
         ):
             if self.shardings:
                 attrs = self.shardings.of_argument(value, attrs)
-            suffix = f" {_dictionary(attrs)}" if attrs else ""
+            suffix = f" {attributes_text(attrs)}" if attrs else ""
             args.append(f"{self.argument(value)}: {value.type}{suffix}{self.place(loc)}")
         types = [
-            f"{value.type}{f' {_dictionary(attrs)}' if attrs else ''}"
+            f"{value.type}{f' {attributes_text(attrs)}' if attrs else ''}"
             for value, attrs in zip(
                 function.body.results,
                 function.res_attrs or ((),) * len(function.body.results),
@@ -218,7 +232,7 @@ class _Writer:
         listed = types[0] if single else f"({', '.join(types)})"
         results = f" -> {listed}" if types else ""
         visibility = f"{function.visibility} " if function.visibility else ""
-        extra = f" attributes {_dictionary(function.attrs)}" if function.attrs else ""
+        extra = f" attributes {attributes_text(function.attrs)}" if function.attrs else ""
         name = SYMBOL.write(function.name)
         lines = [f"  func.func {visibility}{name}({', '.join(args)}){results}{extra} {{"]
         self.nodes(function.body.nodes, "    ", lines)
@@ -300,8 +314,8 @@ def _new_line(
     if op.assembly is not None and not regions and not generic:
         return _pretty(op, op.assembly, operands, results, attrs)
     inherent = op.attributes()
-    properties = f" <{_dictionary(inherent)}>" if inherent else ""
-    extra = f" {_dictionary(attrs)}" if attrs else ""
+    properties = f" <{attributes_text(inherent)}>" if inherent else ""
+    extra = f" {attributes_text(attrs)}" if attrs else ""
     names = ", ".join(["%s"] * len(operands))
     head = f'"{op.name}"({names}){_percent(properties)}'
     tail = f"{extra} : {_signature(operands, results)}"
@@ -338,7 +352,7 @@ def _pretty(op: Op, assembly: str, operands: Types, results: Types, attrs: Attrs
     if "$fields" in assembly:
         assembly, attrs = assembly.replace("$fields", ""), tuple(sorted(op.attributes() + attrs))
     head, colon, tail = _OPTIONAL.sub(optional, assembly).partition(" : ")
-    extra = f" {_percent(_dictionary(attrs))}" if attrs else ""
+    extra = f" {_percent(attributes_text(attrs))}" if attrs else ""
     if not colon:  # the attributes come first, and a field's own text ends the line
         return f"{op.name}{extra} {_FIELD.sub(shown, head)}"
     space = "" if head.startswith("(") or not head else " "
@@ -364,7 +378,8 @@ def _signature(operands: Types, results: Types) -> str:
     return f"({left}) -> {right if len(results) == 1 else f'({right})'}"
 
 
-def _dictionary(attrs: Attrs) -> str:
+def attributes_text(attrs: Attrs) -> str:
+    """`{name = value, unit}`."""
     shown = []
     for name, value in attrs:
         key = name if re.fullmatch(r"[A-Za-z_][\w.$]*", name) else STRING.write(name)

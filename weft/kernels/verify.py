@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from weft.errors import WeftError
-from weft.ir.module import Node, Region, Value
-from weft.ir.op import infer
+from weft.ir.module import Region, Value
 from weft.ir.read import check_types
 from weft.ir.types import BOOL, DType, TensorType
 from weft.kernels.alone import IRREGULAR, Alone
@@ -55,7 +54,10 @@ _TRUTH = (0, 1)
 _LOOPS = {"task": _LARGE, "width": tuple(1 << n for n in range(9)), "stream": range(1 << 48)}
 _PACKED = {
     **dict.fromkeys(("depth", "parts", "task_rows", "task_vectors"), _LARGE),
-    **{"rows": range(1, 17), "vectors": range(1, 17), "unroll": (1, 2, 4), "right": range(3)},
+    "rows": range(1, 17),
+    "vectors": range(1, 17),
+    "unroll": (1, 2, 4),
+    "right": range(3),
     **dict.fromkeys(("left", "inner", "tiles", "stream"), _TRUTH),
 }
 OPTIONS = {"rows": _LOOPS, "columns": _LOOPS, "packed": _PACKED}
@@ -213,7 +215,7 @@ class _Loops:
         found = reach(step.at, step.guards, shifts, self.sizes, operand.size)
         if found is not None:
             low, high = found
-            inside = 0 <= low and high < operand.size
+            inside = low >= 0 and high < operand.size
             _require(inside, f"it reaches {low}..{high} of {name}, which has {operand.size}")
 
     def shift(self, shift: Shift) -> None:
@@ -267,7 +269,7 @@ def reach(
     below, above = sum(min(0, m) for m in moved), sum(max(0, m) for m in moved)
     several = [g for g in guards if len(_along(g.index)) > 1]
     low, high = _bounds(at, several, ranges)
-    if 0 <= low + below and high + above < wanted:
+    if low + below >= 0 and high + above < wanted:
         return low + below, high + above
     exact = _counted(at, guards, ranges)
     if exact == ():
@@ -456,9 +458,7 @@ def _accesses(kernel: Attention) -> Iterator[tuple[str, Access, int, int, bool]]
             yield "the gradient of bias", slopes.bias, queries, keys, True
 
 
-def _verify_access(
-    kernel: Attention, name: str, access: Access, sizes: Sequence[int]
-) -> Operand:
+def _verify_access(kernel: Attention, name: str, access: Access, sizes: Sequence[int]) -> Operand:
     _require(0 <= access.operand < len(kernel.operands), f"{name} is no operand")
     operand = kernel.operands[access.operand]
     _require(len(access.outer) == len(kernel.outer), f"{name} has not a stride for each dim")
@@ -467,6 +467,6 @@ def _verify_access(
     _require(sum(far) + abs(at.offset) < MOST_POINTS, f"{name} is too far away")
     if all(sizes):
         low, high = _interval(at, [(0, size - 1) for size in sizes])
-        inside = 0 <= low and high < operand.size
+        inside = low >= 0 and high < operand.size
         _require(inside, f"{name} reaches {low}..{high} of {operand.size} elements")
     return operand

@@ -109,15 +109,21 @@ class Calls:
 
     def settled(self, slots: Iterable[Slot]) -> Step | None:
         """What writes the addresses of these slots' values, or None if no kernel reads them."""
-        listed = [(slot, self.places[slot]) for slot in dict.fromkeys(slots) if slot in self.places]
+        listed = [
+            (slot, stack.shape, self.places[slot])
+            for slot in dict.fromkeys(slots)
+            if slot in self.places and (stack := self.tiled.stacks[slot]) is not None
+        ]
         if not listed:
             return None
 
         def settle(s: Slots) -> None:
-            for slot, places in listed:
+            for slot, shape, places in listed:
                 array = s[slot]
                 if array.__class__ is not np.ndarray or not is_dense(array):
                     s[slot] = array = dense(np.asarray(array))
+                if array.shape != shape:  # a kernel would read what is not there
+                    raise AssertionError(f"a kernel reads {array.shape}, expected {shape}")
                 address = address_of(array)
                 for table, place in places:
                     s[table][place] = address

@@ -1,0 +1,579 @@
+"""Read the text of a tiled program; what is wrong in it is an error with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from weft.array.atoms import Atoms
+from weft.errors import WeftError
+from weft.executable.fork import Fork, Seen
+from weft.executable.items import (
+    Block,
+    Branch,
+    BranchApart,
+    Collective,
+    Host,
+    Item,
+    Launch,
+    Loop,
+    LoopApart,
+    Masks,
+    Move,
+    Site,
+    Slot,
+    Slots,
+    Stack,
+    Tiled,
+    Traits,
+)
+from weft.executable.layout import Layout, Mask
+from weft.executable.plan import Memory, Plan, Turn
+from weft.executable.world import World
+from weft.ir.attrs import SYMBOL, Attrs
+from weft.ir.dense import parse_dense
+from weft.ir.location import UNKNOWN, Location
+from weft.ir.module import Function, Module, Region, Value
+from weft.ir.read import read_module, read_node
+from weft.ir.scan import dictionary, parse_type
+from weft.ir.types import Array, TensorType, Type
+from weft.kernels.group import Launch as AnyKernel
+from weft.kernels.read import parse_kernel
+from weft.kernels.tokens import Line, wrong
+from weft.mesh import Mesh, parse_mesh
+from weft.ops import BY_NAME
+
+T = TypeVar("T")
+MOST_SLOTS = 1 << 24
+
+
+def read_tiled(text: str, resources: Mapping[str, Array] = {}) -> tuple[Tiled, Plan]:
+    """A tiled program and its memory, from its text and the constants that are beside it."""
+    reader = _Reader(text, resources)
+    try:
+        return reader.program()
+    except WeftError as error:
+        error.loc = error.loc or Location(f'"tiled":{reader.at}:1')
+        raise
+    except (ValueError, KeyError, IndexError, TypeError, AssertionError, RecursionError) as error:
+        raise wrong(f"line {reader.at}: {error}") from None
+
+
+class _Reader:
+    def __init__(self, text: str, resources: Mapping[str, Array]) -> None:
+        self.all = [line for line in text.splitlines() if line.strip()]
+        self.at = 0
+        self.resources = resources
+        self.stacks: dict[Slot, Stack | None] = {0: None, 1: None}
+        self.kernels: dict[str, AnyKernel] = {}
+        self.meshes: dict[str, Mesh] = {}
+        self.places: dict[Slot, int] = {}
+        self.over: dict[Slot, tuple[int, bool]] = {}
+        self.donors: dict[Slot, Slot] = {}
+        self.turns: dict[Slot, tuple[Turn, ...]] = {}
+        self.own: dict[Slot, frozenset[int]] = {}
+
+    # Lines
+
+    @property
+    def next(self) -> str:
+        """The next line; nothing at the end."""
+        return self.all[self.at] if self.at < len(self.all) else ""
+
+    def line(self) -> Line:
+        """Read a line."""
+        text = self.next.strip()
+        self.at += 1
+        return Line(text)
+
+    def begins(self, word: str) -> bool:
+        """Whether the next line begins with a word."""
+        return self.next.strip().partition(" ")[0] == word
+
+    def below(self) -> list[str]:
+        """Read the lines that are indented more than the last one."""
+        depth, found = _depth(self.all[self.at - 1]), list[str]()
+        while self.next and _depth(self.next) > depth:
+            found.append(self.next)
+            self.at += 1
+        return found
+
+    # The program
+
+    def program(self) -> tuple[Tiled, Plan]:
+        head = self.line()
+        head.expect("tiled")
+        name = SYMBOL.read(_symbol(head))
+        head.expect("on")
+        first, second = head.take(), head.take()
+        grid = (int(first), int(second.removeprefix("x")))
+        _expect(head, "devices", ",", "digits")
+        sizes = head.listed("[", "]", head.integer)
+        _expect(head, ",", "arena")
+        arena = head.integer()
+        loc = location(head)
+        while self.begins("mesh"):
+            label, _, mesh = self.raw("mesh").partition(" = ")
+            self.meshes[SYMBOL.read(label)] = parse_mesh(mesh)
+        world = World(grid, parse_mesh(self.raw("order")), self.meshes)
+        world.atoms = Atoms(tuple(sizes))
+        if world.atoms.count != grid[0] * grid[1] or world.mesh.size != world.atoms.count:
+            raise wrong(f"digits {sizes} are not those of {grid} devices on {world.mesh}")
+        layout = Layout(world.atoms)
+        inputs, masks, donated, main = self.borders(name, loc)
+        functions = {name: main}
+        while self.begins("function"):
+            self.at += 1
+            functions |= _functions(self.below())
+        self.module = Module(functions, self.meshes)
+        self.world = world
+        constants: dict[Slot, object] = {}
+        while self.begins("const"):
+            line = self.line()
+            line.expect("const")
+            slot = self.defined(line)
+            line.expect("=")
+            constants[slot] = self.constant(line)
+            line.finish()
+        block = self.block(layout)
+        rest = self.memory()
+        stacks = tuple([self.stacks.get(n) for n in range(max(self.stacks) + 1)])
+        result_masks = self.result_masks
+        tiled = Tiled(
+            self.module, name, world, layout, block, inputs, stacks, constants, masks,
+            result_masks, donated,
+        )  # fmt: skip
+        plan = Plan(arena, self.places, self.over, self.donors, self.turns, self.own, *rest)
+        return tiled, plan
+
+    def raw(self, word: str) -> str:
+        """What follows a word on a line."""
+        text = self.next.strip()
+        if not text.startswith(f"{word} "):
+            raise wrong(f"expected {word!r}, found {text[:40]!r}")
+        self.at += 1
+        return text.removeprefix(f"{word} ")
+
+    def borders(self, name: str, loc: Location) -> tuple[Slots, Masks, tuple[int, ...], Function]:
+        inputs: list[Slot] = []
+        masks: list[Mask] = []
+        donated: list[int] = []
+        args: list[Value] = []
+        arg_attrs: list[Attrs] = []
+        arg_locs: list[Location] = []
+        while self.begins("take"):
+            line = self.line()
+            line.expect("take")
+            slot = self.defined(line)
+            line.expect("along")
+            masks.append(mask(line))
+            if line.taken("donated"):
+                donated.append(len(inputs))
+            arg_attrs.append(attributes(line))
+            arg_locs.append(location(line))
+            inputs.append(slot)
+            args.append(Value(self.stack(slot).type))
+        results: list[Value] = []
+        res_attrs: list[Attrs] = []
+        result_masks: list[Mask] = []
+        while self.begins("give"):
+            line = self.line()
+            line.expect("give")
+            results.append(Value(_type(line)))
+            line.expect("along")
+            result_masks.append(mask(line))
+            res_attrs.append(attributes(line))
+            line.finish()
+        self.result_masks = tuple(result_masks)
+        region = Region(tuple(args), [], tuple(results), loc, tuple(arg_locs))
+        main = Function(
+            name, region, arg_attrs=tuple(arg_attrs), res_attrs=tuple(res_attrs), loc=loc
+        )
+        return tuple(inputs), tuple(masks), tuple(donated), main
+
+    def memory(self) -> tuple[Any, ...]:
+        owned: frozenset[Slot] = frozenset()
+        lent: dict[int, int] = {}
+        reused: tuple[int, ...] = ()
+        if self.begins("owned"):
+            owned = frozenset(slots(_after(self.line(), "owned")))
+        if self.begins("lent"):
+            line = _after(self.line(), "lent")
+            lent = dict(_separated(line, lambda: _pair(line)))
+        if self.begins("reused"):
+            line = _after(self.line(), "reused")
+            reused = tuple(_separated(line, line.integer))
+        return owned, lent, reused, self.bytes_of("all"), self.bytes_of("one")
+
+    def bytes_of(self, word: str) -> Memory:
+        line = self.line()
+        _expect(line, "memory", "of", word, ":")
+        found = []
+        for name in ("arguments", "results", "arena", "others", "reused"):
+            line.expect(name)
+            found.append(line.integer())
+        line.finish()
+        return Memory(*found)
+
+    # Values
+
+    def stack(self, slot: Slot) -> Stack:
+        found = self.stacks.get(slot)
+        if found is None:
+            raise wrong(f"b{slot} holds nothing")
+        return found
+
+    def read(self, line: Line) -> Slots:
+        """Values that are read: they were made before."""
+        found = tuple(line.listed("(", ")", lambda: slot_of(line)))
+        for slot in found:
+            if slot not in self.stacks:
+                raise wrong(f"b{slot} is read before it is made")
+        return found
+
+    def defined(self, line: Line) -> Slot:
+        """A value where it is made."""
+        slot = slot_of(line)
+        if slot in self.stacks:
+            raise wrong(f"b{slot} is made twice")
+        if line.taken("@"):
+            self.places[slot] = line.integer()
+        while line.taken("over"):
+            always = bool(line.taken("own"))
+            if line.taken("operand"):
+                self.over[slot] = (line.integer(), always)
+            else:
+                self.donors[slot] = slot_of(line)
+        line.expect(":")
+        self.stacks[slot] = self.held(line)
+        return slot
+
+    def held(self, line: Line) -> Stack:
+        if line.token == "<":
+            return Stack(parse_type(line.brackets()[1:-1]), None)
+        dtype = line.dtype()
+        line.expect("[")
+        head: list[int] | None = []
+        if line.taken("?"):
+            head = None
+        else:
+            head = [] if line.token == "|" else _separated(line, line.integer)
+        line.expect("|")
+        dims = [] if line.token == "]" else _separated(line, line.integer)
+        line.expect("]")
+        type = TensorType(tuple(dims), dtype)
+        return Stack(type, None if head is None else (*head, *dims))
+
+    def all_defined(self, line: Line) -> Slots:
+        if not _is_slot(line.token):
+            return ()
+        return tuple(_separated(line, lambda: self.defined(line)))
+
+    def constant(self, line: Line) -> object:
+        if line.taken("none"):
+            return None
+        if line.token == "(":
+            return tuple(line.listed("(", ")", lambda: self.constant(line)))
+        if line.taken("resource"):
+            name = line.name()
+            line.expect(":")
+            type = _type(line)
+            if name not in self.resources:
+                raise wrong(f"the resource {name} is missing")
+            array = self.resources[name]
+            assert isinstance(type, TensorType)
+            if array.shape != type.sizes or array.dtype != type.dtype.numpy:
+                raise wrong(f"the resource {name} is {array.dtype}{array.shape}, not {type}")
+            return array
+        line.expect("dense")
+        value = line.brackets()
+        line.expect(":")
+        start = line.text.index(value)
+        return parse_dense(f"dense{line.text[start : start + len(value)]} : {_type(line)}").array
+
+    # Items
+
+    def block(self, layout: Layout) -> Block:
+        items: list[Item] = []
+        while self.next and not self.begins("yield"):
+            items.append(self.item(layout))
+        line = _after(self.line(), "yield")
+        results = slots(line) if line.token else ()
+        return Block(tuple(items), results)
+
+    def item(self, layout: Layout) -> Item:
+        line = self.line()
+        word = line.take()
+        match word:
+            case "launch":
+                return self.launch(line)
+            case "host" | "collective":
+                return self.host(line, Host if word == "host" else Collective, layout)
+            case "move":
+                return self.move(line)
+            case "loop" if line.taken("apart"):
+                return self.loop_apart(line, layout)
+            case "loop":
+                return self.loop(line, layout)
+            case "branch" if line.taken("apart"):
+                return self.branch_apart(line, layout)
+            case "branch":
+                return self.branch(line, layout)
+        raise wrong(f"no item is called {word!r}")
+
+    def flow(self, line: Line) -> tuple[Slots, Slots, Location]:
+        ins = self.read(line)
+        _expect(line, "-", ">")
+        outs = self.all_defined(line)
+        return ins, outs, location(line)
+
+    def launch(self, line: Line) -> Launch:
+        name = line.name()
+        if line.taken("'"):
+            name += f"'{line.integer()}"
+        ins, outs, loc = self.flow(line)
+        if name not in self.kernels:
+            self.kernels[name] = parse_kernel("\n".join(_dedented(self.below())))
+        return Launch(self.kernels[name], ins, outs, loc)
+
+    def host(self, line: Line, kind: type[Host], layout: Layout) -> Host:
+        ins, outs, loc = self.flow(line)
+        depth = _depth(self.all[self.at - 1])
+        line = _after(self.line(), "along")
+        given, made = masks(line), masks(line)
+        summed = masks(line) if line.taken("summed") else ()
+        spread = bool(line.taken("spread"))
+        shares, writes = bool(line.taken("shares")), bool(line.taken("writes"))
+        in_place: Sequence[int] = ()
+        if line.taken("in"):
+            line.expect("place")
+            in_place = _separated(line, line.integer)
+        sees, rows = bool(line.taken("sees")), bool(line.taken("rows"))
+        line.finish()
+        lines = []
+        while self.next and _depth(self.next) > depth:
+            lines.append(self.next)
+            self.at += 1
+        operands = ins[:-1] if rows else ins
+        types = tuple([self.stack(slot).type for slot in operands])
+        (node,) = read_node("\n".join(lines), types, BY_NAME)
+        node.loc = loc
+        rest = (given, made, tuple(m for m in summed if isinstance(m, int)), spread)
+        site = Site(node, layout, self.world, self.module, *rest)
+        return kind(site, ins, outs, Traits(shares, writes, tuple(in_place), sees, rows))
+
+    def move(self, line: Line) -> Move:
+        how = line.name()
+        if how not in ("same", "pack", "unpack", "part", "token"):
+            raise wrong(f"values do not move as {how!r}")
+        index = line.integer() if how == "part" else 0
+        ins, outs, loc = self.flow(line)
+        return Move(how, ins, outs, loc, index)  # type: ignore[arg-type]
+
+    def carried(self) -> Slots:
+        return self.all_defined(_after(self.line(), "carry"))
+
+    def blocks(self, layout: Layout) -> tuple[Block, ...]:
+        found: list[Block] = []
+        while self.begins("block"):
+            line = _after(self.line(), "block")
+            if line.integer() != len(found):
+                raise wrong(f"expected block {len(found)}")
+            found.append(self.block(layout))
+        return tuple(found)
+
+    def loop(self, line: Line, layout: Layout) -> Loop:
+        ins, outs, loc = self.flow(line)
+        carried = self.carried()
+        line = _after(self.line(), "along")
+        given, made, held = masks(line), masks(line), masks(line)
+        if line.taken("own"):
+            self.own[carried[0]] = frozenset(_separated(line, line.integer))
+        turns: list[Turn] = []
+        while line.taken("turn"):
+            indices = tuple(_separated(line, line.integer))
+            line.expect("from")
+            result = slot_of(line)
+            line.expect("in")
+            buffers, places = line.integer(), list[int]()
+            while line.taken("@"):
+                places.append(line.integer())
+            which = tuple([carried[n] for n in indices])
+            turns.append(Turn(indices, which, result, buffers, tuple(places)))
+        line.finish()
+        if turns:
+            self.turns[carried[0]] = tuple(turns)
+        test, body = self.blocks(layout)
+        return Loop(test, body, carried, ins, outs, layout, given, made, held, loc)
+
+    def branch(self, line: Line, layout: Layout) -> Branch:
+        way = _way(line)
+        ins, outs, loc = self.flow(line)
+        line = _after(self.line(), "along")
+        held, made = masks(line), list[Masks]()
+        while line.token:
+            made.append(masks(line))
+        return Branch(way, self.blocks(layout), ins, outs, layout, tuple(made), held, loc)
+
+    def fork(self, outer: Layout) -> tuple[Fork, tuple[Seen, ...]]:
+        line = _after(self.line(), "rows")
+        rows = tuple(_separated(line, line.integer))
+        line.expect("of")
+        which = mask(line)
+        line.expect("active")
+        active = slot_of(line)
+        self.stacks[active] = None
+        inner = Layout(outer.atoms, rows, active)
+        assert isinstance(which, int), "rows are of leading dims"
+        seen: list[Seen] = []
+        while self.begins("see"):
+            line = _after(self.line(), "see")
+            given = slot_of(line)
+            line.expect("as")
+            slot = self.defined(line)
+            line.expect("along")
+            seen.append(Seen(given, slot, mask(line), mask(line)))
+        return Fork(outer, inner, which), tuple(seen)
+
+    def loop_apart(self, line: Line, layout: Layout) -> LoopApart:
+        ins, outs, loc = self.flow(line)
+        carried = self.carried()
+        line = _after(self.line(), "along")
+        given, entered, made, held, results = [masks(line) for _ in range(5)]
+        fork, seen = self.fork(layout)
+        test, body = self.blocks(fork.inner)
+        return LoopApart(
+            test, body, carried, ins, outs, fork, seen, given, entered, made, held, results, loc
+        )
+
+    def branch_apart(self, line: Line, layout: Layout) -> BranchApart:
+        way = _way(line)
+        ins, outs, loc = self.flow(line)
+        line = _after(self.line(), "along")
+        (given,), results = masks(line), masks(line)
+        fork, seen = self.fork(layout)
+        blocks = self.blocks(fork.inner)
+        return BranchApart(way, blocks, ins, outs, fork, seen, given, results, loc)
+
+
+# Parts of lines
+
+
+def _depth(text: str) -> int:
+    return len(text) - len(text.lstrip(" "))
+
+
+def _dedented(lines: Sequence[str]) -> list[str]:
+    depth = _depth(lines[0]) if lines else 0
+    return [line[depth:] for line in lines]
+
+
+def _expect(line: Line, *tokens: str) -> None:
+    for token in tokens:
+        line.expect(token)
+
+
+def _after(line: Line, word: str) -> Line:
+    line.expect(word)
+    return line
+
+
+def _separated(line: Line, read: Callable[[], T]) -> list[T]:
+    found = [read()]
+    while line.taken(","):
+        found.append(read())
+    return found
+
+
+def _pair(line: Line) -> tuple[int, int]:
+    first = line.integer()
+    line.expect("=")
+    return first, line.integer()
+
+
+def _way(line: Line) -> Any:
+    if line.token not in ("if", "case"):
+        raise wrong(f"a branch is an if or a case, not {line.token!r}")
+    return line.take()
+
+
+def _is_slot(token: str) -> bool:
+    return token[:1] == "b" and token[1:].isdecimal()
+
+
+def slot_of(line: Line) -> Slot:
+    """`b12`."""
+    if not _is_slot(line.token):
+        raise wrong(f"expected a value such as b12, found {line.token!r}")
+    slot = int(line.take()[1:])
+    if slot >= MOST_SLOTS:
+        raise wrong(f"b{slot} is too many")
+    return slot
+
+
+def slots(line: Line) -> Slots:
+    """`b1, b2` up to the end of the line."""
+    found = tuple(_separated(line, lambda: slot_of(line)))
+    line.finish()
+    return found
+
+
+def mask(line: Line) -> Mask:
+    """`d0.d2`, `-`, or parts in brackets."""
+    if line.token == "(":
+        return tuple(line.listed("(", ")", lambda: mask(line)))
+    if line.taken("-"):
+        return 0
+    found = 0
+    for part in line.take().split("."):
+        dim = int(part.removeprefix("d"))
+        if not 0 <= dim < 64:
+            raise wrong(f"no leading dim is called {part!r}")
+        found |= 1 << dim
+    return found
+
+
+def masks(line: Line) -> Masks:
+    """`[d0, -]`."""
+    return tuple(line.listed("[", "]", lambda: mask(line)))
+
+
+def location(line: Line) -> Location:
+    """`loc(...)` at the end of a line; a short one is only there to be looked at."""
+    if line.token == ";" or not line.token:
+        return UNKNOWN
+    line.expect("loc")
+    text = line.brackets()[1:-1]
+    line.finish()
+    return Location(text)
+
+
+def attributes(line: Line) -> Attrs:
+    """`{name = value}`."""
+    return tuple(dictionary(line.brackets()).items()) if line.token == "{" else ()
+
+
+def _symbol(line: Line) -> str:
+    line.expect("@")
+    if line.token == '"':
+        start = line.text.index('"')
+        end = line.text.index('"', start + 1) + 1
+        while line.token != "on":
+            line.take()
+        return f"@{line.text[start:end]}"
+    return f"@{line.take()}"
+
+
+def _type(line: Line) -> Type:
+    """A type in MLIR's text."""
+    text = line.take()
+    while line.token in (".", "!"):
+        text += line.take()
+    if text == "!":
+        text += line.take()
+    return parse_type(text + (line.brackets() if line.token == "<" else ""))
+
+
+def _functions(lines: Sequence[str]) -> dict[str, Function]:
+    text = "\n".join(['"builtin.module"() ({', *lines, "}) : () -> ()"])
+    return dict(read_module(text, BY_NAME).functions)

@@ -1,0 +1,315 @@
+"""A tiled program as text that a person can follow, and that `read_tiled` reads back exactly.
+
+    tiled @main on 1x8 devices, digits [2, 2, 2], arena 65536
+      mesh @mesh = <["data"=2, "model"=4]>
+      take b2: f32[2,1,1|8,64] {weft.sharding = ...}
+      ...
+      launch contract_maximum_590fd115(b2, b3) -> b6@0: f32[2,2,2|8,64]   ; mlp.py:4
+        kernel ...
+
+A value is `b6`; behind `@` is its place in the arena, and then what it holds: the element type, the
+leading dims of the devices, and the dims of one device's piece. What stands behind a kernel's first
+launch is the kernel. A host node stands in MLIR's generic form below its line, with its operands as
+%arg0, %arg1 ... Masks name the leading dims along which values vary: `d0.d2`, or `-` for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.executable.items import (
+    Block,
+    Branch,
+    BranchApart,
+    Collective,
+    Host,
+    Item,
+    Launch,
+    Loop,
+    LoopApart,
+    Masks,
+    Move,
+    Slot,
+    Slots,
+    Stack,
+    Tiled,
+    all_items,
+)
+from weft.executable.layout import Mask, bits
+from weft.executable.plan import Memory, Plan
+from weft.ir.attrs import SYMBOL, Attrs
+from weft.ir.dense import Dense
+from weft.ir.location import Location
+from weft.ir.module import Function
+from weft.ir.purity import called
+from weft.ir.reading import captured
+from weft.ir.types import Array, TensorType
+from weft.ir.write import attributes_text, generic_function, generic_lines
+from weft.kernels.group import Launch as AnyKernel
+from weft.kernels.text import kernel_text
+
+INLINE = 1 << 10  # bytes of a constant that stands in the text; a larger one is a resource
+
+
+@dataclass(frozen=True, slots=True)
+class TiledText:
+    """The text, and the constants that are kept beside it."""
+
+    text: str
+    resources: Mapping[str, Array] = field(default_factory=dict)
+
+
+def tiled_text(tiled: Tiled, plan: Plan, *, locations: bool = True) -> TiledText:
+    """The text of a tiled program with its memory; lines are short ones without `locations`."""
+    writer = _Writer(tiled, plan, locations)
+    return TiledText("\n".join([*writer.lines(), ""]), writer.resources)
+
+
+class _Writer:
+    def __init__(self, tiled: Tiled, plan: Plan, locations: bool) -> None:
+        self.tiled, self.plan, self.locations = tiled, plan, locations
+        self.resources: dict[str, Array] = {}
+        self.kernels: dict[AnyKernel, str] = {}
+
+    # Head
+
+    def lines(self) -> Iterator[str]:
+        tiled, world = self.tiled, self.tiled.world
+        digits = ", ".join(map(str, world.atoms.sizes))
+        grid = "x".join(map(str, world.grid))
+        main = tiled.module.function(tiled.function)
+        head = f"tiled {SYMBOL.write(tiled.function)} on {grid} devices, digits [{digits}]"
+        yield f"{head}, arena {self.plan.arena}{self.place(main.loc)}"
+        for name, mesh in tiled.module.meshes.items():
+            yield f"  mesh {SYMBOL.write(name)} = {mesh}"
+        yield f"  order {world.mesh}"
+        yield from self.borders(main)
+        for function in self.functions():
+            yield "  function"
+            yield from [f"    {line}" for line in generic_function(function)]
+        for slot, value in tiled.constants.items():
+            yield f"  const {self.defined(slot)} = {self.constant(slot, value)}"
+        yield from self.block(tiled.block, "  ")
+        yield from self.memory()
+
+    def borders(self, main: Function) -> Iterator[str]:
+        body, tiled = main.body, self.tiled
+        attrs = main.arg_attrs or ((),) * len(body.args)
+        for n, (slot, listed, loc) in enumerate(
+            zip(tiled.inputs, attrs, body.arg_locs, strict=True)
+        ):
+            given = " donated" if n in tiled.donated else ""
+            place = f" {loc}" if loc.known else ""
+            text = f"{self.defined(slot)} along {mask_text(tiled.masks[n])}"
+            yield f"  take {text}{given}{_attrs(listed)}{place}"
+        attrs = main.res_attrs or ((),) * len(body.results)
+        for value, listed, mask in zip(body.results, attrs, tiled.result_masks, strict=True):
+            yield f"  give {value.type} along {mask_text(mask)}{_attrs(listed)}"
+
+    def memory(self) -> Iterator[str]:
+        plan = self.plan
+        if plan.owned:
+            yield f"  owned {slots_text(sorted(plan.owned))}"
+        if plan.lent:
+            yield f"  lent {', '.join(f'{n}={m}' for n, m in plan.lent.items())}"
+        if plan.reused:
+            yield f"  reused {', '.join(map(str, plan.reused))}"
+        for word, held in (("all", plan.memory), ("one", plan.memory_of_one)):
+            yield f"  memory of {word}: {memory_text(held)}"
+
+    def functions(self) -> Iterator[Function]:
+        """The functions that the regions of host nodes call."""
+        module, found = self.tiled.module, dict[str, Function]()
+        waiting = [
+            n for i in all_items(self.tiled.block) if isinstance(i, Host) for n in _inside(i)
+        ]
+        while waiting:
+            name = called(waiting.pop().op)
+            if name is not None and name not in found:
+                found[name] = module.function(name)
+                waiting += found[name].body.nodes
+        return iter(found.values())
+
+    # Values
+
+    def defined(self, slot: Slot) -> str:
+        """A value where it is made: its place, and what it holds."""
+        plan, stack = self.plan, self.tiled.stacks[slot]
+        text = f"b{slot}"
+        if slot in plan.places:
+            text += f"@{plan.places[slot]}"
+        if slot in plan.donors:
+            text += f" over b{plan.donors[slot]}"
+        if slot in plan.over:
+            index, always = plan.over[slot]
+            text += f" over {'own ' if always else ''}operand {index}"
+        assert stack is not None, "only values are defined"
+        return f"{text}: {stack_text(stack)}"
+
+    def all_defined(self, slots: Slots) -> str:
+        return ", ".join(map(self.defined, slots))
+
+    def constant(self, slot: Slot, value: Any) -> str:
+        if value is None:
+            return "none"
+        if isinstance(value, tuple):
+            parts = [self.constant(slot, part) for part in value]
+            return f"({', '.join(parts)})"
+        array = np.asarray(value)
+        stack = self.tiled.stacks[slot]
+        known = stack is not None and isinstance(stack.type, TensorType)
+        type = TensorType(array.shape, stack.type.dtype) if known else None  # type: ignore[union-attr]
+        dense = Dense(array, type)
+        if dense.elements.nbytes <= INLINE:
+            return str(dense)
+        name = f"c{len(self.resources)}"
+        self.resources[name] = dense.elements.reshape(array.shape)
+        return f"resource {name}: {dense.type}"
+
+    def place(self, loc: Location) -> str:
+        if self.locations:
+            return f" {loc}"
+        return f"   ; {loc.describe()}" if loc.known else ""
+
+    # Items
+
+    def block(self, block: Block, indent: str) -> Iterator[str]:
+        for item in block.items:
+            for line in self.item(item):
+                yield indent + line
+        yield f"{indent}yield {slots_text(block.results)}".rstrip()
+
+    def item(self, item: Item) -> Iterator[str]:
+        ins, outs = slots_text(item.ins), self.all_defined(item.outs)
+        flow, place = f"({ins}) -> {outs}".rstrip(), self.place(item.loc)
+        match item:
+            case Launch(kernel=kernel):
+                known = kernel in self.kernels
+                name = self.kernels.setdefault(kernel, self.kernel_name(kernel))
+                yield f"launch {name}{flow}{place}"
+                if not known:
+                    yield from [f"  {line}" for line in kernel_text(kernel).splitlines()]
+            case Host():
+                yield from self.host(item, flow, place)
+            case Move(how=how, index=index):
+                yield f"move {how}{f' {index}' if how == 'part' else ''} {flow}{place}"
+            case Loop():
+                masks = " ".join(map(masks_text, (item.given, item.made, item.masks)))
+                yield f"loop {flow}{place}"
+                yield f"  carry {self.all_defined(item.carried)}".rstrip()
+                yield f"  along {masks}{self.turns(item)}"
+                yield from self.blocks(item.blocks)
+            case Branch():
+                made = " ".join(map(masks_text, (item.masks, *item.made)))
+                yield f"branch {item.way} {flow}{place}"
+                yield f"  along {made}"
+                yield from self.blocks(item.blocks)
+            case LoopApart():
+                inside = (item.entered, item.made, item.masks)
+                masks = " ".join(map(masks_text, (item.given, *inside, item.results)))
+                yield f"loop apart {flow}{place}"
+                yield f"  carry {self.all_defined(item.carried)}".rstrip()
+                yield f"  along {masks}"
+                yield from self.fork(item)
+                yield from self.blocks(item.blocks)
+            case BranchApart():
+                yield f"branch apart {item.way} {flow}{place}"
+                yield f"  along {masks_text((item.given,))} {masks_text(item.results)}"
+                yield from self.fork(item)
+                yield from self.blocks(item.blocks)
+
+    def kernel_name(self, kernel: AnyKernel) -> str:
+        same = sum(name.split("'")[0] == kernel.name for name in self.kernels.values())
+        return f"{kernel.name}'{same}" if same else kernel.name
+
+    def host(self, item: Host, flow: str, place: str) -> Iterator[str]:
+        site, word = item.site, "collective" if isinstance(item, Collective) else "host"
+        yield f"{word} {flow}{place}"
+        more = f" summed {masks_text(site.summed)}" if site.summed else ""
+        more += " spread" if site.spread_by_readers else ""
+        traits = item.traits
+        more += " shares" if traits.shares else ""
+        more += " writes" if traits.writes else ""
+        if traits.in_place:
+            more += f" in place {', '.join(map(str, traits.in_place))}"
+        more += " sees" if traits.sees_outside else ""
+        more += " rows" if traits.reads_rows else ""
+        yield f"  along {masks_text(site.given)} {masks_text(site.made)}{more}"
+        outside = captured(site.node) if traits.sees_outside else ()
+        yield from [f"  {line.strip()}" for line in generic_lines(site.node, outside=outside)]
+
+    def turns(self, loop: Loop) -> str:
+        first = loop.carried[0] if loop.carried else -1
+        text = ""
+        if own := self.plan.own.get(first):
+            text += f" own {', '.join(map(str, sorted(own)))}"
+        for turn in self.plan.turns.get(first, ()):
+            places = "".join([f" @{place}" for place in turn.places])
+            indices = ", ".join(map(str, turn.indices))
+            text += f" turn {indices} from b{turn.result} in {turn.buffers}{places}"
+        return text
+
+    def fork(self, item: LoopApart | BranchApart) -> Iterator[str]:
+        inner = item.fork.inner
+        rows = ", ".join(map(str, inner.rows))
+        yield f"  rows {rows} of {mask_text(item.fork.mask)} active b{inner.active}"
+        for seen in item.seen:
+            masks = f"{mask_text(seen.mask)} {mask_text(seen.inner)}"
+            yield f"  see b{seen.outer} as {self.defined(seen.slot)} along {masks}"
+
+    def blocks(self, blocks: Sequence[Block]) -> Iterator[str]:
+        for number, block in enumerate(blocks):
+            yield f"  block {number}"
+            yield from self.block(block, "    ")
+
+
+def _inside(item: Host) -> list[Any]:
+    found = [n for region in item.site.node.regions for n in region.nodes]
+    for node in found:
+        found += [n for region in node.regions for n in region.nodes]
+    return found
+
+
+def _attrs(attrs: Attrs) -> str:
+    return f" {attributes_text(attrs)}" if attrs else ""
+
+
+def slots_text(slots: Sequence[Slot]) -> str:
+    """`b1, b2`."""
+    return ", ".join([f"b{slot}" for slot in slots])
+
+
+def mask_text(mask: Mask) -> str:
+    """`d0.d2`, `-` for none; parts in brackets."""
+    if isinstance(mask, tuple):
+        return f"({', '.join(map(mask_text, mask))})"
+    return ".".join([f"d{dim}" for dim in bits(mask)]) or "-"
+
+
+def masks_text(masks: Masks) -> str:
+    """`[d0, -]`."""
+    return f"[{', '.join(map(mask_text, masks))}]"
+
+
+def stack_text(stack: Stack) -> str:
+    """`f32[2,1|8,64]`; the leading dims are not known where devices go different ways."""
+    type = stack.type
+    if not isinstance(type, TensorType) or not all(isinstance(n, int) for n in type.shape):
+        return f"<{type}>"
+    dims = ",".join(map(str, type.sizes))
+    if stack.shape is None:
+        return f"{type.dtype.name}[?|{dims}]"
+    head = ",".join(map(str, stack.shape[: len(stack.shape) - type.rank]))
+    return f"{type.dtype.name}[{head}|{dims}]"
+
+
+def memory_text(memory: Memory) -> str:
+    """The bytes of a run."""
+    return (
+        f"arguments {memory.arguments} results {memory.results} arena {memory.arena} "
+        f"others {memory.others} reused {memory.reused}"
+    )

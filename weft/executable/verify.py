@@ -1,0 +1,241 @@
+"""Verify a tiled program that came from elsewhere: nothing it does leaves its buffers.
+
+Kernels are native code that trusts its operands, so what they read must have been made before, with
+the shape that they expect, and what they write must lie inside of the arena or of memory that is
+taken for it. What the host computes is checked by numpy when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from weft.errors import WeftError
+from weft.executable.items import (
+    Block,
+    Branch,
+    BranchApart,
+    Host,
+    Item,
+    Launch,
+    Loop,
+    LoopApart,
+    Masks,
+    Slot,
+    Slots,
+    Stack,
+    Tiled,
+    all_items,
+)
+from weft.executable.layout import Layout
+from weft.executable.plan import Plan, Turn
+from weft.ir.types import TensorType
+from weft.kernels.group import Launch as AnyKernel
+from weft.kernels.verify import verify_kernel
+
+ALIGNED = 64  # bytes: what kernels may take for granted of every place
+MOST_BYTES = 1 << 46
+
+
+def verify_tiled(tiled: Tiled, plan: Plan) -> None:
+    """Refuse a program whose kernels could read or write what is not theirs."""
+    _Verifier(tiled, plan).run()
+
+
+class _Verifier:
+    def __init__(self, tiled: Tiled, plan: Plan) -> None:
+        self.tiled, self.plan, self.stacks = tiled, plan, tiled.stacks
+        self.kernels: set[AnyKernel] = set()
+        self.makers: dict[Slot, Item] = {}
+
+    def run(self) -> None:
+        tiled, plan = self.tiled, self.plan
+        _require(0 <= plan.arena < MOST_BYTES, f"an arena of {plan.arena} bytes")
+        known: set[Slot] = set()
+        for slots in (tiled.inputs, tiled.constants):
+            self.make(slots, known)
+        self.borders()
+        for slot, value in tiled.constants.items():
+            self.constant(slot, value)
+        self.block(tiled.block, known, tiled.layout)
+        self.memory()
+
+    def borders(self) -> None:
+        tiled = self.tiled
+        main = tiled.module.function(tiled.function)
+        _require(len(tiled.block.results) == len(main.body.results), "the number of results")
+        for slot, type in zip(tiled.inputs, main.arg_types, strict=True):
+            _require(self.stack(slot).type == type, f"the type of b{slot}")
+        for slot, type in zip(tiled.block.results, main.result_types, strict=True):
+            _require(self.stack(slot).type == type, f"the type of b{slot}")
+        self.alike(tiled.inputs, tiled.masks, tiled.layout)
+        numbers = (*tiled.donated, *plan_numbers(self.plan))
+        _require(all(0 <= n < len(tiled.inputs) for n in numbers), "an argument's number")
+        _require(all(0 <= n < len(main.body.results) for n in self.plan.lent), "a result's number")
+
+    def constant(self, slot: Slot, value: object) -> None:
+        stack = self.stack(slot)
+        if isinstance(stack.type, TensorType):
+            good = isinstance(value, np.ndarray) and value.shape == stack.shape
+            good = good and value.dtype == stack.type.dtype.numpy  # type: ignore[attr-defined]
+            _require(good, f"the constant b{slot} is not {stack.type}")
+
+    def stack(self, slot: Slot) -> Stack:
+        found = self.stacks[slot] if 0 <= slot < len(self.stacks) else None
+        if found is None:
+            raise _wrong(f"b{slot} holds nothing")
+        return found
+
+    # Items
+
+    def make(self, slots: Iterable[Slot], known: set[Slot]) -> None:
+        for slot in slots:
+            _require(slot not in known, f"b{slot} is made twice")
+            known.add(slot)
+
+    def block(self, block: Block, before: set[Slot], layout: Layout) -> set[Slot]:
+        """What is known after a block, which sees what is known before it."""
+        known = set(before)
+        for item in block.items:
+            self.reads(item.ins, known)
+            self.item(item, known, layout)
+            self.make(item.outs, known)
+            self.makers.update(dict.fromkeys(item.outs, item))
+        self.reads(block.results, known)
+        return known
+
+    def reads(self, slots: Slots, known: set[Slot]) -> None:
+        for slot in slots:
+            _require(slot in known, f"b{slot} is read where it is not made")
+
+    def item(self, item: Item, known: set[Slot], layout: Layout) -> None:
+        match item:
+            case Launch():
+                self.launch(item)
+            case Loop():
+                self.loop(item, known)
+            case Branch():
+                for block, masks in zip(item.blocks, item.made, strict=True):
+                    self.block(block, known, item.layout)
+                    _require(len(block.results) == len(item.outs), "the results of a block")
+                    self.alike(block.results, masks, item.layout)
+                self.alike(item.outs, item.masks, item.layout)
+            case LoopApart() | BranchApart():
+                self.apart(item, known)
+            case Host():
+                _require(len(item.outs) == len(item.site.node.results), "results of a host node")
+
+    def launch(self, launch: Launch) -> None:
+        kernel = launch.kernel
+        if kernel not in self.kernels:
+            verify_kernel(kernel)
+            self.kernels.add(kernel)
+        outputs = sum(operand.output for operand in kernel.operands)
+        counts = (len(kernel.operands) - outputs, outputs)
+        _require(counts == (len(launch.ins), len(launch.outs)), f"operands of {kernel.name}")
+        for slot, operand in zip(launch.operands, kernel.operands, strict=True):
+            stack = self.stack(slot)
+            same = isinstance(stack.type, TensorType) and stack.type.dtype == operand.dtype
+            _require(
+                same and stack.shape == operand.shape, f"b{slot} is not what {kernel.name} takes"
+            )
+
+    def loop(self, loop: Loop, known: set[Slot]) -> None:
+        count = len(loop.carried)
+        for listed in (loop.ins, loop.outs, loop.body.results, loop.given, loop.made, loop.masks):
+            _require(len(listed) == count, "what a loop carries")
+        _require(len(loop.test.results) == 1, "the verdict of a loop")
+        inside = set(known)
+        self.make(loop.carried, inside)
+        for block in loop.blocks:
+            self.block(block, inside, loop.layout)
+        for slots, masks in (
+            (loop.ins, loop.given),
+            (loop.body.results, loop.made),
+            (loop.carried, loop.masks),
+            (loop.outs, loop.masks),
+        ):
+            self.alike(slots, masks, loop.layout)
+        for turn in self.plan.turns.get(loop.carried[0], ()) if loop.carried else ():
+            self.turn(turn, loop)
+
+    def turn(self, turn: Turn, loop: Loop) -> None:
+        count = len(loop.carried)
+        good = bool(turn.indices) and all(0 <= n < count for n in turn.indices)
+        _require(good and turn.slots == tuple([loop.carried[n] for n in turn.indices]), "a turn")
+        made = {slot for i in loop.body.items if isinstance(i, Launch) for slot in i.outs}
+        _require(turn.result in made, "a turn that no kernel makes")
+        result = self.stack(turn.result)
+        slots = (*turn.slots, *[loop.outs[n] for n in turn.indices])
+        _require(all(self.stack(s) == result for s in slots), "what turns are of")
+        _require(len(turn.slots) <= turn.buffers <= len(turn.slots) + 1, "buffers of a turn")
+        _require(len(turn.places) in (0, turn.buffers), "places of a turn")
+        for place in turn.places:
+            self.inside(place, result)
+
+    def apart(self, item: LoopApart | BranchApart, known: set[Slot]) -> None:
+        inside = set(known)
+        active = item.fork.inner.active
+        _require(active is not None and self.stacks[active] is None, "the rows that are active")
+        for seen in item.seen:
+            self.reads((seen.outer,), known)
+        self.make([seen.slot for seen in item.seen], inside)
+        if isinstance(item, LoopApart):
+            self.make(item.carried, inside)
+        if active is not None:
+            inside.add(active)
+        for block in item.blocks:
+            _require(not any(isinstance(i, Launch) for i in all_items(block)), "kernels in rows")
+            self.block(block, inside, item.fork.inner)
+
+    def alike(self, slots: Slots, masks: Masks, layout: Layout) -> None:
+        """Refuse values whose shapes are not what they are said to vary along."""
+        _require(len(slots) == len(masks), "the number of masks")
+        for slot, mask in zip(slots, masks, strict=True):
+            stack = self.stack(slot)
+            if stack.shape is None or not isinstance(stack.type, TensorType):
+                continue
+            good = isinstance(mask, int) and not layout.has_rows
+            good = good and layout.shape(mask) + stack.type.sizes == stack.shape  # type: ignore[arg-type]
+            _require(good or layout.has_rows, f"what b{slot} varies along")
+
+    # Memory
+
+    def memory(self) -> None:
+        plan, tiled = self.plan, self.tiled
+        for slot, place in plan.places.items():
+            _require(isinstance(self.makers.get(slot), Launch | Host), f"the place of b{slot}")
+            self.inside(place, self.stack(slot))
+        donated = {tiled.inputs[n] for n in tiled.donated}
+        for slot, donor in plan.donors.items():
+            _require(donor in donated, f"b{donor} is not donated")
+            same = self.stack(slot).nbytes == self.stack(donor).nbytes
+            _require(same and isinstance(self.makers.get(slot), Launch), f"b{slot} in b{donor}")
+        for slot, (index, _) in plan.over.items():
+            maker = self.makers.get(slot)
+            good = isinstance(maker, Host) and 0 <= index < len(maker.ins)
+            _require(good, f"what b{slot} is written over")
+        loops = {i.carried[0] for i in all_items(tiled.block) if isinstance(i, Loop) and i.carried}
+        _require({*plan.turns, *plan.own} <= loops, "a loop's memory")
+
+    def inside(self, place: int, stack: Stack) -> None:
+        good = place >= 0 and place % ALIGNED == 0 and place + stack.nbytes <= self.plan.arena
+        _require(good and stack.shape is not None, f"place {place} is outside of the arena")
+
+
+def plan_numbers(plan: Plan) -> list[int]:
+    """The numbers of arguments that a plan names."""
+    return [*plan.lent.values(), *plan.reused]
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise _wrong(what)
+
+
+def _wrong(what: str) -> WeftError:
+    return WeftError(
+        f"the program is not sound: {what}",
+        help="the file is damaged, or was not made by weft; compile the program again",
+    )
