@@ -25,8 +25,8 @@ from weft.jax.records import EXECUTABLE, PENDING, READY
 from weft.jax.slots import slot
 from weft.jax.values import NUMBERS, step_of, template
 from weft.run import LocalProgram
-from weft.run.layout import union
 from weft.run.plan import piece_bytes
+from weft.varying.masks import union
 
 _Pointer = ctypes.c_size_t
 

@@ -29,9 +29,9 @@ from weft.ops.local import (
     ReduceScatterTogether,
 )
 from weft.ops.shape import Constant
-from weft.ops.varying import axes_of
 from weft.optimize.axis_lists import as_set, merged
 from weft.optimize.facts import Facts
+from weft.varying import axes_of
 
 
 def one_replica(module: Module) -> bool:

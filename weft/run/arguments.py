@@ -14,7 +14,8 @@ from weft.ir.module import Function
 from weft.ir.types import Array, TensorType
 from weft.run.code import Slots
 from weft.run.launch import Place
-from weft.run.layout import Layout, Mask, union
+from weft.run.layout import Layout
+from weft.varying.masks import Mask, union
 
 
 class Arguments:

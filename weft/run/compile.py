@@ -35,10 +35,11 @@ from weft.run.groups import awaited_in, deaths_of, placed_at
 from weft.run.kernel import Kernel, Site
 from weft.run.kernels import CONTROL, kernel_of
 from weft.run.launch import Launches
-from weft.run.layout import Layout, union
+from weft.run.layout import Layout
+from weft.run.scope import Scope
 from weft.run.target import Target
 from weft.run.together import branch, loop, own_results
-from weft.run.vary import Scope, loop_masks, outcome
+from weft.varying.masks import union
 
 KEPT = 1 << 14  # elements of a result that may be computed before the program runs
 
@@ -90,15 +91,13 @@ class Compiler:
     def site(self, node: Node, scope: Scope, uses: Mapping[Value, list[Node]]) -> Site:
         """What is known where a node stands."""
         given = scope.of(node.operands)
-        made = outcome(node, given, scope)
         if self.fold and is_dot(node):
             summed, chain = summed_dims(node, scope, uses)
             scope.summed.update(dict.fromkeys(chain, summed))
-            made = (union(*made) & ~summed,)
+            scope.let(chain, [union(mask) & ~summed for mask in scope.of(chain)])
         elif self.fold and is_broadcast(node) and spread_by_readers(node, scope, uses):
             scope.placed.add(node.results[0])
-        scope.let(node.results, made)
-        return Site(node, scope, given, made)
+        return Site(node, scope, given, scope.of(node.results))
 
     # Kernels of a target
 
@@ -107,9 +106,7 @@ class Compiler:
         code, layout, placed = Code(), scope.layout, []
         self.awaited.update((future, []) for future in awaited_in(region))
         for node in region.nodes:
-            given = scope.of(node.operands)
-            made = outcome(node, given, scope)
-            scope.let(node.results, made)
+            given, made = scope.of(node.operands), scope.of(node.results)
             placed.append(placed_at(node, given, made, scope))
         groups = target.group(placed, layout.shape(layout.everything), region.results)
         dying = deaths_of(groups, region, frees=frees)
@@ -233,10 +230,8 @@ class Compiler:
 
     def call(self, site: Site, code: Code) -> None:
         """A function's code, in place of the call."""
-        op = site.op
-        name = op.callee if isinstance(op, Call) else op.decomposition  # type: ignore[attr-defined]
-        body = site.scope.module.function(name).body
-        self.inline(body, site.scope.inner(call=name), site, code)
+        scope = site.scope.called(site.node)
+        self.inline(scope.module.function(scope.calls[-1]).body, scope, site, code)
 
     def inline(self, body: Region, scope: Scope, site: Site, code: Code) -> None:
         """A region's code in place of a node; results get slots of their own where they must."""
@@ -288,9 +283,9 @@ class Compiler:
         """A loop or a branch."""
         scope, node = site.scope, site.node
         if isinstance(site.op, While):
-            carried, predicate = loop_masks(node, site.given, scope)
+            carried, predicate = scope.loop(node)
             if predicate:
-                loop_apart(self, site, carried, predicate, code)
+                loop_apart(self, site, predicate, code)
             else:
                 loop(self, site, carried, code)
         elif union(site.given[0]):

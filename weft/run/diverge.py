@@ -19,8 +19,9 @@ from weft.ir.types import Array, TensorType
 from weft.run.code import Code, Item, Slots, Step
 from weft.run.flow import chooser_of, widen
 from weft.run.kernel import Site
-from weft.run.layout import Layout, Mask, also, bits, union
-from weft.run.vary import Masks, Scope, loop_masks, merged
+from weft.run.layout import Layout
+from weft.run.scope import Scope
+from weft.varying.masks import Mask, Masks, bits, union
 
 if TYPE_CHECKING:
     from weft.run.compile import Compiler
@@ -82,21 +83,20 @@ class Fork:
         kept = [x.shape[d] for d in range(lead) if d not in dims]
         return x.transpose([*dims, *rest]).reshape(count, *kept, *x.shape[lead:])
 
-    def back(self, x: Any, active: Array | None) -> Any:
-        """Rows as a stack of the outer layout."""
+    def back(self, x: Any, mask: Mask, active: Array | None) -> Any:
+        """Rows as a stack of the outer layout; of rows that do not vary there, the first."""
         if x is None:
             return None
-        if isinstance(x, tuple):
-            return tuple([self.back(p, active) for p in x])
         sizes, dims = self.sizes(active), list(self.dims)
         opened = x.reshape(*sizes, *x.shape[1:])
         order = [*dims, *(d for d in range(opened.ndim) if d not in dims)]
-        return opened.transpose(np.argsort(order))
+        found = opened.transpose(np.argsort(order))
+        return found if union(mask) & 1 or not self.outer.has_rows else found[:1]
 
 
 def fork(compiler: Compiler, layout: Layout, predicate: int) -> Fork:
     """The layout inside of a part where a predicate varies along these dims."""
-    mask = merged(layout, predicate)
+    mask = predicate | layout.has_rows
     added = tuple(layout.kept[d - layout.has_rows] for d in bits(predicate) if not _rows(layout, d))
     inner = Layout(layout.atoms, layout.rows + added, compiler.new())
     return Fork(layout, inner, mask)
@@ -182,7 +182,7 @@ def branch_apart(compiler: Compiler, site: Site, code: Code) -> None:
     scope, node = site.scope, site.node
     no_tuples(node)
     parted = fork(compiler, scope.layout, union(site.given[0]))
-    inner = scope.inner(parted.inner)
+    inner = scope.parted(parted.inner)
     seen = see(compiler, site, parted, inner)
     codes = tuple([compiler.region(region, inner) for region in node.regions])
     chooser, choose = scope.slots[node.operands[0]], chooser_of(node)
@@ -210,8 +210,8 @@ def branch_apart(compiler: Compiler, site: Site, code: Code) -> None:
                 for slot in part.results:
                     if slot not in constants:
                         s[slot] = None
-            for out, x in zip(outs, found.arrays, strict=True):
-                s[out] = parted.back(x, active)
+            for out, x, mask in zip(outs, found.arrays, site.made, strict=True):
+                s[out] = parted.back(x, mask, active)
             for slot in (here, *(entry.slot for entry in seen), *item.dead):
                 s[slot] = None
 
@@ -224,20 +224,16 @@ def branch_apart(compiler: Compiler, site: Site, code: Code) -> None:
 # Loops
 
 
-def loop_apart(compiler: Compiler, site: Site, carried: Masks, predicate: int, code: Code) -> None:
+def loop_apart(compiler: Compiler, site: Site, predicate: int, code: Code) -> None:
     """A loop that devices leave at different times: it runs on those that are still in it."""
     scope, node = site.scope, site.node
     no_tuples(node)
     parted = fork(compiler, scope.layout, predicate)
-    inner = scope.inner(parted.inner)
+    inner = scope.parted(parted.inner)
     seen = see(compiler, site, parted, inner)
     given = tuple(parted.inside(m) for m in site.given)
-    masks, tested = loop_masks(node, given, inner)
-    if tested & ~1:  # in rows, less is known of what collectives give: take all devices apart
-        everything = scope.layout.everything
-        assert predicate != everything, "a predicate on rows varies along the rows only"
-        loop_apart(compiler, site, tuple(also(m, everything) for m in carried), everything, code)
-        return
+    masks, tested = inner.loop(node)
+    assert not tested & ~1, "a predicate on rows varies along the rows only"
     loop = _Loop(compiler, site, parted, inner, seen, given, masks)
     ins = (*loop.ins, *(entry.outer for entry in seen))
     code.items.append(
@@ -285,8 +281,8 @@ class _Loop:
         def step(s: Slots) -> None:
             active = None if self.rows is None else s[self.rows]
             found = self.run(s, active)
-            for out, x in zip(self.outs, found.arrays, strict=True):
-                s[out] = self.parted.back(x, active)
+            for out, x, mask in zip(self.outs, found.arrays, self.site.made, strict=True):
+                s[out] = self.parted.back(x, mask, active)
             for slot in leftovers:
                 s[slot] = None
 

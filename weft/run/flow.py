@@ -9,7 +9,8 @@ import numpy as np
 from weft.ir.module import Node, Value
 from weft.ir.types import TensorType
 from weft.ops.control import If
-from weft.run.layout import Layout, Mask
+from weft.run.layout import Layout
+from weft.varying.masks import Mask
 
 
 def chooser_of(node: Node) -> Any:

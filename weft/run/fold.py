@@ -18,8 +18,8 @@ from weft.ops.local import ReduceScatterTogether
 from weft.ops.pointwise import Add, Compare
 from weft.ops.shape import Broadcast, BroadcastInDim, Reshape, Transpose
 from weft.run.kernels_pointwise import is_native, ufunc_of
-from weft.run.layout import union
-from weft.run.vary import Scope, group_dims
+from weft.run.scope import Scope
+from weft.varying.masks import union
 
 DOTS = (DotGeneral, Dot)
 BROADCASTS = (BroadcastInDim, Broadcast)
@@ -56,7 +56,7 @@ def summed_dims(
             break
     if not _adds(current) or not _is_summed(chain[-1]):
         return 0, []
-    dims = group_dims(current, scope)
+    dims = scope.group_dims(current)
     if dims is None:
         return 0, []
     left, right = (union(m) for m in scope.of(node.operands))

@@ -11,14 +11,14 @@ from weft.kernels.placed import Placed
 from weft.ops.collective import CollectivePermute
 from weft.ops.control import AsyncDone, AsyncStart
 from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes
-from weft.run.layout import union
-from weft.run.vary import Masks, Scope, group_dims, moves
+from weft.run.scope import Scope
+from weft.varying.masks import Masks, union
 
 
 def placed_at(node: Node, given: Masks, made: Masks, scope: Scope) -> Placed:
     """A node with what its values vary along, and along what devices meet in it."""
     if isinstance(node.op, CollectivePermute | PermuteAlongAxes):
-        found = moves(node, scope)
+        found = scope.moves(node)
         along, sources = (None, ()) if found is None else (found[0], tuple(found[1].tolist()))
         return Placed(node, _whole(given), _whole(made), along, sources)
     return Placed(node, _whole(given), _whole(made), _along(node, scope))
@@ -37,7 +37,7 @@ def _along(node: Node, scope: Scope) -> tuple[int, ...] | None:
         case AllSlice():
             axes = tuple([axis for dim in op.pieces.dims for axis in dim.axes])
             return scope.layout.dims(scope.world.axis_dims(op.pieces.mesh, axes))
-    return group_dims(node, scope) if op.collective else None
+    return scope.group_dims(node) if op.collective else None
 
 
 def awaited_in(region: Region) -> list[Value]:

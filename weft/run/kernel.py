@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from weft.ir.module import Node, Value
 from weft.ir.op import Op
 from weft.ir.types import Array, TensorType
-from weft.run.layout import union
-from weft.run.vary import Masks, Scope
+from weft.run.scope import Scope
+from weft.varying.masks import Masks, union
 
 
 @dataclass(frozen=True, slots=True)

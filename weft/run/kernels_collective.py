@@ -30,7 +30,6 @@ from weft.ops.local import (
 from weft.run.kernel import Kernel, Maker, Site, several
 from weft.run.kernels_pointwise import is_native, ufunc_of
 from weft.run.one_by_one import OneDevice, by_group, finished, rows_of
-from weft.run.vary import group_dims, moves
 
 Step = Callable[[Array], Array]
 NAMED: dict[str, type[Op]] = {op.name: type(op) for op in COMBINERS.values()}
@@ -135,7 +134,7 @@ def _times(x: Array, count: int) -> Array:
 
 def all_reduce(site: Site) -> Kernel:
     """Sums along the leading dims of a group; equal parts are multiplied instead."""
-    dims = group_dims(site.node, site.scope)
+    dims = site.scope.group_dims(site.node)
     names = site.node.regions[0].body.combiners
     op = NAMED.get(names[0] or "")
     if dims is None or op is None or _changes_type(site):
@@ -158,23 +157,25 @@ def _grouped(site: Site) -> Kernel:
     everything = site.scope.layout.everything
     if all(m == everything for m in masks):
         return kernel
-    lead = site.lead
-
-    def one(x: Array, mask: int) -> Array:
-        window = [slice(None) if mask >> d & 1 else slice(0, 1) for d in range(lead)]
-        return x[tuple(window)]
+    windows = [_window(site, n) for n in range(len(masks))]
 
     def run(*arrays: Any) -> tuple[Array, ...]:
         made = kernel.run(*arrays)
         listed = made if isinstance(made, tuple) else (made,)
-        return tuple([one(x, mask) for x, mask in zip(listed, masks, strict=True)])
+        return tuple([x[window] for x, window in zip(listed, windows, strict=True)])
 
     return Kernel(several(run, len(masks)), reads_active=kernel.reads_active)
 
 
+def _window(site: Site, index: int = 0) -> tuple[slice, ...]:
+    """What of a stack that is spelled out a result varies along; of the rest, the first."""
+    mask = site.out(index)
+    return tuple([slice(None) if mask >> d & 1 else slice(0, 1) for d in range(site.lead)])
+
+
 def reduce_scatter(site: Site) -> Kernel:
     """The sums, of which each device sees its own piece; nothing is copied for that."""
-    op, dims = site.op, group_dims(site.node, site.scope)
+    op, dims = site.op, site.scope.group_dims(site.node)
     if isinstance(op, ReduceScatter):
         where = (op.scatter_dimension,) * len(site.given)
         combiner = NAMED.get(site.node.regions[0].body.combiners[0] or "")
@@ -250,7 +251,7 @@ def all_slice(site: Site) -> Kernel:
 
 def all_gather(site: Site) -> Kernel:
     """The leading dims of a group become part of a local dim."""
-    op, dims, lead = site.op, group_dims(site.node, site.scope), site.lead
+    op, dims, lead = site.op, site.scope.group_dims(site.node), site.lead
     assert isinstance(op, AllGather)
     if dims is None:
         return _grouped(site)
@@ -294,7 +295,7 @@ def rearranged(moved: Step, shape: Callable[[Array], tuple[int, ...]]) -> Kernel
 
 def all_to_all(site: Site) -> Kernel:
     """A transpose: the pieces' dim takes the place of the devices' dims, and the other way."""
-    op, dims = site.op, group_dims(site.node, site.scope)
+    op, dims = site.op, site.scope.group_dims(site.node)
     assert isinstance(op, AllToAll)
     if dims is None:
         return _grouped(site)
@@ -328,7 +329,7 @@ def _exchange(site: Site, index: int, dims: Sequence[int], op: AllToAll) -> Kern
 
 def collective_broadcast(site: Site) -> Kernel:
     """The first of each group stands for all."""
-    dims = group_dims(site.node, site.scope)
+    dims = site.scope.group_dims(site.node)
     if dims is None:
         return _grouped(site)
     window = tuple([slice(0, 1) if d in dims else slice(None) for d in range(site.lead)])
@@ -337,7 +338,7 @@ def collective_broadcast(site: Site) -> Kernel:
 
 def permute(site: Site) -> Kernel:
     """Values move along leading dims; a value that does not vary along them stays."""
-    found = moves(site.node, site.scope)
+    found = site.scope.moves(site.node)
     if found is None:
         return _grouped(site)
     dims, sources = found
@@ -381,7 +382,7 @@ def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> Kernel
 def _reading_places(site: Site, index: Callable[[Array], Array]) -> Kernel:
     """Numbers that follow from where devices stand."""
     layout, mask = site.scope.layout, site.out()
-    window = tuple([slice(None) if mask >> d & 1 else slice(0, 1) for d in range(site.lead)])
+    window = _window(site)
     held = site.result().dtype.numpy
     if layout.has_rows and mask & 1:
 
@@ -421,7 +422,7 @@ def _with_device(site: Site) -> Kernel:
     """By the reference, on every device, which is told who it is."""
     node, scope, lead = site.node, site.scope, site.lead
     has_rows, partitions = scope.layout.has_rows, scope.world.grid[1]
-    type = site.result()
+    type, window = site.result(), _window(site)
 
     def run(*arrays: Any) -> Array:
         places = rows_of(site, arrays[-1] if has_rows else None)
@@ -434,7 +435,7 @@ def _with_device(site: Site) -> Kernel:
             device = OneDevice(scope.module, divmod(int(devices[index]), partitions))
             steps = node.op.reference(*[a[index] for a in full], regions=(), run=device)
             (out[index],) = finished(steps)
-        return out
+        return out[window]
 
     return Kernel(run, reads_active=has_rows)
 

@@ -17,7 +17,7 @@ from weft.ir.types import Array, DType, TensorType
 from weft.ops.contract import Dot, DotDims, DotGeneral, narrow
 from weft.ops.convolution import Convolution, windows
 from weft.run.kernel import Kernel, Maker, Site
-from weft.run.layout import bits
+from weft.varying.masks import bits
 
 Product = Callable[[Array, Array], Array]
 

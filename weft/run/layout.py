@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 from weft.array.atoms import Atoms
-
-Mask: TypeAlias = "int | tuple[Mask, ...]"  # the leading dims a value varies along; of each part
+from weft.varying.masks import Mask, bits
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,15 @@ class Layout:
             found |= 1 if atom in self.rows else 1 << (self.kept.index(atom) + self.has_rows)
         return found
 
+    def shown(self, mask: Mask) -> Mask:
+        """The leading dims that a value varies along, from the digits that it does."""
+        if isinstance(mask, tuple):
+            return tuple([self.shown(part) for part in mask])
+        if self.rows:
+            count = len(self.atoms.sizes)
+            return self.mask_of(bits(mask & (1 << count) - 1))
+        return mask & self.everything
+
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
         """The sizes of the leading dims that are not one of rows."""
@@ -89,28 +96,3 @@ class Layout:
             found = tuple([size if mask >> dim & 1 else 1 for dim, size in enumerate(sizes)])
             self._shapes[mask, rows] = found
         return found
-
-
-def bits(mask: int) -> tuple[int, ...]:
-    """The leading dims of a mask, in order."""
-    return tuple(dim for dim in range(mask.bit_length()) if mask >> dim & 1)
-
-
-def union(*masks: Mask) -> int:
-    """All leading dims that any of these, or any part of them, varies along."""
-    found = 0
-    for mask in masks:
-        found |= union(*mask) if isinstance(mask, tuple) else mask
-    return found
-
-
-def join(first: Mask, second: Mask) -> Mask:
-    """The mask of a value that is one or the other, part by part."""
-    if isinstance(first, tuple) and isinstance(second, tuple):
-        return tuple(join(a, b) for a, b in zip(first, second, strict=True))
-    return union(first, second)
-
-
-def also(mask: Mask, more: int) -> Mask:
-    """A mask with more dims, in every part."""
-    return tuple(also(m, more) for m in mask) if isinstance(mask, tuple) else mask | more

@@ -27,12 +27,14 @@ from weft.run.code import checking, shortage
 from weft.run.compile import Compiler
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Launches, is_brief, is_native
-from weft.run.layout import Layout, Mask
+from weft.run.layout import Layout
 from weft.run.plan import Memory, Planner, outside_arena, piece_bytes
 from weft.run.reuse import choose_turns, owned, reuse_carried, reuse_donated
+from weft.run.scope import Scope
 from weft.run.target import Target
-from weft.run.vary import Scope, argument_masks
-from weft.run.world import GLOBAL, World, sharding_in, world_of
+from weft.varying import varying
+from weft.varying.masks import Mask
+from weft.varying.world import GLOBAL, World, sharding_in
 
 
 class LocalProgram:
@@ -77,7 +79,8 @@ class LocalProgram:
         self.function = module.function(function)
         self.host = host_functions(module)  # kept alive as long as the program may call them
         self.calls_host = any(isinstance(node.op, CustomCall) for node in module.nodes())
-        self.world = self._world or world_of(module, self.function, devices)
+        facts = varying(module, (function,), devices=devices, world=self._world)
+        self.world = facts.world
         body = self.function.body
         attrs = self.function.arg_attrs or ((),) * len(body.args)
         self.shardings = tuple([sharding_in(a) for a in attrs])
@@ -85,9 +88,9 @@ class LocalProgram:
             [sharding_in(a) for a in self.function.res_attrs or ((),) * len(body.results)]
         )
         compiler = Compiler(fold=fold, target=self.target)
-        scope = Scope(module, self.world, Layout(self.atoms))
-        self.masks: tuple[Mask, ...] = argument_masks(scope, self.shardings, body.args)
-        scope.let(body.args, self.masks)
+        known = facts.roots[function]
+        scope = Scope(module, self.world, Layout(self.atoms), known, calls=(function,))
+        self.masks: tuple[Mask, ...] = scope.of(body.args)
         self.inputs = tuple([compiler.new() for _ in body.args])
         scope.slots.update(zip(body.args, self.inputs, strict=True))
         self.code = compiler.region(body, scope, frees=True)

@@ -20,7 +20,7 @@ from weft.ops.callbacks import called_by_each
 from weft.ops.custom import CustomCall
 from weft.run.kernel import Kernel, Site, several
 from weft.run.stream import calling
-from weft.run.world import World
+from weft.varying.world import World
 
 _MEETING = "move the collective out of the reduction, sort or scatter"
 

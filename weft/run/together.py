@@ -9,8 +9,9 @@ from weft.ir.module import Region
 from weft.run.code import Item, Slots, Step
 from weft.run.flow import chooser_of, shape_of, widen
 from weft.run.kernel import Site
+from weft.run.scope import Scope
 from weft.run.turns import Turning, native_rounds
-from weft.run.vary import Masks, Scope
+from weft.varying.masks import Masks
 
 if TYPE_CHECKING:
     from weft.run.code import Code
