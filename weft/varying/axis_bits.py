@@ -14,8 +14,9 @@ from weft.varying.world import World
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The digits of the devices in one order, and the bit of the first of them."""
+    """The digits of the devices in the order of a mesh, and the bit of the first of them."""
 
+    mesh: Mesh
     atoms: Atoms
     first: int
 
@@ -40,7 +41,7 @@ class AxisBits:
 
     def __init__(self, world: World, used: Iterable[MeshAxes]) -> None:
         self.world = world
-        self.frames = [Frame(world.atoms, 0)]
+        self.frames = [Frame(world.mesh, world.atoms, 0)]
         self.width = len(world.atoms.sizes)
         self._of_mesh: dict[Mesh, Frame] = {}
         self._along: dict[MeshAxes, tuple[int, int]] = {}
@@ -58,7 +59,7 @@ class AxisBits:
         if self.world.aligned(mesh) and self.world.atoms.dims_of(spans) is not None:
             return self.frames[0]
         spans += [span_of(axis, mesh) for axes in used for axis in axes.axes]
-        frame = Frame(atoms_of(mesh.size, spans), self.width)
+        frame = Frame(mesh, atoms_of(mesh.size, spans), self.width)
         self.frames.append(frame)
         self.width += len(frame.atoms.sizes)
         return frame
