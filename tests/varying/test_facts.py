@@ -56,14 +56,14 @@ seeds = st.integers(0, 100_000)
 # Never too few
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seeds, st.integers(4, 24))
 def test_values_vary_only_where_the_facts_say(seed: int, count: int):
     program = local_program(seed, count)
     check(program.module, program.arrays(seed), program.mesh.size)
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_values_of_other_programs_do_too(sample: Sample):
     check(sample.module, sample.stacks, sample.mesh.size)

@@ -109,7 +109,7 @@ def test_devices_in_another_order():
     assert not some.is_inside(CollectivePermute(((0, 1),), CHANNEL))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.integers(0, 100_000), st.integers(4, 20), st.data())
 def test_what_is_equal_in_a_process_is_stored_once(seed: int, count: int, data: st.DataObject):
     """In every process, pieces differ only along the leading dims of their masks."""

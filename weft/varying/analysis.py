@@ -11,7 +11,7 @@ from weft.ir.module import Function, Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.purity import called
 from weft.ir.reading import captured
-from weft.ir.types import TensorType
+from weft.ir.types import TOKEN
 from weft.ops.callbacks import called_by_each
 from weft.ops.collective import (
     AllGather,
@@ -35,7 +35,7 @@ from weft.ops.control import (
 )
 from weft.ops.custom import CustomCall
 from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes
-from weft.ops.sharding import NamedComputation
+from weft.ops.sharding import Computation, NamedComputation
 from weft.ops.together import DoneTogether, StartTogether
 from weft.varying.axis_bits import AxisBits
 from weft.varying.masks import Mask, Masks, alike, also, join, union
@@ -70,6 +70,7 @@ class Change:
 
 
 NONE = Change()
+Flow: TypeAlias = "Callable[[_Walk, Node, Masks, int], Masks]"
 
 
 class Analysis:
@@ -79,6 +80,7 @@ class Analysis:
         self.functions, self.axis_bits = functions, axis_bits
         self.bodies: dict[tuple[str, Masks, int], Body] = {}
         self.changes: dict[Op, Change] = {}
+        self.flows: dict[Op, Flow | None] = {}
         self.active: set[str] = set()
 
     def body(self, function: Function, args: Masks, around: int = 0) -> Body | None:
@@ -110,10 +112,7 @@ class Analysis:
             return Change(varied=axis_bits.seen(axes))
         if isinstance(op, DeviceId):
             return Change(varied=self._place(op) | axis_bits.skew)
-        if isinstance(op, CustomCall):
-            each = axis_bits.everything if called_by_each(op) else 0
-            return Change(varied=each if op.pure else each | axis_bits.skew)
-        if op.control:
+        if isinstance(op, Computation) or (isinstance(op, CustomCall) and called_by_each(op)):
             return Change(varied=axis_bits.everything)
         return NONE if op.pure else Change(varied=axis_bits.skew)
 
@@ -181,25 +180,19 @@ class _Walk:
 
     def region(self, region: Region, args: Iterable[Mask], around: int) -> Masks:
         """Note the masks of all values of a region; those of its results are returned."""
-        known, changes = self.body.masks, self.analysis.changes
+        known, flows = self.body.masks, self.analysis.flows
         known.update(zip(region.args, args, strict=True))
         for node in region.nodes:
             op = node.op
-            flow = FLOW.get(type(op))
-            if flow is not None or (node.regions and not op.collective):
-                made = (flow or _others)(self, node, self.of(node.operands), around)
+            if op not in flows:
+                flows[op] = _flow(node)
+            if flow := flows[op]:
+                made = flow(self, node, self.of(node.operands), around)
                 known.update(zip(node.results, made, strict=True))
-                continue
-            change = changes.get(op) or self.analysis.change(op)
-            if op.collective:
-                for value, given in zip(node.results, node.operands, strict=True):
-                    known[value] = change.applied(union(known[given]))
                 continue
             mask = 0
             for value in node.operands:
-                mask |= known[value]  # type: ignore[operator]  # FLOW has all that read tuples
-            if change is not NONE:
-                mask = change.applied(mask)
+                mask |= known[value]  # type: ignore[operator]  # no tuples, which only FLOW reads
             for value in node.results:
                 known[value] = mask
         return self.of(region.results)
@@ -252,14 +245,22 @@ def _inline(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
     return walk.region(node.regions[0], given, around)
 
 
+def _meeting(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
+    change = walk.analysis.change(node.op)
+    return tuple([change.applied(union(mask)) for mask in given])
+
+
 def _others(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
-    """Regions that compute on elements, or that nothing is known of."""
-    everything = walk.analysis.axis_bits.everything
-    mask = walk.analysis.change(node.op).applied(union(*given, *walk.of(captured(node))))
+    """Regions that compute on elements or that nothing is known of, effects, and places.
+
+    A token orders effects; it has nothing that could vary.
+    """
     if node.op.control:
+        everything = walk.analysis.axis_bits.everything
         for region in node.regions:
             walk.region(region, [alike(v.type, everything) for v in region.args], around)
-    return tuple([alike(v.type, mask) for v in node.results])
+    mask = walk.analysis.change(node.op).applied(union(*given, *walk.of(captured(node))))
+    return tuple([0 if v.type is TOKEN else alike(v.type, mask) for v in node.results])
 
 
 # Values that have parts
@@ -288,14 +289,6 @@ def _same(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
     return given
 
 
-def _custom_call(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
-    seen = walk.analysis.change(node.op).applied(union(*given))
-    return tuple(
-        [alike(v.type, seen if isinstance(v.type, TensorType) else 0) for v in node.results]
-    )
-
-
-Flow: TypeAlias = Callable[[_Walk, Node, Masks, int], Masks]
 FLOW: dict[type[Op], Flow] = {
     Call: _call,
     Composite: _call,
@@ -310,5 +303,13 @@ FLOW: dict[type[Op], Flow] = {
     Tuple: _tuple,
     GetTupleElement: _element,
     OptimizationBarrier: _same,
-    CustomCall: _custom_call,
 }
+
+
+def _flow(node: Node) -> Flow | None:
+    """How to look at a node; None for most: it computes its results from its operands alone."""
+    op = node.op
+    if op.collective:
+        return _meeting
+    is_plain = op.pure and not op.control and not node.regions
+    return FLOW.get(type(op), None if is_plain else _others)
