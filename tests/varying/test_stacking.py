@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.optimize.local_programs import local_program
 from tests.varying.programs import MESH, Lines, axis, differs_along, observed, over
-from weft.array.atoms import atoms_of, span_of
 from weft.errors import WeftError
 from weft.mesh import Axis, Mesh
+from weft.mesh.parts import atoms_of, span_of
 from weft.ops.collective import AllReduce, CollectivePermute
 from weft.ops.control import Tuple
 from weft.ops.local import CHANNEL, AxisIndex, PermuteAlongAxes

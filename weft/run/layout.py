@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from weft.array.atoms import Atoms
+from weft.mesh.parts import Atoms
 from weft.varying.masks import Mask, bits
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.atoms import Atoms
 from weft.array.place_buffers import most_alive, place
 from weft.array.room import aligned_bytes
 from weft.array.stacked import Kind, Stacked, kind_of
@@ -20,6 +19,7 @@ from weft.ir.module import Module, Node
 from weft.ir.scan import parse_type
 from weft.ir.types import TensorType, Type
 from weft.mesh import Mesh
+from weft.mesh.parts import Atoms
 from weft.ops.callbacks import host_functions
 from weft.ops.custom import CustomCall
 from weft.run.arguments import Arguments

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from weft.array.atoms import Atoms, atoms_of, mesh_spans, span_of
 from weft.mesh import Axis, Mesh, MeshAxes
-from weft.mesh.algebra import part
+from weft.mesh.algebra import Axes, cut
 from weft.mesh.axes import named
+from weft.mesh.parts import Atoms, atoms_of, mesh_spans, span_of
 from weft.varying.world import World
 
 
@@ -115,14 +115,11 @@ class AxisBits:
             found = self._parts[axes] = tuple(both)
         return found
 
-    def _cut(self, axis: Axis, axes: MeshAxes) -> list[Axis]:
+    def _cut(self, axis: Axis, axes: MeshAxes) -> Axes:
+        """An axis, cut where its digits begin."""
         mesh, atoms = named(axes.mesh, self.world.meshes), self.frame_of(axes).atoms
-        stride, size = span_of(axis, mesh)
-        digits = atoms.dims((stride, size))
-        if not digits:
-            return [axis]
-        before, made = axis.before, []
-        for digit in digits:
-            made.append(part(axis.name, before, atoms.sizes[digit], mesh))
-            before *= atoms.sizes[digit]
-        return made
+        stride, size = span_of(Axis(axis.name), mesh)
+        digits = atoms.dims((stride, size)) or ()
+        return cut(
+            axis, [stride * size // (atoms.strides[n] * atoms.sizes[n]) for n in digits], mesh
+        )

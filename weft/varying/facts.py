@@ -13,7 +13,6 @@ from functools import cached_property
 
 import numpy as np
 
-from weft.array.atoms import Atoms, atoms_of, span_of
 from weft.errors import WeftError
 from weft.ir.module import Function, Module, Node, Value
 from weft.ir.op import Op
@@ -21,6 +20,7 @@ from weft.ir.purity import called
 from weft.ir.reading import captured
 from weft.mesh import Axis, MeshAxes
 from weft.mesh.axes import named
+from weft.mesh.parts import Atoms, atoms_of, span_of
 from weft.ops.collective import CollectivePermute
 from weft.varying.analysis import Analysis, Body
 from weft.varying.axis_bits import AxisBits

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.array.atoms import Atoms, Span, atoms_of, mesh_spans, span_of
 from weft.errors import WeftError
 from weft.ir.module import Function, Module, Node
 from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.mesh import Axis, Lists, Mesh, MeshAxes, Sharding, parse_sharding
 from weft.mesh.axes import named
+from weft.mesh.parts import Atoms, Span, atoms_of, mesh_spans, span_of
 from weft.ops.collective import Collective, CollectivePermute
 from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 
