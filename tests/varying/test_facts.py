@@ -104,6 +104,9 @@ PAIRS_A = ((0, 3), (3, 0), (1, 4), (4, 1), (2, 5), (5, 2))
         (SUM_B, (), set()),
         (AllReduce(BY_HAND, CHANNEL, use_global_device_ids=True), ("a", "b"), {A}),
         (AllReduce(CROOKED, CHANNEL, use_global_device_ids=True), (), {A, B}),
+        (AllReduce(over("b"), CHANNEL, use_global_device_ids=False), (), {A, B}),
+        (AllReduce(over("b"), None, use_global_device_ids=False), (), {A, B}),
+        (CollectiveBroadcast(over("a"), None), (), {A, B}),
         (CollectiveBroadcast(over("a"), CHANNEL), ("a", "b"), {B}),
         (ReduceScatter(0, over("b"), (PIECE,), CHANNEL, use_global_device_ids=True), (), {B}),
         (
@@ -510,3 +513,34 @@ def test_groups_by_a_mesh_that_is_written_out():
     lines = Lines([("a", "b")])
     value = lines.sum(*lines.args, MeshAxes(MESH, (axis("b"),)))
     assert along(varying(lines.module()), value) == {A}
+
+
+def test_a_program_takes_devices_apart_as_finely_as_it_must():
+    mesh, half = Mesh(c=12), TensorType((6,), F32)
+    pieces = Sharding("mesh", (DimSharding((axis("c:1:2"),)),))
+    lines = Lines([()])
+    lines.add(AllSlice(pieces, half), *lines.args)
+    assert varying(lines.module(meshes={"mesh": mesh})).world.atoms.sizes == (2, 6)
+    lines = Lines([()])
+    lines.sum(*lines.args, over("c:2:3"))
+    assert varying(lines.module(meshes={"mesh": mesh})).world.atoms.sizes == (2, 3, 2)
+    lines = Lines([()])
+    lines.attrs = ((("weft.sharding", str(pieces)),),)
+    facts = varying(lines.module(meshes={"mesh": mesh}))
+    assert facts.world.atoms.sizes == (2, 6)
+    assert digits(facts.roots["main"].masks[lines.args[0]], facts.axis_bits.frames[0]) == {0}
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_groups_over_replicas(replicas: int):
+    """Without a channel replicas meet, with one and without global ids all of their partitions."""
+    lines = Lines([None])
+    everyone = (tuple(range(replicas)),)
+    ops = [
+        AllReduce(everyone, None, use_global_device_ids=False),
+        AllReduce(everyone, CHANNEL, use_global_device_ids=False),
+    ]
+    values = [lines.add(op, *lines.args, regions=(combiner("add", ROW),)) for op in ops]
+    facts = varying(lines.module(meshes={"line": LINE}), devices=(replicas, 6))
+    partitions = {0} if replicas == 1 else {1}
+    assert [along(facts, v) for v in values] == [partitions, set()]

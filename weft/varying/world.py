@@ -87,7 +87,7 @@ class World:
 
     def _find_spans(self, op: Op) -> tuple[Span, ...] | None:
         axes = axes_of(op)
-        if axes is not None and self.grid[0] == 1:
+        if axes is not None:
             mesh = named(axes.mesh, self.meshes)
             if self.aligned(mesh):
                 return self.axis_spans(mesh, axes.axes)
