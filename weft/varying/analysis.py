@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import reduce
 
 from weft.errors import WeftError
 from weft.ir.module import Function, Node, Region, Value
@@ -36,7 +36,6 @@ from weft.ops.control import (
 from weft.ops.custom import CustomCall
 from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes
 from weft.ops.sharding import Computation, NamedComputation
-from weft.ops.together import DoneTogether, StartTogether
 from weft.varying.axis_bits import AxisBits
 from weft.varying.masks import Mask, Masks, alike, also, join, union
 from weft.varying.world import axes_of
@@ -70,7 +69,6 @@ class Change:
 
 
 NONE = Change()
-Flow: TypeAlias = "Callable[[_Walk, Node, Masks, int], Masks]"
 
 
 class Analysis:
@@ -80,7 +78,7 @@ class Analysis:
         self.functions, self.axis_bits = functions, axis_bits
         self.bodies: dict[tuple[str, Masks, int], Body] = {}
         self.changes: dict[Op, Change] = {}
-        self.flows: dict[Op, Flow | None] = {}
+        self.plain: dict[Op, bool] = {}
         self.active: set[str] = set()
 
     def body(self, function: Function, args: Masks, around: int = 0) -> Body | None:
@@ -180,136 +178,107 @@ class _Walk:
 
     def region(self, region: Region, args: Iterable[Mask], around: int) -> Masks:
         """Note the masks of all values of a region; those of its results are returned."""
-        known, flows = self.body.masks, self.analysis.flows
+        known, plain = self.body.masks, self.analysis.plain
         known.update(zip(region.args, args, strict=True))
         for node in region.nodes:
             op = node.op
-            if op not in flows:
-                flows[op] = _flow(node)
-            if flow := flows[op]:
-                made = flow(self, node, self.of(node.operands), around)
+            if op not in plain:
+                plain[op] = _is_plain(node)
+            if not plain[op]:
+                made = self.flow(node, self.of(node.operands), around)
                 known.update(zip(node.results, made, strict=True))
                 continue
             mask = 0
             for value in node.operands:
-                mask |= known[value]  # type: ignore[operator]  # no tuples, which only FLOW reads
+                mask |= known[value]  # type: ignore[operator]  # what reads tuples is not plain
             for value in node.results:
                 known[value] = mask
         return self.of(region.results)
 
+    def flow(self, node: Node, given: Masks, around: int) -> Masks:
+        """The masks of what control flow, a collective, an effect or a device's place gives."""
+        match node.op:
+            case Call() | Composite():
+                return self.call(node, given, around)
+            case While():
+                return self.loop(node, given, around)
+            case If() | Case():
+                return self.branch(node, given, around)
+            case NamedComputation():
+                return self.region(node.regions[0], given, around)
+            case AsyncStart():
+                return (self.region(node.regions[0], given, around),)
+            case AsyncDone():
+                return _parts(given)
+            case Tuple():
+                return (given,)
+            case GetTupleElement(index=index):
+                return (_parts(given)[index],)
+            case OptimizationBarrier():
+                return given
+            case op if op.collective:
+                change = self.analysis.change(op)
+                return tuple([change.applied(union(mask)) for mask in given])
+        return self.others(node, given, around)
 
-# Control flow
+    def call(self, node: Node, given: Masks, around: int) -> Masks:
+        """The results of a function; of one that calls itself, nothing is known."""
+        analysis, callee = self.analysis, called(node.op)
+        function = analysis.functions.get(callee or "")
+        found = function and analysis.body(function, given, around)
+        if not found:
+            return tuple([alike(v.type, analysis.axis_bits.everything) for v in node.results])
+        self.body.calls[node] = found
+        return tuple(found.results)
+
+    def loop(self, node: Node, given: Masks, around: int) -> Masks:
+        """What a loop carries, at rest; its results also vary along what its predicate does.
+
+        Devices that leave a loop at different times are not in the same turn of it, unless they
+        are in lockstep: what it carries is skewed along that.
+        """
+        condition, body = node.regions
+        inside, carried = around, given
+        while True:
+            again = union(*self.region(condition, carried, inside))
+            made = self.region(body, carried, inside | again)
+            skew = self.analysis.axis_bits.skewed(again)
+            after = tuple([also(join(a, b), skew) for a, b in zip(carried, made, strict=True)])
+            if after == carried and not again & ~inside:
+                self.body.around[node] = around
+                return tuple([also(m, again) for m in carried])
+            carried, inside = after, inside | again
+
+    def branch(self, node: Node, given: Masks, around: int) -> Masks:
+        """One result or the other, and what decides between them."""
+        chosen = union(given[0])
+        rows = [self.region(region, (), around | chosen) for region in node.regions]
+        return tuple([also(reduce(join, column), chosen) for column in zip(*rows, strict=True)])
+
+    def others(self, node: Node, given: Masks, around: int) -> Masks:
+        """Regions that compute on elements or that nothing is known of, effects, and places.
+
+        A token orders effects; it has nothing that could vary.
+        """
+        if node.op.control:
+            everything = self.analysis.axis_bits.everything
+            for region in node.regions:
+                self.region(region, [alike(v.type, everything) for v in region.args], around)
+        mask = self.analysis.change(node.op).applied(union(*given, *self.of(captured(node))))
+        return tuple([0 if v.type is TOKEN else alike(v.type, mask) for v in node.results])
 
 
-def _call(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
-    """The results of a function; of one that calls itself, nothing is known."""
-    analysis, callee = walk.analysis, called(node.op)
-    function = analysis.functions.get(callee or "")
-    found = function and analysis.body(function, given, around)
-    if not found:
-        return tuple([alike(v.type, analysis.axis_bits.everything) for v in node.results])
-    walk.body.calls[node] = found
-    return tuple(found.results)
+def _is_plain(node: Node) -> bool:
+    """Whether a node computes its results from its operands alone, as most do."""
+    op = node.op
+    moves = op.collective or op.control or isinstance(op, _PARTS)
+    return op.pure and not moves and not node.regions
 
 
-def _while(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
-    """What a loop carries, at rest; its results also vary along what its predicate does.
-
-    Devices that leave a loop at different times are not in the same turn of it, unless they are
-    in lockstep: what it carries is skewed along that.
-    """
-    condition, body = node.regions
-    inside, carried = around, given
-    while True:
-        again = union(*walk.region(condition, carried, inside))
-        made = walk.region(body, carried, inside | again)
-        skew = walk.analysis.axis_bits.skewed(again)
-        after = tuple([also(join(a, b), skew) for a, b in zip(carried, made, strict=True)])
-        if after == carried and not again & ~inside:
-            walk.body.around[node] = around
-            return tuple([also(m, again) for m in carried])
-        carried, inside = after, inside | again
+_PARTS = (AsyncDone, Tuple, GetTupleElement, OptimizationBarrier)
 
 
-def _branch(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
-    chosen = union(given[0])
-    found: Masks | None = None
-    for region in node.regions:
-        made = walk.region(region, (), around | chosen)
-        found = made if found is None else tuple(map(join, found, made))
-    assert found is not None
-    return tuple([also(m, chosen) for m in found])
-
-
-def _inline(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
-    return walk.region(node.regions[0], given, around)
-
-
-def _meeting(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
-    change = walk.analysis.change(node.op)
-    return tuple([change.applied(union(mask)) for mask in given])
-
-
-def _others(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
-    """Regions that compute on elements or that nothing is known of, effects, and places.
-
-    A token orders effects; it has nothing that could vary.
-    """
-    if node.op.control:
-        everything = walk.analysis.axis_bits.everything
-        for region in node.regions:
-            walk.region(region, [alike(v.type, everything) for v in region.args], around)
-    mask = walk.analysis.change(node.op).applied(union(*given, *walk.of(captured(node))))
-    return tuple([0 if v.type is TOKEN else alike(v.type, mask) for v in node.results])
-
-
-# Values that have parts
-
-
-def _start(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
-    return (walk.region(node.regions[0], given, around),)
-
-
-def _done(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
+def _parts(given: Masks) -> Masks:
     (parts,) = given
     assert isinstance(parts, tuple)
     return parts
-
-
-def _tuple(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
-    return (given,)
-
-
-def _element(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
-    assert isinstance(node.op, GetTupleElement)
-    return (_done(walk, node, given, around)[node.op.index],)
-
-
-def _same(walk: _Walk, node: Node, given: Masks, around: int) -> Masks:
-    return given
-
-
-FLOW: dict[type[Op], Flow] = {
-    Call: _call,
-    Composite: _call,
-    While: _while,
-    If: _branch,
-    Case: _branch,
-    NamedComputation: _inline,
-    AsyncStart: _start,
-    AsyncDone: _done,
-    StartTogether: _start,
-    DoneTogether: _done,
-    Tuple: _tuple,
-    GetTupleElement: _element,
-    OptimizationBarrier: _same,
-}
-
-
-def _flow(node: Node) -> Flow | None:
-    """How to look at a node; None for most: it computes its results from its operands alone."""
-    op = node.op
-    if op.collective:
-        return _meeting
-    is_plain = op.pure and not op.control and not node.regions
-    return FLOW.get(type(op), None if is_plain else _others)
