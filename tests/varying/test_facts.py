@@ -16,7 +16,7 @@ from weft.errors import WeftError
 from weft.ir.dense import Dense
 from weft.ir.module import Module, Region, Value, apply
 from weft.ir.op import Op
-from weft.ir.types import F32, FutureType, TensorType
+from weft.ir.types import F32, TOKEN, FutureType, TensorType
 from weft.mesh import DimSharding, Mesh, MeshAxes, Sharding
 from weft.ops.collective import (
     AllReduce,
@@ -32,6 +32,7 @@ from weft.ops.control import (
     AsyncStart,
     Call,
     Case,
+    CreateToken,
     GetTupleElement,
     If,
     OptimizationBarrier,
@@ -544,3 +545,13 @@ def test_groups_over_replicas(replicas: int):
     facts = varying(lines.module(meshes={"line": LINE}), devices=(replicas, 6))
     partitions = {0} if replicas == 1 else {1}
     assert [along(facts, v) for v in values] == [partitions, set()]
+
+
+def test_tokens_carry_order_and_nothing_that_varies():
+    lines = Lines([("a",)])
+    first = lines.add(CreateToken())
+    _, token = lines.all(CustomCall("nobody_knows", (ROW, TOKEN)), *lines.args, first)
+    value = lines.add(CustomCall("nobody_knows", (ROW,)), token)
+    main = lines.function(value)
+    facts = varying(Module({"main": main}, {"mesh": MESH}))
+    assert along(facts, token) == along(facts, value) == set()
