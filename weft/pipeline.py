@@ -8,7 +8,6 @@ from typing import Protocol, runtime_checkable
 
 from weft.emit.numpy import Numpy
 from weft.errors import Unsupported, WeftError
-from weft.executable.world import World
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.ir.work import moved
@@ -26,6 +25,7 @@ from weft.tile.lower import Kernels, lower
 from weft.tile.plan import plan
 from weft.trace import Trace
 from weft.traced import trace_program
+from weft.varying.world import World
 
 STAGES = ("captured", "sharded", "partitioned", "optimized")
 

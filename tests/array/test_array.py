@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.array import Array, devices, put
-from weft.array.atoms import Atoms, atoms_of, common
 from weft.array.stacked import Stacked, one_for_all, stack
 from weft.errors import WeftError
 from weft.mesh import Mesh, P
+from weft.mesh.parts import Atoms, atoms_of, common
 from weft.mesh.pieces import pieces
 
 MESH = Mesh(x=2, y=4)

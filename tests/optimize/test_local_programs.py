@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from tests.optimize.local_programs import local_program
 from tests.tolerance import assert_close
 from weft.evaluate import evaluate
-from weft.ir.module import Function, Module, Region
+from weft.ir.module import Module
 from weft.ir.types import Array
 from weft.ir.verify import verify
-from weft.ops.varying import Varying
 from weft.optimize import (
     canonicalize_collectives,
     combine_collectives,
@@ -164,33 +163,3 @@ def test_gathering_again_takes_less_memory(seed: int, count: int):
     after = rematerialize_gather(module, limit=most // 2)
     assert peaks(after)["main"] <= most
     assert cse(after) is after, "what is gathered again is not merged again"
-
-
-@settings(max_examples=60)
-@given(seeds, steps)
-def test_values_vary_only_where_the_analysis_says(seed: int, count: int):
-    program = local_program(seed, count)
-    main = program.module.function("main")
-    values = [v for node in main.body.nodes for v in node.results]
-    body = Region(main.body.args, main.body.nodes, tuple(values))
-    shown = Function("main", body, None, main.arg_attrs)
-    module = program.module.with_functions({**program.module.functions, "main": shown})
-    varying = Varying(module)
-    found = evaluate(module, *program.arrays(seed), devices=program.mesh.size)
-    for value, stack in zip(values, found, strict=True):
-        mask = varying.of(value)
-        parts = [
-            (mesh, name, low, high)
-            for (mesh, name), rows in varying.parts.bits.items()
-            for low, high, bit in rows
-            if mask & bit
-        ]
-        firsts: dict[tuple[int, ...], Array] = {}
-        for device, array in enumerate(stack):
-            at = program.mesh.position(device)
-            names = [name for name, _ in program.mesh.axes]
-            key = tuple(
-                at[names.index(name)] // (program.mesh.axis_sizes[name] // high) % (high // low)
-                for _, name, low, high in parts
-            )
-            np.testing.assert_array_equal(array, firsts.setdefault(key, array))

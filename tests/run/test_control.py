@@ -8,9 +8,9 @@ import pytest
 from tests.run.stacks import along, assert_same, lockstep
 from weft.capture import parse
 from weft.errors import WeftError
+from weft.executable.items import Loop
 from weft.ir.module import Module
 from weft.mesh import Mesh
-from weft.executable.items import Loop
 from weft.pipeline import local_program
 
 MESH = Mesh(a=2, b=3)

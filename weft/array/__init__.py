@@ -1,9 +1,9 @@
 """Values of many devices: stacks, arrays, devices, and how arrays are split and put together."""
 
 from weft.array.array import Array, Shard
-from weft.array.atoms import Atoms
 from weft.array.device import Device, devices
 from weft.array.put import put
 from weft.array.stacked import Stacked
+from weft.mesh.parts import Atoms
 
 __all__ = ["Array", "Atoms", "Device", "Shard", "Stacked", "devices", "put"]

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from weft.array.atoms import Atoms, atoms_of, mesh_spans, span_of
 from weft.array.awaited import Awaited
 from weft.array.device import Device, device_at
 from weft.array.exchange import to_jax, to_torch
@@ -19,6 +18,7 @@ from weft.array.stacked import Stacked, assemble, split
 from weft.ir.types import Array as Numpy
 from weft.ir.types import DType, dtype_of
 from weft.mesh import Mesh, Sharding
+from weft.mesh.parts import Atoms, atoms_of, mesh_spans, span_of
 from weft.mesh.pieces import counts, local_shape, piece_at
 
 Index = tuple[slice, ...]

@@ -12,9 +12,9 @@ from functools import cache
 
 import numpy as np
 
-from weft.array.atoms import Atoms
 from weft.array.cpython import reads_objects
 from weft.array.stacked import Stacked, kind_of
+from weft.mesh.parts import Atoms
 
 _WORD = 8  # bytes
 

@@ -11,11 +11,11 @@ from weakref import ref
 
 import numpy as np
 
-from weft.array.atoms import Atoms, atoms_of, common, span_of
 from weft.array.lease import Lease
 from weft.array.room import address_of, dense, is_dense
 from weft.ir.types import Array
 from weft.mesh import Axis, Mesh, Sharding
+from weft.mesh.parts import Atoms, atoms_of, common, span_of
 from weft.mesh.pieces import local_shape
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.executable.layout import Layout, Mask, bits
+from weft.executable.layout import Layout
+from weft.varying.masks import Mask, bits
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from weft.executable.fork import Fork, Seen
-from weft.executable.layout import Layout, Mask, union
-from weft.executable.world import World
+from weft.executable.layout import Layout
 from weft.ir.location import Location
 from weft.ir.module import Module, Node
 from weft.ir.op import Op
@@ -22,6 +21,8 @@ from weft.ir.types import TensorType, Type
 from weft.ir.write import node_text
 from weft.kernels.group import Group
 from weft.kernels.group import Launch as AnyKernel
+from weft.varying.masks import Mask, union
+from weft.varying.world import World
 
 Slot: TypeAlias = int
 Slots: TypeAlias = tuple[Slot, ...]

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
-from weft.array.atoms import Atoms
-
-Mask: TypeAlias = "int | tuple[Mask, ...]"  # the leading dims a value varies along; of each part
+from weft.ir.op import Op
+from weft.ir.types import Array
+from weft.mesh.parts import Atoms
+from weft.ops.collective import CollectivePermute
+from weft.ops.local import PermuteAlongAxes
+from weft.varying.masks import Mask, bits
+from weft.varying.world import World
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,15 @@ class Layout:
             found |= 1 if atom in self.rows else 1 << (self.kept.index(atom) + self.has_rows)
         return found
 
+    def shown(self, mask: Mask) -> Mask:
+        """The leading dims that a value varies along, from the digits that it does."""
+        if isinstance(mask, tuple):
+            return tuple([self.shown(part) for part in mask])
+        if self.rows:
+            count = len(self.atoms.sizes)
+            return self.mask_of(bits(mask & (1 << count) - 1))
+        return mask & self.everything
+
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
         """The sizes of the leading dims that are not one of rows."""
@@ -91,26 +103,17 @@ class Layout:
         return found
 
 
-def bits(mask: int) -> tuple[int, ...]:
-    """The leading dims of a mask, in order."""
-    return tuple(dim for dim in range(mask.bit_length()) if mask >> dim & 1)
+def group_dims(op: Op, layout: Layout, world: World) -> tuple[int, ...] | None:
+    """The leading dims along which devices meet; None if they meet one group at a time."""
+    return layout.dims(world.meets_along(op))
 
 
-def union(*masks: Mask) -> int:
-    """All leading dims that any of these, or any part of them, varies along."""
-    found = 0
-    for mask in masks:
-        found |= union(*mask) if isinstance(mask, tuple) else mask
-    return found
+def moves(op: Op, layout: Layout, world: World) -> tuple[tuple[int, ...], Array] | None:
+    """The leading dims along which values move, and for each index along them its source.
 
-
-def join(first: Mask, second: Mask) -> Mask:
-    """The mask of a value that is one or the other, part by part."""
-    if isinstance(first, tuple) and isinstance(second, tuple):
-        return tuple(join(a, b) for a, b in zip(first, second, strict=True))
-    return union(first, second)
-
-
-def also(mask: Mask, more: int) -> Mask:
-    """A mask with more dims, in every part."""
-    return tuple(also(m, more) for m in mask) if isinstance(mask, tuple) else mask | more
+    None if the devices meet one group at a time.
+    """
+    assert isinstance(op, CollectivePermute | PermuteAlongAxes)
+    digits, sources = world.moves(op)
+    dims = layout.dims(digits)
+    return None if dims is None else (dims, sources)

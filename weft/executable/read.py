@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from weft.array.atoms import Atoms
 from weft.errors import WeftError
 from weft.executable.fork import Fork, Seen
 from weft.executable.items import (
@@ -27,9 +26,8 @@ from weft.executable.items import (
     Tiled,
     Traits,
 )
-from weft.executable.layout import Layout, Mask
+from weft.executable.layout import Layout
 from weft.executable.plan import Memory, Plan, Turn
-from weft.executable.world import World
 from weft.ir.attrs import SYMBOL, Attrs
 from weft.ir.dense import parse_dense
 from weft.ir.location import UNKNOWN, Location
@@ -41,7 +39,10 @@ from weft.kernels.group import Launch as AnyKernel
 from weft.kernels.read import parse_kernel
 from weft.kernels.tokens import Line, wrong
 from weft.mesh import Mesh, parse_mesh
+from weft.mesh.parts import Atoms
 from weft.ops import BY_NAME
+from weft.varying.masks import Mask
+from weft.varying.world import World
 
 T = TypeVar("T")
 MOST_SLOTS = 1 << 24

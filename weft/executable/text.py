@@ -39,7 +39,6 @@ from weft.executable.items import (
     Tiled,
     all_items,
 )
-from weft.executable.layout import Mask, bits
 from weft.executable.plan import Memory, Plan
 from weft.ir.attrs import SYMBOL, Attrs
 from weft.ir.dense import Dense
@@ -51,6 +50,7 @@ from weft.ir.types import Array, TensorType
 from weft.ir.write import attributes_text, generic_function, generic_lines
 from weft.kernels.group import Launch as AnyKernel
 from weft.kernels.text import kernel_text
+from weft.varying.masks import Mask, bits
 
 INLINE = 1 << 10  # bytes of a constant that stands in the text; a larger one is a resource
 

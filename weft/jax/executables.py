@@ -14,7 +14,6 @@ from weft.array.room import ROOM
 from weft.array.stacked import Kind, Stacked
 from weft.errors import WeftError
 from weft.executable.items import piece_bytes
-from weft.executable.layout import union
 from weft.ir.types import Array, TensorType
 from weft.jax.abi import api
 from weft.jax.borders import Border, borders, taken_over
@@ -27,6 +26,7 @@ from weft.jax.records import EXECUTABLE, PENDING, READY
 from weft.jax.slots import slot
 from weft.jax.values import NUMBERS, step_of, template
 from weft.run import LocalProgram
+from weft.varying.masks import union
 
 _Pointer = ctypes.c_size_t
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.array.atoms import Atoms, atoms_of, mesh_spans, span_of
 from weft.errors import Unsupported
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Value
@@ -24,6 +23,7 @@ from weft.ir.types import TensorType
 from weft.jax.cross_meshes import Pieces, in_pieces
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import in_mesh_order, size_of
+from weft.mesh.parts import Atoms, atoms_of, mesh_spans, span_of
 from weft.ops.sharding import ManualComputation, ShardingConstraint
 from weft.shard.annotations import all_shardings, annotated, replace_shardings
 from weft.shard.survey import Surveys

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.array.array import atoms_for
-from weft.array.atoms import span_of
 from weft.jax.borders import Border, borders
 from weft.jax.protos import field, packed
 from weft.mesh import Axis, Mesh, Sharding
+from weft.mesh.parts import span_of
 from weft.mesh.pieces import counts
 from weft.run import LocalProgram
 

@@ -13,7 +13,6 @@ from weakref import ref
 import ml_dtypes
 import numpy as np
 
-from weft.array.atoms import Atoms, atoms_of
 from weft.array.awaited import Awaited
 from weft.array.lease import Lease
 from weft.array.room import ROOM, address_of
@@ -24,6 +23,7 @@ from weft.jax.client import Memory
 from weft.jax.events import follow
 from weft.jax.handles import FOR_EVER, Handles, text_at
 from weft.jax.records import FAMILY, FIELDS, MOST_DIMS, PENDING, READY, SIZE, words
+from weft.mesh.parts import Atoms, atoms_of
 
 ONE_DEVICE: Atoms = atoms_of(1, ())
 

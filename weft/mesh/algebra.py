@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from weft.mesh.axes import Axis, Mesh
 
@@ -92,6 +93,24 @@ def append_merged(axes: list[Axis], axis: Axis, mesh: Mesh) -> None:
             axes[-1] = part(axis.name, last.before, last.size * axis.size, mesh)
             return
     axes.append(axis)
+
+
+def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:
+    """The list, neighbouring parts of one axis as one."""
+    made: list[Axis] = []
+    for axis in axes:
+        append_merged(made, axis, mesh)
+    return tuple(made)
+
+
+def cut(axis: Axis, places: Iterable[int], mesh: Mesh) -> Axes:
+    """The parts of an axis between these places; the axis, if they do not divide one another."""
+    end = axis.before * size_of(axis, mesh)
+    inside = {place for place in places if axis.before < place < end}
+    pairs = list(pairwise(sorted({axis.before, *inside, end})))
+    if not inside or any(high % low for low, high in pairs):
+        pairs = [(axis.before, end)]
+    return tuple([part(axis.name, low, high // low, mesh) for low, high in pairs])
 
 
 def is_strict_prefix(axes: Sequence[Axis], others: Sequence[Axis]) -> bool:

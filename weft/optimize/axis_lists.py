@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import append_merged, contains, in_mesh_order, overlaps, part, size_of
+from weft.mesh.algebra import contains, cut, in_mesh_order, merged, overlaps, size_of
 
 Axes = tuple[Axis, ...]
 
 
-def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:
+def tidy(axes: Iterable[Axis], mesh: Mesh) -> Axes:
     """The list without axes of size 1, neighbouring parts of one axis as one."""
-    made: list[Axis] = []
-    for axis in axes:
-        if size_of(axis, mesh) > 1:
-            append_merged(made, axis, mesh)
-    return tuple(made)
+    return merged([axis for axis in axes if size_of(axis, mesh) > 1], mesh)
 
 
 def as_set(axes: Iterable[Axis], mesh: Mesh) -> Axes:
     """Axes whose order does not matter, in that of the mesh."""
-    return merged(in_mesh_order(axes, mesh), mesh)
+    return tidy(in_mesh_order(axes, mesh), mesh)
 
 
 def disjoint(axes: Iterable[Axis], others: Sequence[Axis]) -> bool:
@@ -36,20 +31,13 @@ def inside(axis: Axis, axes: Iterable[Axis]) -> bool:
 
 
 def refined(axes: Iterable[Axis], others: Sequence[Axis], mesh: Mesh) -> Axes:
-    """The list, its axes cut where the others begin and end, as far as the sizes divide."""
+    """The list without axes of size 1, cut where the others begin and end, if sizes divide."""
     made: list[Axis] = []
     for axis in axes:
-        end = axis.before * size_of(axis, mesh)
-        cuts = {axis.before, end}
-        for other in others:
-            if overlaps(axis, other):
-                edges = (other.before, other.before * size_of(other, mesh))
-                cuts.update(edge for edge in edges if axis.before < edge < end)
-        places = sorted(cuts)
-        pairs = list(pairwise(places))
-        if any(high % low for low, high in pairs):
-            pairs = [(axis.before, end)]
-        made += [part(axis.name, low, high // low, mesh) for low, high in pairs]
+        if size_of(axis, mesh) > 1:
+            near = [other for other in others if overlaps(axis, other)]
+            ends = [other.before * size_of(other, mesh) for other in near]
+            made += cut(axis, [*ends, *(other.before for other in near)], mesh)
     return tuple(made)
 
 
@@ -62,7 +50,7 @@ def without(axes: Iterable[Axis], others: Sequence[Axis], mesh: Mesh) -> Axes | 
         if not disjoint((axis,), others):
             return None
         left.append(axis)
-    return merged(left, mesh)
+    return tidy(left, mesh)
 
 
 def shared_start(axes: Axes, others: Axes, mesh: Mesh) -> tuple[Axes, Axes, Axes]:
@@ -72,9 +60,9 @@ def shared_start(axes: Axes, others: Axes, mesh: Mesh) -> tuple[Axes, Axes, Axes
     while count < min(len(left), len(right)) and left[count] == right[count]:
         count += 1
     return (
-        merged(left[:count], mesh),
-        merged(left[count:], mesh),
-        merged(right[count:], mesh),
+        tidy(left[:count], mesh),
+        tidy(left[count:], mesh),
+        tidy(right[count:], mesh),
     )
 
 
@@ -86,7 +74,7 @@ def shared_end(axes: Axes, others: Axes, mesh: Mesh) -> tuple[Axes, Axes, Axes]:
         count += 1
     cut_left, cut_right = len(left) - count, len(right) - count
     return (
-        merged(left[cut_left:], mesh),
-        merged(left[:cut_left], mesh),
-        merged(right[:cut_right], mesh),
+        tidy(left[cut_left:], mesh),
+        tidy(left[:cut_left], mesh),
+        tidy(right[:cut_right], mesh),
     )

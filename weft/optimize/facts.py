@@ -12,7 +12,7 @@ from weft.ir.rebuild import Rebuild, Rewritten
 from weft.ir.types import TensorType
 from weft.mesh import Mesh, MeshAxes
 from weft.mesh.axes import named
-from weft.ops.varying import Varying, axes_of
+from weft.varying import Learned, axes_of, varying
 
 Rule: TypeAlias = "Callable[[Node, Facts], Rewritten]"
 Table: TypeAlias = Mapping[type[Op], tuple[Rule, ...]]
@@ -26,7 +26,7 @@ class Facts:
     def __init__(self, module: Module, table: Table) -> None:
         self.module = module
         self.table = table
-        self.varying = Varying(module)
+        self.varying = Learned(varying(module))
         self.readers = readers(module)
         self._dead: set[Node] = set()
 

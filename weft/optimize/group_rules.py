@@ -29,9 +29,9 @@ from weft.ops.local import (
     ReduceScatterTogether,
 )
 from weft.ops.shape import Constant
-from weft.ops.varying import axes_of
-from weft.optimize.axis_lists import as_set, merged
+from weft.optimize.axis_lists import as_set, tidy
 from weft.optimize.facts import Facts
+from weft.varying import axes_of
 
 
 def one_replica(module: Module) -> bool:
@@ -125,7 +125,7 @@ def tidy_axes(node: Node, facts: Facts) -> Rewritten:
     if groups is None or isinstance(node.op, AllSlice):
         return None
     mesh = facts.mesh(groups)
-    order = as_set if isinstance(node.op, AllReduce) else merged
+    order = as_set if isinstance(node.op, AllReduce) else tidy
     axes = order(groups.axes, mesh)
     if not axes:
         return _alone(node)
@@ -160,7 +160,7 @@ def tidy_pieces(node: Node, facts: Facts) -> Rewritten:
     op = node.op
     assert isinstance(op, AllSlice)
     mesh = named(op.pieces.mesh, facts.module.meshes)
-    dims = tuple(merged(dim.axes, mesh) for dim in op.pieces.dims)
+    dims = tuple(tidy(dim.axes, mesh) for dim in op.pieces.dims)
     if not any(dims):
         return node.operands
     if dims == tuple(dim.axes for dim in op.pieces.dims):

@@ -10,8 +10,8 @@ from weft.ir.rebuild import Rebuild
 from weft.ir.types import TensorType
 from weft.ir.work import moved
 from weft.ops.control import While
-from weft.ops.varying import Varying, axes_of
 from weft.optimize.drop_dead import drop_dead
+from weft.varying import Varying, varying
 
 MOST_BYTES = 256 * 1024 * 1024
 _ROUNDS = 8  # loops inside loops: each round takes work out of one more
@@ -91,12 +91,8 @@ class _Hoisting(Rebuild):
     def meets(self, node: Node, loop: Node) -> bool:
         """Whether all devices that meet in a collective come to the loop together."""
         if self._varying is None:
-            self._varying = Varying(self.old)
-        parting = self._varying.around.get(loop, 0)
-        axes = axes_of(node.op)
-        if axes is None or not parting:
-            return not parting
-        return not parting & self._varying.parts.touched(axes)
+            self._varying = varying(self.old)
+        return self._varying.come_together(loop, node.op)
 
     def chosen(self, worth: list[Node], left: int) -> set[Node]:
         """What fits into so many bytes: the most bytes sent for each byte kept first."""

@@ -16,7 +16,7 @@ from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.local import CHANNEL, AllSlice, combiner
 from weft.ops.pointwise import Multiply
 from weft.ops.shape import BroadcastInDim, Constant, Reshape
-from weft.optimize.axis_lists import as_set, merged
+from weft.optimize.axis_lists import as_set, tidy
 from weft.optimize.facts import Facts, resized, tensor
 
 Axes = tuple[Axis, ...]
@@ -38,7 +38,7 @@ class Maker:
 
     def gather(self, value: Value, dim: int, axes: Axes) -> Value:
         """The pieces of all devices along axes, joined."""
-        axes = merged(axes, self.mesh)
+        axes = tidy(axes, self.mesh)
         if not axes:
             return value
         given = tensor(value)
@@ -57,7 +57,7 @@ class Maker:
 
     def scatter(self, value: Value, dim: int, axes: Axes, reduction: str) -> Value:
         """The own piece of the values of all devices along axes, combined."""
-        axes = merged(axes, self.mesh)
+        axes = tidy(axes, self.mesh)
         if not axes:
             return value
         given = tensor(value)
@@ -68,14 +68,14 @@ class Maker:
 
     def exchange(self, value: Value, split: int, join: int, axes: Axes) -> Value:
         """Piece n along one dim goes to device n, what comes is joined along another."""
-        axes = merged(axes, self.mesh)
+        axes = tidy(axes, self.mesh)
         count = total_size(axes, self.mesh)
         op = AllToAll(split, join, count, self.groups(axes), CHANNEL)
         return self.facts.make(op, value, loc=self.loc)
 
     def slice(self, value: Value, dims: tuple[Axes, ...]) -> Value:
         """The own piece of a value, split along axes of each dim."""
-        dims = tuple(merged(axes, self.mesh) for axes in dims)
+        dims = tuple(tidy(axes, self.mesh) for axes in dims)
         if not any(dims):
             return value
         given = tensor(value)

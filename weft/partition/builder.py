@@ -13,13 +13,12 @@ from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import I32, Array, TensorType
 from weft.mesh import Axis, Mesh, MeshAxes
-from weft.mesh.algebra import size_of, total_size
+from weft.mesh.algebra import merged, size_of, total_size
 from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes, combiner
 from weft.ops.pointwise import Add, Compare, Multiply, Select
 from weft.ops.shape import BroadcastInDim, Constant, Iota
 from weft.ops.slicing import Pad, Slice
-from weft.partition.atoms import merged
 from weft.partition.placed import Axes, Owing, Placed, Split, local_type, sharding_of
 from weft.partition.reshard import Step, plan
 

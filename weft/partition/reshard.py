@@ -17,8 +17,8 @@ from typing import Literal
 
 from weft.ir.types import TensorType
 from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import size_of, total_size
-from weft.partition.atoms import aligned, merged, refined
+from weft.mesh.algebra import merged, size_of, total_size
+from weft.partition.cuts import aligned, refined
 from weft.partition.placed import Axes, Split, local_type
 
 Kind = Literal["slice", "permute", "all_to_all", "all_gather", "all_reduce", "reduce_scatter"]

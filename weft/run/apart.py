@@ -14,10 +14,10 @@ import numpy as np
 
 from weft.executable.fork import Fork
 from weft.executable.items import BranchApart, LoopApart, Masks, Slot
-from weft.executable.layout import Mask, union
 from weft.ir.types import Array, TensorType, Type
 from weft.run.code import Code, Slots, Step
 from weft.run.flow import chooser_of, widen
+from weft.varying.masks import Mask, union
 
 if TYPE_CHECKING:
     from weft.run.bind import Binder
@@ -60,16 +60,15 @@ class Rows:
         kept = [x.shape[d] for d in range(lead) if d not in dims]
         return x.transpose([*dims, *rest]).reshape(count, *kept, *x.shape[lead:])
 
-    def joined(self, x: Any, active: Array | None) -> Any:
-        """Rows as a stack of the outer layout."""
+    def joined(self, x: Any, mask: Mask, active: Array | None) -> Any:
+        """Rows as a stack of the outer layout; of rows that do not vary there, the first."""
         if x is None:
             return None
-        if isinstance(x, tuple):
-            return tuple([self.joined(p, active) for p in x])
         sizes, dims = self.sizes(active), list(self.fork.dims)
         opened = x.reshape(*sizes, *x.shape[1:])
         order = [*dims, *(d for d in range(opened.ndim) if d not in dims)]
-        return opened.transpose(np.argsort(order))
+        found = opened.transpose(np.argsort(order))
+        return found if union(mask) & 1 or not self.outer.has_rows else found[:1]
 
 
 def pick(x: Any, mask: Mask, chosen: Array) -> Any:
@@ -141,8 +140,8 @@ def branch_apart_step(
             for slot in part.results:
                 if slot not in constants:
                     s[slot] = None
-        for out, x in zip(outs, found.arrays, strict=True):
-            s[out] = rows.joined(x, active)
+        for out, x, mask in zip(outs, found.arrays, branch.results, strict=True):
+            s[out] = rows.joined(x, mask, active)
         for slot in (here, *(entry.slot for entry in seen), *dead):
             s[slot] = None
 
@@ -161,8 +160,8 @@ def loop_apart_step(binder: Binder, loop: LoopApart, dead: tuple[Slot, ...], cod
     def step(s: Slots) -> None:
         active = None if outer is None else s[outer]
         found = run(s, active)
-        for out, x in zip(outs, found.arrays, strict=True):
-            s[out] = run.rows.joined(x, active)
+        for out, x, mask in zip(outs, found.arrays, loop.results, strict=True):
+            s[out] = run.rows.joined(x, mask, active)
         for slot in leftovers:
             s[slot] = None
 

@@ -10,11 +10,12 @@ import numpy as np
 from weft.array.room import address_of, dense
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.errors import WeftError
-from weft.executable.layout import Layout, Mask, union
+from weft.executable.layout import Layout
 from weft.ir.module import Function
 from weft.ir.types import Array, TensorType
 from weft.run.code import Slots
 from weft.run.launch import Place
+from weft.varying.masks import Mask, union
 
 
 class Arguments:

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from weft.executable.layout import Layout, Mask
+from weft.executable.layout import Layout
+from weft.varying.masks import Mask
 
 
 def chooser_of(way: Literal["if", "case"], count: int) -> Callable[[Any], int]:

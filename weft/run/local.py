@@ -9,19 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.atoms import Atoms
 from weft.array.room import aligned_bytes
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.errors import WeftError
 from weft.executable.items import Tiled
 from weft.executable.layout import Layout
 from weft.executable.plan import Memory, Plan
-from weft.executable.world import GLOBAL, World, sharding_in
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node
 from weft.ir.scan import parse_type
 from weft.ir.types import TensorType, Type
 from weft.mesh import Mesh
+from weft.mesh.parts import Atoms
 from weft.ops.callbacks import host_functions
 from weft.ops.custom import CustomCall
 from weft.run.arguments import Arguments
@@ -30,6 +29,7 @@ from weft.run.code import checking, shortage
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Calls
 from weft.run.target import Target
+from weft.varying.world import GLOBAL, World, sharding_in
 
 
 class LocalProgram:

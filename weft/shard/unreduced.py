@@ -9,7 +9,7 @@ from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node, Value
 from weft.ir.rule import Rule
 from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_axis
-from weft.mesh.algebra import append_merged, in_mesh_order, is_list_prefix, overlaps, part, size_of
+from weft.mesh.algebra import in_mesh_order, is_list_prefix, merged, overlaps, part, size_of
 from weft.ops.sharding import (
     ReplicatedToUnreduced,
     Reshard,
@@ -67,7 +67,7 @@ class Unreduced:
     def _flat(self, text: str, like: Sharding) -> Axes:
         inside = text[text.index("[") + 1 : text.rindex("]")]
         names = inside.replace("{", "").replace("}", "").split(",")
-        return merged([parse_axis(n) for n in names if n.strip()], like.resolve(self.meshes))
+        return _in_order([parse_axis(n) for n in names if n.strip()], like.resolve(self.meshes))
 
     def owe(self, value: Value, target: Sharding | None, loc: Location) -> Made:
         """Make a value owe what its reader expects it to owe."""
@@ -91,7 +91,7 @@ class Unreduced:
         moved = [difference(given.axes, wanted.axes, mesh) for given, wanted in dims]
         sharded = tuple(axis for axes in moved for axis in axes)
         if plain := difference(more, sharded, mesh):
-            owed = merged((*source.unreduced, *plain), mesh)
+            owed = _in_order((*source.unreduced, *plain), mesh)
             between = Sharding(source.mesh, source.dims, target.replicated, owed)
             added, value = self.made(ReplicatedToUnreduced(_list(plain), between), value, loc)
             nodes += added
@@ -112,7 +112,7 @@ class Unreduced:
             if described.role == "reduction":
                 lists = [t.factors[factor].axes for t in tensors if factor in t.factors]
                 found.extend(lists[0] if lists else ())
-        return merged(difference(tuple(found), out.unreduced, mesh), mesh)
+        return _in_order(difference(tuple(found), out.unreduced, mesh), mesh)
 
 
 def difference(axes: Axes, others: Axes, mesh: Mesh) -> Axes:
@@ -137,12 +137,9 @@ def _cut(axis: Axis, other: Axis, mesh: Mesh) -> list[Axis]:
     return found
 
 
-def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:
+def _in_order(axes: Iterable[Axis], mesh: Mesh) -> Axes:
     """Axes in the order of the mesh, neighbours merged."""
-    found: list[Axis] = []
-    for axis in in_mesh_order(axes, mesh):
-        append_merged(found, axis, mesh)
-    return tuple(found)
+    return merged(in_mesh_order(axes, mesh), mesh)
 
 
 def _keep(given: DimSharding, wanted: DimSharding, owed: Axes, mesh: Mesh) -> DimSharding:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from weft.errors import Unsupported
 from weft.executable.fork import Fork, Seen
-from weft.executable.items import BranchApart, LoopApart, Masks, Site
-from weft.executable.layout import Layout, also, bits, union
-from weft.executable.vary import Scope, loop_masks, merged
+from weft.executable.items import BranchApart, LoopApart, Site
+from weft.executable.layout import Layout
 from weft.ir.module import Node
 from weft.ir.reading import captured
 from weft.ir.types import TensorType
+from weft.tile.scope import Scope
 from weft.tile.together import way_of
+from weft.varying.masks import bits, union
 
 if TYPE_CHECKING:
     from weft.tile.lower import Lowering
@@ -23,7 +24,7 @@ def branch_apart(lowering: Lowering, site: Site, scope: Scope) -> BranchApart:
     node = site.node
     _no_tuples(node)
     parted = _fork(lowering, scope.layout, union(site.given[0]))
-    inner = scope.inner(parted.inner)
+    inner = scope.parted(parted.inner)
     seen = _see(lowering, site, scope, parted, inner)
     blocks = tuple([lowering.region(region, inner) for region in node.regions])
     ins = (scope.slots[node.operands[0]], *[entry.outer for entry in seen])
@@ -32,28 +33,21 @@ def branch_apart(lowering: Lowering, site: Site, scope: Scope) -> BranchApart:
     return BranchApart(way_of(node), blocks, ins, outs, parted, seen, *rest)
 
 
-def loop_apart(
-    lowering: Lowering, site: Site, scope: Scope, carried: Masks, predicate: int
-) -> LoopApart:
+def loop_apart(lowering: Lowering, site: Site, scope: Scope, predicate: int) -> LoopApart:
     """A loop that devices leave at different times: it runs on those that are still in it."""
     node = site.node
     _no_tuples(node)
     parted = _fork(lowering, scope.layout, predicate)
-    inner = scope.inner(parted.inner)
+    inner = scope.parted(parted.inner)
     seen = _see(lowering, site, scope, parted, inner)
     given = tuple(parted.inside(m) for m in site.given)
-    masks, tested = loop_masks(node, given, inner)
-    if tested & ~1:  # in rows, less is known of what collectives give: take all devices apart
-        everything = scope.layout.everything
-        assert predicate != everything, "a predicate on rows varies along the rows only"
-        wider = tuple(also(m, everything) for m in carried)
-        return loop_apart(lowering, site, scope, wider, everything)
+    masks, tested = inner.loop(node)
+    assert not tested & ~1, "a predicate on rows varies along the rows only"
     condition, body = node.regions
     listed = zip(body.args, masks, strict=True)
     slots = tuple([lowering.new(v, m, inner) for v, m in listed])
     for region in (condition, body):
         inner.slots.update(zip(region.args, slots, strict=True))
-        inner.let(region.args, masks)
     test, work = lowering.region(condition, inner), lowering.region(body, inner)
     ins = tuple([scope.slots[v] for v in node.operands]) + tuple([e.outer for e in seen])
     outs = lowering.results(node, site.made, scope)
@@ -67,7 +61,7 @@ def _fork(lowering: Lowering, layout: Layout, predicate: int) -> Fork:
     rows = layout.has_rows
     added = tuple(layout.kept[d - rows] for d in bits(predicate) if not (rows and d == 0))
     inner = Layout(layout.atoms, layout.rows + added, lowering.bare())
-    return Fork(layout, inner, merged(layout, predicate))
+    return Fork(layout, inner, predicate | rows)
 
 
 def _see(
@@ -76,7 +70,7 @@ def _see(
     """Slots inside for the values that regions read from outside."""
     found: list[Seen] = []
     for value in captured(site.node):
-        mask = scope.masks[value]
+        (mask,) = scope.of([value])
         inside = fork.inside(mask)
         slot = lowering.new(value, inside, inner)
         found.append(Seen(scope.slots[value], slot, mask, inside))

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from weft.executable.layout import union
-from weft.executable.vary import Scope, group_dims
+from weft.executable.layout import group_dims
 from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.types import DType
@@ -21,6 +20,8 @@ from weft.ops.collective import AllReduce, ReduceScatter
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.local import ReduceScatterTogether
 from weft.ops.shape import Broadcast, BroadcastInDim, Reshape, Transpose
+from weft.tile.scope import Scope
+from weft.varying.masks import union
 
 
 class Functions(Protocol):
@@ -70,7 +71,7 @@ def summed_dims(
             break
     if not _adds(current, host) or not _is_summed(chain[-1]):
         return 0, []
-    dims = group_dims(current, scope)
+    dims = group_dims(current.op, scope.layout, scope.world)
     if dims is None:
         return 0, []
     left, right = (union(m) for m in scope.of(node.operands))

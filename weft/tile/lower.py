@@ -21,9 +21,7 @@ from weft.executable.items import (
     Traits,
     moved,
 )
-from weft.executable.layout import Layout, Mask, union
-from weft.executable.vary import Scope, argument_masks, loop_masks, outcome
-from weft.executable.world import World, sharding_in, world_of
+from weft.executable.layout import Layout
 from weft.ir.attrs import Attrs
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.reading import captured
@@ -55,7 +53,11 @@ from weft.tile.left_to_readers import (
     uses_of,
 )
 from weft.tile.placed import awaited_in, placed_at
+from weft.tile.scope import Scope
 from weft.tile.together import branch, loop
+from weft.varying import varying
+from weft.varying.masks import Mask, union
+from weft.varying.world import World
 
 KEPT = 1 << 14  # elements of a result that may be computed before the program runs
 RESERVED = 2  # slots: the arena, and the arguments that may be written over in this run
@@ -105,20 +107,20 @@ def lower(
     none. Without `fold` every value is computed as it is written, for those who look at each.
     """
     main = module.function(function)
-    world = world or world_of(module, main, devices)
+    facts = varying(module, (function,), devices=devices, world=world)
     body = main.body
     attrs = main.arg_attrs or ((),) * len(body.args)
     lowering = Lowering(host, target if fold else None, fold)
-    scope = Scope(module, world, Layout(world.atoms))
-    masks = argument_masks(scope, [sharding_in(a) for a in attrs], body.args)
-    scope.let(body.args, masks)
+    known = facts.roots[function]
+    scope = Scope(module, facts.world, Layout(facts.world.atoms), known, calls=(function,))
+    masks = scope.of(body.args)
     inputs = tuple([lowering.new(v, m, scope) for v, m in zip(body.args, masks, strict=True)])
     scope.slots.update(zip(body.args, inputs, strict=True))
     block = lowering.region(body, scope)
     return Tiled(
         module,
         function,
-        world,
+        facts.world,
         scope.layout,
         block,
         inputs,
@@ -184,26 +186,22 @@ class Lowering:
     def site(self, node: Node, scope: Scope, uses: Mapping[Value, list[Node]]) -> Site:
         """What is known where a node stands."""
         given = scope.of(node.operands)
-        made = outcome(node, given, scope)
         spread = False
         if self.fold and is_dot(node):
             summed, chain = summed_dims(node, scope, uses, self.host)
             scope.summed.update(dict.fromkeys(chain, summed))
-            made = (union(*made) & ~summed,)
+            scope.let(chain, [union(mask) & ~summed for mask in scope.of(chain)])
         elif self.fold and is_broadcast(node) and spread_by_readers(node, scope, uses, self.host):
             scope.placed.add(node.results[0])
             spread = True
-        scope.let(node.results, made)
-        return site_at(node, given, made, scope, spread)
+        return site_at(node, given, scope.of(node.results), scope, spread)
 
     def grouped(self, region: Region, scope: Scope, target: Kernels, items: list[Item]) -> None:
         """The items of a region whose nodes a target takes together."""
         layout, placed = scope.layout, []
         self.awaited.update((future, []) for future in awaited_in(region))
         for node in region.nodes:
-            given = scope.of(node.operands)
-            made = outcome(node, given, scope)
-            scope.let(node.results, made)
+            given, made = scope.of(node.operands), scope.of(node.results)
             placed.append(placed_at(node, given, made, scope))
         for group in target.group(placed, layout.shape(layout.everything), region.results):
             node = group.nodes[-1]
@@ -221,7 +219,8 @@ class Lowering:
         assert group.kernel is not None
         scope.masks.update(_unnamed(group, scope))
         ins = tuple([scope.slots[v] for v in group.inputs])
-        outs = tuple([self.new(v, scope.masks[v], scope) for v in group.outputs])
+        masks = scope.of(group.outputs)
+        outs = tuple([self.new(v, m, scope) for v, m in zip(group.outputs, masks, strict=True)])
         scope.slots.update(zip(group.outputs, outs, strict=True))
         items.append(Launch(group.kernel, ins, outs, group.nodes[-1].loc, group))
 
@@ -231,17 +230,18 @@ class Lowering:
         """Append what a node does."""
         node = site.node
         match site.op:
-            case Call(callee=name) | Composite(decomposition=name):
-                body = scope.module.function(name).body
-                self.inline(body, scope.inner(call=name), site, scope, items)
+            case Call() | Composite():
+                inner = scope.called(node)
+                body = scope.module.function(inner.calls[-1]).body
+                self.inline(body, inner, site, scope, items)
             case NamedComputation():
                 self.inline(node.regions[0], scope, site, scope, items)
             case AsyncStart():
                 self.start(site, scope, items)
             case While():
-                carried, predicate = loop_masks(node, site.given, scope)
+                carried, predicate = scope.loop(node)
                 if predicate:
-                    items.append(loop_apart(self, site, scope, carried, predicate))
+                    items.append(loop_apart(self, site, scope, predicate))
                 else:
                     items.append(loop(self, site, scope, carried))
             case If() | Case() if union(site.given[0]):
@@ -284,12 +284,12 @@ class Lowering:
             assert scope.layout.active is not None
             ins.append(scope.layout.active)
         outs = self.results(node, site.made, scope)
+        if site.spread_by_readers:
+            self.stacks[outs[0]] = Stack(node.results[0].type, None)
         if self._is_known(site, traits, ins, outs):
             made = self.host.compute(site, [self.constants[n] for n in ins])
             self.constants.update(zip(outs, made, strict=True))
             return
-        if site.spread_by_readers:
-            self.stacks[outs[0]] = Stack(node.results[0].type, None)
         kind = Collective if node.op.collective else Host
         items.append(kind(site, tuple(ins), outs, traits))
 
@@ -321,7 +321,7 @@ class Lowering:
         for result in region.results:
             slot = scope.slots[result]
             if result not in made or slot in found:
-                other = self.new(result, scope.masks[result], scope)
+                other = self.new(result, scope.of([result])[0], scope)
                 items.append(Move("same", (slot,), (other,), node.loc))
                 slot = other
             found.append(slot)
@@ -371,5 +371,5 @@ def _unnamed(group: Group, scope: Scope) -> dict[Value, int]:
     return {
         value: scope.layout.mask(d for d in range(scope.layout.lead) if operand.shape[d] > 1)
         for value, operand in zip(group.outputs, operands, strict=True)
-        if value not in scope.masks
+        if value not in scope.body.masks
     }

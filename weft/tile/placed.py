@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from weft.executable.layout import union
-from weft.executable.vary import Masks, Scope, group_dims, moves
+from weft.executable.layout import group_dims, moves
 from weft.ir.module import Node, Region, Value
 from weft.ir.reading import reads
 from weft.kernels.placed import Placed
 from weft.ops.collective import CollectivePermute
 from weft.ops.control import AsyncDone, AsyncStart
 from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes
+from weft.tile.scope import Scope
+from weft.varying.masks import Masks, union
 
 
 def placed_at(node: Node, given: Masks, made: Masks, scope: Scope) -> Placed:
     """A node with what its values vary along, and along what devices meet in it."""
     if isinstance(node.op, CollectivePermute | PermuteAlongAxes):
-        found = moves(node, scope)
+        found = moves(node.op, scope.layout, scope.world)
         along, sources = (None, ()) if found is None else (found[0], tuple(found[1].tolist()))
         return Placed(node, _whole(given), _whole(made), along, sources)
     return Placed(node, _whole(given), _whole(made), _along(node, scope))
@@ -34,7 +35,7 @@ def _along(node: Node, scope: Scope) -> tuple[int, ...] | None:
         case AllSlice():
             axes = tuple([axis for dim in op.pieces.dims for axis in dim.axes])
             return scope.layout.dims(scope.world.axis_dims(op.pieces.mesh, axes))
-    return group_dims(node, scope) if op.collective else None
+    return group_dims(op, scope.layout, scope.world) if op.collective else None
 
 
 def awaited_in(region: Region) -> list[Value]:

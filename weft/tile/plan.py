@@ -9,12 +9,12 @@ from typing import TypeGuard
 
 from weft.array.place_buffers import Span, most_alive, place
 from weft.executable.items import Host, Item, Launch, Loop, Slot, Stack, Tiled, piece_bytes
-from weft.executable.layout import Mask
 from weft.executable.plan import Memory, Plan, Turn
 from weft.ir.types import TensorType, Type
 from weft.tile.in_place import Pairs, overwritten
 from weft.tile.lives import Lives, shares
 from weft.tile.reuse import Turning, owned, reuse_carried, reuse_donated, turning_of
+from weft.varying.masks import Mask
 
 SMALL = 1 << 14  # bytes below which an allocation of the host's own costs nothing
 

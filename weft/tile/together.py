@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from weft.executable.items import Branch, Loop, Masks, Site
-from weft.executable.vary import Scope
 from weft.ir.module import Node
 from weft.ops.control import If
+from weft.tile.scope import Scope
 
 if TYPE_CHECKING:
     from weft.tile.lower import Lowering
@@ -21,9 +21,7 @@ def loop(lowering: Lowering, site: Site, scope: Scope, carried: Masks) -> Loop:
     slots = tuple([lowering.new(v, m, scope) for v, m in listed])
     for region in (condition, body):
         scope.slots.update(zip(region.args, slots, strict=True))
-    scope.let(condition.args, carried)
     test = lowering.region(condition, scope)
-    scope.let(body.args, carried)
     work = lowering.region(body, scope)
     made = scope.of(body.results)
     ins = tuple([scope.slots[v] for v in node.operands])

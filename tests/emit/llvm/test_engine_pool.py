@@ -20,7 +20,6 @@ from tests.emit.llvm.small_kernels import (
     doubled_through_scratch,
     reversed_through_shared,
 )
-from weft.array.atoms import Atoms
 from weft.array.stacked import Stacked, kind_of
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.machine_code import Processor, assembly
@@ -29,6 +28,7 @@ from weft.emit.llvm.pool.pool import Pool, the_pool
 from weft.emit.llvm.pool.text import pool_text
 from weft.emit.llvm.pool.thread_count import _allowed, thread_count
 from weft.errors import Unsupported, WeftError
+from weft.mesh.parts import Atoms
 
 
 @pytest.fixture(scope="module", params=[(1, True), (2, True), (5, True), (3, False)])

@@ -11,7 +11,7 @@ import numpy as np
 from weft.emit.numpy.one_by_one import OneDevice, by_group, finished, rows_of
 from weft.emit.numpy.pointwise import is_native, ufunc_of
 from weft.executable.items import Site
-from weft.executable.vary import group_dims, moves
+from weft.executable.layout import group_dims, moves
 from weft.ir.op import Op
 from weft.ir.types import Array, DType
 from weft.kernels.host import HostKernel, Maker, several
@@ -136,7 +136,7 @@ def _times(x: Array, count: int) -> Array:
 
 def all_reduce(site: Site) -> HostKernel:
     """Sums along the leading dims of a group; equal parts are multiplied instead."""
-    dims = group_dims(site.node, site)
+    dims = group_dims(site.op, site.layout, site.world)
     names = site.node.regions[0].body.combiners
     op = NAMED.get(names[0] or "")
     if dims is None or op is None or _changes_type(site):
@@ -159,23 +159,25 @@ def _grouped(site: Site) -> HostKernel:
     everything = site.layout.everything
     if all(m == everything for m in masks):
         return kernel
-    lead = site.lead
-
-    def one(x: Array, mask: int) -> Array:
-        window = [slice(None) if mask >> d & 1 else slice(0, 1) for d in range(lead)]
-        return x[tuple(window)]
+    windows = [_window(site, n) for n in range(len(masks))]
 
     def run(*arrays: Any) -> tuple[Array, ...]:
         made = kernel.run(*arrays)
         listed = made if isinstance(made, tuple) else (made,)
-        return tuple([one(x, mask) for x, mask in zip(listed, masks, strict=True)])
+        return tuple([x[window] for x, window in zip(listed, windows, strict=True)])
 
     return HostKernel(several(run, len(masks)), reads_rows=kernel.reads_rows)
 
 
+def _window(site: Site, index: int = 0) -> tuple[slice, ...]:
+    """What of a stack that is spelled out a result varies along; of the rest, the first."""
+    mask = site.out(index)
+    return tuple([slice(None) if mask >> d & 1 else slice(0, 1) for d in range(site.lead)])
+
+
 def reduce_scatter(site: Site) -> HostKernel:
     """The sums, of which each device sees its own piece; nothing is copied for that."""
-    op, dims = site.op, group_dims(site.node, site)
+    op, dims = site.op, group_dims(site.op, site.layout, site.world)
     if isinstance(op, ReduceScatter):
         where = (op.scatter_dimension,) * len(site.given)
         combiner = NAMED.get(site.node.regions[0].body.combiners[0] or "")
@@ -251,7 +253,7 @@ def all_slice(site: Site) -> HostKernel:
 
 def all_gather(site: Site) -> HostKernel:
     """The leading dims of a group become part of a local dim."""
-    op, dims, lead = site.op, group_dims(site.node, site), site.lead
+    op, dims, lead = site.op, group_dims(site.op, site.layout, site.world), site.lead
     assert isinstance(op, AllGather)
     if dims is None:
         return _grouped(site)
@@ -295,7 +297,7 @@ def rearranged(moved: Step, shape: Callable[[Array], tuple[int, ...]]) -> HostKe
 
 def all_to_all(site: Site) -> HostKernel:
     """A transpose: the pieces' dim takes the place of the devices' dims, and the other way."""
-    op, dims = site.op, group_dims(site.node, site)
+    op, dims = site.op, group_dims(site.op, site.layout, site.world)
     assert isinstance(op, AllToAll)
     if dims is None:
         return _grouped(site)
@@ -329,7 +331,7 @@ def _exchange(site: Site, index: int, dims: Sequence[int], op: AllToAll) -> Host
 
 def collective_broadcast(site: Site) -> HostKernel:
     """The first of each group stands for all."""
-    dims = group_dims(site.node, site)
+    dims = group_dims(site.op, site.layout, site.world)
     if dims is None:
         return _grouped(site)
     window = tuple([slice(0, 1) if d in dims else slice(None) for d in range(site.lead)])
@@ -338,7 +340,7 @@ def collective_broadcast(site: Site) -> HostKernel:
 
 def permute(site: Site) -> HostKernel:
     """Values move along leading dims; a value that does not vary along them stays."""
-    found = moves(site.node, site)
+    found = moves(site.op, site.layout, site.world)
     if found is None:
         return _grouped(site)
     dims, sources = found
@@ -382,7 +384,7 @@ def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> HostKe
 def _reading_places(site: Site, index: Callable[[Array], Array]) -> HostKernel:
     """Numbers that follow from where devices stand."""
     layout, mask = site.layout, site.out()
-    window = tuple([slice(None) if mask >> d & 1 else slice(0, 1) for d in range(site.lead)])
+    window = _window(site)
     held = site.result().dtype.numpy
     if layout.has_rows and mask & 1:
 
@@ -422,7 +424,7 @@ def _with_device(site: Site) -> HostKernel:
     """By the reference, on every device, which is told who it is."""
     node, lead = site.node, site.lead
     has_rows, partitions = site.layout.has_rows, site.world.grid[1]
-    type = site.result()
+    type, window = site.result(), _window(site)
 
     def run(*arrays: Any) -> Array:
         places = rows_of(site, arrays[-1] if has_rows else None)
@@ -435,7 +437,7 @@ def _with_device(site: Site) -> HostKernel:
             device = OneDevice(site.module, divmod(int(devices[index]), partitions))
             steps = node.op.reference(*[a[index] for a in full], regions=(), run=device)
             (out[index],) = finished(steps)
-        return out
+        return out[window]
 
     return HostKernel(run, reads_rows=has_rows)
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.executable.items import Site
-from weft.executable.layout import bits
 from weft.ir.op import Op
 from weft.ir.types import Array, DType, TensorType
 from weft.kernels.host import HostKernel, Maker
 from weft.ops.contract import Dot, DotDims, DotGeneral, narrow
 from weft.ops.convolution import Convolution, windows
+from weft.varying.masks import bits
 
 Product = Callable[[Array, Array], Array]
 

@@ -13,7 +13,6 @@ import numpy as np
 from weft.array.stream import calling
 from weft.errors import Unsupported, WeftError
 from weft.executable.items import Site
-from weft.executable.world import World
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.op import RegionCall
 from weft.ir.reading import captured
@@ -22,6 +21,7 @@ from weft.kernels.host import HostKernel, several
 from weft.mesh import Mesh
 from weft.ops.callbacks import called_by_each
 from weft.ops.custom import CustomCall
+from weft.varying.world import World
 
 _MEETING = "move the collective out of the reduction, sort or scatter"
 

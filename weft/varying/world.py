@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.array.atoms import Atoms, Span, atoms_of, mesh_spans, span_of
 from weft.errors import WeftError
 from weft.ir.module import Function, Module, Node
 from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.mesh import Axis, Lists, Mesh, MeshAxes, Sharding, parse_sharding
 from weft.mesh.axes import named
-from weft.ops.collective import Collective, CollectivePermute, GlobalGroups
+from weft.mesh.parts import Atoms, Span, atoms_of, mesh_spans, span_of
+from weft.ops.collective import Collective, CollectivePermute
 from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 
 SHARDING = "weft.sharding"
 GLOBAL = "weft.global"
+Moves = tuple[tuple[int, ...] | None, Array]
 
 
 @dataclass
@@ -32,7 +33,7 @@ class World:
     atoms: Atoms = field(init=False)
     _spans: dict[Op, tuple[Span, ...] | None] = field(default_factory=dict)
     _dims: dict[Op, tuple[int, ...] | None] = field(default_factory=dict)
-    _sources: dict[Op, Array] = field(default_factory=dict)
+    _moves: dict[Op, Moves] = field(default_factory=dict)
     _aligned: dict[Mesh, bool] = field(default_factory=dict)
 
     @property
@@ -53,7 +54,8 @@ class World:
         found = self._aligned.get(mesh)
         if found is None:
             found = self.grid[0] == 1 and mesh.size == self.count
-            found = found and np.array_equal(mesh.devices().reshape(-1), self.devices())
+            if mesh.device_ids is not None or self.mesh.device_ids is not None:
+                found = found and np.array_equal(mesh.devices().reshape(-1), self.devices())
             self._aligned[mesh] = found
         return found
 
@@ -84,8 +86,8 @@ class World:
         return self._spans[op]
 
     def _find_spans(self, op: Op) -> tuple[Span, ...] | None:
-        axes = _axes(op)
-        if axes is not None and self.grid[0] == 1:
+        axes = axes_of(op)
+        if axes is not None:
             mesh = named(axes.mesh, self.meshes)
             if self.aligned(mesh):
                 return self.axis_spans(mesh, axes.axes)
@@ -120,35 +122,72 @@ class World:
 
     # Who sends to whom
 
+    def moves(self, op: CollectivePermute | PermuteAlongAxes) -> Moves:
+        """The digits along which values move, and for each index along them that of its source.
+
+        -1 stands for no source; the digits are None if they are irregular.
+        """
+        found = self._moves.get(op)
+        if found is None:
+            if isinstance(op, PermuteAlongAxes):
+                found = self.meets_along(op), np.asarray(op.sources)
+            else:
+                found = self._moved_along(self.sources(op))
+            self._moves[op] = found
+        return found
+
     def sources(self, op: CollectivePermute) -> Array:
         """For each place in a stack, the place that it gets its value from; -1 for none."""
-        if op not in self._sources:
-            places = self.places()
-            found = np.full(self.count, -1)
-            for group in self.groups(op):
-                for source, target in op.source_target_pairs:
-                    if max(source, target) >= len(group):
-                        raise WeftError(
-                            f"{op.name}: {source} sends to {target}, but {len(group)} devices meet",
-                            help="run on more devices, or correct source_target_pairs",
-                        )
-                    found[places[group[target]]] = places[group[source]]
-            self._sources[op] = found
-        return self._sources[op]
+        places = self.places()
+        found = np.full(self.count, -1)
+        for group in self.groups(op):
+            for source, target in op.source_target_pairs:
+                if max(source, target) >= len(group):
+                    raise WeftError(
+                        f"{op.name}: {source} sends to {target}, but {len(group)} devices meet",
+                        help="run on more devices, or correct source_target_pairs",
+                    )
+                found[places[group[target]]] = places[group[source]]
+        return found
+
+    def _moved_along(self, sources: Array) -> tuple[tuple[int, ...], Array]:
+        """The digits along which values move, or on which it depends what is sent where."""
+        atoms, places, sent = self.atoms, np.arange(self.count), sources >= 0
+        digits, from_digits = atoms.digits(places), atoms.digits(sources)
+        needed = tuple(
+            n
+            for n in range(len(atoms.sizes))
+            if (digits[n] != from_digits[n])[sent].any() or not _alike(sources, n, atoms)
+        )
+        along, where = atoms.index(needed, places), atoms.index(needed, sources)
+        found = np.full(math.prod(atoms.sizes[n] for n in needed), -1)
+        found[along[sent]] = where[sent]
+        return needed, found
 
 
-def _axes(op: Op) -> MeshAxes | None:
-    """The axes along which a collective's groups lie, if it says so for the whole program."""
-    groups: object = None
+def _alike(sources: Array, digit: int, atoms: Atoms) -> bool:
+    """Whether what is sent does not depend on a digit of the device's number."""
+    grid = sources.reshape(atoms.sizes)
+    first = np.take(grid, [0], digit)
+    step = np.arange(atoms.sizes[digit]) * atoms.strides[digit]
+    step = step.reshape([-1 if n == digit else 1 for n in range(len(atoms.sizes))])
+    return bool(np.array_equal(grid, np.where(first < 0, -1, first + step)))
+
+
+def axes_of(op: Op) -> MeshAxes | None:
+    """The axes that an op of a local program runs along, if it says so by axes.
+
+    A collective must meet over the devices of the mesh, not over replicas.
+    """
     match op:
-        case PermuteAlongAxes():
-            groups = op.over
-        case ReduceScatterTogether():
+        case AllSlice(pieces=pieces):
+            return MeshAxes(pieces.mesh, tuple(a for dim in pieces.dims for a in dim.axes))
+        case AxisIndex() | PermuteAlongAxes() | ReduceScatterTogether():
             groups = op.axes
-        case GlobalGroups() if op.use_global_device_ids and op.channel > 0:
+        case Collective() if op.channel > 0 and getattr(op, "use_global_device_ids", True):
             groups = op.replica_groups
-        case Collective() if not isinstance(op, GlobalGroups) and op.channel > 0:
-            groups = op.replica_groups
+        case _:
+            return None
     return groups if isinstance(groups, MeshAxes) else None
 
 
@@ -173,11 +212,19 @@ def _runs(offsets: Array) -> tuple[Span, ...] | None:
 # The world of a module
 
 
-def world_of(module: Module, function: Function, devices: int | tuple[int, int] | None) -> World:
-    """The devices that a local program runs on, and the digits that it uses of their numbers."""
+def world_of(
+    module: Module,
+    functions: Iterable[Function],
+    nodes: Iterable[Node],
+    devices: int | tuple[int, int] | None = None,
+) -> World:
+    """The devices that a local program runs on, and the digits that it uses of their numbers.
+
+    Of the nodes that do the same, one is enough.
+    """
     grid = _grid(module, devices)
     world = World(grid, _mesh(module, math.prod(grid)), module.meshes)
-    world.atoms = atoms_of(world.count, _used(module, function, world))
+    world.atoms = atoms_of(world.count, _used(functions, nodes, world))
     return world
 
 
@@ -203,16 +250,16 @@ def _mesh(module: Module, count: int) -> Mesh:
     return Mesh((("device", count),))
 
 
-def _used(module: Module, function: Function, world: World) -> Iterator[Span]:
+def _used(functions: Iterable[Function], nodes: Iterable[Node], world: World) -> Iterator[Span]:
     """The runs of digits that a program names; what is named first is split first."""
     yield from mesh_spans(world.mesh)
     if world.grid[0] > 1:
         yield world.grid[1], world.grid[0]
-    told = map(sharding_in, (*function.arg_attrs, *function.res_attrs))
+    told = [sharding_in(a) for f in functions for a in (*f.arg_attrs, *f.res_attrs)]
     for sharding in dict.fromkeys(told):
         if sharding is not None:
             yield from _sharding_spans(sharding, world)
-    for node in module.nodes():
+    for node in nodes:
         yield from _node_spans(node, world)
 
 

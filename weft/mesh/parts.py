@@ -17,8 +17,8 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.ir.types import Array
-from weft.mesh import Axis, Mesh
 from weft.mesh.algebra import size_of
+from weft.mesh.axes import Axis, Mesh
 
 Span = tuple[int, int]  # the stride and the size of a run of digits
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import append_merged, part, size_of
+from weft.mesh.algebra import cut, size_of
 from weft.partition.placed import Axes, Split
 
 Cuts = dict[str, tuple[int, ...]]  # for each axis the places where its parts end
@@ -59,18 +58,4 @@ def _chain(places: set[int], whole: int) -> tuple[int, ...]:
 
 def refined(axes: Axes, cuts: Cuts, mesh: Mesh) -> Axes:
     """The axes as parts between cuts."""
-    made: list[Axis] = []
-    for axis in axes:
-        end = axis.before * size_of(axis, mesh)
-        places = [axis.before, *[c for c in cuts.get(axis.name, ()) if axis.before < c < end], end]
-        for a, b in pairwise(places):
-            made.append(part(axis.name, a, b // a, mesh))
-    return tuple(made)
-
-
-def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:
-    """Neighbouring parts of one axis as one."""
-    made: list[Axis] = []
-    for axis in axes:
-        append_merged(made, axis, mesh)
-    return tuple(made)
+    return tuple([piece for axis in axes for piece in cut(axis, cuts.get(axis.name, ()), mesh)])

@@ -1,0 +1,284 @@
+"""The walk over a module: along which digits the results of every node vary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+
+from weft.errors import WeftError
+from weft.ir.module import Function, Node, Region, Value
+from weft.ir.op import Op
+from weft.ir.purity import called
+from weft.ir.reading import captured
+from weft.ir.types import TOKEN
+from weft.ops.callbacks import called_by_each
+from weft.ops.collective import (
+    AllGather,
+    AllReduce,
+    CollectiveBroadcast,
+    CollectivePermute,
+    DeviceId,
+    ReplicaId,
+)
+from weft.ops.control import (
+    AsyncDone,
+    AsyncStart,
+    Call,
+    Case,
+    Composite,
+    GetTupleElement,
+    If,
+    OptimizationBarrier,
+    Tuple,
+    While,
+)
+from weft.ops.custom import CustomCall
+from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes
+from weft.ops.sharding import Computation, NamedComputation
+from weft.varying.axis_bits import AxisBits
+from weft.varying.masks import Mask, Masks, alike, also, join, union
+from weft.varying.world import axes_of
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The facts of one function, for arguments that vary along some digits."""
+
+    masks: dict[Value, Mask] = field(default_factory=dict)
+    calls: dict[Node, Body] = field(default_factory=dict)  # those of what it calls
+    # For loops: what decides whether a device comes there.
+    around: dict[Node, int] = field(default_factory=dict)
+    results: list[Mask] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an op does to the digits that its operands vary along, result by result if it meets."""
+
+    equal: int = 0  # its results no longer vary along these
+    varied: int = 0  # its results vary along these
+    spread: tuple[int, ...] = ()  # its results vary along all of each, if an operand does along any
+
+    def applied(self, mask: int) -> int:
+        """The digits that a result varies along, from those of its operands."""
+        for all_of in self.spread:
+            if mask & all_of:
+                mask |= all_of
+        return mask & ~self.equal | self.varied
+
+
+NONE = Change()
+
+
+class Analysis:
+    """What the walks over all functions of a module share."""
+
+    def __init__(self, functions: Mapping[str, Function], axis_bits: AxisBits) -> None:
+        self.functions, self.axis_bits = functions, axis_bits
+        self.bodies: dict[tuple[str, Masks, int], Body] = {}
+        self.changes: dict[Op, Change] = {}
+        self.plain: dict[Op, bool] = {}
+        self.active: set[str] = set()
+
+    def body(self, function: Function, args: Masks, around: int = 0) -> Body | None:
+        """The facts of a function; None if it is being called already."""
+        key = (function.name, args, around)
+        found = self.bodies.get(key)
+        if found is None and function.name not in self.active:
+            self.active.add(function.name)
+            found = Body()
+            found.results.extend(_Walk(self, found).region(function.body, args, around))
+            self.active.remove(function.name)
+            self.bodies[key] = found
+        return found
+
+    def change(self, op: Op) -> Change:
+        """What an op does that has no regions to look into."""
+        found = self.changes.get(op)
+        if found is None:
+            found = self.changes[op] = self._change(op)
+        return found
+
+    def _change(self, op: Op) -> Change:
+        axis_bits = self.axis_bits
+        if op.collective:
+            return self._meeting(op)
+        if isinstance(op, AllSlice | AxisIndex):
+            axes = axes_of(op)
+            assert axes is not None
+            return Change(varied=axis_bits.seen(axes))
+        if isinstance(op, DeviceId):
+            return Change(varied=self._place(op) | axis_bits.skew)
+        if isinstance(op, Computation) or (isinstance(op, CustomCall) and called_by_each(op)):
+            return Change(varied=axis_bits.everything)
+        return NONE if op.pure else Change(varied=axis_bits.skew)
+
+    def _place(self, op: DeviceId) -> int:
+        """The digits that the number of a device's replica or partition depends on."""
+        axis_bits, world = self.axis_bits, self.axis_bits.world
+        replicas, partitions = world.grid
+        span = (partitions, replicas) if isinstance(op, ReplicaId) else (1, partitions)
+        digits = world.atoms.dims(span) if world.mesh.device_ids is None else None
+        if digits is None:
+            return axis_bits.everything
+        world_frame = axis_bits.frames[0]
+        return world_frame.bits(digits) | (sum(axis_bits.others(world_frame)) if digits else 0)
+
+    def _meeting(self, op: Op) -> Change:
+        """What devices get that meet along axes, or in groups that are digits of a place."""
+        axis_bits, axes, digits = self.axis_bits, axes_of(op), self._digits(op)
+        if axes is None and digits is None:
+            return Change(varied=axis_bits.everything)
+        covered, touched, meets = 0, [], False
+        for frame in axis_bits.frames:
+            inside, along = 0, frame.everything
+            if axes is not None and frame is axis_bits.frame_of(axes):
+                inside, along = axis_bits.along(axes)
+                meets |= along > 0
+            elif digits is not None and frame is axis_bits.frames[0]:
+                inside = along = frame.bits(digits)
+                meets |= along > 0
+            covered |= inside
+            touched.append(along)
+        if not meets:
+            return NONE
+        spread = (*touched, *[along << axis_bits.width for along in touched])
+        if isinstance(op, AllReduce | AllGather | CollectiveBroadcast):
+            return Change(equal=covered | covered << axis_bits.width, spread=spread)
+        if isinstance(op, PermuteAlongAxes | CollectivePermute) and not self._holes(op):
+            return Change(spread=spread)
+        return Change(varied=sum(touched))
+
+    def _holes(self, op: PermuteAlongAxes | CollectivePermute) -> bool:
+        """Whether some devices get nothing, that is zeros, where others get something."""
+        return bool((self.axis_bits.world.moves(op)[1] < 0).any())
+
+    def _digits(self, op: Op) -> tuple[int, ...] | None:
+        """The digits of the world along which devices meet, if all groups are alike."""
+        world = self.axis_bits.world
+        try:
+            if isinstance(op, CollectivePermute):
+                return world.moves(op)[0]
+            return world.meets_along(op)
+        except WeftError:  # groups that so many devices cannot make: who runs them says so
+            return None
+
+
+class _Walk:
+    """One walk over the body of a function."""
+
+    def __init__(self, analysis: Analysis, body: Body) -> None:
+        self.analysis, self.body = analysis, body
+
+    def of(self, values: Iterable[Value]) -> Masks:
+        """The masks of values that have been walked over."""
+        known = self.body.masks
+        return tuple([known[v] for v in values])
+
+    def region(self, region: Region, args: Iterable[Mask], around: int) -> Masks:
+        """Note the masks of all values of a region; those of its results are returned."""
+        known, plain = self.body.masks, self.analysis.plain
+        known.update(zip(region.args, args, strict=True))
+        for node in region.nodes:
+            op = node.op
+            if op not in plain:
+                plain[op] = _is_plain(node)
+            if not plain[op]:
+                made = self.flow(node, self.of(node.operands), around)
+                known.update(zip(node.results, made, strict=True))
+                continue
+            mask = 0
+            for value in node.operands:
+                mask |= known[value]  # type: ignore[operator]  # what reads tuples is not plain
+            for value in node.results:
+                known[value] = mask
+        return self.of(region.results)
+
+    def flow(self, node: Node, given: Masks, around: int) -> Masks:
+        """The masks of what control flow, a collective, an effect or a device's place gives."""
+        match node.op:
+            case Call() | Composite():
+                return self.call(node, given, around)
+            case While():
+                return self.loop(node, given, around)
+            case If() | Case():
+                return self.branch(node, given, around)
+            case NamedComputation():
+                return self.region(node.regions[0], given, around)
+            case AsyncStart():
+                return (self.region(node.regions[0], given, around),)
+            case AsyncDone():
+                return _parts(given)
+            case Tuple():
+                return (given,)
+            case GetTupleElement(index=index):
+                return (_parts(given)[index],)
+            case OptimizationBarrier():
+                return given
+            case op if op.collective:
+                change = self.analysis.change(op)
+                return tuple([change.applied(union(mask)) for mask in given])
+        return self.others(node, given, around)
+
+    def call(self, node: Node, given: Masks, around: int) -> Masks:
+        """The results of a function; of one that calls itself, nothing is known."""
+        analysis, callee = self.analysis, called(node.op)
+        function = analysis.functions.get(callee or "")
+        found = function and analysis.body(function, given, around)
+        if not found:
+            return tuple([alike(v.type, analysis.axis_bits.everything) for v in node.results])
+        self.body.calls[node] = found
+        return tuple(found.results)
+
+    def loop(self, node: Node, given: Masks, around: int) -> Masks:
+        """What a loop carries, at rest; its results also vary along what its predicate does.
+
+        Devices that leave a loop at different times are not in the same turn of it, unless they
+        are in lockstep: what it carries is skewed along that.
+        """
+        condition, body = node.regions
+        inside, carried = around, given
+        while True:
+            again = union(*self.region(condition, carried, inside))
+            made = self.region(body, carried, inside | again)
+            skew = self.analysis.axis_bits.skewed(again)
+            after = tuple([also(join(a, b), skew) for a, b in zip(carried, made, strict=True)])
+            if after == carried and not again & ~inside:
+                self.body.around[node] = around
+                return tuple([also(m, again) for m in carried])
+            carried, inside = after, inside | again
+
+    def branch(self, node: Node, given: Masks, around: int) -> Masks:
+        """One result or the other, and what decides between them."""
+        chosen = union(given[0])
+        rows = [self.region(region, (), around | chosen) for region in node.regions]
+        return tuple([also(reduce(join, column), chosen) for column in zip(*rows, strict=True)])
+
+    def others(self, node: Node, given: Masks, around: int) -> Masks:
+        """Regions that compute on elements or that nothing is known of, effects, and places.
+
+        A token orders effects; it has nothing that could vary.
+        """
+        if node.op.control:
+            everything = self.analysis.axis_bits.everything
+            for region in node.regions:
+                self.region(region, [alike(v.type, everything) for v in region.args], around)
+        mask = self.analysis.change(node.op).applied(union(*given, *self.of(captured(node))))
+        return tuple([0 if v.type is TOKEN else alike(v.type, mask) for v in node.results])
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether a node computes its results from its operands alone, as most do."""
+    op = node.op
+    moves = op.collective or op.control or isinstance(op, _PARTS)
+    return op.pure and not moves and not node.regions
+
+
+_PARTS = (AsyncDone, Tuple, GetTupleElement, OptimizationBarrier)
+
+
+def _parts(given: Masks) -> Masks:
+    (parts,) = given
+    assert isinstance(parts, tuple)
+    return parts

@@ -1,0 +1,42 @@
+"""Masks: sets of digits, or of leading dims, as the bits of a number; a tuple's has one a part."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from weft.ir.types import FutureType, TupleType, Type
+
+Mask: TypeAlias = "int | tuple[Mask, ...]"
+Masks: TypeAlias = tuple[Mask, ...]
+
+
+def bits(mask: int) -> tuple[int, ...]:
+    """The members of a mask, in order."""
+    return tuple(dim for dim in range(mask.bit_length()) if mask >> dim & 1)
+
+
+def union(*masks: Mask) -> int:
+    """All that any of these, or any part of them, varies along."""
+    found = 0
+    for mask in masks:
+        found |= union(*mask) if isinstance(mask, tuple) else mask
+    return found
+
+
+def join(first: Mask, second: Mask) -> Mask:
+    """The mask of a value that is one or the other, part by part."""
+    if isinstance(first, tuple) and isinstance(second, tuple):
+        return tuple(join(a, b) for a, b in zip(first, second, strict=True))
+    return union(first, second)
+
+
+def also(mask: Mask, more: int) -> Mask:
+    """A mask with more members, in every part."""
+    return tuple(also(m, more) for m in mask) if isinstance(mask, tuple) else mask | more
+
+
+def alike(type: Type, mask: int) -> Mask:
+    """The mask of a value of which every part varies along the same."""
+    if isinstance(type, TupleType | FutureType):
+        return tuple(alike(t, mask) for t in type.types)
+    return mask
