@@ -158,9 +158,8 @@ def local_program(
         )
 
     def op_by_op() -> LocalProgram:
-        return local_program(
-            module, function, devices=devices, donate=donate, fold=fold, world=world
-        )
+        given = {"devices": devices, "donate": donate, "fold": fold, "world": world}
+        return local_program(module, function, target=None, **given)  # type: ignore[arg-type]
 
     return LocalProgram(tiled, plan(tiled), host, target if fold else None, op_by_op)
 

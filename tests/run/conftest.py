@@ -1,4 +1,7 @@
-"""Every program is run by numpy and by kernels; every value is planned, however small."""
+"""Every program is run by numpy and by kernels; every value is planned, however small.
+
+Programs of the toy target are written as text and read back before they run.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,17 @@ from typing import Any
 import pytest
 
 from tests.run.toy_target import ToyTarget
+from weft import pipeline
+from weft.executable.items import Tiled
+from weft.executable.plan import Plan
+from weft.executable.read import read_tiled
+from weft.executable.text import tiled_text
+from weft.executable.verify import verify_tiled
+from weft.ops.callbacks import host_functions
 from weft.pipeline import local_program
+from weft.run import LocalProgram
 from weft.target import target_named
-from weft.tile import plan
+from weft.tile import plan as planning
 
 TARGETS: dict[str, Any] = {
     "numpy": lambda: None,
@@ -22,9 +33,9 @@ TARGETS: dict[str, Any] = {
 @pytest.fixture(autouse=True, scope="package")
 def plan_everything() -> Iterator[None]:
     """Give even the smallest results a place in the arena."""
-    before, plan.SMALL = plan.SMALL, 1
+    before, planning.SMALL = planning.SMALL, 1
     yield
-    plan.SMALL = before
+    planning.SMALL = before
 
 
 @pytest.fixture(autouse=True, scope="module", params=list(TARGETS))
@@ -32,5 +43,19 @@ def target(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run the tests of every file with every target, unless they name one themselves."""
     defaults = local_program.__kwdefaults__
     before, defaults["target"] = defaults["target"], TARGETS[request.param]()
+    if request.param == "toy":
+        pipeline.LocalProgram = read_back
     yield request.param
+    pipeline.LocalProgram = LocalProgram
     defaults["target"] = before
+
+
+def read_back(tiled: Tiled, plan: Plan, *rest: Any) -> LocalProgram:
+    """A program as it is after its text was written and read; what calls Python has no text."""
+    if host_functions(tiled.module):
+        return LocalProgram(tiled, plan, *rest)
+    text = tiled_text(tiled, plan)
+    again = read_tiled(text.text, text.resources)
+    verify_tiled(*again)
+    assert tiled_text(*again) == text
+    return LocalProgram(*again, *rest)

@@ -288,8 +288,9 @@ LATER = f"""%u = stablehlo.add %v, %v : tensor<4xf32>
 @pytest.mark.parametrize("body, once", [(TWICE + UPDATE, True), (LATER, False)])
 def test_kernels_write_what_a_loop_carries_over_itself(body, once):
     """The sums that a loop carries have one buffer, and its stack has one if it is not read."""
-    program = local_program(parse(SCAN.replace("BODY", body)))
-    assert_same(program.module, X, N, length=8)
+    module = parse(SCAN.replace("BODY", body))
+    program = local_program(module)
+    assert_same(module, X, N, length=8)
     (loop,) = [i for i in program.tiled.block.items if isinstance(i, Loop)]
     turns = program.plan.turns[loop.carried[0]]
     single = {turn.indices[0] for turn in turns if turn.buffers == 1}

@@ -41,6 +41,7 @@ from weft.kernels.tokens import Line, wrong
 from weft.mesh import Mesh, parse_mesh
 from weft.mesh.parts import Atoms
 from weft.ops import BY_NAME
+from weft.ops.shape import Constant
 from weft.varying.masks import Mask
 from weft.varying.world import World
 
@@ -357,7 +358,9 @@ class _Reader:
             self.at += 1
         operands = ins[:-1] if rows else ins
         types = tuple([self.stack(slot).type for slot in operands])
-        (node,) = read_node("\n".join(lines), types, BY_NAME)
+        *constants, node = read_node("\n".join(lines), types, BY_NAME)
+        if not all(isinstance(n.op, Constant) for n in constants):
+            raise wrong("a host node is one node, and constants before it")
         node.loc = loc
         rest = (given, made, tuple(m for m in summed if isinstance(m, int)), spread)
         site = Site(node, layout, self.world, self.module, *rest)

@@ -43,13 +43,14 @@ from weft.executable.plan import Memory, Plan
 from weft.ir.attrs import SYMBOL, Attrs
 from weft.ir.dense import Dense
 from weft.ir.location import Location
-from weft.ir.module import Function
+from weft.ir.module import Function, Node
 from weft.ir.purity import called
 from weft.ir.reading import captured
 from weft.ir.types import Array, TensorType
 from weft.ir.write import attributes_text, generic_function, generic_lines
 from weft.kernels.group import Launch as AnyKernel
 from weft.kernels.text import kernel_text
+from weft.ops.shape import Constant
 from weft.varying.masks import Mask, bits
 
 INLINE = 1 << 10  # bytes of a constant that stands in the text; a larger one is a resource
@@ -240,7 +241,8 @@ class _Writer:
         more += " rows" if traits.reads_rows else ""
         yield f"  along {masks_text(site.given)} {masks_text(site.made)}{more}"
         outside = captured(site.node) if traits.sees_outside else ()
-        yield from [f"  {line.strip()}" for line in generic_lines(site.node, outside=outside)]
+        lines = generic_lines(site.node, _constants(site.node), outside)
+        yield from [f"  {line.strip()}" for line in lines]
 
     def turns(self, loop: Loop) -> str:
         first = loop.carried[0] if loop.carried else -1
@@ -265,6 +267,12 @@ class _Writer:
         for number, block in enumerate(blocks):
             yield f"  block {number}"
             yield from self.block(block, "    ")
+
+
+def _constants(node: Node) -> list[Node]:
+    """The constants of one element, repeated or not, that are operands: functions are made so."""
+    made = [value.node for value in dict.fromkeys(node.operands) if value.node is not None]
+    return [n for n in made if isinstance(n.op, Constant) and n.op.value.is_splat]
 
 
 def _inside(item: Host) -> list[Any]:
