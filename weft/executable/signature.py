@@ -198,7 +198,7 @@ def _problem(spec: ValueSpec, meshes: Mapping[str, Mesh], mesh: Mesh) -> str | N
     if sharding is not None:
         over = sharding.resolve(meshes)
         as_sharding(replace(sharding, mesh=over), rank)
-        if over.size != mesh.size:
+        if over.size > mesh.size:
             return f"is on {over.size} devices, but the program on {mesh.size}"
     wanted = local_shape(spec.type.sizes, sharding, over)
     if wanted != spec.local.sizes:
