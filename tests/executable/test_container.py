@@ -144,7 +144,7 @@ def test_constants_are_mapped_from_the_file(tmp_path):
 
 def test_the_signature_is_read_without_the_rest(tmp_path):
     path = tmp_path / "large.weft"
-    large = 1 << 40  # bytes, of a file with a hole
+    large = 1 << 36  # bytes, of a file with a hole
     _, table, rest = split(container_bytes(SECTIONS[:1]))
     lines = table.decode().splitlines()
     lines.append(f"section constant w 1024 {large} {'0' * 64} tensor<{large}xi8>")
@@ -154,11 +154,11 @@ def test_the_signature_is_read_without_the_rest(tmp_path):
         os.truncate(path, start + 1024 + large)
     except OSError:
         pytest.skip("no room for a file with a hole")
-    begin = time.perf_counter()
+    begin = time.process_time()
     found = open_container(path)
     assert found.signature() == SIGNATURE
     assert found.names("constant") == ["w"]
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
 
 
 def test_damaged_constants_do_not_keep_the_signature_from_being_read():
@@ -290,10 +290,18 @@ def adding(line: str) -> bytes:
         (adding(f"section constant c 3904 0 {ZEROS} tensor<2xf32>"), "the constant c is no"),
         (adding(f"section constant c 3904 0 {ZEROS} tensor<?xf32>"), "the constant c is no"),
         (adding(f"section constant c 3904 0 {ZEROS} tensor<0xf31>"), "the constant c is no"),
-        (
-            adding(f"section constant c 3904 0 {ZEROS} tensor<{'9' * 5000}x0xf32>"),
-            "the constant c is no",
-        ),
+        *[
+            (adding(f"section constant c 3904 0 {ZEROS} {type}"), "the constant c is no")
+            for type in (
+                f"tensor<{'9' * 5000}x0xf32>",
+                f"tensor<0x{1 << 63}xi8>",
+                f"tensor<0x{1 << 40}x{1 << 40}xf32>",
+                f"tensor<{'1x' * 64}0xf32>",
+                f"tensor<{'1x' * 200_000}>",
+                "tensor<00xf32>",
+                "tensor<tensor<0xf32>>",
+            )
+        ],
     ],
 )
 def test_damage_is_named(data, message):
@@ -438,9 +446,9 @@ def mutants(count: int, seed: int) -> tuple[int, float]:
     longest, found = 0.0, 0
     for n in range(count):
         data = MUTATIONS[n % len(MUTATIONS)](WHOLE, rng)
-        begin = time.perf_counter()
+        begin = time.process_time()
         found += refused(data)
-        longest = max(longest, time.perf_counter() - begin)
+        longest = max(longest, time.process_time() - begin)
     return found, longest
 
 

@@ -29,6 +29,7 @@ from weft.executable.structure import parse_structure
 from weft.ir.types import DTYPES, TensorType, tensor
 from weft.mesh import Mesh
 from weft.mesh.pieces import local_shape
+from weft.run import execute
 
 F32 = np.float32
 GOLDEN = Path(__file__).parent.parent / "golden" / "executable"
@@ -300,3 +301,30 @@ def test_arrays_of_a_call_are_checked_in_order(stepped):
     assert values(found[2:]) == [0.5, 2.0]
     with pytest.raises(WeftError, match="params\\['w'\\] has the shape"):
         call.arguments(stepped, ({"w": np.ones(3, F32)}, *ARGS[1:]), {"rate": 0.5, "scale": 2})
+
+
+def test_a_call_through_the_signature_is_the_call(stepped):
+    """The signature, read back, is all that a call needs beside the program."""
+    mesh, shardings = Mesh(data=2, model=4), ({"w": P(None, "model")}, P("data"))
+    rng = np.random.default_rng(0)
+    args = ({"w": rng.standard_normal((8, 16), F32)}, rng.standard_normal((4, 8), F32), 3)
+    rest = {"rate": F32(0.5), "scale": 2.0}
+    options = {"static_argnums": 2, "mesh": mesh, "in_shardings": shardings, "target": "numpy"}
+    compiled = weft.compile(step, *args, **options, **rest)
+    wanted = compiled(*args, **rest)
+    made = parse_signature(str(stepped))
+    found = call.results(made, execute(compiled.program.local, *call.arguments(made, args, rest)))
+    assert jax.tree_util.tree_structure(found) == jax.tree_util.tree_structure(wanted)
+    np.testing.assert_array_equal(np.asarray(found["y"]), np.asarray(wanted["y"]))
+    np.testing.assert_array_equal(np.asarray(found["s"][0]), np.asarray(wanted["s"][0]))
+
+
+def test_keys_and_gradients_of_integers_are_described():
+    def draw(key, n):
+        return jax.random.uniform(key, (3,)), jax.grad(lambda n: 1.0, allow_int=True)(n)
+
+    made = signature_for(draw, jax.random.key(0), np.int32(1))
+    assert made.arguments[0].logical == "key<fry>"
+    assert made.arguments[0].type is tensor(2, dtype="ui32")
+    assert [spec.logical for spec in made.results] == ["", "float0"]
+    assert parse_signature(str(made)) == made

@@ -24,7 +24,7 @@ Greek = namedtuple("Greek", "μ λ")
 literals = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers()
+    | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False)
     | st.text()
     | st.binary(max_size=4),
@@ -32,7 +32,8 @@ literals = st.recursive(
     max_leaves=6,
 )
 # JAX sorts the keys of a dict, so those of one dict are of one kind.
-keys = st.sampled_from([st.text(max_size=4), st.integers(), st.tuples(st.integers())])
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
+keys = st.sampled_from([st.text(max_size=4), NUMBERS, st.tuples(NUMBERS)])
 
 
 def dicts(inner):
@@ -163,6 +164,7 @@ def test_nodes_that_only_their_classes_know_are_refused_by_name():
         (Weights(1), "Weights"),
         ({Colour("red"): 1}, "red"),
         ({math.nan: 1}, "nan"),
+        ({1 << 80: 1}, "1208925819614629174706176"),
         (defaultdict(lambda: 1, a=1), "lambda"),
     ):
         with pytest.raises(Unsupported, match=word) as caught:
@@ -218,6 +220,7 @@ def test_deep_trees_work_and_deeper_ones_are_refused():
         "defaultdict({})",
         "OrderedDict(list, {})",
         '{"\\x": *}',
+        f"{{{2**63}: *}}",
         "{1" + "0" * 5000 + ": *}",
         "[" * 100_000,
         "{(" + "(" * 100_000,

@@ -33,8 +33,7 @@ import numpy as np
 
 from weft.array.room import aligned_bytes
 from weft.errors import WeftError
-from weft.executable.signature import Signature, parse_signature
-from weft.ir.scan import parse_type
+from weft.executable.signature import Signature, parse_signature, tensor_type
 from weft.ir.types import Array, DType, TensorType, type_of
 
 FORMAT = 1  # that is written
@@ -434,11 +433,9 @@ def _entry(where: str, rest: str, start: int, *, is_newer: bool) -> Entry:
 
 def _constant_type(text: str) -> TensorType | None:
     try:
-        type = parse_type(text.strip())
+        return tensor_type(text[1:])
     except (WeftError, ValueError):
         return None
-    plain = isinstance(type, TensorType) and type.is_static and f" {type}" == text
-    return type if plain and isinstance(type, TensorType) else None
 
 
 def _check_places(where: str, entries: Sequence[Entry], start: int, size: int) -> None:

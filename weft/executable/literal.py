@@ -25,6 +25,7 @@ _TOKEN = re.compile(
     r"|(?P<word>-?[^\W\d]\w*)|(?P<mark>[()\[\]{},:=*]))"
 )
 MOST_DEPTH = 100  # levels of nesting; far below Python's own limit
+_WIDEST = 1 << 63  # larger integers may all have one hash, which makes a dict of them slow
 
 
 def is_literal(value: object, depth: int = 0) -> bool:
@@ -33,6 +34,9 @@ def is_literal(value: object, depth: int = 0) -> bool:
     if kind is tuple:
         assert isinstance(value, tuple)
         return depth < MOST_DEPTH and all(is_literal(part, depth + 1) for part in value)
+    if kind is int:
+        assert isinstance(value, int)
+        return -_WIDEST <= value < _WIDEST
     return kind in _PLAIN and value == value
 
 
@@ -122,6 +126,8 @@ class Tokens:
             value: Literal = _READ[kind](token)
         except ValueError:  # a number with thousands of digits, an unknown escape
             raise wrong from None
+        if not is_literal(value):
+            raise wrong
         self._next()
         return value
 

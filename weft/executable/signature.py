@@ -16,7 +16,9 @@ result "result['loss']": tensor<f32>
 from __future__ import annotations
 
 import json
+import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,6 +39,8 @@ DEVICE = "device"  # the memory that values are in unless another is named
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _NAMED = re.compile(rf"({_STRING})(:?) ?(.*)", re.S)
 _PART = re.compile(r"(\w+)(?: (.*))?", re.S)
+MOST_DIMS = 64  # of numpy's arrays
+_LONGEST = 2000  # characters of a type of so many dims
 _HELP = "save the program anew: compiled.save(path)"
 
 
@@ -286,11 +290,17 @@ def _check_exact(text: str, written: str) -> None:
         raise WeftError(f"expected {written}"[:200], help=_HELP)
 
 
-def _tensor(text: str) -> TensorType:
-    found = parse_type(text) if text.startswith("tensor<") else None
+def tensor_type(text: str) -> TensorType:
+    """The tensor that a text stands for: of known sizes, and one that numpy can have."""
+    plain = text.startswith("tensor<") and len(text) <= _LONGEST
+    found = parse_type(text) if plain else None
     if not isinstance(found, TensorType):
         raise ValueError(text)
     _check_exact(text, str(found))
+    # numpy counts the elements of an empty array without its dims of size 0.
+    elements = math.prod([size or 1 for size in found.sizes])
+    if found.rank > MOST_DIMS or elements * found.dtype.numpy.itemsize > sys.maxsize:
+        raise ValueError(text)
     return found
 
 
@@ -307,7 +317,7 @@ def _layout(text: str) -> tuple[int, ...]:
 
 
 _READ: dict[str, Callable[[str], Any]] = {
-    "local": _tensor,
+    "local": tensor_type,
     "sharding": _sharding,
     "layout": _layout,
     "memory": json_string,
@@ -318,7 +328,7 @@ _READ: dict[str, Callable[[str], Any]] = {
 def _spec(text: str) -> ValueSpec:
     name, colon, rest = _named(text)
     first, *parts = split(rest)
-    type = _tensor(first)
+    type = tensor_type(first)
     fields: dict[str, Any] = {"local": type}
     attrs: list[tuple[str, str]] = []
     for part in parts:

@@ -13,8 +13,12 @@ from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
+from weft.array import Array
 from weft.errors import WeftError
 from weft.executable.literal import MOST_DEPTH, Tokens, literal_text
 from weft.executable.literal import Literal as Key
@@ -28,6 +32,7 @@ FACTORIES: dict[str, Callable[[], Any] | None] = {
 }
 _DICTS = ("dict", "OrderedDict", "defaultdict")
 _NESTED = (dict, list, tuple, type(None))  # no leaf is one of these
+_LEAVES = {Array, np.ndarray, bool, int, float, complex}  # nor these, which need no second look
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,11 @@ class Structure:
     def leaves(self) -> int:
         """The number of leaves."""
         return 1 if self.kind == "leaf" else sum(part.leaves for part in self.parts)
+
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether every part is a leaf."""
+        return all(part.kind == "leaf" for part in self.parts)
 
     def flatten(self, value: Any, describe: Describe | None = None) -> list[Any]:
         """The leaves of a value of this structure; another one is refused by the path."""
@@ -153,12 +163,12 @@ def _flatten(node: Structure, value: Any, leaves: list[Any]) -> bool:
             return False
     if len(values) != len(parts):
         return False
-    for part, inner in zip(parts, values, strict=True):
-        if part is LEAF and not isinstance(inner, _NESTED):
-            leaves.append(inner)
-        elif not _flatten(part, inner, leaves):
-            return False
-    return True
+    if node.is_flat:
+        leaves += values
+        if _LEAVES.issuperset(map(type, values)):
+            return True
+        return not any(isinstance(inner, _NESTED) for inner in values)
+    return all(_flatten(part, inner, leaves) for part, inner in zip(parts, values, strict=True))
 
 
 def _differences(node: Structure, value: Any, path: Path) -> Iterator[tuple[Path, str, str]]:
@@ -227,7 +237,10 @@ def _unflatten(node: Structure, leaves: Iterator[Any]) -> Any:
         return next(leaves)
     if node.kind == "None":
         return None
-    values = [next(leaves) if part is LEAF else _unflatten(part, leaves) for part in node.parts]
+    if node.is_flat:
+        values = [*islice(leaves, len(node.parts))]
+    else:
+        values = [_unflatten(part, leaves) for part in node.parts]
     match node.kind:
         case "list":
             return values
