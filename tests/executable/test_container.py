@@ -36,6 +36,7 @@ from weft.executable.container import (
     Section,
     container_bytes,
     open_container,
+    read_constants,
     write_constants,
     write_container,
 )
@@ -196,16 +197,17 @@ def test_small_elements_are_stored_in_low_bits():
 
 
 def test_constants_beside_a_text(tmp_path):
-    path = tmp_path / "tiled.txt.constants"
+    path = tmp_path / "tiled.txt"
     write_constants(path, CONSTANTS)
-    found = open_container(path).constants
+    assert [file.name for file in tmp_path.iterdir()] == ["tiled.txt.constants"]
+    found = read_constants(path)
     assert len(found) == len(CONSTANTS)
     assert all(same(found[name], held) for name, held in CONSTANTS.items())
     assert "w9" not in found
     with pytest.raises(KeyError):
         found["w9"]
     with pytest.raises(WeftError, match="has no constant w9") as caught:
-        open_container(path).constant("w9")
+        open_container(f"{path}.constants").constant("w9")
     assert caught.value.help.startswith("known: w0, bits, i4")
 
 

@@ -164,6 +164,10 @@ def test_the_example_is_read_back():
         ('"n" static', '"n" statick', "parameter"),
         ("tensor<4x6xf32>", "tensor<4x6xf31>", "unknown element type"),
         ("tensor<4x6xf32>", "tuple<" * 2000, "damaged"),
+        ('signature "step"', "signature " + "[" * 100_000, "damaged"),
+        ('"pinned_host"', "{" * 100_000, "damaged"),
+        ("(([*, *],)", "[" * 100_000, "levels of nesting"),
+        ("weak", "weak 1", "unknown 'weak 1'"),
         ("tensor<4x6xf32>", "tensor<" + "9" * 5000 + "xf32>", "damaged"),
     ],
 )  # fmt: skip

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft.capture.captured import Captured, Leaf
 from weft.capture.jax_structure import structure_of
+from weft.capture.jax_values import positional_parameters
 from weft.executable.literal import is_literal
 from weft.executable.signature import DEVICE, Parameter, Signature, ValueSpec, flat_signature
 from weft.ir.attrs import Attrs
@@ -59,7 +59,8 @@ def parameters_of(
     After them come those that were given by name, up to the first that was not given at all.
     """
     values = dict(static)
-    names = _positional(fn)
+    listed = positional_parameters(fn)
+    names = [p.name if p.kind is p.POSITIONAL_OR_KEYWORD else "" for p in listed]
     made: list[Parameter] = []
     for n in range(len(given) + len(values)):
         name = names[n] if n < len(names) else ""
@@ -73,19 +74,6 @@ def parameters_of(
             break
         made.append(Parameter(name, "keyword"))
     return tuple(made)
-
-
-def _positional(fn: Callable[..., Any]) -> list[str]:
-    """The names of positional parameters; an empty one where it cannot be given by name."""
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [
-        p.name if p.kind is p.POSITIONAL_OR_KEYWORD else ""
-        for p in parameters
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
 
 
 def _specs(

@@ -101,17 +101,17 @@ def write_container(
     """Write a container beside its place and rename it: a reader sees all of it, or what was."""
     place = Path(path)
     pieces = _pieces(sections, features, made_by)
-    beside = place.parent / f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}"
+    draft = place.parent / f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
-        with open(beside, "xb") as file:
+        with open(draft, "xb") as file:
             try:
                 file.writelines(pieces)
                 file.flush()
                 os.fsync(file.fileno())
-                os.replace(beside, place)
+                os.replace(draft, place)
             except BaseException:
                 with contextlib.suppress(OSError):
-                    beside.unlink()
+                    draft.unlink()
                 raise
     except (OSError, ValueError) as error:  # the latter for names that no file can have
         raise WeftError(
@@ -120,9 +120,20 @@ def write_container(
         ) from None
 
 
-def write_constants(path: str | os.PathLike[str], constants: Mapping[str, Array]) -> None:
-    """Write the constants that a text refers to by name into a file beside it."""
-    write_container(path, [Section("constant", held, name) for name, held in constants.items()])
+def write_constants(text: str | os.PathLike[str], constants: Mapping[str, Array]) -> None:
+    """Write the constants that a text refers to by name into the file beside it."""
+    sections = [Section("constant", held, name) for name, held in constants.items()]
+    write_container(beside(text), sections)
+
+
+def read_constants(text: str | os.PathLike[str]) -> Constants:
+    """The constants that lie beside a text."""
+    return open_container(beside(text)).constants
+
+
+def beside(text: str | os.PathLike[str]) -> str:
+    """Where the constants of a text lie."""
+    return f"{os.fspath(text)}.constants"
 
 
 def _pieces(

@@ -95,11 +95,12 @@ class Tokens:
         if self.kind != "end":
             raise self.wrong("the end")
 
-    def wrong(self, wanted: str) -> WeftError:
-        """The refusal of what is here."""
-        here = self.text[self.start : self.start + 30].strip()
+    def wrong(self, wanted: str, start: int | None = None) -> WeftError:
+        """The refusal of what is here, or of what began earlier."""
+        start = self.start if start is None else start
+        here = self.text[start : start + 30].strip()
         return WeftError(
-            f"expected {wanted} at column {self.start + 1}, found {here!r}",
+            f"expected {wanted} at column {start + 1}, found {here!r}",
             help="the text is damaged or was edited: write it anew from the program",
         )
 
@@ -121,13 +122,12 @@ class Tokens:
             return _WORDS[self.take()]
         if kind not in _READ:
             raise self.wrong("a literal")
-        token, wrong = self.token, self.wrong("a literal")
         try:
-            value: Literal = _READ[kind](token)
+            value: Literal = _READ[kind](self.token)
         except ValueError:  # a number with thousands of digits, an unknown escape
-            raise wrong from None
+            raise self.wrong("a literal") from None
         if not is_literal(value):
-            raise wrong
+            raise self.wrong("a literal")
         self._next()
         return value
 

@@ -36,8 +36,8 @@ from weft.mesh.pieces import local_shape
 
 How = Literal["position", "keyword", "static"]
 DEVICE = "device"  # the memory that values are in unless another is named
-_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-_NAMED = re.compile(rf"({_STRING})(:?) ?(.*)", re.S)
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+_NAMED = re.compile(rf"({_STRING.pattern})(:?) ?(.*)", re.S)
 _PART = re.compile(r"(\w+)(?: (.*))?", re.S)
 MOST_DIMS = 64  # of numpy's arrays
 _LONGEST = 2000  # characters of a type of so many dims
@@ -188,7 +188,7 @@ def flat_signature(
         tuple(results),
         (Parameter(""),) * len(arguments),
         tuple((meshes or {}).items()),
-    )
+    ).check()
 
 
 def _problem(spec: ValueSpec, meshes: Mapping[str, Mesh], mesh: Mesh) -> str | None:
@@ -259,9 +259,10 @@ def _line(word: str, rest: str, read: Callable[[str], Any]) -> Any:
 
 def json_string(text: str) -> str:
     """The string that a JSON text stands for."""
-    found = json.loads(text)
-    if not isinstance(found, str):
+    if _STRING.fullmatch(text) is None:  # no list, which could be nested too deeply to be read
         raise ValueError(text)
+    found = json.loads(text)
+    assert isinstance(found, str), "what is in quotes is a string"
     return found
 
 

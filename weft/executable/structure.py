@@ -322,10 +322,9 @@ def _read_dict(tokens: Tokens, kind: Kind, depth: int, name: str = "") -> Struct
     tokens.expect("{")
     found: dict[Key, Structure] = {}
     while not tokens.accept("}"):
-        wrong = tokens.wrong("a key that is not there yet")
-        key = tokens.literal()
+        start, key = tokens.start, tokens.literal()
         if key in found:
-            raise wrong
+            raise tokens.wrong("a key that is not there yet", start)
         tokens.expect(":")
         found[key] = _read(tokens, depth + 1)
         if not tokens.accept(","):
@@ -339,10 +338,9 @@ def _read_fields(tokens: Tokens, name: str, depth: int) -> Structure:
     if not is_name(name):
         raise tokens.wrong(f"the name of a class, not {name!r},")
     while not tokens.accept(")"):
-        wrong = tokens.wrong("the name of a field")
-        key = tokens.take()
+        start, key = tokens.start, tokens.take()
         if not is_name(key) or key.startswith("_") or key in found:
-            raise wrong
+            raise tokens.wrong("the name of a field", start)
         tokens.expect("=")
         found[key] = _read(tokens, depth + 1)
         if not tokens.accept(","):
