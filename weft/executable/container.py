@@ -199,7 +199,7 @@ def _stored(array: Array, dtype: DType) -> Array:
 # Reading
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Container:
     """A container that is open: its table is read, and its sections are when they are asked for."""
 
