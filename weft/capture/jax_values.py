@@ -78,7 +78,7 @@ def argument_names(
     """`params['w']` for each leaf, by the names of the function's parameters."""
     import jax
 
-    parameters = _positional(fn)
+    parameters = [parameter.name for parameter in positional_parameters(fn)]
     found: list[str] = []
     for path, _ in paths:
         if path[0].idx == 1:
@@ -90,13 +90,14 @@ def argument_names(
     return found
 
 
-def _positional(fn: Callable[..., Any]) -> list[str]:
+def positional_parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a function that can be given by position, where it shows them."""
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
         return []
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in parameters if p.kind in kinds]
+    return [p for p in parameters if p.kind in kinds]
 
 
 def to_physical(value: Any, leaf: Leaf) -> Any:

@@ -1,0 +1,118 @@
+"""The signature of a captured program, once it is known how its values are split."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from weft.capture.captured import Captured, Leaf
+from weft.capture.jax_structure import structure_of
+from weft.capture.jax_values import positional_parameters
+from weft.executable.literal import is_literal
+from weft.executable.signature import DEVICE, Parameter, Signature, ValueSpec, flat_signature
+from weft.ir.attrs import Attrs
+from weft.ir.module import Function
+from weft.ir.scan import parse_type
+from weft.ir.types import TensorType, Type
+from weft.mesh import Mesh, parse_sharding
+
+_SHARDING, _GLOBAL, _MEMORY = "weft.sharding", "weft.global", "mhlo.memory_kind"
+_LAYOUT, _DONOR, _INFO = "mhlo.layout_mode", "jax.buffer_donor", "jax.result_info"
+_ALIASED = "tf.aliasing_output"  # a donor, too; which result has its memory is kept
+_KNOWN = {_SHARDING, _GLOBAL, _MEMORY, _LAYOUT, _DONOR, _INFO}
+_DIMS = re.compile(r'"\{(\d*(?:,\d+)*)\}"')
+
+
+def signature_of(
+    name: str,
+    captured: Captured,
+    main: Function,
+    mesh: Mesh,
+    meshes: Mapping[str, Mesh],
+    parameters: Sequence[Parameter] = (),
+    *,
+    narrows: bool = False,
+) -> Signature:
+    """The signature of a program: what capture knows of it, and its partitioned function."""
+    arguments = _specs(captured.arguments, main.arg_types, main.arg_attrs)
+    results = _specs(captured.results, main.result_types, main.res_attrs)
+    if captured.in_tree is None:
+        return flat_signature(name, mesh, arguments, results, meshes)
+    takes, gives = structure_of(captured.in_tree), structure_of(captured.out_tree)
+    named = tuple(meshes.items())
+    listed = tuple(parameters) or (Parameter(""),) * len(takes.parts[0].parts)
+    made = Signature(
+        name, mesh, takes, gives, arguments, results, listed, meshes=named, narrows=narrows
+    )
+    return made.check()
+
+
+def parameters_of(
+    fn: Callable[..., Any],
+    given: Sequence[int],
+    static: Sequence[tuple[int, Any]],
+    keywords: Sequence[str] = (),
+) -> tuple[Parameter, ...]:
+    """The positional parameters of a function that was called with arguments at these positions.
+
+    After them come those that were given by name, up to the first that was not given at all.
+    """
+    values = dict(static)
+    listed = positional_parameters(fn)
+    names = [p.name if p.kind is p.POSITIONAL_OR_KEYWORD else "" for p in listed]
+    made: list[Parameter] = []
+    for n in range(len(given) + len(values)):
+        name = names[n] if n < len(names) else ""
+        if n in values:
+            known = is_literal(values[n])
+            made.append(Parameter(name, "static", values[n] if known else None, known))
+        else:
+            made.append(Parameter(name))
+    for name in names[len(made) :]:
+        if name not in keywords:
+            break
+        made.append(Parameter(name, "keyword"))
+    return tuple(made)
+
+
+def _specs(
+    leaves: Sequence[Leaf], types: Sequence[Type], attrs: Sequence[Attrs]
+) -> tuple[ValueSpec, ...]:
+    shown = attrs or ((),) * len(types)
+    return tuple(map(_spec, leaves, types, shown))
+
+
+def _spec(leaf: Leaf, local: Type, attrs: Attrs) -> ValueSpec:
+    found = dict(attrs)
+    assert isinstance(local, TensorType), "tokens stay inside of a program"
+    whole = parse_type(found[_GLOBAL]) if _GLOBAL in found else local
+    assert isinstance(whole, TensorType), f"{whole} is no type of a whole value"
+    return ValueSpec(
+        leaf.name,
+        whole,
+        local,
+        parse_sharding(found[_SHARDING]) if _SHARDING in found else None,
+        _layout(found.get(_LAYOUT, "")),
+        found.get(_MEMORY, DEVICE).strip('"'),
+        leaf.donated or _DONOR in found or _ALIASED in found,
+        leaf.weak,
+        _logical(leaf),
+        tuple([pair for pair in attrs if pair[0] not in _KNOWN]),
+    )
+
+
+def _layout(text: str) -> tuple[int, ...] | None:
+    """The order of dims that an attribute asks for, if it is another than row-major."""
+    match = _DIMS.fullmatch(text)
+    if match is None:
+        return None
+    dims = tuple([int(word) for word in match[1].split(",") if word])
+    return None if dims == tuple(reversed(range(len(dims)))) else dims
+
+
+def _logical(leaf: Leaf) -> str:
+    """What JAX shows of a value whose elements are not numbers of numpy's."""
+    if leaf.holds_keys:
+        return str(leaf.dtype)
+    return "float0" if leaf.dtype.names == ("float0",) else ""

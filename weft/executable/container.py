@@ -1,0 +1,486 @@
+"""Containers: one file of named sections, with a table in front that `head` can show.
+
+    \\xf7weft\\r\\n\\n
+    format 1 reader 1 header 421 sha256 6c41...
+    made-by weft 0.1.0
+    feature loops
+    section signature main 0 812 e3b0...
+    section constant w0 4096 65536 9f86... tensor<128x128xf32>
+
+`format` is the version that the file is written in, and `reader` the oldest that can take it. Every
+version begins with the magic bytes and that line, and has a `feature` line for everything that a
+reader must know. Offsets count from the end of the table, rounded up; sections begin at multiples
+of 64 bytes, so that constants are mapped from the file as they are. Nothing is compressed and
+nothing is executed: a length in the file is never more than the file has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import re
+import secrets
+import stat
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from weft.array.room import aligned_bytes
+from weft.errors import WeftError
+from weft.executable.signature import Signature, parse_signature, tensor_type
+from weft.ir.types import Array, DType, TensorType, type_of
+
+FORMAT = 1  # that is written
+OLDEST_READER = 1  # that can take what is written
+MAGIC = b"\xf7weft\r\n\n"  # not UTF-8, and broken by whatever changes the ends of lines
+ALIGNED = 64  # bytes: a line of the processor's cache, and the widest vector
+LARGEST_TABLE = 1 << 26
+SMALL = 1 << 10  # bytes up to which constants are written in texts
+MAIN = "main"
+# What a section holds; `note` is what a door keeps with a program.
+KINDS = ("signature", "tiled", "constant", "note", "emitted", "code")
+TRUSTED = ("emitted", "code")  # what runs as it is, so that only who trusts the file reads it
+# Everything that a reader must know and that the first readers did not, by name.
+FEATURES: dict[str, str] = {}
+
+Source: TypeAlias = str | os.PathLike[str] | bytes
+_FIRST = re.compile(r"format (\d{1,9}) reader (\d{1,9})( [^\n]*)?\n")
+_REST = re.compile(r" header (\d{1,9}) sha256 ([0-9a-f]{64})")
+_NAME = re.compile(r"[\w.:/@+-]{1,200}", re.A)
+_SECTION = re.compile(
+    rf"([a-z][a-z0-9_-]{{0,60}}) ({_NAME.pattern}) (\d{{1,18}}) (\d{{1,18}}) ([0-9a-f]{{64}})"
+    r"( tensor<.+>)?",
+    re.A,
+)
+_ANEW = "it is damaged or was changed: copy it again, or save the program anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Something to write: bytes, or a constant, by kind and name."""
+
+    kind: str
+    data: bytes | Array
+    name: str = MAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A section as the table has it."""
+
+    kind: str
+    name: str
+    offset: int  # from the beginning of the file
+    length: int
+    digest: str
+    type: TensorType | None = None  # of a constant
+
+
+# Writing
+
+
+def container_bytes(
+    sections: Sequence[Section], features: Sequence[str] = (), made_by: str = "weft"
+) -> bytes:
+    """A container as bytes; the same for the same sections."""
+    return b"".join(_pieces(sections, features, made_by))
+
+
+def write_container(
+    path: str | os.PathLike[str],
+    sections: Sequence[Section],
+    features: Sequence[str] = (),
+    made_by: str = "weft",
+) -> None:
+    """Write a container beside its place and rename it: a reader sees all of it, or what was."""
+    place = Path(path)
+    pieces = _pieces(sections, features, made_by)
+    draft = place.parent / f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}"
+    try:
+        with open(draft, "xb") as file:
+            try:
+                file.writelines(pieces)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(draft, place)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    draft.unlink()
+                raise
+    except (OSError, ValueError) as error:  # the latter for names that no file can have
+        raise WeftError(
+            f"cannot write {place}: {getattr(error, 'strerror', None) or error}",
+            help="name a file in a folder of yours that has room",
+        ) from None
+
+
+def write_constants(text: str | os.PathLike[str], constants: Mapping[str, Array]) -> None:
+    """Write the constants that a text refers to by name into the file beside it."""
+    sections = [Section("constant", held, name) for name, held in constants.items()]
+    write_container(beside(text), sections)
+
+
+def read_constants(text: str | os.PathLike[str]) -> Constants:
+    """The constants that lie beside a text."""
+    return open_container(beside(text)).constants
+
+
+def beside(text: str | os.PathLike[str]) -> str:
+    """Where the constants of a text lie."""
+    return f"{os.fspath(text)}.constants"
+
+
+def _pieces(
+    sections: Sequence[Section], features: Sequence[str], made_by: str
+) -> list[bytes | memoryview]:
+    """The bytes of a container, piece by piece; constants are not copied."""
+    unknown = [name for name in features if name not in FEATURES]
+    assert not unknown, f"features {unknown} are in no list of weft/executable/container.py"
+    assert made_by.isascii() and made_by.isprintable(), f"made by {made_by!r}"
+    lines = [f"made-by {made_by}", *[f"feature {name}" for name in sorted({*features})]]
+    pieces: list[bytes | memoryview] = []
+    at, seen = 0, set[tuple[str, str]]()
+    for section in sections:
+        assert section.kind in KINDS, f"{section.kind} is no kind of section"
+        key = (section.kind, section.name)
+        if key in seen or not _NAME.fullmatch(section.name):
+            raise WeftError(
+                f"a {section.kind} cannot be called {section.name!r}: no name, or there twice",
+                help="names are distinct: letters, digits and . : / @ + - _, 200 of them at most",
+            )
+        seen.add(key)
+        data, type = _encoded(section)
+        digest = hashlib.sha256(data).hexdigest()
+        lines.append(f"section {section.kind} {section.name} {at} {len(data)} {digest}{type}")
+        pad = -len(data) % ALIGNED
+        at += len(data) + pad
+        pieces += [data, bytes(pad)]
+    if pieces:
+        pieces.pop()  # nothing follows the last
+    return [*_head(FORMAT, OLDEST_READER, lines), *pieces]
+
+
+def _head(format: int, reader: int, lines: Sequence[str]) -> list[bytes | memoryview]:
+    """What comes before the sections."""
+    table = "".join([f"{line}\n" for line in lines]).encode("ascii")
+    told = f"format {format} reader {reader} header {len(table)}".encode()
+    digest = hashlib.sha256(told + b"\n" + table).hexdigest().encode()
+    head = MAGIC + told + b" sha256 " + digest + b"\n" + table
+    return [head, bytes(-len(head) % ALIGNED)]
+
+
+def _encoded(section: Section) -> tuple[bytes | memoryview, str]:
+    """A section's bytes, and what the table says of them beside."""
+    if isinstance(section.data, bytes):
+        assert section.kind != "constant", "a constant is an array"
+        return section.data, ""
+    assert section.kind == "constant", f"a {section.kind} is bytes"
+    type = type_of(section.data)
+    held = _stored(np.ascontiguousarray(section.data), type.dtype)
+    return held.reshape(-1).view(np.uint8).data, f" {type}"
+
+
+def _stored(array: Array, dtype: DType) -> Array:
+    """An array as it lies in a file: little-endian, elements below a byte in its low bits."""
+    if sys.byteorder == "big":
+        array = array.byteswap()
+    if dtype.bits >= 8:
+        return array
+    held = array.view(np.uint8)
+    return (held != 0).view(np.uint8) if dtype.kind == "bool" else held & ((1 << dtype.bits) - 1)
+
+
+# Reading
+
+
+@dataclass(frozen=True, eq=False)
+class Container:
+    """A container that is open: its table is read, and its sections are when they are asked for."""
+
+    where: str  # the file's name, for errors
+    format: int
+    made_by: str
+    features: tuple[str, ...]
+    entries: Mapping[tuple[str, str], Entry]
+    trusts: bool
+    data: bytes | mmap.mmap = field(repr=False)
+    _checked: set[tuple[str, str]] = field(default_factory=set, repr=False)
+
+    def names(self, kind: str) -> list[str]:
+        """The names of all sections of a kind, in the order of the file."""
+        return [name for found, name in self.entries if found == kind]
+
+    def read(self, kind: str, name: str = MAIN) -> bytes:
+        """The bytes of a section, checked."""
+        entry = self._entry(kind, name)
+        # A copy, which stays as it was checked whatever becomes of the file.
+        data = self.data[entry.offset : entry.offset + entry.length]
+        self._compare(entry, data)
+        return data
+
+    def text(self, kind: str, name: str = MAIN) -> str:
+        """A section that is text."""
+        try:
+            return self.read(kind, name).decode()
+        except UnicodeDecodeError as error:
+            raise WeftError(
+                f"{self.where}: the {kind} {name} is no UTF-8 at its byte {error.start}", help=_ANEW
+            ) from None
+
+    def signature(self) -> Signature:
+        """What the program takes and gives; the other sections are not read."""
+        try:
+            return parse_signature(self.text("signature"))
+        except WeftError as error:
+            if error.message.startswith(self.where):
+                raise
+            raise WeftError(f"{self.where}: {error.message}", help=error.help) from None
+
+    def constant(self, name: str) -> Array:
+        """A constant: read-only, and mapped from the file where it is one."""
+        entry = self._entry("constant", name)
+        self._check(entry)
+        type = entry.type
+        assert type is not None, "the table gives every constant a type"
+        held = np.frombuffer(self.data, np.uint8, entry.length, entry.offset)
+        if type.dtype.bits < 8 and held.size and int(held.max()) >> type.dtype.bits:
+            raise WeftError(
+                f"{self.where}: the constant {name} has bytes that are no {type.dtype}", help=_ANEW
+            )
+        if entry.length and held.ctypes.data % ALIGNED:
+            held, packed = aligned_bytes(entry.length), held
+            held[:] = packed
+        array = held.view(type.dtype.numpy).reshape(type.sizes)
+        if sys.byteorder == "big":
+            array = array.byteswap()
+        array.flags.writeable = False
+        return array
+
+    @property
+    def constants(self) -> Constants:
+        """All constants by name, each read when it is asked for."""
+        return Constants(self)
+
+    def check(self) -> Container:
+        """The container itself, once the checksum of every section is seen to be right."""
+        for entry in self.entries.values():
+            self._check(entry)
+        return self
+
+    def _entry(self, kind: str, name: str) -> Entry:
+        if kind in TRUSTED and not self.trusts:
+            raise WeftError(
+                f"{self.where}: its {kind} for {name} would run as it is",
+                help="it is used with trust=True only, for files whose maker you trust",
+            )
+        found = self.entries.get((kind, name))
+        if found is None:
+            known = ", ".join(self.names(kind)) or "none"
+            raise WeftError(
+                f"{self.where} has no {kind} {name}",
+                help=f"known: {known}"[:300] + "; is it the file that you mean?",
+            )
+        return found
+
+    def _check(self, entry: Entry) -> None:
+        """Compare a section with its checksum, once."""
+        key = (entry.kind, entry.name)
+        if key not in self._checked:
+            end = entry.offset + entry.length
+            with memoryview(self.data) as view, view[entry.offset : end] as part:
+                self._compare(entry, part)
+            self._checked.add(key)
+
+    def _compare(self, entry: Entry, data: bytes | memoryview) -> None:
+        if hashlib.sha256(data).hexdigest() != entry.digest:
+            raise WeftError(
+                f"{self.where}: the {entry.kind} {entry.name} is not what its checksum says",
+                help=_ANEW,
+            )
+
+
+class Constants(Mapping[str, Array]):
+    """The constants of a container, by name."""
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        self._names = container.names("constant")
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self:
+            raise KeyError(name)
+        return self._container.constant(name)
+
+    def __contains__(self, name: object) -> bool:
+        return ("constant", name) in self._container.entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def open_container(source: Source, *, trust: bool = False) -> Container:
+    """Open a container, a file or its bytes, and read its table; no section is read."""
+    if isinstance(source, bytes):
+        return _opened("the program", source, trust)
+    where = os.fspath(source)
+    try:
+        return _opened(where, _mapped(where), trust)
+    except (OSError, ValueError) as error:  # the latter for names that no file can have
+        raise WeftError(
+            f"cannot read {where!s}: {getattr(error, 'strerror', None) or error}",
+            help="name a file that compiled.save has written",
+        ) from None
+
+
+def _mapped(path: str) -> bytes | mmap.mmap:
+    """A file's bytes, of which only those are read that are looked at."""
+    with open(path, "rb", opener=_regular) as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return b""  # which cannot be mapped
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _regular(path: str, flags: int) -> int:
+    """Open a file; a pipe or a device is refused, without waiting for it."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise WeftError(f"{path} is no file", help="name a file that compiled.save has written")
+    return os.open(path, flags)
+
+
+def _opened(where: str, data: bytes | mmap.mmap, trust: bool) -> Container:
+    format, reader, lines, start = _table(where, data)
+    features = [line[8:] for line in lines if line.startswith("feature ")]
+    made_by = next((line[8:] for line in lines if line.startswith("made-by ")), "an unknown Weft")
+    _check_readable(where, format, reader, features, made_by)
+    entries: dict[tuple[str, str], Entry] = {}
+    for line in lines:
+        word, _, rest = line.partition(" ")
+        if word == "section":
+            entry = _entry(where, rest, start, is_newer=format > FORMAT)
+            if (entry.kind, entry.name) in entries:
+                raise _damaged(where, f"it has two sections {entry.kind} {entry.name}")
+            entries[entry.kind, entry.name] = entry
+        elif word not in ("feature", "made-by") and format <= FORMAT:
+            raise _damaged(where, f"its table has a line {line[:60]!r}")
+    _check_places(where, [*entries.values()], start, len(data))
+    return Container(where, format, made_by, tuple(features), entries, trust, data)
+
+
+def _table(where: str, data: bytes | mmap.mmap) -> tuple[int, int, list[str], int]:
+    """The version, the oldest reader, the lines of the table, and where sections begin."""
+    if data[: len(MAGIC)] != MAGIC:
+        raise _not_ours(where, data[: len(MAGIC)])
+    begin = len(MAGIC)
+    first = _FIRST.match(data[begin : begin + 256].decode("latin-1"))
+    if first is None:
+        raise _damaged(where, "its first line cannot be read")
+    format, reader = int(first[1]), int(first[2])
+    begin += first.end()
+    rest = _REST.fullmatch(first[3] or "")
+    if rest is None:
+        _check_readable(where, format, reader, [], "a newer Weft")
+        raise _damaged(where, "its first line cannot be read")
+    length = int(rest[1])
+    if length > min(LARGEST_TABLE, len(data) - begin):
+        if length <= LARGEST_TABLE:
+            raise _cut(where, begin + length, len(data))
+        raise _damaged(where, f"its table has {length:,} bytes, more than any has")
+    table = data[begin : begin + length]
+    told = f"format {first[1]} reader {first[2]} header {rest[1]}\n".encode()
+    if hashlib.sha256(told + table).hexdigest() != rest[2]:
+        raise _damaged(where, "its table is not what the checksum says")
+    if not 0 < reader <= format or not table.isascii():
+        raise _damaged(where, f"it is of format {format} for readers from {reader}")
+    end = begin + length
+    return format, reader, table.decode("ascii").splitlines(), end + -end % ALIGNED
+
+
+def _check_readable(
+    where: str, format: int, reader: int, features: Sequence[str], made_by: str
+) -> None:
+    """Refuse what this version cannot read, and say what it lacks."""
+    lacking = [name for name in features if name not in FEATURES]
+    named = f"{', '.join(lacking[:12])}{', ...' if len(lacking) > 12 else ''}"
+    if reader > FORMAT:
+        using = f", with {named}" if lacking else ""
+        message = (
+            f"{where} is of format {format}{using}: it needs a reader of format {reader}, "
+            f"and this Weft reads formats up to {FORMAT}"
+        )
+    elif lacking:
+        message = f"{where} uses what this Weft does not know: {named}"
+    else:
+        return
+    version = f" ({made_by[:60]} has written it)" if made_by.isprintable() else ""
+    raise WeftError(
+        message, help=f"install a newer Weft{version}, or save the program with this one"
+    )
+
+
+def _entry(where: str, rest: str, start: int, *, is_newer: bool) -> Entry:
+    match = _SECTION.fullmatch(rest)
+    if match is None:
+        raise _damaged(where, f"its table has a line {f'section {rest}'[:80]!r}")
+    kind, name, offset, length, digest, typed = match.groups()
+    if kind not in KINDS and not is_newer:
+        raise _damaged(where, f"it has a section of kind {kind}")
+    at, size = int(offset), int(length)
+    type = None
+    if kind == "constant":
+        type = _constant_type(typed or "")
+        if type is None or type.size * type.dtype.numpy.itemsize != size:
+            raise _damaged(where, f"the constant {name} is no{typed} of {size:,} bytes"[:200])
+    return Entry(kind, name, start + at, size, digest, type)
+
+
+def _constant_type(text: str) -> TensorType | None:
+    try:
+        return tensor_type(text[1:])
+    except (WeftError, ValueError):
+        return None
+
+
+def _check_places(where: str, entries: Sequence[Entry], start: int, size: int) -> None:
+    """Refuse sections that overlap, or that do not end with the file."""
+    at = start
+    for entry in sorted(entries, key=lambda entry: (entry.offset, entry.length)):
+        if entry.offset % ALIGNED:
+            raise _damaged(where, f"the {entry.kind} {entry.name} does not begin at 64 bytes")
+        if entry.offset < at:
+            raise _damaged(where, f"the {entry.kind} {entry.name} overlaps what is before it")
+        at = entry.offset + entry.length
+    if at > size:
+        raise _cut(where, at, size)
+    if at < size:
+        raise _damaged(where, f"it has {size - at:,} bytes after its last section")
+
+
+def _damaged(where: str, what: str) -> WeftError:
+    return WeftError(f"{where} is damaged: {what}", help=_ANEW)
+
+
+def _cut(where: str, wanted: int, size: int) -> WeftError:
+    return WeftError(
+        f"{where} is cut off: it has {size:,} of {wanted:,} bytes",
+        help="copy it again, whole, or save the program anew",
+    )
+
+
+def _not_ours(where: str, begin: bytes) -> WeftError:
+    if 0 < len(begin) < len(MAGIC) and MAGIC.startswith(begin):
+        return _cut(where, len(MAGIC), len(begin))
+    if begin.startswith(MAGIC[:5]):
+        return _damaged(where, "the ends of its lines were changed, as by a copy as text")
+    return WeftError(
+        f"{where} is no executable of Weft" if begin else f"{where} is empty",
+        help="name a file that compiled.save has written",
+    )
