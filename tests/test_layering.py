@@ -10,16 +10,18 @@ from pathlib import Path
 import pytest
 
 WEFT = Path(__file__).parent.parent / "weft"
-NOUNS = {*"ir ops mesh machine cost array cache kernels errors knobs timeline trace".split()}
+NOUNS = {
+    *"ir ops mesh machine cost array cache kernels errors knobs timeline trace target tune".split()
+}
 VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
 }
 # What may know two verbs: the pipeline and the doors that call it.
-DOORS = {*"pipeline target traced compiled eager compare describe cli conformance".split()} | {
+DOORS = {*"pipeline targets traced compiled eager compare describe cli conformance".split()} | {
     *"__init__ __main__ jax".split()
 }
 # What looks on from the side, and at whom.
-LOOKS_AT = {"explain": {"shard"}}
+LOOKS_AT = {"explain": {"shard"}, "run": {"tile"}}
 CORE = {"numpy", "ml_dtypes"}
 # The files that may import an optional package, inside a function.
 OPTIONAL = {

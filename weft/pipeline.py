@@ -17,7 +17,8 @@ from weft.optimize.plan_memory import plan_memory
 from weft.partition import is_of_one, partition
 from weft.run import LocalProgram
 from weft.shard import Pads, Rules, Shrunk, shard
-from weft.target import LLVM, target_named
+from weft.target import Target
+from weft.targets import target_named
 from weft.trace import Trace
 from weft.traced import trace_program
 
@@ -106,11 +107,11 @@ def optimized_program(
 
 def _target(
     name: str | None, fold_sums: bool, tune: Tune | None, excess_precision: bool
-) -> LLVM | None:
+) -> Target | None:
     return target_named(name, fold_sums=fold_sums, tune=tune, excess_precision=excess_precision)
 
 
-def _local(best: Module, target: LLVM | None, fold_sums: bool, trace: Trace) -> LocalProgram:
+def _local(best: Module, target: Target | None, fold_sums: bool, trace: Trace) -> LocalProgram:
     """What runs: nodes are grouped to kernels, which are emitted and compiled."""
     with trace.timed("compiled"):
         made = LocalProgram(best, target=target, fold=fold_sums or target is not None)

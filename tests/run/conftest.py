@@ -9,7 +9,7 @@ import pytest
 
 from tests.run.toy_target import ToyTarget
 from weft.run import LocalProgram, plan
-from weft.target import target_named
+from weft.targets import target_named
 
 TARGETS: dict[str, Any] = {
     "numpy": lambda: None,

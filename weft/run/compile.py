@@ -36,9 +36,10 @@ from weft.run.kernel import Kernel, Site
 from weft.run.kernels import CONTROL, kernel_of
 from weft.run.launch import Launches
 from weft.run.layout import Layout, union
-from weft.run.target import Target
 from weft.run.together import branch, loop, own_results
 from weft.run.vary import Scope, loop_masks, outcome
+from weft.target import Target
+from weft.tile import group as grouped
 
 KEPT = 1 << 14  # elements of a result that may be computed before the program runs
 
@@ -111,7 +112,7 @@ class Compiler:
             made = outcome(node, given, scope)
             scope.let(node.results, made)
             placed.append(placed_at(node, given, made, scope))
-        groups = target.group(placed, layout.shape(layout.everything), region.results)
+        groups = grouped(placed, layout.shape(layout.everything), region.results, target)
         dying = deaths_of(groups, region, frees=frees)
         for group, dead in zip(groups, dying, strict=True):
             node = group.nodes[-1]

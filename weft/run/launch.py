@@ -18,7 +18,7 @@ from weft.array.room import ROOM, address_of, dense, is_dense
 from weft.ir.types import Array, TensorType
 from weft.run.code import Code, Item, Slots, Step
 from weft.run.plan import bytes_of
-from weft.run.target import Target
+from weft.target import Target
 
 BRIEF = 1 << 25  # bytes: going through fewer takes no longer than waking another thread may
 Place: TypeAlias = tuple[int, int]  # the slot of a call's table, and where in it

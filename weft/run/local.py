@@ -30,9 +30,9 @@ from weft.run.launch import Launches, is_brief, is_native
 from weft.run.layout import Layout, Mask
 from weft.run.plan import Memory, Planner, outside_arena, piece_bytes
 from weft.run.reuse import choose_turns, owned, reuse_carried, reuse_donated
-from weft.run.target import Target
 from weft.run.vary import Scope, argument_masks
 from weft.run.world import GLOBAL, World, sharding_in, world_of
+from weft.target import Target
 
 
 class LocalProgram:

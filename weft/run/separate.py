@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.kernels.group import Group
-from weft.kernels.placed import Placed
-from weft.run.target import Commands, Target
+from weft.target import Commands, Options, Target
 
 Addresses: TypeAlias = npt.NDArray[np.uint64]
 
@@ -33,11 +32,14 @@ class SeparateTarget:
 
     def __init__(self, target: Target, around: Around) -> None:
         self.target, self.around = target, around
+        self.name, self.options, self.limits = target.name, target.options, target.limits
+        self.table, self.forms, self.identity = target.table, target.forms, target.identity
+        self.can, self.takes, self.schedule = target.can, target.takes, target.schedule
+        self.candidates, self.text = target.candidates, target.text
+        self.emitted, self.accept = target.emitted, target.accept
 
-    def group(
-        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Any]
-    ) -> Sequence[Group]:
-        return self.target.group(placed, sizes, results)
+    def with_options(self, options: Options) -> SeparateTarget:
+        return SeparateTarget(self.target.with_options(options), self.around)
 
     def load(self, kernels: Sequence[Any]) -> Sequence[SeparateKernel]:
         return [SeparateKernel(own) for own in self.target.load(kernels)]

@@ -10,7 +10,7 @@ import numpy as np
 from weft.array.room import ROOM, address_of
 from weft.ir.types import Array, TensorType
 from weft.run.code import Code, Item, Slots, Turn
-from weft.run.target import Repeats
+from weft.target import Repeats
 
 if TYPE_CHECKING:
     from weft.run.compile import Compiler
