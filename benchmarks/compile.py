@@ -63,7 +63,7 @@ def weft_times(bytecode: bytes, level: int) -> dict[str, float]:
     from weft.partition import partition
     from weft.pipeline import local_program
     from weft.shard import shard
-    from weft.target import target_named
+    from weft.targets import target_named
 
     stages: tuple[tuple[str, Callable[[Any], Any]], ...] = (
         ("read", lambda held: read_module(read_in_process(held), BY_NAME)),

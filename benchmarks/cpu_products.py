@@ -16,18 +16,17 @@ import numpy as np
 
 from benchmarks.cpu_rows import Row, race
 from tests.kernels.building import Building
-from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.jit.machine_code import host
 from weft.emit.llvm.pool.commands import Commands
 from weft.emit.llvm.pool.pool import aligned
 from weft.emit.llvm.pool.thread_count import thread_count
-from weft.emit.llvm.product.emit import emit_product
-from weft.emit.llvm.tuning.tuned import tuned
+from weft.emit.llvm.target import LLVM
 from weft.ir.types import F32, I32, Array, DType, dtype
 from weft.kernels.kernel import Contract, Kernel
 from weft.knobs import TUNE
 from weft.ops.pointwise import Add, Multiply
 from weft.ops.transcendental import Tanh
+from weft.target import Options
+from weft.tune import tuned
 
 Side = Callable[[], object]
 # oneDNN would use tiles where they are advertised, even where a hypervisor forbids them.
@@ -146,8 +145,9 @@ def kernel_of(case: Case) -> Kernel:
 
 def weft_side(case: Case, arrays: list[Array]) -> Side:
     """The kernel on buffers that are there."""
-    kernel = tuned(kernel_of(case), TUNE.value())
-    (loaded,) = load([emit_product(kernel, host())])
+    target = LLVM(Options(tune=TUNE.value()))
+    kernel = tuned(kernel_of(case), target)
+    (loaded,) = target.load([kernel])
     out = kernel.operands[-1]
     kept = [*arrays, held(np.zeros(out.shape), out.dtype)]
     commands = Commands()

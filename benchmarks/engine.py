@@ -21,6 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from weft.cache.store import Store
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.linking import Linked
 from weft.emit.llvm.jit.machine_code import host, llvm_version
@@ -28,7 +29,6 @@ from weft.emit.llvm.jit.objects import objects
 from weft.emit.llvm.pool.commands import Commands
 from weft.emit.llvm.pool.pool import the_pool
 from weft.emit.llvm.pool.thread_count import thread_count
-from weft.kernels.emitted import Emitted, Phase
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTHING = "define void @nothing(ptr %o, ptr %s, i64 %b, i64 %e) {\n  ret void\n}\n"
@@ -66,8 +66,8 @@ def texts() -> list[tuple[str, str]]:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from weft.cli import make_parser
     from weft.cli.kernels import compiled_program
+    from weft.emit.llvm.texts import emitted
     from weft.run.parts import parts_of
-    from weft.target import emitted
 
     line = ["kernels", f"{ROOT}/examples/llama.py:train_step", "--mesh", "data=1,model=1"]
     compiled, _ = compiled_program(make_parser().parse_args(line))

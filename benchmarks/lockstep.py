@@ -204,7 +204,7 @@ class Ours:
 
         from weft.array.stacked import one_for_all, split
         from weft.pipeline import local_program
-        from weft.target import target_named
+        from weft.targets import target_named
 
         case = PROGRAMS[name](count)
         mesh = AbstractMesh(tuple(case.mesh.values()), tuple(case.mesh))

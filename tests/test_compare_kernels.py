@@ -7,10 +7,11 @@ import pytest
 
 import weft
 from tests.shard.corpus import annotated
-from weft import target
 from weft.cli.arrays import random_arguments
 from weft.compare import Checked, KernelDifference, compare_kernels
+from weft.emit.llvm import texts
 from weft.emit.llvm.math import pointwise
+from weft.emit.llvm.math.pointwise_kinds import Emit
 from weft.ops.transcendental import Tanh
 
 CHAIN = """
@@ -28,7 +29,7 @@ func.func @main(%x: tensor<4x8xf16>, %y: tensor<4x8xf32>) -> (tensor<4x8xf32>, t
 
 @pytest.fixture
 def chain(monkeypatch):
-    monkeypatch.setattr(target, "_TEXTS", {})
+    monkeypatch.setattr(texts, "TEXTS", {})
     arrays = [np.full((4, 8), 2, np.float16), np.ones((4, 8), np.float32)]
     return lambda: compare_kernels(weft.compile(CHAIN).program.local, arrays)
 
@@ -46,7 +47,7 @@ def test_a_value_that_is_not_rounded_is_found(chain, monkeypatch):
 
 
 def test_the_first_step_that_differs_is_named(chain, monkeypatch):
-    monkeypatch.setitem(pointwise.EMIT, Tanh, lambda v, op, args, given, made: args[0])
+    monkeypatch.setitem(pointwise.EMIT, Tanh, Emit(lambda v, op, args, given, made: args[0]))
     found = chain()
     assert isinstance(found, KernelDifference)
     assert found.result.name == "%5" and found.step is not None and found.step.name == "%4"

@@ -8,14 +8,14 @@ import weakref
 import numpy as np
 import pytest
 
-import weft.target as target
+import weft.emit.llvm.texts as texts
 from weft.capture import mlir_parser
+from weft.emit.llvm.emitted import Emitted
 from weft.ir.dense import Dense
 from weft.ir.module import apply
 from weft.ir.op import rule
 from weft.ir.types import F32, TensorType
 from weft.ir.write import node_text
-from weft.kernels.emitted import Emitted
 from weft.mesh import Axis, Mesh
 from weft.ops.shape import Constant
 from weft.partition.ways.constants import repeated_block
@@ -46,15 +46,15 @@ def test_types() -> None:
 
 
 def test_texts_of_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "_TEXTS", {})
-    monkeypatch.setattr(target, "emitted_for", lambda kernel, _: Emitted(kernel * 1000, ()))
-    monkeypatch.setattr(target, "_is_brief", lambda kernel: False)
-    monkeypatch.setattr(target, "MOST_CHARACTERS", 5500)
-    monkeypatch.setattr(target, "MOST_TEXTS", 4)
+    monkeypatch.setattr(texts, "TEXTS", {})
+    monkeypatch.setattr(texts, "emitted_for", lambda kernel, _: Emitted(kernel * 1000, ()))
+    monkeypatch.setattr(texts, "_is_brief", lambda kernel: False)
+    monkeypatch.setattr(texts, "MOST_CHARACTERS", 5500)
+    monkeypatch.setattr(texts, "MOST_TEXTS", 4)
     for names, kept in (("abcdef", "cdef"), (["gg"], ["d", "e", "f", "gg"]), (["hhhh"], ["hhhh"])):
         for name in names:
-            assert target.emitted(name).text == name * 1000  # type: ignore[arg-type]
-        assert [*target._TEXTS] == [*kept]
+            assert texts.emitted(name).text == name * 1000  # type: ignore[arg-type]
+        assert [*texts.TEXTS] == [*kept]
 
 
 def test_contexts_of_programs(monkeypatch: pytest.MonkeyPatch) -> None:

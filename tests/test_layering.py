@@ -11,13 +11,13 @@ import pytest
 
 WEFT = Path(__file__).parent.parent / "weft"
 NOUNS = {*"ir ops mesh machine cost array cache kernels varying executable".split()} | {
-    *"errors knobs timeline trace".split()
+    *"errors knobs timeline trace target tune".split()
 }
 VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
 }
 # What may know two verbs: the pipeline and the doors that call it.
-DOORS = {*"pipeline target traced compiled eager compare describe cli conformance".split()} | {
+DOORS = {*"pipeline targets traced compiled eager compare describe cli conformance".split()} | {
     *"__init__ __main__ jax".split()
 }
 # What looks on from the side, and at whom.

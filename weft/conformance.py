@@ -29,7 +29,7 @@ from weft.ops.shape import Constant
 from weft.optimize.inline_calls import inline_calls
 from weft.pipeline import local_program
 from weft.run.parts import parts_of
-from weft.target import target_named
+from weft.targets import target_named
 
 Status = Literal["pass", "fail", "refused"]
 Target = Literal["reference", "llvm"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from weft.emit.numpy import Numpy
 from weft.errors import Unsupported, WeftError
@@ -18,10 +17,10 @@ from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
 from weft.partition import is_of_one, partition
 from weft.run import LocalProgram
-from weft.run.target import Target
 from weft.shard import Pads, Rules, Shrunk, shard
-from weft.target import LLVM, target_named
-from weft.tile.lower import Kernels, lower
+from weft.target import Target
+from weft.targets import target_named
+from weft.tile.lower import lower
 from weft.tile.plan import plan
 from weft.trace import Trace
 from weft.traced import trace_program
@@ -112,21 +111,16 @@ def optimized_program(
 
 def _target(
     name: str | None, fold_sums: bool, tune: Tune | None, excess_precision: bool
-) -> LLVM | None:
+) -> Target | None:
     return target_named(name, fold_sums=fold_sums, tune=tune, excess_precision=excess_precision)
 
 
-def _local(best: Module, target: LLVM | None, fold_sums: bool, trace: Trace) -> LocalProgram:
+def _local(best: Module, target: Target | None, fold_sums: bool, trace: Trace) -> LocalProgram:
     """What runs: nodes are grouped to kernels, which are emitted and compiled."""
     with trace.timed("compiled"):
         made = local_program(best, target=target, fold=fold_sums or target is not None)
     trace_program(trace, best, made)
     return made
-
-
-@runtime_checkable
-class KernelTarget(Kernels, Target, Protocol):
-    """What makes kernels of nodes, and runs them."""
 
 
 def local_program(
@@ -136,7 +130,7 @@ def local_program(
     devices: int | tuple[int, int] | None = None,
     donate: Sequence[int] | None = None,
     fold: bool = True,
-    target: KernelTarget | None = None,
+    target: Target | None = None,
     world: World | None = None,
 ) -> LocalProgram:
     """A function of a local module, tiled, planned, emitted and loaded.

@@ -1,251 +1,233 @@
-"""Targets: what groups a program's nodes into kernels, emits them, and runs them."""
+"""The contract of a target: what it can compute, how large kernels may be, and what runs them.
+
+Tile asks a target what it can (`can`, `takes`), within which limits, and lets it schedule the
+kernels that it makes. Run asks it to load kernels and for commands that run them. What kernels
+become in between (text, code) is a matter of the target alone.
+"""
 
 from __future__ import annotations
 
-import importlib.util
-import math
-import warnings
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from weft.cache.entry import Key
-from weft.cache.store import the_store
-from weft.emit.llvm.attention.attention import emit_attention
-from weft.emit.llvm.capable import computes
-from weft.emit.llvm.emit import emit
-from weft.emit.llvm.jit.engine import Loaded, load
-from weft.emit.llvm.jit.machine_code import Processor, host
-from weft.emit.llvm.pool.commands import Commands
-from weft.emit.llvm.product.product import HELD
-from weft.emit.llvm.single.alone import EMIT as STANDING_ALONE
-from weft.emit.llvm.single.alone import emit_alone
-from weft.emit.llvm.tuning.tuned import is_tuned, tuned
-from weft.errors import Unsupported, WeftError
-from weft.ir.module import Node, Value
-from weft.ir.types import DType, TensorType
-from weft.kernels.alone import Alone, alone
-from weft.kernels.attention import Attention
-from weft.kernels.emitted import Emitted
-from weft.kernels.group import Group, Launch
-from weft.kernels.kernel import Kernel
-from weft.kernels.placed import Placed
-from weft.knobs import TUNE, TUNES, Tune
-from weft.ops.collective import AllReduce, ReduceScatter
-from weft.ops.reduce import Reduce
-from weft.tile import tile
-from weft.tile.pulls import PRODUCTS, held_in
-from weft.tile.recall import fingerprint, packed, restored
-from weft.tile.sums import sums_apart
+from weft.array.stacked import Kind, Stacked
+from weft.ir.op import Op
+from weft.ir.types import DType
+from weft.kernels.group import Launch
+from weft.kernels.kernel import Kernel, Schedule
+from weft.knobs import Tune
+
+Where = Literal["loops", "product", "attention", "alone", "numpy", "runtime", ""]
 
 
-class LLVM:
-    """CPUs, through LLVM."""
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """How a target computes an op.
 
-    name = "llvm"
+    `emitted`: in loops with others, as a product, or alone. `decomposed`: as other ops. `library`:
+    numpy or the runtime does it, for a reason. `unsupported`: refused, for a reason.
+    """
 
-    def __init__(
-        self, *, fold_sums: bool = True, tune: Tune | None = None, excess_precision: bool = True
-    ) -> None:
-        self.fold_sums = fold_sums
-        self.excess_precision = excess_precision
-        self.tune: Tune = TUNE.value() if tune is None else tune
+    how: Literal["emitted", "decomposed", "library", "unsupported"]
+    where: Where = ""
+    why: str = ""
 
-    def group(
-        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
-    ) -> Sequence[Group]:
-        """The nodes of a region as kernels, in an order in which they can run.
+    def __str__(self) -> str:
+        return self.where or self.how
 
-        What was decided for a large region is remembered on disk. Products take the candidates
-        that are the fastest, as far as is known.
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How far tile may go for a target: where computing again, or joining kernels, still pays."""
+
+    steps: int  # of one kernel, at most
+    near: int  # bytes of a value that may be computed again for every row
+    chain: int  # nodes that are computed again rather than that their result is read
+    choices: int  # operands of a concatenation that is computed by choosing
+    row: int  # elements of a row that is read again while it is near
+    rows: int  # rows that are enough to share out, however long they are
+    saved: int  # bytes that are worth joining two kernels
+    lines: int  # rows or columns of a product that is more than lines
+    cut: int  # rows or columns that are to be left of a product that is cut into several
+    block: tuple[int, int]  # rows and columns of a product that are in registers at once
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What whoever compiles has chosen, the same for every target."""
+
+    fold_sums: bool = True  # whether a product may also sum over devices, which rounds otherwise
+    excess_precision: bool = True  # whether steps may compute more exactly than their types say
+    tune: Tune = "off"  # whether kernels are measured
+
+
+Ways: TypeAlias = Mapping[str, Mapping[str, int]]  # options of a schedule, by name
+AS_MODELLED = "as modelled"  # the way that a target takes unmeasured, without options
+
+
+class Candidates(Protocol):
+    """Several ways to run the kernels of one class, of which the fastest is to be found."""
+
+    @property
+    def kind(self) -> str:
+        """What is chosen: the way of a `product`."""
+        ...
+
+    @property
+    def unworthy(self) -> str:
+        """Why nothing is to be gained by measuring, or nothing."""
+        ...
+
+    @property
+    def shape_class(self) -> str:
+        """For which kernels one way is expected to be the best."""
+        ...
+
+    @property
+    def machine(self) -> str:
+        """What measurements depend on besides."""
+        ...
+
+    def ways(self) -> Ways:
+        """All ways, beginning with AS_MODELLED, then the more promising ones first."""
+        ...
+
+    def options(self, name: str) -> Mapping[str, int] | None:
+        """The options of a way that was measured before; None if it cannot be had here."""
+        ...
+
+
+class Commands(Protocol):
+    """Kernels that run one after another in one native call; written once and run often."""
+
+    def kernel(self, loaded: Any, operands: Sequence[int]) -> int:
+        """Add a kernel on operands at these addresses; where in `pointers` they begin."""
+        ...
+
+    @property
+    def pointers(self) -> Any:
+        """The addresses of all operands, as an array of 64-bit integers that may be written to."""
+        ...
+
+    def run(self) -> None:
+        """Run all kernels, without the GIL."""
+        ...
+
+
+@runtime_checkable
+class Repeats(Protocol):
+    """Commands that can be the test of a loop which runs without Python."""
+
+    def repeat(self, work: Any, verdict: int, moves: int, limit: int) -> int:
+        """Run this, a test, and then other commands, as long as the byte at `verdict` is not 0.
+
+        At `moves` are 64-bit integers that say what changes places after every round: how many
+        values do, and for each of them how many levels and buffers it has, the buffer that is
+        written next, where each level is now (it becomes what the one above was), the buffers, how
+        many operands read each level and how many write it, and where these operands' addresses
+        are. How many rounds there were; after `limit` of them it has not been tested again.
         """
-        chosen: dict[Kernel, Kernel] = {}
-        found: list[Group] = []
-        for group in self._groups(placed, sizes, results):
-            kernel = group.kernel
-            if kernel is None and isinstance(group.nodes[-1].op, REDUCTIONS):
-                _say_of_numpy(group.nodes[-1])
-            if self.tune != "off" and isinstance(kernel, Kernel) and is_tuned(kernel):
-                if kernel not in chosen:
-                    chosen[kernel] = tuned(kernel, self.tune)
-                group = replace(group, kernel=chosen[kernel])
-            found.append(group)
-        return found
+        ...
 
-    def _groups(
-        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
-    ) -> Sequence[Group]:
-        if self.fold_sums:
-            placed = sums_apart(placed, results)
-        if len(placed) < LARGE:
-            return self._grouped(placed, sizes, results)
-        store, parts = the_store(), [("region", fingerprint(placed, sizes, results))]
-        parts += [("processor", repr(host())), ("fold_sums", str(self.fold_sums))]
-        parts += [("excess_precision", str(self.excess_precision))]
-        key = Key("groups", f"{len(placed)} nodes", tuple(parts))
-        data = store.get(key)
-        if data is not None:
-            groups, texts = restored(data, placed, lambda p: self._alone(p, sizes))
-            _TEXTS.update(texts)
-            return groups
-        groups = self._grouped(placed, sizes, results)
-        data = packed(groups, placed, emitted)
-        if data is not None:
-            store.put(key, data)
-        return groups
 
-    def _grouped(
-        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
-    ) -> list[Group]:
-        return tile(
-            placed,
-            sizes,
-            results,
-            refuses=refuses,
-            alone=lambda p: self._alone(p, sizes),
-            emits=_is_emitted,
-            fold_sums=self.fold_sums,
-            excess_precision=self.excess_precision,
-        )
+# What a stack has to be, and where in `pointers` its address is to be.
+Said: TypeAlias = tuple[Kind, Sequence[int]]
+OnStacks: TypeAlias = Callable[[tuple[Stacked | None, ...], tuple[Stacked, ...]], bool]
 
-    def _alone(self, placed: Placed, sizes: tuple[int, ...]) -> Alone | None:
-        kernel = _alone(placed, sizes)
-        if kernel is None or self.excess_precision:
-            return kernel
-        return replace(kernel, excess_precision=False)
 
-    def strict(self) -> LLVM:
-        """The same target without excess precision."""
-        return LLVM(fold_sums=self.fold_sums, tune=self.tune, excess_precision=False)
+@runtime_checkable
+class TakesStacks(Protocol):
+    """Commands that can find the addresses in stacks, where native code knows how to read them."""
 
-    def load(self, kernels: Sequence[Launch]) -> Sequence[Loaded]:
-        """Kernels in memory."""
-        return load([emitted(kernel) for kernel in kernels])
+    def unattended(self, keep: object) -> Any:
+        """What native code needs to run all kernels by itself, from now on and nobody else.
+
+        What this is, the target and that native code know; it holds on to `keep`.
+        """
+        ...
+
+    def on_stacks(self, given: Sequence[Said], made: Sequence[Said]) -> OnStacks:
+        """What runs all kernels on stacks that are given, and on others that they write to.
+
+        It answers whether the given ones are what they have to be; else nothing has run.
+        """
+        ...
+
+
+class Runtime(Protocol):
+    """What runs a target's kernels."""
+
+    def load(self, kernels: Sequence[Any]) -> Sequence[Any]:
+        """Kernels in memory, ready for `Commands.kernel`."""
+        ...
 
     def commands(self) -> Commands:
         """An empty list of commands."""
-        return Commands()
+        ...
 
 
-TARGETS = ("llvm", "numpy")
-REDUCTIONS = (Reduce, AllReduce, ReduceScatter)  # whose regions kernels have as steps
-LARGE = 300  # nodes of a region that takes long enough to group
+class Target(Runtime, Protocol):
+    """What turns nodes into kernels and runs them."""
 
+    @property
+    def name(self) -> str:
+        """What it is asked for by."""
+        ...
 
-def target_named(
-    name: str | None,
-    *,
-    fold_sums: bool = True,
-    tune: Tune | None = None,
-    excess_precision: bool = True,
-) -> LLVM | None:
-    """The target of a name; None, which is numpy node by node, has no kernels.
+    @property
+    def options(self) -> Options:
+        """What was chosen for this program."""
+        ...
 
-    Without a name it is llvm, where that is installed.
-    """
-    if tune not in (None, *TUNES):
-        raise WeftError(
-            f"no way of tuning is called {tune!r}", help=f"there are {', '.join(TUNES)}"
-        )
-    if name not in (None, *TARGETS):
-        raise WeftError(f"no target {name!r}", help=f"targets are {', '.join(TARGETS)}")
-    if name == "numpy":
-        return None
-    if importlib.util.find_spec("llvmlite") is not None:
-        return LLVM(fold_sums=fold_sums, tune=tune, excess_precision=excess_precision)
-    if name == "llvm":
-        raise WeftError("the llvm target needs llvmlite", help="pip install 'weft[cpu]'")
-    _say_once("llvmlite is not installed: nodes run one by one in numpy; pip install 'weft[cpu]'")
-    return None
+    @property
+    def limits(self) -> Limits:
+        """How far tile may go."""
+        ...
 
+    @property
+    def table(self) -> Mapping[type[Op], Cell]:
+        """For every op one answer, and no hole."""
+        ...
 
-@cache
-def _say_once(message: str) -> None:
-    warnings.warn(message, stacklevel=2)
+    def can(self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+        """Why no kernel computes an op of such types, or None if one does."""
+        ...
 
+    def takes(self, kernel: Launch) -> str | None:
+        """Why a whole kernel cannot be emitted, or None if it can."""
+        ...
 
-def _say_of_numpy(node: Node) -> None:
-    """Warn of a reduction that numpy computes because of its element type."""
-    if refuses(node):
-        dtypes = dict.fromkeys([t.dtype.name for t in node.types if isinstance(t, TensorType)])
-        _say_once(f"{node.op.name} of {', '.join(dtypes)} has no kernel for CPUs: numpy runs it")
+    def schedule(self, kernel: Kernel) -> Schedule:
+        """How the loops of a kernel run."""
+        ...
 
+    def candidates(self, kernel: Launch) -> Candidates | None:
+        """Ways to run a kernel that may be worth measuring; None if there is one way only."""
+        ...
 
-def refuses(node: Node) -> bool:
-    """Whether a node is none that can be a step of a kernel, because of its op or its types."""
-    if type(node.op) in PRODUCTS:
-        return not isinstance(made := node.types[0], TensorType) or not added_up(made.dtype)
-    if isinstance(node.op, REDUCTIONS):
-        return any(len(r.nodes) == 1 and refuses(r.nodes[0]) for r in node.regions)
-    if not node.op.elementwise or not node.operands:
-        return False
-    types = (*node.operand_types, *node.types)
-    dtypes = [t.dtype for t in types if isinstance(t, TensorType)]
-    if len(dtypes) < len(types) or len(node.results) != 1:
-        return True
-    return not computes(node.op, tuple(dtypes[:-1]), dtypes[-1])
+    def text(self, kernel: Launch, form: str = "") -> str:
+        """What a kernel becomes, to be read: in the first one of `forms`, or another."""
+        ...
 
+    @property
+    def forms(self) -> Mapping[str, str]:
+        """The forms of `text`, the usual one first, and how files of them end."""
+        ...
 
-def _alone(placed: Placed, sizes: tuple[int, ...]) -> Alone | None:
-    """The kernel of a node by itself, if there is one that can be emitted."""
-    if type(placed.node.op) not in STANDING_ALONE:
-        return None
-    kernel = alone(placed, sizes)
-    return kernel if kernel is not None and _is_emitted(kernel) else None
+    @property
+    def identity(self) -> str | None:
+        """What its decisions depend on besides a kernel; None if none of them may be kept."""
+        ...
 
+    def emitted(self, kernel: Launch) -> Any:
+        """What a kernel becomes, to be kept with it: `accept` takes it in another process."""
+        ...
 
-def _is_emitted(kernel: Launch) -> bool:
-    """Whether this target has a kernel; the reason why not is told by `weft ops`."""
-    try:
-        emitted(kernel)
-    except Unsupported:
-        return False
-    return True
+    def accept(self, emitted: Mapping[Launch, Any]) -> None:
+        """Take what an earlier process has emitted."""
+        ...
 
-
-def added_up(dtype: DType) -> bool:
-    """Whether products can be added up to a result of that type."""
-    return held_in(dtype).name in HELD
-
-
-_TEXTS: dict[Launch, Emitted] = {}  # of the kernels that this process has met lately
-MOST_TEXTS, MOST_CHARACTERS = 1024, 1 << 24  # that are kept
-FEW_POINTS, FEW_BYTES = 1 << 10, 1 << 13  # of kernels whose calls take longer than they do
-
-
-def emitted(kernel: Launch) -> Emitted:
-    """The text of a kernel."""
-    found = _TEXTS.get(kernel)
-    if found is None:
-        made = emitted_for(kernel, host())
-        _make_room(len(made.text))
-        found = _TEXTS[kernel] = replace(made, brief=True) if _is_brief(kernel) else made
-    return found
-
-
-def _make_room(characters: int) -> None:
-    """Forget texts, the oldest first, to have room for one of so many characters."""
-    kept = [*_TEXTS.items()]  # at once: other threads compile, too
-    total = characters + sum([len(made.text) for _, made in kept])
-    for left, (kernel, made) in zip(range(len(kept), 0, -1), kept, strict=True):
-        if left < MOST_TEXTS and total <= MOST_CHARACTERS:
-            return
-        _TEXTS.pop(kernel, None)
-        total -= len(made.text)
-
-
-def _is_brief(kernel: Launch) -> bool:
-    """Whether a kernel has so little to do that its code need not be good."""
-    points = math.prod([f.size for f in kernel.factors]) if isinstance(kernel, Kernel) else 0
-    return points <= FEW_POINTS and sum([o.nbytes for o in kernel.operands]) <= FEW_BYTES
-
-
-def emitted_for(kernel: Launch, processor: Processor) -> Emitted:
-    """The text of a kernel for any processor, which need not be this machine's."""
-    match kernel:
-        case Kernel():
-            return emit(kernel, processor)
-        case Alone():
-            return emit_alone(kernel)
-        case Attention():
-            return emit_attention(kernel, processor)
+    def with_options(self, options: Options) -> Target:
+        """The same target for another program."""
+        ...

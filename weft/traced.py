@@ -17,7 +17,7 @@ from weft.machine import HOST, bytes_text
 from weft.ops.shape import Constant
 from weft.run import LocalProgram
 from weft.run.parts import Part, parts_of
-from weft.target import emitted
+from weft.target import Target
 from weft.trace import Trace
 
 
@@ -35,8 +35,8 @@ def trace_program(trace: Trace, module: Module, program: LocalProgram) -> None:
     if not trace.is_on:
         return
     rows, others = _rows(program)
-    for name, text in _texts(rows).items():
-        trace.write_text(f"kernels/{name}.ll", text)
+    for name, text in kernel_texts(program).items():
+        trace.write_text(f"kernels/{name}.{_suffix(program.target)}", text)
     lines = [
         f"{module.name or 'main'} on {program.mesh.size} devices",
         *_times(trace),
@@ -49,8 +49,9 @@ def trace_program(trace: Trace, module: Module, program: LocalProgram) -> None:
 
 
 def kernel_texts(program: LocalProgram) -> dict[str, str]:
-    """The LLVM text of each kernel of a program, below its contract, by a name with a number."""
-    return _texts(_rows(program)[0])
+    """The text of each kernel of a program, below its contract, by a name with a number."""
+    rows, _ = _rows(program)
+    return {} if program.target is None else _texts(rows, program.target)
 
 
 def _rows(program: LocalProgram) -> tuple[dict[str, _Row], list[Part]]:
@@ -67,11 +68,15 @@ def _rows(program: LocalProgram) -> tuple[dict[str, _Row], list[Part]]:
     return named, others
 
 
-def _texts(rows: Mapping[str, _Row]) -> dict[str, str]:
+def _suffix(target: Target | None) -> str:
+    return next(iter(target.forms.values())) if target is not None else ""
+
+
+def _texts(rows: Mapping[str, _Row], target: Target) -> dict[str, str]:
     texts: dict[str, str] = {}
     for name, row in rows.items():
         contract = "".join([f"; {line}\n" for line in kernel_text(row.kernel).splitlines()])
-        texts[name] = f"{contract}\n{emitted(row.kernel).text}"
+        texts[name] = f"{contract}\n{target.text(row.kernel)}"
     return texts
 
 

@@ -21,12 +21,12 @@ from tests.emit.narrow_programs import (
     program,
     same_bits,
 )
-from weft import target
 from weft.capture import parse
 from weft.evaluate import evaluate
 from weft.ir.types import DTYPES
 from weft.kernels.attention import Attention
 from weft.run.parts import parts_of
+from weft.tile import groups as grouping
 
 SEEDS = st.integers(0, 1 << 30)
 ROUNDED = [n for n in FLOATS if DTYPES[n].bits < 32 and n != "bf16"]
@@ -159,7 +159,7 @@ def test_attention_is_one_kernel_if_it_may_hold_more_than_its_type(dtype, excess
 
 def test_what_is_remembered_on_disk_is_of_one_precision(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
-    monkeypatch.setattr(target, "LARGE", 1)
+    monkeypatch.setattr(grouping, "LARGE", 1)
     a = np.asarray(jnp.float32([19.7]).astype(jnp.bfloat16))
     exact = a.astype(np.float32) ** 2
 

@@ -20,7 +20,7 @@ from weft.executable.verify import verify_tiled
 from weft.ops.callbacks import host_functions
 from weft.pipeline import local_program
 from weft.run import LocalProgram
-from weft.target import target_named
+from weft.targets import target_named
 from weft.tile import plan as planning
 
 TARGETS: dict[str, Any] = {

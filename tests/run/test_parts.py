@@ -10,7 +10,7 @@ from weft.capture import parse
 from weft.pipeline import local_program
 from weft.run import LocalProgram
 from weft.run.parts import measured_parts, parts_of
-from weft.target import target_named
+from weft.targets import target_named
 
 LOOP = """
 func.func @main(%x: tensor<64xf32>) -> (tensor<64xf32>, tensor<64xcomplex<f32>>) {

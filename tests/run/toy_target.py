@@ -1,21 +1,21 @@
-"""A target without a compiler: runs of elementwise nodes are kernels, which are interpreted."""
+"""A target without a compiler: its kernels are interpreted."""
 
 from __future__ import annotations
 
 import ctypes
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from weft.ir.module import Node, Value
-from weft.ir.reading import reads
-from weft.ir.types import TensorType
-from weft.kernels.group import Group
+from weft.ir.op import Op
+from weft.ir.types import DType
+from weft.kernels.group import Launch
 from weft.kernels.interpret import interpret
-from weft.kernels.kernel import Affine, Apply, Factor, Kernel, Load, Operand, Schedule, Store
-from weft.kernels.placed import Placed
+from weft.kernels.kernel import Kernel, Operand, Schedule
+from weft.kernels.text import kernel_text
+from weft.ops import OPS
+from weft.target import Cell, Limits, Options
 
 
 class ToyCommands:
@@ -88,27 +88,39 @@ def _at(address: int, operand: Operand) -> Any:
 
 
 class ToyTarget:
-    """Groups runs of elementwise nodes whose results have one shape and vary alike."""
+    """Kernels of few steps, which are not compiled."""
 
-    def __init__(self, most: int = 3) -> None:
-        self.most = most  # nodes of a group
+    name = "toy"
+    table = dict.fromkeys(OPS, Cell("emitted", "loops"))
+    forms = {"contract": "txt"}
+    identity = None
+    limits = Limits(
+        steps=3, near=64, chain=2, choices=2, row=64, rows=2, saved=1, lines=1, cut=1, block=(1, 1)
+    )
 
-    def group(
-        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
-    ) -> list[Group]:
-        groups: list[Group] = []
-        waiting: list[Placed] = []
-        for position, one in enumerate(placed):
-            if waiting and (not _joins(waiting[-1], one) or len(waiting) == self.most):
-                groups.append(_kernel(waiting, sizes, _wanted(placed[position:], results)))
-                waiting = []
-            if _is_kernel(one):
-                waiting.append(one)
-            else:
-                groups.append(Group((one.node,), None, (), ()))
-        if waiting:
-            groups.append(_kernel(waiting, sizes, set(results)))
-        return groups
+    def __init__(self, options: Options | None = None) -> None:
+        self.options = options or Options()
+
+    def can(self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+        return None
+
+    def takes(self, kernel: Launch) -> str | None:
+        return None if isinstance(kernel, Kernel) else "only loops are interpreted"
+
+    def schedule(self, kernel: Kernel) -> Schedule:
+        return Schedule("in order", tuple(range(len(kernel.factors))))
+
+    def candidates(self, kernel: Launch) -> None:
+        return None
+
+    def text(self, kernel: Launch, form: str = "contract") -> str:
+        return kernel_text(kernel)
+
+    def emitted(self, kernel: Launch) -> str:
+        return self.text(kernel)
+
+    def accept(self, emitted: Mapping[Launch, Any]) -> None:
+        assert not emitted
 
     def load(self, kernels: Sequence[Kernel]) -> Sequence[Kernel]:
         return kernels
@@ -116,63 +128,5 @@ class ToyTarget:
     def commands(self) -> ToyCommands:
         return ToyCommands()
 
-
-def _is_kernel(one: Placed) -> bool:
-    node = one.node
-    if not node.op.elementwise or node.regions or len(node.results) != 1 or not node.operands:
-        return False
-    types = [v.type for v in (*node.operands, *node.results)]
-    if not all(isinstance(t, TensorType) for t in types):
-        return False
-    shapes = {t.shape for t in types if isinstance(t, TensorType)}
-    if 0 in next(iter(shapes)):
-        return False
-    return len(shapes) == 1 and not any(m & ~one.made[0] for m in one.given)
-
-
-def _joins(before: Placed, one: Placed) -> bool:
-    shapes = [getattr(p.node.results[0].type, "shape", None) for p in (before, one)]
-    return _is_kernel(one) and before.made == one.made and shapes[0] == shapes[1]
-
-
-def _wanted(rest: Sequence[Placed], results: Sequence[Value]) -> set[Value]:
-    return {*results, *(v for p in rest for v in reads(p.node))}
-
-
-def _kernel(placed: Sequence[Placed], sizes: tuple[int, ...], wanted: set[Value]) -> Group:
-    type = placed[0].node.results[0].type
-    assert isinstance(type, TensorType)
-    lead = [s if placed[0].made[0] >> n & 1 else 1 for n, s in enumerate(sizes)]
-    shape = (*lead, *type.sizes)
-    full = _affine(shape, shape)
-    operands: list[Operand] = []
-    steps: list[Any] = []
-    known: dict[Value, int] = {}
-    inputs: list[Value] = []
-    for one in placed:
-        for value, mask in zip(one.node.operands, one.given, strict=True):
-            if value not in known:
-                dtype = value.type.dtype  # type: ignore[attr-defined]
-                held = [s if mask >> n & 1 else 1 for n, s in enumerate(sizes)]
-                operand = Operand(dtype, (*held, *type.sizes))
-                operands.append(operand)
-                inputs.append(value)
-                known[value] = len(steps)
-                steps.append(Load(len(operands) - 1, _affine(operand.shape, shape), dtype))
-        known[one.node.results[0]] = len(steps)
-        dtype = one.node.results[0].type.dtype  # type: ignore[union-attr]
-        steps.append(Apply(one.node.op, tuple(known[v] for v in one.node.operands), dtype))
-    outputs = [p.node.results[0] for p in placed if p.node.results[0] in wanted]
-    for value in outputs:
-        operands.append(Operand(value.type.dtype, shape, output=True))  # type: ignore[union-attr]
-        steps.append(Store(len(operands) - 1, full, known[value]))
-    factors = tuple(Factor(f"f{n}", size) for n, size in enumerate(shape))
-    schedule = Schedule("rows", tuple(range(len(shape))))
-    kernel = Kernel("toy", factors, tuple(operands), tuple(steps), schedule)
-    nodes: tuple[Node, ...] = tuple(p.node for p in placed)
-    return Group(nodes, kernel, tuple(inputs), tuple(outputs))
-
-
-def _affine(held: tuple[int, ...], shape: tuple[int, ...]) -> Affine:
-    strides = [math.prod(held[n + 1 :]) if held[n] > 1 else 0 for n in range(len(shape))]
-    return Affine(tuple(strides))
+    def with_options(self, options: Options) -> ToyTarget:
+        return ToyTarget(options)

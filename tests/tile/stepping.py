@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import weft
+from weft.emit.llvm.target import LLVM
 from weft.evaluate import evaluate
 from weft.ir.module import Module, Value
 from weft.kernels.group import Group
@@ -16,13 +17,23 @@ from weft.kernels.placed import Placed
 from weft.tile import tile
 
 
+class Plain(LLVM):
+    """A target of loops alone."""
+
+    def can(self, op, given, made):
+        return None
+
+    def takes(self, kernel):
+        return None if isinstance(kernel, Kernel) else "no loops"
+
+
 def groups_of(module: Module) -> list[Group]:
     """The groups of a program for one device."""
     body = module.function("main").body
     placed = [
         Placed(node, (0,) * len(node.operands), (0,) * len(node.results)) for node in body.nodes
     ]
-    return tile(placed, (), body.results)
+    return tile(placed, (), body.results, Plain())
 
 
 def run(module: Module, groups: Sequence[Group], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -14,6 +14,7 @@ from tests.tolerance import assert_close
 from weft.emit.llvm.emit import emit
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.target import LLVM
 from weft.evaluate import evaluate
 from weft.ir.types import F32, Array, TensorType, type_of
 from weft.kernels.interpret import interpret
@@ -29,7 +30,7 @@ Pair = tuple[int, int]
 
 def kernel_of(sample: Example, sizes: Pair, masks: Pair) -> Kernel | None:
     """The kernel of an example whose operands vary along leading dims."""
-    return convolution_kernel(Placed(sample.node(), masks, (masks[0] | masks[1],)), sizes)
+    return convolution_kernel(Placed(sample.node(), masks, (masks[0] | masks[1],)), sizes, LLVM())
 
 
 def check(sample: Example, kernel: Kernel, stacks: list[Array], made: Array) -> None:

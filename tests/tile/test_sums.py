@@ -9,8 +9,7 @@ import pytest
 import weft
 from weft import Mesh, P
 from weft.kernels.kernel import Contract, Reduce, Step
-from weft.pipeline import local_program
-from weft.target import LLVM
+from weft.run.parts import parts_of
 
 
 def products(x, y, z, a, b, c, d):
@@ -32,19 +31,11 @@ def compiled(fold_sums: bool):
     return made, given
 
 
-class Watched(LLVM):
-    """The target, with what it made of the last region."""
-
-    def group(self, placed, sizes, results):
-        self.groups = super().group(placed, sizes, results)
-        return self.groups
-
-
 def steps(fold_sums: bool) -> list[list[Step]]:
     """The steps of each kernel of the program."""
-    target = Watched(fold_sums=fold_sums)
-    local_program(compiled(fold_sums)[0].program.module, target=target)
-    return [list(group.kernel.steps) for group in target.groups]
+    program = compiled(fold_sums)[0].program.local
+    groups = [part.group for part in parts_of(program) if part.group is not None]
+    return [list(group.kernel.steps) for group in groups if group.kernel is not None]
 
 
 def test_products_sum_over_devices():

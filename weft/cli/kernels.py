@@ -16,24 +16,22 @@ from weft.cli.screen import console, plural, print_json, quantity
 from weft.cli.script import is_script, load_script
 from weft.compiled import Compiled
 from weft.cost.kernels import kernel_seconds
-from weft.emit.llvm.jit.machine_code import assembly
-from weft.emit.llvm.table import TABLE
-from weft.emit.llvm.tuning.tuned import Chosen, explained
 from weft.errors import WeftError
 from weft.ir.module import Node
 from weft.ir.work import Work
 from weft.kernels.alone import Alone
 from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
-from weft.kernels.kernel import Kernel
 from weft.kernels.text import kernel_text
 from weft.kernels.work import work_of
-from weft.knobs import TUNE, TUNES, Tune
+from weft.knobs import TUNES
 from weft.machine import HOST, Machine, machine
 from weft.ops.shape import Constant
 from weft.optimize import LEVELS
 from weft.run.parts import Part, measured_parts, parts_of
-from weft.target import emitted
+from weft.target import Target
+from weft.tile.refusal import refusal
+from weft.tune import Chosen, explained
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,13 +84,15 @@ def run(arguments: argparse.Namespace) -> int:
         parts, whole = measured_parts(program, values)
     else:
         parts = parts_of(program)
-    listing = listed(parts, chosen, whole, arguments.tune)
+    listing = listed(parts, chosen, whole, program.target)
     if arguments.name is not None:
-        print(text_of(named(listing, arguments.name), arguments.text or "contract"))
+        row = named(listing, arguments.name)
+        print(text_of(row, arguments.text or "contract", program.target))
     elif arguments.text is not None:
         arguments.parser.error(f"--{arguments.text} prints one kernel: give its name")
     elif arguments.json:
-        print_json([*map(as_json, listing.rows), *map(other_json, listing.others)])
+        others = [other_json(part, program.target) for part in listing.others]
+        print_json([*map(as_json, listing.rows), *others])
     else:
         show(console(), listing, chosen)
     return 0
@@ -139,13 +139,17 @@ class Listing:
     rows: list[Row] = field(default_factory=list)
     others: list[Part] = field(default_factory=list)
     whole: float | None = None  # the measured seconds of a run
+    target: Target | None = None
 
 
 def listed(
-    parts: Sequence[Part], chosen: Machine, whole: float | None = None, tune: Tune | None = None
+    parts: Sequence[Part],
+    chosen: Machine,
+    whole: float | None = None,
+    target: Target | None = None,
 ) -> Listing:
     """Equal kernels are one row."""
-    made = Listing(whole=whole)
+    made = Listing(whole=whole, target=target)
     known: dict[Launch, Row] = {}
     for part in parts:
         kernel = None if part.group is None else part.group.kernel
@@ -155,7 +159,7 @@ def listed(
         row = known.get(kernel)
         if row is None:
             seconds = kernel_seconds(kernel, chosen)
-            way = explained(kernel, tune or TUNE.value()) if isinstance(kernel, Kernel) else None
+            way = None if target is None else explained(kernel, target)
             row = Row(len(made.rows), kernel, part.group.nodes, work_of(kernel), seconds, way)
             known[kernel] = row
             made.rows.append(row)
@@ -180,12 +184,14 @@ def named(listing: Listing, name: str) -> Row:
     raise WeftError(f"{problem} {name!r}", help=hint)
 
 
-def text_of(row: Row, text: str) -> str:
+def text_of(row: Row, text: str, target: Target | None) -> str:
     """One kernel in full."""
-    if text == "contract":
+    if text == "contract" or target is None:
         return kernel_text(row.kernel)
-    made = emitted(row.kernel).text
-    return made if text == "llvm" else assembly(made)
+    if text not in target.forms:
+        forms = " or ".join(f"--{form}" for form in ("contract", *target.forms))
+        raise WeftError(f"kernels of the {target.name} target have no {text}", help=f"try {forms}")
+    return target.text(row.kernel, text)
 
 
 def short(node: Node) -> str:
@@ -229,14 +235,14 @@ def as_json(row: Row) -> dict[str, Any]:
     }
 
 
-def other_json(part: Part) -> dict[str, Any]:
+def other_json(part: Part, target: Target | None) -> dict[str, Any]:
     """A node of numpy as data; it has no name."""
     return {
         "name": None,
         "fused": [short(part.node)],
         "launches": part.runs,
         "time": part.seconds,
-        "why": reason(part.node),
+        "why": reason(part.node, target),
     }
 
 
@@ -296,15 +302,15 @@ def summary(listing: Listing, chosen: Machine) -> list[str]:
         lines.append(f"[bold]measured[/]: {time_text(listing.whole)} a run: {told}")
     if listing.others:
         lines.append("[yellow]in no kernel[/], run by numpy:")
-        lines += [f"  {line}" for line in others_text(listing.others)]
+        lines += [f"  {line}" for line in others_text(listing.others, listing.target)]
     return lines
 
 
-def others_text(others: Sequence[Part]) -> list[str]:
+def others_text(others: Sequence[Part], target: Target | None = None) -> list[str]:
     """`3 x sort, 1.2 ms: why`: the nodes that numpy runs, the slowest first."""
     alike: dict[tuple[str, str], list[Part]] = {}
     for part in others:
-        alike.setdefault((short(part.node), reason(part.node)), []).append(part)
+        alike.setdefault((short(part.node), reason(part.node, target)), []).append(part)
     lines: list[tuple[float, str]] = []
     for (name, why), parts in alike.items():
         seconds = sum(part.seconds or 0.0 for part in parts)
@@ -314,11 +320,14 @@ def others_text(others: Sequence[Part]) -> list[str]:
     return [line for _, line in sorted(lines)]
 
 
-def reason(node: Node) -> str:
+def reason(node: Node, target: Target | None) -> str:
     """Why a node is in no kernel of the target."""
-    cell = TABLE.get(type(node.op))
+    cell = target.table.get(type(node.op)) if target is not None else None
     if cell is not None and cell.how == "library":
         return cell.why
+    why = refusal(node, target) if target is not None else None
+    if why is not None:
+        return why
     types = ", ".join(dict.fromkeys(map(str, (*node.operand_types, *node.types))))
     return f"not in this form, of {types}"
 

@@ -5,29 +5,28 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.op_examples import example
 from weft.cli.parser import Commands, command
 from weft.cli.screen import console, plural, print_json, quantity
-from weft.emit.llvm.table import TABLE
 from weft.emit.numpy.table import kinds
-from weft.errors import WeftError
+from weft.errors import WeftError, warn
 from weft.ir.module import Node, Region
 from weft.ir.op import Op, rule
 from weft.ir.work import Work
 from weft.ir.write import node_text
 from weft.ops import BY_NAME, FAMILIES
+from weft.target import Cell
+from weft.targets import installed_targets
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-# What runs ops: the reference, which every op has; lockstep in numpy, by stacks or device by
-# device; and the llvm target, in kernels of loops or products, alone, or by numpy or the runtime.
-TARGETS = ("reference", "lockstep", "llvm")
 _SIZES = re.compile(r" \{[^}]*\}", re.S)
 
 
@@ -94,7 +93,7 @@ def describe(family: ModuleType, op: type[Op]) -> dict[str, Any]:
     if isinstance(node, WeftError):
         return about | {"targets": [], "refused": node.message}
     return about | {
-        "targets": [target for target in TARGETS if cell(op, target) != NONE],
+        "targets": [target for target in columns() if cell(op, target) != NONE],
         "example": _example_text(node),
         "rule": str(_rule(node)),
         "work": _counts(work(node)),
@@ -104,12 +103,31 @@ def describe(family: ModuleType, op: type[Op]) -> dict[str, Any]:
 NONE = "·"
 
 
+@cache
+def tables() -> dict[str, Mapping[type[Op], Cell]]:
+    """What targets that have kernels say of every op."""
+    found, broken = installed_targets()
+    for error in broken:
+        warn(error.message)
+    return {name: target.table for name, target in found.items()}
+
+
+def columns() -> tuple[str, ...]:
+    """What runs ops.
+
+    The reference, which every op has; lockstep in numpy, by stacks or device by device; and
+    targets, in kernels of loops or products, alone, or by numpy or the runtime.
+    """
+    return ("reference", "lockstep", *tables())
+
+
 def cell(op: type[Op], target: str) -> str:
     """How a target runs an op, in a word."""
     if target == "reference":
         return "✓"
-    if target == "llvm":
-        return NONE if TABLE[op].how == "unsupported" else str(TABLE[op])
+    if target in tables():
+        found = tables()[target][op]
+        return NONE if found.how == "unsupported" else str(found)
     kind = kinds()[op.name]
     return NONE if kind == "refused" else kind
 
@@ -190,7 +208,7 @@ def _table(screen: Console) -> None:
         table.add_column("op", no_wrap=True, min_width=24)
         table.add_column("rule of an example", ratio=1, overflow="fold")
         table.add_column("its work", no_wrap=True, min_width=16)
-        for target in TARGETS:
+        for target in columns():
             table.add_column(target, justify="center", width=max(len(target), 10))
         for op in family.OPS:
             table.add_row(*_row(op))
@@ -204,13 +222,13 @@ def _row(op: type[Op]) -> list[Any]:
     name = _op_name(op.name.removeprefix("stablehlo."))
     node = example(op.name)
     if isinstance(node, WeftError):
-        return [name, Text(f"refused: {node.message}", "yellow"), "", *[NONE for _ in TARGETS]]
+        return [name, Text(f"refused: {node.message}", "yellow"), "", *[NONE for _ in columns()]]
     factors = Text(_SIZES.sub("", str(_rule(node)), count=1).replace(", ", ","))
     return [
         name,
         factors,
         Text(_work_text(work(node)), "dim"),
-        *[f"[green]{cell(op, t)}[/]" for t in TARGETS],
+        *[f"[green]{cell(op, t)}[/]" for t in columns()],
     ]
 
 
@@ -267,9 +285,10 @@ def _explain(screen: Console, family: ModuleType, op: type[Op]) -> None:
         rows.add_row("example", Text(_example_text(node)))
         rows.add_row("rule", Text(str(_rule(node))))
         rows.add_row("work", Text(_work_text(work(node))))
-        runs = [(target, cell(op, target)) for target in TARGETS]
+        runs = [(target, cell(op, target)) for target in columns()]
         shown = [t if how == "✓" else f"{t} ({how})" for t, how in runs if how != NONE]
         rows.add_row("targets", ", ".join(shown))
-        if why := TABLE[op].why:
-            rows.add_row("llvm", Text(f"left to {TABLE[op]}: {why}"))
+        for name, table in tables().items():
+            if why := table[op].why:
+                rows.add_row(name, Text(f"left to {table[op]}: {why}"))
     screen.print(rows)

@@ -19,10 +19,9 @@ from weft.ir.write import node_text, value_names
 from weft.kernels.group import Group
 from weft.ops.control import OptimizationBarrier
 from weft.ops.shape import Constant
-from weft.pipeline import KernelTarget, local_program
+from weft.pipeline import local_program
 from weft.run import LocalProgram
 from weft.run.watched import Launched, run_watched
-from weft.target import LLVM
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +128,10 @@ class _Checker:
     ) -> bool:
         """Whether a value is right where kernels have no excess precision."""
         target = self.program.target
-        if not isinstance(target, LLVM) or not target.excess_precision:
+        if target is None or not target.options.excess_precision:
             return False
-        made = self.by_kernels(part, value, launched, target.strict())
+        exact = target.with_options(replace(target.options, excess_precision=False))
+        made = self.by_kernels(part, value, launched, exact)
         return self.difference(value, made, expected).is_close
 
     def by_nodes(self, part: _Part, launched: Launched) -> dict[Value, Array]:
@@ -156,7 +156,7 @@ class _Checker:
     ) -> tuple[Difference | None, str]:
         """The first value that differs where kernels compute it and nothing after it."""
         target = self.program.target
-        assert isinstance(target, KernelTarget), "it has kernels"
+        assert target is not None, "it has kernels"
         for node, only in part.steps:
             for value in node.results if only is None else (only,):
                 if value not in expected or not isinstance(value.type, TensorType):
@@ -167,15 +167,13 @@ class _Checker:
                     return found, node_text(node)
         return None, ""
 
-    def by_kernels(
-        self, part: _Part, value: Value, launched: Launched, target: KernelTarget
-    ) -> Array:
+    def by_kernels(self, part: _Part, value: Value, launched: Launched, target: Target) -> Array:
         """A value of a part, where a target computes it."""
         module, _ = part.module(self.program.module, [value])
         (made,) = self.local(module, target)(*self.stacks(launched))
         return made.data
 
-    def local(self, module: Module, target: KernelTarget | None) -> LocalProgram:
+    def local(self, module: Module, target: Target | None) -> LocalProgram:
         """A part of the program, on stacks like those of the whole."""
         return local_program(
             module, fold=target is not None, target=target, world=self.program.world

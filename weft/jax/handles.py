@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.engine import load
 from weft.errors import Unsupported, WeftError
 from weft.jax.abi import Api
@@ -17,7 +18,6 @@ from weft.jax.native_bridge import STATE, THUNKS, pointer_to
 from weft.jax.native_records import HELPERS
 from weft.jax.raised import told_of
 from weft.jax.records import ERROR, READY, SIZE, STATIC, at, words
-from weft.kernels.emitted import Emitted, Phase
 
 CANCELLED, INVALID, EXHAUSTED, PRECONDITION, UNIMPLEMENTED, INTERNAL = 1, 3, 8, 9, 12, 13
 _AT_ONCE, _GONE_AT_ONCE = 256, 32  # records that are made, or taken back, at a time

@@ -12,7 +12,7 @@ from weft.jax.notices import notify
 from weft.jax.xla_options import Given, check_xla_options, flags_in_environment, notify_of_flags
 from weft.knobs import EXPLAIN, TUNES, Tune
 from weft.optimize import LEVELS, Level
-from weft.target import TARGETS
+from weft.targets import is_target, target_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ def _explain(name: str, value: Given) -> dict[str, Any]:
 
 
 def _target(name: str, value: Given) -> dict[str, Any]:
-    if value not in TARGETS:
+    if not is_target(str(value)):
         raise WeftError(
             f"While setting option {name}, {value!r} is no target",
-            help=f"targets are {', '.join(TARGETS)}",
+            help=f"targets are {', '.join(target_names())}",
         )
     return {"target": value}
 

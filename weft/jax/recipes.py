@@ -6,11 +6,11 @@ import ctypes
 from collections.abc import Iterator, Sequence
 
 from weft.array.room import SMALL
+from weft.emit.llvm.pool.unattended import Unattended
 from weft.jax.executables import Loaded
 from weft.jax.native_calls import ARGUMENT, FIRST, RECIPE, RESULT
 from weft.jax.records import FIELDS, READY, words
 from weft.jax.values import number_of, step_of, template
-from weft.kernels.unattended import Unattended
 from weft.kernels.work import work_of
 from weft.run.direct import Direct
 

@@ -15,26 +15,12 @@ from weft.ir.types import TensorType, Type
 from weft.ir.write import generic_lines
 from weft.kernels.kernel import Operand
 from weft.kernels.placed import Placed
-from weft.ops.index import Gather, TorchIndexSelect
-from weft.ops.linalg import Cholesky, TriangularSolve
-from weft.ops.random import RngBitGenerator
-from weft.ops.reduce import Reduce
 from weft.ops.scatter import Scatter
-from weft.ops.shape import Constant, Reverse
-from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad
-from weft.ops.sort import Sort, TopK
-from weft.ops.window import ReduceWindow, SelectAndScatter
+from weft.ops.shape import Constant
+from weft.ops.slicing import DynamicUpdateSlice
 
 Scalar: TypeAlias = bool | int | float | complex
 
-# The ops that may stand alone; a target says which of them it emits.
-IRREGULAR: frozenset[type[Op]] = frozenset(
-    {
-        *(Gather, TorchIndexSelect, DynamicSlice, DynamicUpdateSlice, Scatter),
-        *(Pad, Concatenate, Reverse, Sort, TopK, Reduce, ReduceWindow, SelectAndScatter),
-        *(RngBitGenerator, Cholesky, TriangularSolve),
-    }
-)
 # Those whose results begin as copies of their first operands.
 _IN_PLACE: frozenset[type[Op]] = frozenset({DynamicUpdateSlice, Scatter})
 
@@ -120,7 +106,7 @@ def alone(placed: Placed, sizes: Sequence[int]) -> Alone | None:
     """
     node = placed.node
     made = placed.made[0] if placed.made else 0
-    if type(node.op) not in IRREGULAR or any(mask != made for mask in placed.made):
+    if node.op.collective or node.op.control or any(mask != made for mask in placed.made):
         return None
     if any(mask & ~made for mask in placed.given) or not all(map(_is_constant, captured(node))):
         return None

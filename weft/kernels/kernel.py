@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from weft.ir.op import Op
-from weft.ir.types import DType
+from weft.ir.types import F32, I32, DType
 
 Role = Literal["parallel", "reduction"]
 Combine = Literal["add", "mul", "max", "min", "and", "or", "xor"]
@@ -192,16 +192,13 @@ Step: TypeAlias = Load | Fill | Position | Apply | Choose | Reduce | Pick | Cont
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How the loops run.
+    """How the loops run, as a target has chosen; empty until it has.
 
-    `rows`: tasks are points of the outer parallel factors; inside of one, passes along the inner
-    factors, the last of which is run in vectors. `columns`: vectors along a parallel factor, with
-    reductions as outer loops. `packed`: a product in blocks of packed operands, other steps at the
-    packing and at the end. `order` lists the factors from the outermost to the innermost.
+    `kind` is a word of that target. `order` lists the factors from the outermost to the innermost.
     """
 
-    kind: Literal["rows", "columns", "packed"]
-    order: tuple[int, ...]
+    kind: str = ""
+    order: tuple[int, ...] = ()
     tasks: int = 0  # how many leading factors of `order` tasks are made of
     options: tuple[tuple[str, int], ...] = ()  # block sizes and the like; what the tuner may change
 
@@ -214,7 +211,7 @@ class Kernel:
     factors: tuple[Factor, ...]
     operands: tuple[Operand, ...]
     steps: tuple[Step, ...]
-    schedule: Schedule
+    schedule: Schedule = Schedule()
     excess_precision: bool = True  # steps may compute more exactly than their types and ops say
 
     @cached_property
@@ -238,6 +235,13 @@ def is_rounded(dtype: DType, *, excess_precision: bool = True) -> bool:
     """
     narrow = dtype.is_float and dtype.bits < 32
     return narrow and not (excess_precision and dtype.name == "bf16")
+
+
+def held_in(dtype: DType) -> DType:
+    """The type that sums of products are added up in."""
+    if dtype.kind == "float" and dtype.bits < 32:
+        return F32
+    return I32 if dtype.is_integer and dtype.bits < 32 else dtype
 
 
 def args_of(step: Step) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,10 @@ from weft.array.references import offsets
 from weft.array.room import ROOM, SMALL, dense
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.ir.types import Array
-from weft.kernels.unattended import Unattended
 from weft.run.arguments import Arguments
 from weft.run.code import Call, Code, Slots
 from weft.run.launch import Calls, Place, reshaped
-from weft.run.target import TakesStacks
+from weft.target import TakesStacks
 
 
 class Direct:
@@ -65,12 +63,11 @@ class Direct:
         slots[self.call.table] = commands.on_stacks(self.given, self.written)
         return slots
 
-    def unattended(self, new: Callable[[], Slots]) -> Unattended:
+    def unattended(self, new: Callable[[], Slots]) -> Any:
         """What native code needs to run the kernels by itself, in a frame that is theirs alone."""
         slots = new()
         commands: TakesStacks = slots[self.call.commands]
-        alone = commands.unattended()
-        return replace(alone, keep=(alone.keep, slots))
+        return commands.unattended(slots)
 
     def __call__(
         self, stacks: tuple[Stacked | None, ...], new: Callable[[], Slots]

@@ -18,7 +18,7 @@ from weft.executable.items import Block, Launch, Slot, Stack, Tiled, all_blocks,
 from weft.executable.plan import Plan
 from weft.ir.types import Array, TensorType
 from weft.run.code import Call, Code, Slots, Step
-from weft.run.target import Target
+from weft.target import Runtime
 
 Place: TypeAlias = tuple[int, int]  # the slot of a call's table, and where in it
 
@@ -26,7 +26,7 @@ Place: TypeAlias = tuple[int, int]  # the slot of a call's table, and where in i
 class Calls:
     """All native calls of a program."""
 
-    def __init__(self, target: Target, tiled: Tiled, plan: Plan, slots: Iterator[int]) -> None:
+    def __init__(self, target: Runtime, tiled: Tiled, plan: Plan, slots: Iterator[int]) -> None:
         self.target, self.tiled, self.plan = target, tiled, plan
         self.constants, self.new = dict[Slot, Any](tiled.constants), slots.__next__
         self.places: dict[Slot, list[Place]] = {}  # by slot, where its address is to be written

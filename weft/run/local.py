@@ -28,15 +28,15 @@ from weft.run.bind import Binder, HostKernels, is_brief, is_native
 from weft.run.code import checking, shortage
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Calls
-from weft.run.target import Target
+from weft.target import Runtime, Target
 from weft.varying.world import GLOBAL, World, sharding_in
 
 
 class LocalProgram:
     """A program on stacks of all devices' values: `program(*stacks)` gives a `Stacked` a result.
 
-    The target runs its kernels; the host computes other nodes. `op_by_op` gives the same program
-    without kernels, for those who look at every op.
+    The target runs its kernels, unless another runtime does; the host computes other nodes.
+    `op_by_op` gives the same program without kernels, for those who look at every op.
     """
 
     def __init__(
@@ -46,9 +46,10 @@ class LocalProgram:
         host: HostKernels,
         target: Target | None = None,
         op_by_op: Callable[[], LocalProgram] | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
         self.tiled, self.plan, self.host, self.target = tiled, plan, host, target
-        self.op_by_op = op_by_op
+        self.op_by_op, self.runtime = op_by_op, runtime or target
         self.module: Module = tiled.module
         self.function = tiled.module.function(tiled.function)
         self.frames: list[list[Any]] = []
@@ -69,7 +70,7 @@ class LocalProgram:
         self.masks, self.result_masks = tiled.masks, tiled.result_masks
         self.inputs, self.donated = tiled.inputs, tiled.donated
         slots = itertools.count(len(tiled.stacks))
-        self.calls = None if self.target is None else Calls(self.target, tiled, self.plan, slots)
+        self.calls = None if self.runtime is None else Calls(self.runtime, tiled, self.plan, slots)
         binder = Binder(tiled, self.plan, self.host, self.calls, slots)
         self.code = binder.code(tiled.block, tiled.inputs)
         self.results = [(slot, slot in self.plan.owned) for slot in self.code.results]

@@ -43,7 +43,7 @@ def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[lis
     """
     clock = _Clock()
     target = None if program.target is None else SeparateTarget(program.target, clock.launch)
-    timed = _TimedProgram(program.tiled, program.plan, program.host, target)
+    timed = _TimedProgram(program.tiled, program.plan, program.host, runtime=target)
     items = _items(timed)
     for code in all_codes(timed.code):
         code.steps = [

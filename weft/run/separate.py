@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.kernels.group import Group
-from weft.run.target import Commands, Target
+from weft.target import Commands, Runtime
 
 Addresses: TypeAlias = npt.NDArray[np.uint64]
 
@@ -30,7 +30,7 @@ Around: TypeAlias = Callable[[SeparateKernel, Addresses, Callable[[], None]], No
 class SeparateTarget:
     """A target that gives every launch to `around`."""
 
-    def __init__(self, target: Target, around: Around) -> None:
+    def __init__(self, target: Runtime, around: Around) -> None:
         self.target, self.around = target, around
 
     def load(self, kernels: Sequence[Any]) -> Sequence[SeparateKernel]:
@@ -43,7 +43,7 @@ class SeparateTarget:
 class _Commands:
     """Commands of one kernel each, which share a table of operands."""
 
-    def __init__(self, target: Target, around: Around) -> None:
+    def __init__(self, target: Runtime, around: Around) -> None:
         self.target, self.around = target, around
         self.listed: list[tuple[Commands, SeparateKernel, slice]] = []
         self.operands: list[int] = []

@@ -11,7 +11,7 @@ from weft.array.room import ROOM, address_of
 from weft.executable.plan import Turn
 from weft.ir.types import Array, TensorType
 from weft.run.code import Code, Slots
-from weft.run.target import Repeats
+from weft.target import Repeats
 
 if TYPE_CHECKING:
     from weft.run.bind import Binder

@@ -44,7 +44,7 @@ def run_watched(program: LocalProgram, stacks: Sequence[Stacked | None], see: Se
         see(Launched(group, inputs, tuple(_arrays(operands, output=True))))
 
     target = SeparateTarget(program.target, around)
-    watched = LocalProgram(program.tiled, program.plan, program.host, target)
+    watched = LocalProgram(program.tiled, program.plan, program.host, runtime=target)
     assert watched.calls is not None, "a program with a target has calls"
     for launch, loaded in loaded_kernels(watched.calls):
         loaded.group = launch.group

@@ -1,5 +1,6 @@
 """Tile: the nodes of a local program become kernels."""
 
+from weft.tile.groups import group
 from weft.tile.tile import tile
 
-__all__ = ["tile"]
+__all__ = ["group", "tile"]

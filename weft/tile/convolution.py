@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from weft.ir.types import DType, TensorType, tensor
 from weft.kernels.kernel import (
@@ -23,16 +23,16 @@ from weft.kernels.kernel import (
     Load,
     Operand,
     Reduce,
-    Schedule,
     Step,
     Store,
+    held_in,
 )
 from weft.kernels.placed import Placed
 from weft.ops.convert import Convert
 from weft.ops.convolution import Convolution
 from weft.ops.pointwise import Multiply
 from weft.ops.window import Window
-from weft.tile.pulls import held_in
+from weft.target import Target
 
 Terms = dict[int, int]  # an affine number: coefficients by factor; that of -1 is the offset
 
@@ -64,7 +64,7 @@ class _Spatial:
     limits: tuple[int, int, int]  # the sizes; an index outside of one is not to be met
 
 
-def convolution_kernel(placed: Placed, sizes: Sequence[int]) -> Kernel | None:
+def convolution_kernel(placed: Placed, sizes: Sequence[int], target: Target) -> Kernel | None:
     """The kernel of a convolution on stacks, or None if its loops are not affine."""
     node = placed.node
     op, types = node.op, (*node.operand_types, *node.types)
@@ -78,7 +78,8 @@ def convolution_kernel(placed: Placed, sizes: Sequence[int]) -> Kernel | None:
         return None
     if lhs.dtype.is_complex or lhs.dtype.kind == "bool" or lhs.dtype is not rhs.dtype:
         return None
-    return _Maker(placed, sizes, op, (lhs, rhs, out), window).kernel()
+    made = _Maker(placed, sizes, op, (lhs, rhs, out), window).kernel()
+    return replace(made, schedule=target.schedule(made))
 
 
 class _Maker:
@@ -209,21 +210,16 @@ class _Maker:
         places = [affine(self._place(n)) for n in range(3)]
         lhs, rhs, out = self.types
         summed = tuple([n for n, f in enumerate(self.loops.factors) if f.role == "reduction"])
-        others = [n for n, f in enumerate(self.loops.factors) if f.role == "parallel"]
         loads = Load(0, places[0], lhs.dtype, guards[0]), Load(1, places[1], rhs.dtype, guards[1])
         steps: tuple[Step, ...]
         if self._is_thin():
-            last = min(others, key=lambda n: abs(places[2].strides[n]) or math.inf)
             steps = _summed_products(loads, summed, out.dtype)
-            around = [n for n in others if n != last]
-            schedule = Schedule("columns", (*around, *summed, last), len(around))
         else:
             steps = (*loads, Contract(0, 1, summed, out.dtype, held_in(out.dtype)))
-            schedule = Schedule("packed", (*others, *summed), len(others))
         steps = (*steps, Store(2, places[2], len(steps) - 1, guards[2]))
         shape = "x".join(str(n) for n in (*rhs.sizes, math.prod(out.sizes)))
         name = f"convolution_{shape}"
-        return Kernel(name, tuple(self.loops.factors), self.operands, steps, schedule)
+        return Kernel(name, tuple(self.loops.factors), self.operands, steps)
 
     def _is_thin(self) -> bool:
         """Whether groups are so small that a product has nothing to use twice."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from weft.ir.module import Value
@@ -17,20 +17,19 @@ from weft.kernels.kernel import (
     Kernel,
     Load,
     Operand,
-    Pick,
     Reduce,
-    Schedule,
     Shift,
     Step,
     Store,
 )
+from weft.target import Target
 from weft.tile.draft import Draft, Terms, tensor
 from weft.tile.index import At, Expr, factors_of, linear
 
 Shape = Callable[[Value], tuple[int, ...]]
 
 
-def finished(draft: Draft, shape: Shape) -> Group:
+def finished(draft: Draft, shape: Shape, target: Target) -> Group:
     """The group of a draft."""
     inputs = tuple(draft.pending)
     outputs = tuple([value for value, _ in draft.outputs])
@@ -52,10 +51,7 @@ def finished(draft: Draft, shape: Shape) -> Group:
             for f, n in numbering.items()
         ]
     )
-    schedule = schedule_of(len(factors), steps)
-    kernel = Kernel(
-        kernel_name(steps, factors, operands, schedule), factors, operands, steps, schedule
-    )
+    kernel = named(Kernel("", factors, operands, steps), target)
     return Group(tuple(reversed(draft.nodes)), kernel, inputs, outputs)
 
 
@@ -164,50 +160,18 @@ def _terms(
     return Terms(affine, operands.__getitem__, place, factors)
 
 
-# Schedules
-
-
-def schedule_of(count: int, steps: tuple[Step, ...]) -> Schedule:
-    """Loops in the order of the first output's elements; reductions inside, or around vectors."""
-    rows = {n for s in steps if isinstance(s, Reduce | Pick | Contract) for n in s.over}
-    store = next(s for s in steps if isinstance(s, Store))
-    outer = sorted(
-        [n for n in range(count) if n not in rows],
-        key=lambda n: (-abs(store.at.strides[n]) or -math.inf, n),
-    )
-    if any(isinstance(s, Contract) for s in steps):
-        return Schedule("packed", (*outer, *sorted(rows)), len(outer))
-    if not rows:
-        return Schedule("rows", tuple(outer), max(0, len(outer) - 1))
-    inner = sorted(rows, key=lambda n: -_stride(n, steps))
-    fastest = min((_stride(n, steps), n) for n in range(count))[1]
-    if fastest in rows or not outer:
-        return Schedule("rows", (*outer, *inner), len(outer))
-    *around, last = outer
-    if fastest in outer:
-        last = fastest
-        around = [n for n in outer if n != last]
-    return Schedule("columns", (*around, *inner, last), len(around))
-
-
-def _stride(factor: int, steps: tuple[Step, ...]) -> int:
-    """How far apart elements are along a factor, in what is read most; far if nothing is."""
-    loads = [s for s in steps if isinstance(s, Load)]
-    most = max((_span(s) for s in loads), default=0)
-    found = [abs(s.at.strides[factor]) for s in loads if _span(s) == most and s.at.strides[factor]]
-    return min(found, default=1 << 60)
-
-
-def _span(load: Load) -> int:
-    """How many factors a load runs over."""
-    return sum(map(bool, load.at.strides))
-
-
 # Names
 
 
+def named(kernel: Kernel, target: Target) -> Kernel:
+    """The kernel as its target schedules it, with the name that it then has."""
+    schedule = target.schedule(kernel)
+    name = _name(kernel.steps, kernel.factors, kernel.operands, schedule)
+    return replace(kernel, name=name, schedule=schedule)
+
+
 @lru_cache(maxsize=4096)
-def kernel_name(steps: tuple[Step, ...], *parts: object) -> str:
+def _name(steps: tuple[Step, ...], *parts: object) -> str:
     """What is computed in short, and a number that tells kernels apart."""
     ops = [s.op.name.rpartition(".")[2] for s in steps if isinstance(s, Apply)]
     kinds = [type(s).__name__.lower() for s in steps if isinstance(s, Reduce | Contract)]

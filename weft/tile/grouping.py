@@ -8,7 +8,7 @@ if others read it, too, one group also stores it, or it begins a group of its ow
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
@@ -25,6 +25,7 @@ from weft.ops.local import AxisIndex, PermuteAlongAxes
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, Pad
+from weft.target import Target
 from weft.tile.draft import Draft, tensor
 from weft.tile.index import At, Bound, Split, covers, factors_of, limits
 from weft.tile.lookup import same_as
@@ -41,14 +42,11 @@ from weft.tile.pulls import (
     is_plain_convolution,
     outer,
 )
+from weft.tile.refusal import refusal
 from weft.tile.rows import rows_fit
 from weft.tile.views import is_alias, read_through, sees_through
 
 Kind = Literal["view", "map", "reduce", "product", "other"]
-SMALL = 1 << 16  # bytes of a value that may be computed again for every row
-LARGEST = 160  # instances in a kernel
-CHAIN = 8  # nodes that are computed again rather than that their result is read
-PARTS = 6  # operands of a concatenation that is computed by choosing
 
 
 @dataclass
@@ -58,13 +56,13 @@ class Grouping:
     placed: Sequence[Placed]
     sizes: tuple[int, ...]  # of the leading dims
     results: Sequence[Value]
-    refuses: Callable[[Node], bool]  # what the target cannot compute inside of a kernel
+    target: Target
     given: Sequence[Group] = ()  # groups that have a kernel already
-    fold_sums: bool = True  # whether a product may sum over devices, which a collective does next
     drafts: list[Draft] = field(default_factory=list)
     alone: list[Node] = field(default_factory=list)  # nodes that run by themselves
 
     def __post_init__(self) -> None:
+        self.limits = self.target.limits
         self.positions = {p.node: n for n, p in enumerate(self.placed)}
         self.makers: dict[Value, Placed] = {v: p for p in self.placed for v in p.node.results}
         self.masks: dict[Value, int] = {}  # what every value varies along
@@ -100,7 +98,7 @@ class Grouping:
     def _kind(self, placed: Placed) -> Kind:
         """How a node may take part in kernels."""
         node = placed.node
-        if not _dense(node) or self.refuses(node):
+        if not _dense(node) or refusal(node, self.target) is not None:
             return "other"
         if sees_through(placed):
             return "view"
@@ -110,7 +108,7 @@ class Grouping:
             case Pad():
                 return "other" if any(node.op.interior_padding) else "map"
             case Concatenate():
-                return "map" if len(node.operands) <= PARTS else "other"
+                return "map" if len(node.operands) <= self.limits.choices else "other"
             case Reduce():
                 combines = len(node.operands) == 2 and combine_of(node) is not None
                 return "reduce" if combines or self._picks(node) else "other"
@@ -233,7 +231,7 @@ class Grouping:
     def _sources(self, node: Node) -> set[Value]:
         """Large values that suffice to compute a node: its operands, or what they are made of."""
         found = self._large(node, node)
-        for _ in range(CHAIN):
+        for _ in range(self.limits.chain):
             made = [self.makers[v] for v in found if v in self.makers]
             last = max(made, key=lambda p: self.positions[p.node], default=None)
             if len(found) < 2 or last is None or not self._is_short(last.node):
@@ -395,7 +393,7 @@ class Grouping:
     def fits(self, placed: Placed, kind: Kind, value: Value, draft: Draft) -> bool:
         """Whether a node may be computed inside of a group."""
         numbers = draft.pending[value]
-        if not numbers or len(draft.keys) > LARGEST:
+        if not numbers or len(draft.keys) > self.limits.steps:
             return False
         by_loops = kind != "map" or type(placed.node.op) in PLACED_MAPS
         if by_loops and any(factors_of(draft.at(n)) & draft.later.keys() for n in numbers):
@@ -404,7 +402,7 @@ class Grouping:
             case "product":
                 return self._product_fits(value, numbers, draft)
             case "reduce":
-                return len(numbers) == 1 and rows_fit(placed, numbers[0], draft)
+                return len(numbers) == 1 and rows_fit(placed, numbers[0], draft, self.limits)
         if any(n in draft.upstream for n in numbers):
             return self._prologue_fits(placed, value, numbers, draft)
         return self._map_fits(placed, value, numbers, draft)
@@ -417,7 +415,7 @@ class Grouping:
         if draft.rows:
             is_summed = draft.summed is not None and draft.summed[1] == numbers[0]
             is_read_once = value not in self.outside and len(self._waiting(value)) == 1
-            if not (is_summed and is_read_once and self.fold_sums):
+            if not (is_summed and is_read_once and self.target.options.fold_sums):
                 return False
         wanted = {*draft.root, *draft.rows}
         return factors_of(at) == wanted and covers(at, self.shape(value), draft.size)
@@ -444,7 +442,7 @@ class Grouping:
         if points <= self.elements(value):
             return True
         size = self.elements(value) * tensor(value).dtype.numpy.itemsize
-        return _simple(placed.node) and size <= SMALL
+        return _simple(placed.node) and size <= self.limits.near
 
     # Shapes
 

@@ -19,10 +19,11 @@ from weft.kernels.kernel import (
     Store,
 )
 from weft.kernels.rewriting import map_affines, renumbered, split_factor
-from weft.tile.finish import kernel_name, schedule_of
+from weft.target import Target
+from weft.tile.finish import named
 
 
-def joined(first: Group, second: Group, unread: set[Value]) -> Group | None:
+def joined(first: Group, second: Group, unread: set[Value], target: Target) -> Group | None:
     """A group that does what two do, and does not store what is unread then.
 
     None if the second does not read what the first stores element by element, or has loops of its
@@ -44,7 +45,7 @@ def joined(first: Group, second: Group, unread: set[Value]) -> Group | None:
         one, two, _ = matched
     if matched is None:
         return None
-    steps = _Steps(first, second, one, two, matched[2])
+    steps = _Steps(first, second, one, two, matched[2], target)
     return steps.group(stores, unread) if steps.agree(stores, loads) else None
 
 
@@ -112,8 +113,15 @@ class _Steps:
     """The steps of two kernels as those of one, in the factors of the first."""
 
     def __init__(
-        self, first: Group, second: Group, one: Kernel, two: Kernel, factors: Mapping[int, int]
+        self,
+        first: Group,
+        second: Group,
+        one: Kernel,
+        two: Kernel,
+        factors: Mapping[int, int],
+        target: Target,
     ) -> None:
+        self.target = target
         self.first, self.second, self.one, self.two = first, second, one, two
         self.factors = factors  # of the first, by those of the second
 
@@ -156,10 +164,9 @@ class _Steps:
                 for n, factor in enumerate(self.one.factors)
             ]
         )
-        schedule = schedule_of(len(factors), steps)
-        name = kernel_name(steps, factors, operands, schedule)
+        kernel = named(Kernel("", factors, operands, steps), self.target)
         nodes = tuple(dict.fromkeys((*first.nodes, *second.nodes)))
-        return Group(nodes, Kernel(name, factors, operands, steps, schedule), inputs, outputs)
+        return Group(nodes, kernel, inputs, outputs)
 
     def _operands(
         self, inputs: tuple[Value, ...], outputs: tuple[Value, ...]

@@ -28,7 +28,6 @@ from weft.ir.reading import captured
 from weft.ir.types import TensorType
 from weft.ir.write import node_text
 from weft.kernels.group import Group
-from weft.kernels.placed import Placed
 from weft.ops.control import (
     AfterAll,
     AsyncDone,
@@ -43,7 +42,9 @@ from weft.ops.control import (
     While,
 )
 from weft.ops.sharding import NamedComputation, ShardingGroup
+from weft.target import Target
 from weft.tile.apart import branch_apart, loop_apart
+from weft.tile.groups import group
 from weft.tile.left_to_readers import (
     Functions,
     is_broadcast,
@@ -64,20 +65,6 @@ RESERVED = 2  # slots: the arena, and the arguments that may be written over in 
 DONATED = {"jax.buffer_donor", "tf.aliasing_output"}  # what marks an argument as given away
 
 
-class Kernels(Protocol):
-    """What groups the nodes of a region into kernels."""
-
-    def group(
-        self, placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value]
-    ) -> Sequence[Group]:
-        """The nodes as kernels, in an order in which they can run.
-
-        A group without a kernel is one node, to be run by the host. `sizes` are those of the
-        leading dims; `results` are values that must exist at the end.
-        """
-        ...
-
-
 class HostKernels(Functions, Protocol):
     """What computes the nodes that no kernel does."""
 
@@ -95,7 +82,7 @@ def lower(
     function: str = "main",
     *,
     host: HostKernels,
-    target: Kernels | None = None,
+    target: Target | None = None,
     fold: bool = True,
     devices: int | tuple[int, int] | None = None,
     donate: Sequence[int] | None = None,
@@ -142,7 +129,7 @@ def donated_arguments(attrs: Sequence[Attrs], donate: Sequence[int] | None) -> t
 class Lowering:
     """Hands out slots and turns regions into blocks."""
 
-    def __init__(self, host: HostKernels, target: Kernels | None, fold: bool) -> None:
+    def __init__(self, host: HostKernels, target: Target | None, fold: bool) -> None:
         self.host, self.target = host, target
         self.fold = fold  # whether values that nobody needs may be left out
         self.stacks: list[Stack | None] = [None] * RESERVED
@@ -196,21 +183,22 @@ class Lowering:
             spread = True
         return site_at(node, given, scope.of(node.results), scope, spread)
 
-    def grouped(self, region: Region, scope: Scope, target: Kernels, items: list[Item]) -> None:
+    def grouped(self, region: Region, scope: Scope, target: Target, items: list[Item]) -> None:
         """The items of a region whose nodes a target takes together."""
         layout, placed = scope.layout, []
         self.awaited.update((future, []) for future in awaited_in(region))
         for node in region.nodes:
             given, made = scope.of(node.operands), scope.of(node.results)
             placed.append(placed_at(node, given, made, scope))
-        for group in target.group(placed, layout.shape(layout.everything), region.results):
-            node = group.nodes[-1]
+        sizes = layout.shape(layout.everything)
+        for found in group(placed, sizes, region.results, target):
+            node = found.nodes[-1]
             try:
-                if group.kernel is None:
+                if found.kernel is None:
                     given, made = scope.of(node.operands), scope.of(node.results)
                     self.node(site_at(node, given, made, scope), scope, items)
                 else:
-                    self.launch(group, scope, items)
+                    self.launch(found, scope, items)
             except WeftError as error:
                 raise error.at(node.loc, node_text(node)) from None
 

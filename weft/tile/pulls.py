@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from weft.ir.module import Node, Value
 from weft.ir.op import Op
-from weft.ir.types import DTYPES, DType, TensorType
+from weft.ir.types import DType, TensorType
 from weft.kernels import kernel as k
 from weft.kernels.placed import Placed
 from weft.ops.collective import AllReduce, CollectivePermute, ReduceScatter
@@ -390,7 +390,7 @@ def outer(pull: Pull) -> Definition:
     batch, dtype = len(dims.lhs_batching_dimensions), pull.dtype
     own = pull.at[pull.lead :]
     sides = _sides(own, dims, tensor(lhs).rank, tensor(rhs).rank, batch)
-    given, held = tensor(lhs).dtype, held_in(dtype)
+    given, held = tensor(lhs).dtype, k.held_in(dtype)
     found = [_converted(draft, pull.operand(n, at), given, held) for n, at in enumerate(sides)]
     made = Definition(tuple(found), lambda numbers, terms: k.Apply(Multiply(), numbers, held))
     return same_as(_converted(draft, draft.anonymous(made), held, dtype))
@@ -464,7 +464,7 @@ def product(pull: Pull, a: int, b: int, over: set[int], met: set[int]) -> Defini
         over = over | set(draft.rows)
     listed = tuple(sorted(over & met))
     times_over = math.prod(draft.sizes[f] for f in over - met)
-    held = held_in(dtype)
+    held = k.held_in(dtype)
 
     total = dtype if times_over == 1 else held
 
@@ -481,13 +481,6 @@ def product(pull: Pull, a: int, b: int, over: set[int], met: set[int]) -> Defini
         return made
     to, all_of_them = Convert(TensorType((), dtype)), draft.anonymous(made)
     return Definition((all_of_them,), lambda numbers, terms: k.Apply(to, numbers, dtype))
-
-
-def held_in(dtype: DType) -> DType:
-    """The type that sums of products are added up in."""
-    if dtype.kind == "float" and dtype.bits < 32:
-        return DTYPES["f32"]
-    return DTYPES["i32"] if dtype.is_integer and dtype.bits < 32 else dtype
 
 
 def _sides(

@@ -8,11 +8,11 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from weft.ir.module import Node, Region, Value
 from weft.ir.reading import captured
 from weft.kernels.alone import Alone
-from weft.kernels.emitted import Emitted
 from weft.kernels.group import Group, Launch
 from weft.kernels.placed import Placed
 from weft.ops.shape import Constant
@@ -83,7 +83,7 @@ def _source() -> str:
 
 
 def packed(
-    groups: Sequence[Group], placed: Sequence[Placed], text_of: Callable[[Launch], Emitted]
+    groups: Sequence[Group], placed: Sequence[Placed], text_of: Callable[[Launch], Any]
 ) -> bytes | None:
     """Groups as bytes; None if they have nodes that the region has not.
 
@@ -121,7 +121,7 @@ def packed(
 
 def restored(
     data: bytes, placed: Sequence[Placed], alone: Callable[[Placed], Launch | None]
-) -> tuple[list[Group], dict[Launch, Emitted]]:
+) -> tuple[list[Group], dict[Launch, Any]]:
     """The groups that `packed` wrote, for nodes with the same fingerprint, and kernels' texts."""
     texts, extra, rows = pickle.loads(data)
     kernels = [kernel for kernel, _ in texts]

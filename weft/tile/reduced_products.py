@@ -17,22 +17,20 @@ from weft.kernels.group import Group
 from weft.kernels.kernel import Contract, Kernel, Pick, Reduce
 from weft.kernels.roles import cannot_reduce, combined_along, results_reduced, roles_of
 from weft.kernels.work import bytes_moved
+from weft.target import Limits, Target
 from weft.tile.joining import joined
-
-LARGEST = 160  # steps in a kernel
-LEAST = 1 << 15  # bytes that are worth it
-FEW = 16  # rows or columns of a product that is more than lines
-MANY = 128  # rows or columns that are to be left of a product that is cut into several
-BLOCK = (8, 32)  # about how many rows and columns one part of a reduction is of
 
 
 def reduced_products(
-    groups: Sequence[Group], results: Sequence[Value], positions: dict[Node, int]
+    groups: Sequence[Group],
+    results: Sequence[Value],
+    positions: dict[Node, int],
+    target: Target,
 ) -> list[Group]:
     """The groups, in order, with reductions of products' results in the products' kernels."""
     if not any(_is_product(g) for g in groups):
         return list(groups)
-    found = _Joining(groups, results, positions)
+    found = _Joining(groups, results, positions, target)
     for n, group in enumerate(groups):
         if _is_reduction(group):
             found.join(n)
@@ -43,8 +41,13 @@ class _Joining:
     """Groups, some of which have joined others."""
 
     def __init__(
-        self, groups: Sequence[Group], results: Sequence[Value], positions: dict[Node, int]
+        self,
+        groups: Sequence[Group],
+        results: Sequence[Value],
+        positions: dict[Node, int],
+        target: Target,
     ) -> None:
+        self.target = target
         self.groups: list[Group | None] = list(groups)
         self.positions = positions
         self.makers = {v: n for n, g in enumerate(groups) for v in g.outputs}
@@ -66,8 +69,8 @@ class _Joining:
                 continue
             read = {v for v in group.inputs if v in product.outputs}
             unread = {v for v in read - self.results if self.readers[v] == {number}}
-            made = joined(product, group, unread)
-            if made is None or not _pays(product, group, made):
+            made = joined(product, group, unread, self.target)
+            if made is None or not _pays(product, group, made, self.target.limits):
                 continue
             self.groups[maker], self.groups[number] = made, None
             self.makers.update(dict.fromkeys(group.outputs, maker))
@@ -101,7 +104,8 @@ class _Joining:
 
 
 def _is_product(group: Group) -> bool:
-    return isinstance(group.kernel, Kernel) and group.kernel.schedule.kind == "packed"
+    kernel = group.kernel
+    return isinstance(kernel, Kernel) and any(isinstance(step, Contract) for step in kernel.steps)
 
 
 def _is_reduction(group: Group) -> bool:
@@ -113,28 +117,29 @@ def _is_reduction(group: Group) -> bool:
     return Reduce in kinds and not kinds & {Contract, Pick}
 
 
-def _pays(product: Group, group: Group, made: Group) -> bool:
+def _pays(product: Group, group: Group, made: Group, limits: Limits) -> bool:
     """Whether it can be one kernel, and moves fewer bytes than two, parts of reductions counted."""
     kernels = [g.kernel for g in (product, group, made) if isinstance(g.kernel, Kernel)]
     one, two, both = kernels
-    if len(both.steps) > LARGEST or cannot_reduce(both):
+    if len(both.steps) > limits.steps or cannot_reduce(both):
         return False
     old, new = roles_of(one), roles_of(both)
     for was, now in ((old.rows, new.rows), (old.columns, new.columns)):
         left = math.prod(both.factors[f].size for f in now)
-        if left < FEW or left < min(MANY, math.prod(one.factors[f].size for f in was)):
+        before = math.prod(one.factors[f].size for f in was)
+        if left < limits.lines or left < min(limits.cut, before):
             return False
     saved = bytes_moved(one) + bytes_moved(two) - bytes_moved(both)
-    return saved >= LEAST and saved > 2 * (_parts(both) - _parts(one))
+    return saved >= limits.saved and saved > 2 * (_parts(both, limits) - _parts(one, limits))
 
 
-def _parts(kernel: Kernel) -> int:
+def _parts(kernel: Kernel, limits: Limits) -> int:
     """About how many bytes the parts of reductions take."""
     roles, total = roles_of(kernel), 0
     points = math.prod(kernel.factors[f].size for f in (*roles.batch, *roles.rows, *roles.columns))
     for n in results_reduced(kernel):
         over, each = combined_along(kernel, n), 1
-        for role, size in zip((roles.rows, roles.columns), BLOCK, strict=True):
+        for role, size in zip((roles.rows, roles.columns), limits.block, strict=True):
             each *= 1 if over.isdisjoint(role) else size
         step = kernel.steps[n]
         assert isinstance(step, Reduce)

@@ -6,14 +6,12 @@ import math
 
 from weft.kernels.placed import Placed
 from weft.ops.reduce import Reduce
+from weft.target import Limits
 from weft.tile.draft import Draft, tensor
 from weft.tile.index import factors_of
 
-LONG = 1 << 16  # elements of a row that is read again while it is near
-FEW = 16  # rows that are too few to share out, if they are long
 
-
-def rows_fit(placed: Placed, number: int, draft: Draft) -> bool:
+def rows_fit(placed: Placed, number: int, draft: Draft, limits: Limits) -> bool:
     """Whether a reduction's rows are those of a group, or can become them."""
     if draft.contract is not None or draft.bounds(number):
         return False
@@ -35,7 +33,7 @@ def rows_fit(placed: Placed, number: int, draft: Draft) -> bool:
     minor = max((d for d, n in enumerate(shape) if n > 1), default=0)
     rows = math.prod(draft.sizes[f] for f in used)
     length = math.prod(draft.sizes[f] for f in free)
-    return minor in dims and (rows >= FEW or length <= LONG)
+    return minor in dims and (rows >= limits.rows or length <= limits.row)
 
 
 def _same_sizes(lengths: list[int], factors: list[int]) -> bool:

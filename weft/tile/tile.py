@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from weft.ir.module import Node, Value
 from weft.ir.reading import captured
-from weft.kernels.alone import Alone
+from weft.kernels.alone import Alone, alone
 from weft.kernels.group import Group, Launch
 from weft.kernels.kernel import Kernel
 from weft.kernels.placed import Placed
 from weft.ops.convolution import Convolution
+from weft.target import Target
 from weft.tile.attention import attention_groups
 from weft.tile.convolution import convolution_kernel
 from weft.tile.finish import finished
@@ -22,41 +23,40 @@ from weft.tile.reduced_products import reduced_products
 
 
 def tile(
-    placed: Sequence[Placed],
-    sizes: tuple[int, ...],
-    results: Sequence[Value],
-    *,
-    refuses: Callable[[Node], bool] = lambda node: False,
-    alone: Callable[[Placed], Launch | None] = lambda placed: None,
-    emits: Callable[[Launch], bool] = lambda kernel: False,
-    fold_sums: bool = True,
-    excess_precision: bool = True,
+    placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value], target: Target
 ) -> list[Group]:
     """The groups of a region's nodes, given what their values vary along.
 
-    `sizes` are those of the leading dims, `results` what must be there at the end; `refuses` says
-    what the target cannot compute inside of a kernel, and `alone` gives the kernel of a node that
-    stands by itself, if the target has one; `emits` says whether it has a kernel for attention or
-    for a convolution in groups. With `fold_sums` a product also sums over the devices that an
-    all_reduce would sum over next, which rounds otherwise. Without `excess_precision` every step
-    computes just what its node says.
+    `sizes` are those of the leading dims, `results` what must be there at the end. The target says
+    what its kernels can compute, and schedules them. With its option `fold_sums` a product also
+    sums over the devices that an all_reduce would sum over next, which rounds otherwise; without
+    `excess_precision` every step computes just what its node says.
     """
-    found = attention_groups(placed, sizes, results, excess_precision=excess_precision)
-    attention = [g for g in found if g.kernel and emits(g.kernel)]
-    grouping = Grouping(placed, sizes, results, refuses, attention, fold_sums)
+    exact = not target.options.excess_precision
+    found = attention_groups(placed, sizes, results, excess_precision=not exact)
+    attention = [g for g in found if g.kernel and target.takes(g.kernel) is None]
+    grouping = Grouping(placed, sizes, results, target, attention)
     grouping.run()
-    groups = [*attention, *(finished(draft, grouping.shape) for draft in grouping.drafts)]
+    groups = [*attention, *(finished(draft, grouping.shape, target) for draft in grouping.drafts)]
     places = {p.node: p for p in placed}
     for node in grouping.alone:
-        kernel = alone(places[node])
-        if isinstance(node.op, Convolution):
-            product = convolution_kernel(places[node], sizes)
-            kernel = product if product is not None and emits(product) else None
+        kernel = by_itself(places[node], sizes, target)
         inputs = node.operands if kernel is not None else (*node.operands, *captured(node))
         groups.append(Group((node,), kernel, inputs, node.results))
     ordered = in_order(groups, grouping.positions)
-    made = in_order(reduced_products(ordered, results, grouping.positions), grouping.positions)
-    return made if excess_precision else [_strict(group) for group in made]
+    joined = reduced_products(ordered, results, grouping.positions, target)
+    made = in_order(joined, grouping.positions)
+    return [_strict(group) for group in made] if exact else made
+
+
+def by_itself(placed: Placed, sizes: tuple[int, ...], target: Target) -> Launch | None:
+    """The kernel of a node that is in no other's, if the target has one."""
+    convolved = isinstance(placed.node.op, Convolution)
+    made = convolution_kernel(placed, sizes, target) if convolved else alone(placed, sizes)
+    if made is None or target.takes(made) is not None:
+        return None
+    exact = not target.options.excess_precision
+    return replace(made, excess_precision=False) if exact else made
 
 
 def _strict(group: Group) -> Group:

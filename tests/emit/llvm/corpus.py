@@ -8,12 +8,13 @@ from tests.emit.llvm.products import product
 from tests.kernels.attention_cases import Sizes, backward, forward
 from tests.kernels.chains import CHAINS
 from weft.cli.op_examples import example, texts
+from weft.emit.llvm.target import LLVM
 from weft.ir.module import Node
 from weft.ir.types import DTYPES, F32, I32
 from weft.kernels.group import Launch
 from weft.kernels.placed import Placed
 from weft.ops.pointwise import Add
-from weft.target import LLVM
+from weft.tile import group
 
 SIZES = Sizes((2,), (False,), 20, 33, 16, 16)
 
@@ -48,12 +49,12 @@ def _products() -> Iterator[tuple[str, Launch]]:
 
 
 def _examples() -> Iterator[tuple[str, Launch]]:
-    target = LLVM(tune="off")
+    target = LLVM()
     for name in texts():
         node = example(name)
         if not isinstance(node, Node):
             continue
         placed = Placed(node, (0,) * len(node.operands), (0,) * len(node.results))
-        for group in target.group([placed], (), node.results):
-            if group.kernel is not None:
-                yield name, group.kernel
+        for made in group([placed], (), node.results, target):
+            if made.kernel is not None:
+                yield name, made.kernel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.kernels.emitted import Emitted, Phase
+from weft.emit.llvm.emitted import Emitted, Phase
 
 _LOOP = """
 define void @{name}(ptr %operands, ptr %scratch, i64 %begin, i64 %end) {{

@@ -25,10 +25,10 @@ from weft.emit.llvm.jit.machine_code import (
     symbol,
 )
 from weft.emit.llvm.pool.text import POOL_BYTES, SPINS_AT, THREAD_BYTES, pool_text
+from weft.emit.llvm.texts import emitted_for
 from weft.ir.types import DTYPES, F32, I32, Array
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel
-from weft.target import emitted_for
 
 # What objects may leave to others: the C library's, which every system has. None of a compiler's.
 LIBRARY = {*"memcpy memset memmove fmod fmodf cosf cos sinf sin tan".split()}

@@ -13,6 +13,7 @@ import pytest
 
 from tests.emit.llvm.small_kernels import affine, count, reversed_through_shared
 from weft.cache.store import the_store
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit import engine
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.linking import undefined_symbols
@@ -27,7 +28,6 @@ from weft.emit.llvm.jit.machine_code import (
 from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
 from weft.emit.llvm.pool.commands import Commands
 from weft.errors import Unsupported, WeftError
-from weft.kernels.emitted import Emitted, Phase
 
 
 @pytest.fixture(autouse=True)

@@ -19,24 +19,26 @@ from weft.emit.llvm.jit.machine_code import Compiler, host
 from weft.emit.llvm.product.blas import emit_by_blas
 from weft.emit.llvm.product.blocking import Chip, chip_of
 from weft.emit.llvm.product.emit import described
+from weft.emit.llvm.target import LLVM
 from weft.emit.llvm.tuning import candidates as product_candidates
-from weft.emit.llvm.tuning import tuned as product_tuned
 from weft.emit.llvm.tuning.candidates import (
-    AS_MODELLED,
     BLAS,
+    ProductCandidates,
     candidates,
+    machine_name,
     name_of,
     options_of,
 )
 from weft.emit.llvm.tuning.product_class import class_of, round_up
-from weft.emit.llvm.tuning.tuned import KIND, choice, explained, tuned
-from weft.emit.llvm.tuning.tuning import machine_name
 from weft.errors import WeftError
 from weft.ir.types import F32, F64, I32, DType
 from weft.kernels.kernel import Kernel
 from weft.ops.pointwise import Add, Multiply
 from weft.run.parts import parts_of
+from weft.target import AS_MODELLED, Options
+from weft.tune import choice, explained, tuned
 
+OFF, REMEMBERED, MEASURE = (LLVM(Options(tune=how)) for how in ("off", "remembered", "measure"))
 CHIPS = [Chip(64, 32, 8 << 10, 64 << 10), Chip(32, 16, 8 << 10, 64 << 10, threads=3)]
 DIMS = [("bmk", "bkn", "bmn"), ("bkm", "bnk", "bmn"), ("mbk", "kn", "bmn"), ("bmk", "bkn", "bnm")]
 HELD = {F32: F32, F64: F64, BF16: F32, I8: I32}
@@ -211,17 +213,22 @@ def remembered(kernel: Kernel, **seconds: float) -> str:
     told = {name.replace("__", "="): s for name, s in seconds.items()}
     named = {AS_MODELLED if n == "model" else n: s for n, s in told.items()}
     best = min(named, key=lambda n: named[n])
-    remember(KIND, machine_name(), text, {"best": best, "seconds": named, "tried": [*named]})
+    remember(
+        ProductCandidates.kind,
+        machine_name(),
+        text,
+        {"best": best, "seconds": named, "tried": [*named]},
+    )
     return text
 
 
 def test_what_was_measured_is_taken():
     kernel = kernel_of(("mk", "kn", "mn"), SIZES)
     remembered(kernel, model=2e-3, vectors__2=1e-3, parts__2=3e-3)
-    assert tuned(kernel, "off") is kernel
-    chosen = tuned(kernel, "remembered")
+    assert tuned(kernel, OFF) is kernel
+    chosen = tuned(kernel, REMEMBERED)
     assert chosen.schedule.options == (("vectors", 2),)
-    way = explained(chosen, "remembered")
+    way = explained(chosen, REMEMBERED)
     assert way is not None and way.name == "vectors=2"
     assert way.why == "measured: 1000 us, 0.50 of what the cost model chose, the best of 3"
     check(chosen, inputs_of(kernel, 0))
@@ -231,8 +238,13 @@ def test_a_library_that_is_gone_is_done_without(monkeypatch):
     kernel = kernel_of(("mk", "kn", "mn"), SIZES)
     text = class_of(kernel, chip_of(host())).text
     seconds = {AS_MODELLED: 3e-3, f"{BLAS}OpenBLAS 0.0": 1e-3, "parts=2": 2e-3}
-    remember(KIND, machine_name(), text, {"best": "", "seconds": seconds, "tried": [*seconds]})
-    assert choice(kernel, "remembered").name == "parts=2"
+    remember(
+        ProductCandidates.kind,
+        machine_name(),
+        text,
+        {"best": "", "seconds": seconds, "tried": [*seconds]},
+    )
+    assert choice(kernel, REMEMBERED).name == "parts=2"
     monkeypatch.setattr(product_candidates, "libraries", tuple)
     found = candidates(class_of(kernel, CHIPS[0]), CHIPS[0])
     assert not any(name.startswith(BLAS) for name in found)
@@ -240,23 +252,23 @@ def test_a_library_that_is_gone_is_done_without(monkeypatch):
 
 def test_little_products_and_unknown_ones_are_as_modelled():
     small, large = (kernel_of(("mk", "kn", "mn"), (1, n, n, n)) for n in (16, 256))
-    assert choice(small, "measure").why == "so little work is not measured"
-    assert choice(large, "remembered").why == "nothing like it was measured on this machine"
-    assert tuned(large, "remembered") is large
+    assert choice(small, MEASURE).why == "so little work is not measured"
+    assert choice(large, REMEMBERED).why == "nothing like it was measured on this machine"
+    assert tuned(large, REMEMBERED) is large
 
 
 def test_a_slow_candidate_loses(monkeypatch):
     kernel = kernel_of(("mk", "kn", "mn"), SIZES)
     slow = {AS_MODELLED: {}, "slow": {"rows": 1, "vectors": 1, "depth": 16, "task_rows": 256}}
-    monkeypatch.setattr(product_tuned, "candidates", lambda wanted, chip: slow)
-    assert choice(kernel, "measure").name == AS_MODELLED
+    monkeypatch.setattr(product_candidates, "candidates", lambda wanted, chip: slow)
+    assert choice(kernel, MEASURE).name == AS_MODELLED
 
 
 def test_measuring_takes_a_candidate_and_remembers_it():
     kernel = kernel_of(("mk", "kn", "mn"), SIZES)
-    first = choice(kernel, "measure")
+    first = choice(kernel, MEASURE)
     assert first.name in candidates(class_of(kernel, chip_of(host())), chip_of(host()))
-    assert choice(kernel, "remembered") == first == choice(kernel, "measure")
+    assert choice(kernel, REMEMBERED) == first == choice(kernel, MEASURE)
 
 
 PROGRAM = """

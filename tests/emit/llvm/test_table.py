@@ -8,7 +8,6 @@ from weft.emit.llvm.math import pointwise
 from weft.emit.llvm.single import alone
 from weft.emit.llvm.table import TABLE
 from weft.ir.op import Op
-from weft.kernels.alone import IRREGULAR
 from weft.ops import OPS
 
 
@@ -30,7 +29,3 @@ def test_what_is_not_emitted_says_why(op: type[Op]):
 def test_emitters_are_in_the_table():
     for op in (*alone.EMIT, *pointwise.EMIT):
         assert TABLE[op].how == "emitted", op.name
-
-
-def test_what_is_emitted_alone_may_stand_alone():
-    assert [op.name for op in alone.EMIT if op not in IRREGULAR] == []

@@ -1,25 +1,75 @@
-"""Which elementwise ops this target computes in registers, found by emitting them."""
+"""What this target computes, as data: ops by their types, and whole kernels."""
 
 from __future__ import annotations
 
-from functools import cache
-
-from weft.emit.llvm.math.pointwise import apply
-from weft.emit.llvm.writer.code import Code
-from weft.emit.llvm.writer.storage import load
-from weft.emit.llvm.writer.vector import Vectors
-from weft.errors import Unsupported
+from weft.emit.llvm.math.pointwise import CONSTANTS, EMIT, refuses
+from weft.emit.llvm.product.product import HELD, supports
+from weft.emit.llvm.single.alone import refuses_alone
+from weft.emit.llvm.table import TABLE
 from weft.ir.op import Op
-from weft.ir.types import DType
+from weft.ir.types import F32, DType
+from weft.kernels.alone import Alone
+from weft.kernels.attention import Attention
+from weft.kernels.group import Launch
+from weft.kernels.interpret import COMBINE
+from weft.kernels.kernel import Apply, Kernel, Pick, Reduce, Step, Store, held_in, is_rounded
+
+_KNOWN: dict[tuple[type[Op], tuple[DType, ...], tuple[DType, ...]], str | None] = {}
 
 
-@cache
-def computes(op: Op, given: tuple[DType, ...], made: DType) -> bool:
-    """Whether an op of such operands can be a step of a kernel."""
-    vectors = Vectors(Code("probe", ["ptr %p"]), 4)
+def can(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+    """Why no kernel computes an op of such types, or None if one does."""
+    if isinstance(op, CONSTANTS):
+        return _can(op, given, made)
+    key = (type(op), given, made)
     try:
-        args = [load(vectors, "%p", "0", dtype) for dtype in given]
-        apply(vectors, op, args, given, made)
-    except Unsupported:
-        return False
-    return True
+        return _KNOWN[key]
+    except KeyError:
+        return _KNOWN.setdefault(key, _can(op, given, made))
+
+
+def _can(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+    cell = TABLE.get(type(op))
+    if cell is None or cell.how != "emitted":
+        return cell.why if cell is not None else "the op is unknown"
+    if cell.where == "product":
+        held = held_in(made[0])
+        return None if held.name in HELD else f"no product is added up in {held}"
+    if cell.where != "loops" or type(op) not in EMIT or not given:
+        return None
+    return refuses(op, given, made[0]) if len(made) == 1 else "it has several results"
+
+
+def takes(kernel: Launch) -> str | None:
+    """Why a whole kernel cannot be emitted, or None if it can."""
+    match kernel:
+        case Attention():
+            return None
+        case Alone():
+            return refuses_alone(kernel)
+    if kernel.schedule.kind == "packed" and (reason := supports(kernel)):
+        return reason
+    reasons = (_refuses_step(step, kernel) for step in kernel.steps)
+    return next((reason for reason in reasons if reason), None)
+
+
+def _refuses_step(step: Step, kernel: Kernel) -> str | None:
+    match step:
+        case Apply(op=op, args=args, dtype=dtype):
+            return refuses(op, tuple([_dtype(kernel, n) for n in args]), dtype)
+        case Reduce(how=how, dtype=dtype):
+            # Sums of what has to be rounded are held in f32.
+            narrow = how in ("add", "mul") and is_rounded(
+                dtype, excess_precision=kernel.excess_precision
+            )
+            held = F32 if narrow else dtype
+            return refuses(COMBINE[how](), (held, held), held)
+        case Pick(key=key) if _dtype(kernel, key).is_complex:
+            return "complex numbers have no order to pick by"
+    return None
+
+
+def _dtype(kernel: Kernel, number: int) -> DType:
+    step = kernel.steps[number]
+    assert not isinstance(step, Store), "a store gives no value"
+    return step.dtype

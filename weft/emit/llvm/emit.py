@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.jit.machine_code import Processor, host
 from weft.emit.llvm.loops.emit import emit_loops
 from weft.emit.llvm.product.emit import emit_product
-from weft.kernels.emitted import Emitted
 from weft.kernels.kernel import Kernel
 
 

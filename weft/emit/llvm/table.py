@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Literal
 
 from weft.emit.llvm.math import pointwise
 from weft.emit.llvm.single import alone
@@ -36,25 +34,7 @@ from weft.ops import (
     transcendental,
 )
 from weft.ops.pointwise import Map
-
-Where = Literal["loops", "product", "attention", "alone", "numpy", "runtime", ""]
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """How this target computes an op.
-
-    `emitted`: in loops with others, as a product, or alone. `decomposed`: as other ops. `library`:
-    numpy or the runtime does it, for a reason. `unsupported`: refused, for a reason.
-    """
-
-    how: Literal["emitted", "decomposed", "library", "unsupported"]
-    where: Where = ""
-    why: str = ""
-
-    def __str__(self) -> str:
-        return self.where or self.how
-
+from weft.target import Cell
 
 LOOPS, PRODUCT, ALONE = (Cell("emitted", where) for where in ("loops", "product", "alone"))
 
@@ -84,6 +64,7 @@ _VIEWS = (
     *(slicing.DynamicSlice, reduce.Reduce, control.OptimizationBarrier, local.AxisIndex),
     *(collective.AllReduce, collective.AllGather, collective.AllToAll, collective.ReduceScatter),
     *(collective.CollectivePermute, collective.CollectiveBroadcast, local.PermuteAlongAxes),
+    *(local.AllSlice,),
 )
 
 # What a later row says is meant: first whole families, then single ops.

@@ -11,9 +11,9 @@ from weft.emit.llvm.attention.few import Few, are_few, folded
 from weft.emit.llvm.attention.online import Forward
 from weft.emit.llvm.attention.tiles import TiledForward, fits_tiles
 from weft.emit.llvm.attention.tiling import tiling
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.jit.machine_code import Processor, host
 from weft.kernels.attention import Attention
-from weft.kernels.emitted import Emitted
 
 
 def emit_attention(kernel: Attention, processor: Processor | None = None) -> Emitted:

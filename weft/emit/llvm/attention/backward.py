@@ -24,11 +24,11 @@ from weft.emit.llvm.attention.pack import moved, stored
 from weft.emit.llvm.attention.part import Part, write_vector
 from weft.emit.llvm.attention.scores import LOG2_E
 from weft.emit.llvm.attention.tiling import Tiling
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.writer.code import Code, module_text
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import BITS, Vectors
 from weft.kernels.attention import Access, Attention, Gradients
-from weft.kernels.emitted import Emitted, Phase
 
 ENOUGH = 16  # tasks that keep many threads busy
 FACTS = 3  # numbers that are kept of each query

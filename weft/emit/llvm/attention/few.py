@@ -16,12 +16,12 @@ from weft.emit.llvm.attention.part import Part, write_vector
 from weft.emit.llvm.attention.product import UNROLL, Block, Left, Right, first_lanes, product
 from weft.emit.llvm.attention.scores import LOG2_E, finite_fill
 from weft.emit.llvm.attention.tiling import Tiling
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.math.logarithm import log
 from weft.emit.llvm.writer.code import Code, module_text
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vector
 from weft.kernels.attention import Access, Attention
-from weft.kernels.emitted import Emitted, Phase
 
 FEW = 8  # queries
 KEYS = 256  # in a tile

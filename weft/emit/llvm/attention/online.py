@@ -20,11 +20,11 @@ from weft.emit.llvm.attention.main import Main, least
 from weft.emit.llvm.attention.pack import moved
 from weft.emit.llvm.attention.scores import LOG2_E, ScoreBlocks
 from weft.emit.llvm.attention.tiling import Tiling, in_place
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.writer.code import Code, Loop, module_text
 from weft.emit.llvm.writer.nest import function
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.attention import Access, Attention
-from weft.kernels.emitted import Emitted, Phase
 
 ROOM = 1 << 20  # bytes of packed keys and values that a thread may hold
 ENOUGH = 64  # tasks that keep many threads busy

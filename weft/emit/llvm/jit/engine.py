@@ -24,10 +24,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.jit.linking import Linked
 from weft.emit.llvm.jit.machine_code import llvm_lock, symbol
 from weft.emit.llvm.jit.objects import Progress, Source, objects
-from weft.kernels.emitted import Emitted
 
 
 @dataclass(frozen=True, slots=True)

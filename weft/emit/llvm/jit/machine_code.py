@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -77,6 +78,12 @@ def _binding() -> Any:
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # kernels may have instructions as assembly
     return llvm
+
+
+@functools.cache
+def has_llvm() -> bool:
+    """Whether llvmlite is installed; without it nothing is emitted, and no processor known."""
+    return importlib.util.find_spec("llvmlite") is not None
 
 
 def llvm_lock() -> AbstractContextManager[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.machine_code import Processor
 from weft.emit.llvm.loops.accumulate import accumulated
 from weft.emit.llvm.loops.order import loop_order
@@ -12,7 +13,6 @@ from weft.emit.llvm.loops.simplify import simplify
 from weft.emit.llvm.loops.split import Stage, split
 from weft.emit.llvm.loops.tasks import tasks_text
 from weft.emit.llvm.writer.code import Code, module_text
-from weft.kernels.emitted import Emitted, Phase
 from weft.kernels.kernel import Kernel, Store
 
 ALIGNED = 64

@@ -46,8 +46,8 @@ def unrounded(
 ) -> Held:
     """An elementwise op whose result may have more bits than its type, as sums have on the way."""
     emit = EMIT.get(type(op))
-    if emit is None:
-        raise refused(op, UNSUPPORTED.get(type(op), "it is not elementwise"))
+    if emit is None or (isinstance(op, CONSTANTS) and not op.value.is_splat):
+        raise refused(op, refuses(op, tuple(arg_dtypes), out_dtype) or "")
     return emit(v, op, args, arg_dtypes, out_dtype)
 
 
@@ -59,10 +59,23 @@ def _is_exact(op: Op, dtype: DType) -> bool:
     return dtype.bits == 16 and type(op) in _WHOLE
 
 
+def refuses(op: Op, given: tuple[DType, ...], made: DType) -> str | None:
+    """Why an op of such operands cannot be computed in registers; None if it can."""
+    emit = EMIT.get(type(op))
+    if emit is None:
+        return UNSUPPORTED.get(type(op), "it is not elementwise")
+    if isinstance(op, CONSTANTS) and not op.value.is_splat:
+        return "elements that differ"
+    if isinstance(op, broadcasting.Broadcasting):
+        return refuses(op.applied(), given, made)
+    return emit.refuses(given, made)
+
+
+CONSTANTS = (shape.Constant, special.Constant, special.ConstantLike)
+
+
 def _constant(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
-    assert isinstance(op, shape.Constant | special.Constant | special.ConstantLike)
-    if not op.value.is_splat:
-        raise refused(op, "elements that differ")
+    assert isinstance(op, CONSTANTS)
     return fill(v, op.value.elements[0], made)
 
 
@@ -100,8 +113,6 @@ EMIT: dict[type[Op], Emit] = {
     **pointwise_integer.EMIT,
     **pointwise_convert.EMIT,
     **pointwise_functions.EMIT,
-    **{op: _broadcast for op in broadcasting.OPS if op not in UNSUPPORTED},
-    shape.Constant: _constant,
-    special.Constant: _constant,
-    special.ConstantLike: _constant,
+    **{op: Emit(_broadcast) for op in broadcasting.OPS if op not in UNSUPPORTED},
+    **dict.fromkeys(CONSTANTS, Emit(_constant)),
 }

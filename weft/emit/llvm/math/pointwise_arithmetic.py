@@ -9,7 +9,7 @@ from weft.emit.llvm.math import complex as math_complex
 from weft.emit.llvm.math import pointwise_complex as pairs
 from weft.emit.llvm.math import pointwise_integer as integers
 from weft.emit.llvm.math.logistic import divide, negative, one_plus
-from weft.emit.llvm.math.pointwise_kinds import Emit, by_kind, refused
+from weft.emit.llvm.math.pointwise_kinds import Emit, by_kind
 from weft.emit.llvm.math.polynomial import float_of, magnitude, where, with_sign
 from weft.emit.llvm.writer.narrow import decode, own_bits, own_number
 from weft.emit.llvm.writer.storage import Held
@@ -81,7 +81,7 @@ def _asks(how: str, limit: float, *, of_size: bool) -> Emit:
         x = magnitude(v, x) if of_size else x
         return (v.compare(how, x, v.constant(limit, x.kind)),)
 
-    return emit
+    return Emit(emit)
 
 
 _FLOAT_ORDER = {"EQ": "oeq", "NE": "une", "GE": "oge", "GT": "ogt", "LE": "ole", "LT": "olt"}
@@ -135,10 +135,12 @@ def _clamp(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: D
 _NEXT_AFTER = ("bf16", "f16", "f32", "f64")
 
 
+def _no_neighbours(given: Sequence[DType], made: DType) -> str | None:
+    return None if made.name in _NEXT_AFTER else f"of {made}"
+
+
 def _next_after(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
     """One more or one less in the bits; from a zero the least number of the right sign."""
-    if made.name not in _NEXT_AFTER:
-        raise refused(op, f"of {made}")
     a, b = (own_number(v, x[0], made) for x in args)
     bits = own_bits(v, a, made)
     one, sign = (v.constant(n, bits.kind) for n in (1, -(1 << bits.bits - 1)))
@@ -167,19 +169,19 @@ EMIT: dict[type[Op], Emit] = {
     ops.Sign: by_kind(real=_sign, complex=math_complex.sign, integer=integers.sign),
     ops.Maximum: _maximum,
     ops.Minimum: _minimum,
-    ops.Clamp: _clamp,
+    ops.Clamp: Emit(_clamp, _maximum.refuses),
     ops.Ceil: _rounding("ceil"),
     ops.Floor: _rounding("floor"),
     ops.RoundNearestAfz: _rounding("round"),
     ops.RoundNearestEven: _rounding("roundeven"),
     ops.IsFinite: _asks("olt", math.inf, of_size=True),
-    ops.Compare: _compare,
-    ops.Select: _select,
+    ops.Compare: Emit(_compare),
+    ops.Select: Emit(_select),
     convert.Real: by_kind(real=_same, complex=pairs.real),
     convert.Imag: by_kind(real=_zero, complex=pairs.imag),
     special.Conj: by_kind(real=_same, complex=pairs.conjugate),
     special.Square: by_kind(real=_square, complex=pairs.square),
-    special.NextAfter: _next_after,
+    special.NextAfter: Emit(_next_after, _no_neighbours),
     special.IsInf: _asks("oeq", math.inf, of_size=True),
     special.IsPosInf: _asks("oeq", math.inf, of_size=False),
     special.IsNegInf: _asks("oeq", -math.inf, of_size=False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from weft.emit.llvm.math.pointwise_kinds import Emit, refused
+from weft.emit.llvm.math.pointwise_kinds import Emit
 from weft.emit.llvm.math.polynomial import (
     LAYOUTS,
     at_least,
@@ -133,8 +133,6 @@ def _emit_complex(
 
 
 def _bitcast(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
-    if given[0].bits != made.bits:
-        raise refused(op, "elements of another width")
     if made.is_complex or given[0] is made:
         return args[0]
     stored = to_memory(v, args[0][0], given[0])
@@ -145,13 +143,15 @@ def _bitcast(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made:
     return (to_register(v, stored, made),)
 
 
+def _other_width(given: Sequence[DType], made: DType) -> str | None:
+    return "elements of another width" if given[0].bits != made.bits else None
+
+
 def _reduce_precision(
     v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType
 ) -> Held:
     """Rounded to so many mantissa bits; too large is infinite, too small is zero."""
     assert isinstance(op, ops.ReducePrecision)
-    if made.bits < 8 or made.name == "f8E8M0FNU":
-        raise refused(op, f"of {made}")
     x = own_number(v, args[0][0], made)
     found = _round_mantissa(v, x, made, made.mantissa - op.mantissa_bits)
     if op.exponent_bits < made.bits - 1 - made.mantissa:
@@ -163,6 +163,10 @@ def _reduce_precision(
         found = where(v, "olt", size, 4 / limit, zero, found)
     found = where(v, "olt", magnitude(v, x), math.inf, found, x)
     return (own_number(v, found, made),)
+
+
+def _few_bits(given: Sequence[DType], made: DType) -> str | None:
+    return f"of {made}" if made.bits < 8 or made.name == "f8E8M0FNU" else None
 
 
 def _round_mantissa(v: Vectors, x: Vector, dtype: DType, dropped: int) -> Vector:
@@ -178,8 +182,8 @@ def _round_mantissa(v: Vectors, x: Vector, dtype: DType, dropped: int) -> Vector
 
 
 EMIT: dict[type[Op], Emit] = {
-    ops.Convert: _emit_convert,
-    ops.Complex: _emit_complex,
-    ops.ReducePrecision: _reduce_precision,
-    BitcastConvert: _bitcast,
+    ops.Convert: Emit(_emit_convert),
+    ops.Complex: Emit(_emit_complex),
+    ops.ReducePrecision: Emit(_reduce_precision, _few_bits),
+    BitcastConvert: Emit(_bitcast, _other_width),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.emit.llvm.writer.storage import Held, wrap
@@ -11,13 +12,28 @@ from weft.errors import Unsupported
 from weft.ir.op import Op
 from weft.ir.types import DType
 
-Emit: TypeAlias = Callable[[Vectors, Op, list[Held], Sequence[DType], DType], Held]
+Emitter: TypeAlias = Callable[[Vectors, Op, list[Held], Sequence[DType], DType], Held]
 OnVectors: TypeAlias = Callable[..., Vector]  # (v, *vectors) -> vector
 OnIntegers: TypeAlias = Callable[..., Vector]  # (v, type of the operands, *vectors) -> vector
 OnPairs: TypeAlias = Callable[..., Held]  # (v, *pairs) -> pair, or one vector
 
 _COARSE = "bf16"  # for which coarse functions are exact enough
 _POWERS = "f8E8M0FNU"  # powers of two, without sign or zero: scales, of which none computes
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """How an op is emitted, and of which types it is not: the reason, or None where it is."""
+
+    emit: Emitter
+    refuses: Callable[[Sequence[DType], DType], str | None] = lambda given, made: None
+
+    def __call__(
+        self, v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType
+    ) -> Held:
+        if reason := self.refuses(given, made):
+            raise refused(op, reason)
+        return self.emit(v, op, args, given, made)
 
 
 def by_kind(
@@ -32,24 +48,28 @@ def by_kind(
 
     `coarse` is for bf16, if `real` is more exact than it needs.
     """
+    kinds = {"float": real, "int": integer, "uint": integer, "bool": boolean, "complex": complex}
+
+    def refuses(given: Sequence[DType], made: DType) -> str | None:
+        dtype = given[0]
+        known = kinds.get(dtype.kind) is not None and dtype.name != _POWERS
+        return None if known else f"of {dtype}"
 
     def emit(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
         dtype = given[0]
         firsts = [arg[0] for arg in args]
-        match dtype.kind:
-            case "float" if real is not None and dtype.name != _POWERS:
-                if coarse is not None and dtype.name == _COARSE and v.code.excess_precision:
-                    return (coarse(v, *firsts),)
-                return (real(v, *firsts),)
-            case "int" | "uint" if integer is not None:
-                return (wrap(v, integer(v, dtype, *firsts), dtype),)
-            case "bool" if boolean is not None:
-                return (boolean(v, *firsts),)
-            case "complex" if complex is not None:
-                return complex(v, *args)
-        raise refused(op, f"of {dtype}")
+        if complex is not None and dtype.is_complex:
+            return complex(v, *args)
+        if integer is not None and dtype.is_integer:
+            return (wrap(v, integer(v, dtype, *firsts), dtype),)
+        if boolean is not None and dtype.kind == "bool":
+            return (boolean(v, *firsts),)
+        assert real is not None
+        if coarse is not None and dtype.name == _COARSE and v.code.excess_precision:
+            return (coarse(v, *firsts),)
+        return (real(v, *firsts),)
 
-    return emit
+    return Emit(emit, refuses)
 
 
 def refused(op: Op, why: str) -> Unsupported:

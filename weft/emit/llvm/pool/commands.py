@@ -12,7 +12,7 @@ from weft.array.stacked import Kind, Stacked
 from weft.emit.llvm.jit.engine import Loaded
 from weft.emit.llvm.pool.pool import Pool, address, aligned, functions, lone_pool, the_pool
 from weft.emit.llvm.pool.pool_commands import ROW_WORDS
-from weft.kernels.unattended import Unattended
+from weft.emit.llvm.pool.unattended import Unattended
 
 Said: TypeAlias = tuple[Kind, Sequence[int]]  # what a stack is, and where it goes in `pointers`
 
@@ -100,14 +100,14 @@ class Commands:
 
         return run_shared if self._shared else run
 
-    def unattended(self) -> Unattended:
+    def unattended(self, keep: object) -> Unattended:
         """What native code needs to run all commands by itself, from now on and nobody else."""
         self._seal()
         pool, shared = lone_pool(), aligned(self._shared)
         if self._shared:
             self._place(address(shared))
         pointers = int(self._pointers.ctypes.data)
-        return Unattended(pool.run_at, pool.state_at, self._at, pointers, (self, shared))
+        return Unattended(pool.run_at, pool.state_at, self._at, pointers, (self, shared, keep))
 
     def repeat(self, work: Commands, verdict: int, moves: int, limit: int) -> int:
         """Run this, a test, and then `work`, as long as the byte at `verdict` is not 0.

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.array.references import offsets
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.machine_code import host
 from weft.emit.llvm.pool.call import call_text
@@ -24,7 +25,6 @@ from weft.emit.llvm.pool.repeat_text import REPEAT
 from weft.emit.llvm.pool.text import POOL_BYTES, SPINS_AT, THREAD_BYTES, pool_text
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.errors import WeftError
-from weft.kernels.emitted import Emitted, Phase
 
 _SPIN_SECONDS = 50e-6  # how long a thread spins before it sleeps
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.blas import AS_IT_LIES, ROW_MAJOR, TURNED, Blas
 from weft.emit.llvm.product.blocking import Chip, Shape, panels
 from weft.emit.llvm.product.finish import Sums, finish
@@ -19,7 +20,6 @@ from weft.emit.llvm.product.tasks import finish_phase, finish_tasks, shared_byte
 from weft.emit.llvm.writer.code import Code, module_text
 from weft.emit.llvm.writer.nest import divided, function, plus, pointers, smaller, times
 from weft.emit.llvm.writer.storage import memory_kind
-from weft.kernels.emitted import Emitted, Phase
 from weft.kernels.kernel import Affine, Load, Store
 
 _STEP = 16  # rows or columns that pieces are multiples of

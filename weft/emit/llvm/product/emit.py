@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.blas import libraries
 from weft.emit.llvm.jit.machine_code import Processor
 from weft.emit.llvm.loops.accumulate import accumulated
@@ -34,7 +35,6 @@ from weft.emit.llvm.product.tasks import (
 from weft.emit.llvm.product.tiles import in_bits
 from weft.emit.llvm.writer.code import Code, module_text
 from weft.errors import Unsupported
-from weft.kernels.emitted import Emitted, Phase
 from weft.kernels.kernel import Kernel
 
 

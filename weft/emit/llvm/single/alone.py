@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.emit.llvm.single.cholesky import cholesky
+from weft.emit.llvm.emitted import Emitted
+from weft.emit.llvm.single.cholesky import cholesky, refuses_cholesky
 from weft.emit.llvm.single.gather import dynamic_slice, dynamic_update_slice, gather
 from weft.emit.llvm.single.random import rng_bit_generator
 from weft.emit.llvm.single.rearrange import concatenate, pad, reverse
 from weft.emit.llvm.single.reduce import reduce
-from weft.emit.llvm.single.scatter import scatter
-from weft.emit.llvm.single.select_scatter import select_and_scatter
+from weft.emit.llvm.single.region import refuses_region
+from weft.emit.llvm.single.scatter import refuses_scatter, scatter
+from weft.emit.llvm.single.select_scatter import (
+    refuses_select_and_scatter,
+    select_and_scatter,
+)
 from weft.emit.llvm.single.sort import sort
 from weft.emit.llvm.single.top_k import top_k
 from weft.emit.llvm.single.triangular import triangular_solve
@@ -18,7 +23,6 @@ from weft.emit.llvm.single.window import reduce_window
 from weft.errors import Unsupported
 from weft.ir.op import Op
 from weft.kernels.alone import Alone
-from weft.kernels.emitted import Emitted
 from weft.ops.index import Gather, TorchIndexSelect
 from weft.ops.linalg import Cholesky, TriangularSolve
 from weft.ops.random import RngBitGenerator
@@ -49,12 +53,32 @@ EMIT: dict[type[Op], Callable[[Alone], Emitted]] = {
 }
 
 
+# What an emitter does not take, besides what its regions compute.
+REFUSES: dict[type[Op], Callable[[Alone], str | None]] = {
+    Scatter: refuses_scatter,
+    SelectAndScatter: refuses_select_and_scatter,
+    Cholesky: refuses_cholesky,
+}
+
+
+def refuses_alone(kernel: Alone) -> str | None:
+    """Why there is no kernel of a node, or None if there is one."""
+    if type(kernel.op) not in EMIT:
+        return "it is no kernel by itself"
+    own = REFUSES.get(type(kernel.op))
+    if own is not None and (reason := own(kernel)):
+        return reason
+    if not kernel.outputs[0].size:  # nothing is computed
+        return None
+    reasons = (refuses_region(region) for region in kernel.regions)
+    return next((reason for reason in reasons if reason), None)
+
+
 def emit_alone(kernel: Alone) -> Emitted:
     """The text of a kernel of one node; refuses what this target leaves to numpy."""
-    made = EMIT.get(type(kernel.op))
-    if made is None:
+    if reason := refuses_alone(kernel):
         raise Unsupported(
-            f"{kernel.op.name} is no kernel of the llvm target",
+            f"{kernel.op.name} is no kernel of the llvm target: {reason}",
             help="run the node as the runtime has it",
         )
-    return made(kernel)
+    return EMIT[type(kernel.op)](kernel)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import Along, function, lines, plus, pointers, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.errors import Unsupported
 from weft.kernels.alone import Alone, strides
-from weft.kernels.emitted import Emitted
 from weft.ops.linalg import Cholesky
 
 
@@ -18,11 +17,13 @@ def cholesky(kernel: Alone) -> Emitted:
     """The factor of every matrix; NaN where there is none."""
     op, (_, out) = kernel.op, kernel.operands
     assert isinstance(op, Cholesky)
-    if out.dtype.is_complex:
-        raise Unsupported(
-            f"{op.name} of {out.dtype}", help="run the node as the runtime has it, in numpy"
-        )
     return _Factor(kernel, op).emit() if out.size else Emitted("", ())
+
+
+def refuses_cholesky(kernel: Alone) -> str | None:
+    """Why there is no such kernel."""
+    dtype = kernel.outputs[0].dtype
+    return f"of {dtype}" if dtype.is_complex else None
 
 
 class _Factor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.writer.code import Code, module_text
 from weft.emit.llvm.writer.elements import address, bytes_of, copy_run, put, stream_run, take
 from weft.emit.llvm.writer.nest import (
@@ -21,7 +22,6 @@ from weft.emit.llvm.writer.nest import (
     smaller,
 )
 from weft.kernels.alone import Alone, strides
-from weft.kernels.emitted import Emitted, Phase
 from weft.kernels.kernel import Operand
 
 LARGE = 1 << 23  # bytes that are written past the caches

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.single.copies import copy_whole, run_copier
 from weft.emit.llvm.single.gather_elements import Pointed, gather_elements, gathers_elements
 from weft.emit.llvm.writer import storage
@@ -26,7 +27,6 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.alone import Alone, strides
-from weft.kernels.emitted import Emitted, Phase
 from weft.kernels.kernel import Operand
 from weft.ops.index import Gather, TorchIndexSelect, Windows, gather_windows
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice

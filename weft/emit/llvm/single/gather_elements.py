@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.elements import address, bits_of, bytes_of
@@ -19,7 +20,6 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DTYPES, DType
-from weft.kernels.emitted import Emitted
 from weft.kernels.kernel import Operand
 
 _LANES = 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.single.region import inline
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Code, module_text
@@ -11,7 +12,6 @@ from weft.emit.llvm.writer.elements import address, bits_of, put, take
 from weft.emit.llvm.writer.nest import Lines, function, plus, pointers, smaller
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.alone import Alone
-from weft.kernels.emitted import Emitted
 
 
 class Rows(Protocol):

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.writer.code import Code, module_text
 from weft.emit.llvm.writer.elements import address, put, take
 from weft.emit.llvm.writer.nest import (
@@ -20,7 +21,6 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.alone import Alone, strides
-from weft.kernels.emitted import Emitted, Phase
 from weft.ops.random import RngBitGenerator
 
 _LANES = 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.single.copies import box, copy_function, together
 from weft.emit.llvm.writer.code import Code, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, bytes_of, fill_run, put, take
@@ -20,7 +21,6 @@ from weft.emit.llvm.writer.nest import (
     times,
 )
 from weft.kernels.alone import Alone, strides
-from weft.kernels.emitted import Emitted
 from weft.ops.shape import Reverse
 from weft.ops.slicing import Concatenate, Pad
 

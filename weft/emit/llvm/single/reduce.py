@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.loops.folding import (
     carried,
     grouped,
@@ -31,7 +32,6 @@ from weft.emit.llvm.writer.nest import (
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.alone import Alone, strides
-from weft.kernels.emitted import Emitted
 from weft.ops.reduce import Reduce
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.emit.llvm.math.pointwise import apply, unrounded
+from weft.emit.llvm.math.pointwise import apply, refuses, unrounded
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vectors
@@ -57,6 +57,24 @@ def evaluated(v: Vectors, value: Value, known: dict[Value, Held]) -> Held:
         made = apply(v, node.op, given, [dtype_of(o) for o in node.operands], dtype)
     known[value] = made
     return made
+
+
+def refuses_region(region: Region) -> str | None:
+    """Why a region cannot be written on vectors, or None if it can."""
+    seen, todo = {*region.args}, [*region.results]
+    while todo:
+        value = todo.pop()
+        node = value.node
+        if value in seen or node is None:
+            continue
+        seen.add(value)
+        if isinstance(node.op, Constant):
+            continue
+        given = tuple([dtype_of(operand) for operand in node.operands])
+        if reason := refuses(node.op, given, dtype_of(value)):
+            return f"{node.op.name} in its region: {reason}"
+        todo += node.operands
+    return None
 
 
 def is_neutral(kernel: Alone) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.loops.folding import (
     carried,
     first_lane,
@@ -42,7 +43,6 @@ from weft.emit.llvm.writer.nest import (
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.alone import Alone, strides
-from weft.kernels.emitted import Emitted
 
 _TOGETHER = 4  # vectors of columns that one task walks down side by side
 _PIECE = 1 << 15  # elements of a long row that are a task

@@ -10,6 +10,7 @@ import math
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.single.copies import copy_whole
 from weft.emit.llvm.single.gather import read_index
 from weft.emit.llvm.single.region import inline
@@ -32,9 +33,7 @@ from weft.emit.llvm.writer.nest import (
     vectors_and_rest,
 )
 from weft.emit.llvm.writer.vector import Vectors
-from weft.errors import Unsupported
 from weft.kernels.alone import Alone, strides
-from weft.kernels.emitted import Emitted
 from weft.ops.index import Windows
 from weft.ops.scatter import Scatter
 
@@ -61,12 +60,7 @@ def scatter(kernel: Alone) -> Emitted:
     op = kernel.op
     assert isinstance(op, Scatter)
     count = len(kernel.outputs)
-    given, made = kernel.operands[:count], kernel.outputs
-    if any(a.dtype is not b.dtype for a, b in zip(given, made, strict=True)):
-        raise Unsupported(
-            f"{op.name} gives a wider type than its inputs have",
-            help="convert the inputs before; or run the node as the runtime has it",
-        )
+    made = kernel.outputs
     first = len(kernel.inputs)
     codes, phases = [], []
     for n, out in enumerate(made):
@@ -79,6 +73,13 @@ def scatter(kernel: Alone) -> Emitted:
         codes.append(code)
         phases.append(tasks.phase(code.name))
     return Emitted(module_text(*codes), tuple(phases))
+
+
+def refuses_scatter(kernel: Alone) -> str | None:
+    """Why there is no such kernel."""
+    pairs = zip(kernel.inputs, kernel.outputs, strict=False)
+    wider = any(given.dtype is not made.dtype for given, made in pairs)
+    return "it gives a wider type than its inputs have" if wider else None
 
 
 class _Scatter:

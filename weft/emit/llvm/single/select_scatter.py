@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import product
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.single.region import inline
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
@@ -23,9 +24,7 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.errors import Unsupported
 from weft.kernels.alone import Alone, strides
-from weft.kernels.emitted import Emitted
 from weft.ops.window import SelectAndScatter
 
 _LARGEST = 64  # elements of a window, all of which are looked at in straight code
@@ -38,13 +37,17 @@ def select_and_scatter(kernel: Alone) -> Emitted:
     """The places of the window in order, each adding to the element that it selects."""
     op = kernel.op
     assert isinstance(op, SelectAndScatter)
+    return _Selected(kernel, op).emit() if kernel.outputs[0].size else Emitted("", ())
+
+
+def refuses_select_and_scatter(kernel: Alone) -> str | None:
+    """Why there is no such kernel."""
+    op = kernel.op
+    assert isinstance(op, SelectAndScatter)
     operand, _, _, out = kernel.operands
     if operand.dtype is not out.dtype or math.prod(op.window_dimensions) > _LARGEST:
-        raise Unsupported(
-            f"{op.name} with a window of {op.window_dimensions} that gives {out.dtype}",
-            help="run the node as the runtime has it",
-        )
-    return _Selected(kernel, op).emit() if out.size else Emitted("", ())
+        return f"a window of {op.window_dimensions} that gives {out.dtype}"
+    return None
 
 
 class _Selected:

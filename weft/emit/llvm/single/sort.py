@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TypeAlias
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.single.comparator import SortKey, element_bits, is_element, key_of, sort_keys
 from weft.emit.llvm.single.merge import merge_rows
 from weft.emit.llvm.single.radix import Radix, Records, place_of, record, records_of
@@ -24,7 +25,6 @@ from weft.emit.llvm.writer.nest import (
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DTYPES
 from weft.kernels.alone import Alone, strides
-from weft.kernels.emitted import Emitted
 from weft.ops.sort import Sort
 
 _LANES = 16

@@ -6,6 +6,7 @@ row without order few do.
 
 from __future__ import annotations
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.single.comparator import in_order, key_bits
 from weft.emit.llvm.single.radix import Radix, place_of, record, records_of
 from weft.emit.llvm.writer import storage
@@ -21,7 +22,6 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors, suffix
 from weft.kernels.alone import Alone, strides
-from weft.kernels.emitted import Emitted
 from weft.ops.sort import TopK
 
 _LANES = 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.loops.folding import grouped
 from weft.emit.llvm.math.pointwise import unrounded
 from weft.emit.llvm.writer import storage
@@ -20,7 +21,6 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.kernels.alone import Alone, strides
-from weft.kernels.emitted import Emitted
 from weft.ops.linalg import TriangularSolve
 from weft.ops.pointwise import Divide, Multiply, Subtract
 from weft.ops.special import Conj

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.loops.folding import carried, grouped, read_inits, texts
 from weft.emit.llvm.single.region import converted, inline, is_neutral
 from weft.emit.llvm.single.running import running
@@ -29,7 +30,6 @@ from weft.emit.llvm.writer.nest import (
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.alone import Alone, strides
-from weft.kernels.emitted import Emitted
 from weft.ops.window import ReduceWindow, Window
 
 

@@ -1,1 +1,1 @@
-"""Candidates of a product, measured, and what was found to be the fastest."""
+"""Candidates of a product, and the classes of shapes that they are measured for."""

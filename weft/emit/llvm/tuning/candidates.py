@@ -2,24 +2,74 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
 from collections.abc import Iterator
-from typing import TypeAlias
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, TypeAlias
 
 from weft.emit.llvm.jit.blas import libraries
-from weft.emit.llvm.product.blocking import Blocking, Chip
+from weft.emit.llvm.jit.machine_code import host
+from weft.emit.llvm.pool.thread_count import thread_count
+from weft.emit.llvm.product.blocking import Blocking, Chip, chip_of
 from weft.emit.llvm.product.blocking_choice import choose_blocking
-from weft.emit.llvm.tuning.product_class import ProductClass
+from weft.emit.llvm.tuning.product_class import ProductClass, class_of
+from weft.kernels.kernel import Kernel
+from weft.target import AS_MODELLED
 
 Options: TypeAlias = "dict[str, int]"
 
-AS_MODELLED = "as modelled"
 BLAS = "blas "  # and then the name of the library
 _NAMES = {*"tiles stream inner parts right left task_vectors vectors task_rows depth".split()}
 _PAIR = re.compile(r"(\w+)=(\d+)")
 _MOST = 9
+_WORTH = 1 << 21  # multiplications that are worth it
 _SMALL = 1 << 20  # elements of a result that may be there several times
 _LEAST_PART = 256  # steps of the depth
+
+
+@dataclass(frozen=True)
+class ProductCandidates:
+    """Ways to compute one product on this machine."""
+
+    kernel: Kernel
+    kind: ClassVar[str] = "product"
+
+    @property
+    def unworthy(self) -> str:
+        """Why nothing is to be gained by measuring, or nothing."""
+        is_small = math.prod([factor.size for factor in self.kernel.factors]) < _WORTH
+        return "so little work is not measured" if is_small else ""
+
+    @property
+    def machine(self) -> str:
+        """What measurements depend on: the processor and the number of threads."""
+        return machine_name()
+
+    @cached_property
+    def _class(self) -> ProductClass:
+        return class_of(self.kernel, chip_of(host()))
+
+    @property
+    def shape_class(self) -> str:
+        """For which products one way is expected to be the best."""
+        return self._class.text
+
+    def ways(self) -> dict[str, Options]:
+        """All ways, what the model says first."""
+        return candidates(self._class, chip_of(host()))
+
+    def options(self, name: str) -> Options | None:
+        """The options of a way; None if it cannot be had in this process."""
+        return options_of(name)
+
+
+def machine_name() -> str:
+    """The processor and the number of threads."""
+    features = hashlib.sha256(host().features.encode()).hexdigest()[:8]
+    return f"{host().cpu} ({features}), threads: {thread_count()}"
 
 
 def candidates(wanted: ProductClass, chip: Chip) -> dict[str, Options]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from weft.emit.llvm.emitted import Phase
 from weft.emit.llvm.writer.code import Code
-from weft.kernels.emitted import Phase
 
 PARAMS = ("ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end")
 TASK = 1 << 15  # the bytes that one thread should move at a time: about a microsecond of work

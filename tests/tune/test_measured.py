@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from weft.cache.choices import choices, remember
 from weft.cache.store import the_store
-from weft.emit.llvm.tuning.tuning import fastest, known, machine_name, timed, tune
+from weft.emit.llvm.tuning.candidates import machine_name
+from weft.tune.measured import fastest, known, timed, tune
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ class Clock:
         return self.seconds[name]
 
     def tune(self, shape_class: str = "m<64") -> str:
-        return tune("gemm", shape_class, [*self.seconds], lambda: self).best
+        return tune("gemm", machine_name(), shape_class, [*self.seconds], lambda: self).best
 
 
 def test_what_was_measured_is_remembered(monkeypatch):
@@ -38,7 +39,7 @@ def test_what_was_measured_is_remembered(monkeypatch):
     assert clock.tune() == "b"
     count = len(clock.runs)
     assert clock.tune() == "b" and len(clock.runs) == count
-    found = known("gemm", "m<64")
+    found = known("gemm", machine_name(), "m<64")
     assert found is not None and found.seconds == clock.seconds and found.tried == ("a", "b", "c")
     assert clock.tune("m>=64") == "b" and len(clock.runs) > count
     count = len(clock.runs)
@@ -48,7 +49,7 @@ def test_what_was_measured_is_remembered(monkeypatch):
 
 def test_what_cannot_be_had_here_is_left_out():
     Clock(a=3e-3, b=1e-3, c=2e-3).tune()
-    found = known("gemm", "m<64")
+    found = known("gemm", machine_name(), "m<64")
     assert found is not None
     assert found.best_of(lambda name: name != "b") == "c"
     assert found.best_of(lambda name: False) is None
@@ -74,7 +75,9 @@ def test_one_candidate_is_not_measured():
 
 def test_a_busy_machine_is_not_believed():
     drawn = itertools.count(1)
-    found = tune("gemm", "m<64", ["a", "b"], lambda: lambda name: 0.5 ** next(drawn))
+    found = tune(
+        "gemm", machine_name(), "m<64", ["a", "b"], lambda: lambda name: 0.5 ** next(drawn)
+    )
     assert (found.best, found.busy, found.seconds) == ("a", True, {})
     assert not list(the_store().entries())
 

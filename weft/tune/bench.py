@@ -1,4 +1,4 @@
-"""How long candidates of a product take: the kernels themselves, on operands that are made up."""
+"""How long candidates of a kernel take: the kernels themselves, on operands that are made up."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.pool.commands import Commands
-from weft.emit.llvm.pool.pool import aligned
 from weft.ir.types import Array
-from weft.kernels.emitted import Emitted
 from weft.kernels.kernel import Kernel, Operand
+from weft.target import Commands, Runtime
 
 _SHORT = 1e-3  # seconds: what takes less is run several times
+_ALIGNED = 128
 _DRAWN = 4093  # numbers that are drawn and then repeated
 
 
 class Bench:
     """Candidates that are ready to run, all of them on the same operands."""
 
-    def __init__(self, kernel: Kernel, candidates: Mapping[str, Emitted]) -> None:
+    def __init__(self, kernel: Kernel, candidates: Mapping[str, Kernel], runtime: Runtime) -> None:
         self._arrays = [_made_up(operand) for operand in kernel.operands]
         places = [int(array.ctypes.data) for array in self._arrays]
         self._commands: dict[str, Commands] = {}
-        for name, loaded in zip(candidates, load([*candidates.values()]), strict=True):
-            self._commands[name] = Commands()
+        for name, loaded in zip(candidates, runtime.load([*candidates.values()]), strict=True):
+            self._commands[name] = runtime.commands()
             self._commands[name].kernel(loaded, places)
 
     def seconds(self, name: str) -> float:
@@ -46,7 +44,9 @@ class Bench:
 
 def _made_up(operand: Operand) -> Array:
     """Normal numbers; integers that may be positions are 0."""
-    array = aligned(operand.nbytes).view(operand.dtype.numpy)
+    memory = np.zeros(operand.nbytes + _ALIGNED, np.uint8)
+    begin = -memory.ctypes.data % _ALIGNED
+    array = memory[begin : begin + operand.nbytes].view(operand.dtype.numpy)
     if not operand.output and (operand.dtype.is_float or operand.dtype.bits == 8):
         drawn = np.random.default_rng(0).standard_normal(_DRAWN)
         scale = 1.0 if operand.dtype.is_float else 8.0

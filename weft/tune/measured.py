@@ -1,8 +1,7 @@
-"""Tuning: of several ways to do one thing, the one that is fastest here, measured once."""
+"""Which of several ways is the fastest: measured in turns, and remembered by machine."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +9,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.cache.choices import Choice, remember, remembered
-from weft.emit.llvm.jit.machine_code import host
-from weft.emit.llvm.pool.thread_count import thread_count
 
 _HOPELESS = 2.0  # times the best one, after two rounds: such a candidate is measured no more
 _CLEARLY = 0.97  # of the first one's time: who takes more than that has not beaten it
@@ -38,19 +35,14 @@ class Measured:
         return preferred(left) if left else None
 
 
-def machine_name() -> str:
-    """What measurements depend on: the processor and the number of threads."""
-    features = hashlib.sha256(host().features.encode()).hexdigest()[:8]
-    return f"{host().cpu} ({features}), threads: {thread_count()}"
-
-
-def known(kind: str, shape_class: str, *, counted: bool = True) -> Measured | None:
-    """What an earlier run on this machine has measured; `counted` if a miss is worth telling."""
-    return _read(remembered(kind, machine_name(), shape_class, counted=counted))
+def known(kind: str, machine: str, shape_class: str, *, counted: bool = True) -> Measured | None:
+    """What an earlier run on a machine has measured; `counted` if a miss is worth telling."""
+    return _read(remembered(kind, machine, shape_class, counted=counted))
 
 
 def tune(
     kind: str,
+    machine: str,
     shape_class: str,
     candidates: Sequence[str],
     ready: Callable[[], Measure],
@@ -65,7 +57,7 @@ def tune(
     assert candidates, "one of none cannot be chosen"
     if len(candidates) == 1:
         return Measured(candidates[0], {}, tuple(candidates))
-    before = known(kind, shape_class)
+    before = known(kind, machine, shape_class)
     if before is not None and {*candidates} <= {*before.tried}:
         return before
     measure = ready()
@@ -82,7 +74,7 @@ def tune(
         return Measured(candidates[0], {}, tuple(candidates), busy=True)
     made = Measured(best, seconds, tuple(candidates))
     told: Choice = {"best": best, "seconds": {**seconds}, "tried": [*candidates]}
-    remember(kind, machine_name(), shape_class, told)
+    remember(kind, machine, shape_class, told)
     return made
 
 

@@ -1,0 +1,198 @@
+"""What the llvm target says that it can is what it emits: of every op and type, and of kernels."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+
+from tests.emit.llvm.corpus import corpus
+from tests.emit.llvm.lone_nodes import combiner, lone_kernel
+from tests.emit.llvm.test_pointwise import instances, types_of
+from tests.kernels.building import Building
+from tests.ops.catalogue import EXAMPLES
+from weft.emit.llvm.capable import can, takes
+from weft.emit.llvm.jit.machine_code import host
+from weft.emit.llvm.math.pointwise import EMIT, UNSUPPORTED, apply, refuses
+from weft.emit.llvm.single import alone
+from weft.emit.llvm.texts import emitted_for
+from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.storage import load
+from weft.emit.llvm.writer.vector import Vectors
+from weft.errors import Unsupported, WeftError
+from weft.ir.module import Value
+from weft.ir.module import apply as apply_node
+from weft.ir.op import Op
+from weft.ir.types import BOOL, DTYPES, F32, I32, DType, TensorType, tensor
+from weft.kernels.group import Launch
+from weft.kernels.interpret import COMBINE
+from weft.ops import contract, pointwise, special, transcendental
+from weft.ops.convert import Convert
+from weft.ops.reduce import Reduce
+from weft.ops.shape import BitcastConvert
+from weft.ops.slicing import Slice
+
+TYPES = [dtype for dtype in DTYPES.values() if not dtype.is_complex or dtype.bits <= 128]
+NAMES = st.sampled_from([dtype.name for dtype in TYPES])
+
+
+def is_emitted(kernel: Launch) -> bool:
+    """Whether the text of a kernel can be written."""
+    try:
+        emitted_for(kernel, host())
+    except Unsupported:
+        return False
+    return True
+
+
+def computes(op: Op, given: tuple[DType, ...], made: DType) -> bool:
+    """Whether an op can be written on vectors."""
+    vectors = Vectors(Code("probe", ["ptr %p"]), 4)
+    try:
+        args = [load(vectors, "%p", "0", dtype) for dtype in given]
+        apply(vectors, op, args, given, made)
+    except Unsupported:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind", [*EMIT, *UNSUPPORTED], ids=lambda kind: kind.name)
+def test_ops_are_emitted_of_just_the_types_that_it_says(kind: type[Op]):
+    for op, arity in instances(kind):
+        for dtype in TYPES:
+            found = types_of(op, arity, dtype)
+            if found is not None:
+                given, made = tuple(found[0]), found[1]
+                assert (refuses(op, given, made) is None) == computes(op, given, made), dtype
+
+
+@pytest.mark.parametrize("given", TYPES, ids=str)
+def test_conversions_are_emitted_of_just_the_types_that_it_says(given: DType):
+    for made in TYPES:
+        for op in (Convert(tensor(dtype=made)), BitcastConvert(tensor(dtype=made))):
+            assert (can(op, (given,), (made,)) is None) == computes(op, (given,), made), made
+
+
+def test_reasons():
+    f8, i4 = DTYPES["f8E8M0FNU"], DTYPES["i4"]
+    assert can(pointwise.Add(), (F32, F32), (F32,)) is None
+    assert can(pointwise.Add(), (f8, f8), (f8,)) == "of f8E8M0FNU"
+    assert can(transcendental.Tanh(), (i4,), (i4,)) == "of i4"
+    assert can(special.Zeta(), (F32, F32), (F32,)) is not None
+    complex64 = DTYPES["complex<f32>"]
+    dot = contract.Dot(tensor(2, 2))
+    assert can(dot, (F32, F32), (F32,)) is None
+    assert "no product is added up in" in str(can(dot, (complex64,) * 2, (complex64,)))
+    assert can(Slice((0,), (1,), (1,)), (BOOL,), (BOOL,)) is None
+
+
+def test_the_corpus_is_taken():
+    for name, kernel in corpus():
+        assert takes(kernel) is None, name
+
+
+@st.composite
+def loops(draw: st.DrawFn) -> Launch:
+    """Ops, reductions and picks of any element type, perhaps such as no kernel has."""
+    dtype = DTYPES[draw(NAMES)]
+    b = Building(i=3, j=5)
+    x = b.read("ij", dtype)
+    unary = (pointwise.Negate, pointwise.Abs, transcendental.Tanh, transcendental.Exponential)
+    binary = (pointwise.Add, pointwise.Multiply, pointwise.Maximum, pointwise.Remainder)
+    for _ in range(draw(st.integers(0, 2))):
+        if draw(st.booleans()):
+            x = b.apply(draw(st.sampled_from(unary))(), x, dtype=dtype)
+        else:
+            x = b.apply(draw(st.sampled_from(binary))(), x, x, dtype=dtype)
+    match draw(st.sampled_from(["map", "reduce", "pick"])):
+        case "map":
+            b.write("ij", x, dtype)
+        case "reduce":
+            how = draw(st.sampled_from(sorted(COMBINE)))
+            b.write("i", b.reduce(how, x, "j"), dtype)  # type: ignore[arg-type]
+        case _:
+            where = b.position(b.affine(j=1), I32)
+            b.write("i", b.pick("max", x, where, "j"), I32)
+    return b.kernel()
+
+
+@given(loops())
+def test_kernels_of_loops_are_taken_if_they_are_emitted(kernel: Launch):
+    assert (takes(kernel) is None) == is_emitted(kernel)
+
+
+@given(NAMES, st.sampled_from(["f32", "f64", "i32", "ui64", "bf16", "i8"]), st.booleans())
+def test_products_are_taken_if_they_are_emitted(name: str, held: str, late: bool):
+    b = Building(m=4, n=6, k=8)
+    total = b.contract(b.read("mk"), b.read("kn"), "k", DTYPES[held])
+    made = b.convert(total, DTYPES[name])
+    if late:
+        b.write("m", b.reduce("add", made, "n"), DTYPES[name])
+    b.write("mn", b.apply(pointwise.Multiply(), made, made, dtype=DTYPES[name]), DTYPES[name])
+    kernel = b.kernel("packed")
+    assert (takes(kernel) is None) == is_emitted(kernel)
+
+
+@pytest.mark.parametrize("op", alone.EMIT, ids=lambda op: op.name)
+@settings(suppress_health_check=list(HealthCheck), max_examples=10)
+@given(data=st.data())
+def test_single_nodes_are_taken_if_they_are_emitted(op: type[Op], data: st.DataObject):
+    kernel = lone_kernel(data.draw(EXAMPLES[op]).node())
+    assert (takes(kernel) is None) == is_emitted(kernel)
+
+
+COMBINERS = (pointwise.Add, pointwise.Maximum, pointwise.Power, pointwise.And, transcendental.Atan2)
+
+
+@given(NAMES, st.sampled_from(COMBINERS), st.sampled_from([(3, 4), (0, 4), (3, 0)]))
+def test_what_a_region_computes_is_looked_at(name: str, op: type[Op], shape: tuple[int, int]):
+    dtype = DTYPES[name]
+    values = [Value(TensorType(shape, dtype), None, 0), Value(tensor(dtype=dtype), None, 1)]
+    try:
+        regions = (combiner(op(), dtype),)
+        node = apply_node(Reduce((1,), (TensorType(shape[:1], dtype),)), *values, regions=regions)
+    except WeftError:
+        reject()
+    kernel = lone_kernel(node)
+    assert (takes(kernel) is None) == is_emitted(kernel)
+
+
+# A processor without llvmlite groups programs for this target all the same.
+GROUPS = """
+import sys
+sys.modules["llvmlite"] = None
+from weft.emit.llvm.target import LLVM
+from weft.ir.module import Value, apply
+from weft.ir.types import tensor
+from weft.kernels.placed import Placed
+from weft.ops.contract import Dot
+from weft.ops.pointwise import Add
+from weft.target import Options
+from weft.tile import group
+
+x = Value(tensor(64, 64))
+nodes = [apply(Dot(tensor(64, 64)), x, x)]
+for _ in range(400):
+    nodes.append(apply(Add(), nodes[-1].results[0], x))
+placed = [Placed(node, (0, 0), (0,)) for node in nodes]
+target = LLVM(Options(tune="remembered"))
+groups = group(placed, (), nodes[-1].results, target)
+kinds = [g.kernel.schedule.kind for g in groups]
+assert "packed" in kinds and "rows" in kinds, kinds
+assert all(target.takes(g.kernel) is None for g in groups)
+assert "llvmlite.binding" not in sys.modules
+print(len(groups))
+"""
+
+
+def test_grouping_needs_no_llvmlite(tmp_path: Path):
+    settings = os.environ | {"WEFT_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", GROUPS]
+    ran = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout) > 1

@@ -1,0 +1,69 @@
+"""How the loops of a kernel run on a CPU: in rows, in columns, or as a packed product."""
+
+from __future__ import annotations
+
+import math
+
+from weft.kernels.kernel import Contract, Kernel, Load, Pick, Reduce, Schedule, Step, Store
+
+
+def schedule_of(kernel: Kernel) -> Schedule:
+    """Loops in the order of the first output's elements; reductions inside, or around vectors.
+
+    `rows`: tasks are points of the outer parallel factors; inside of one, passes along the inner
+    factors, the last of which is run in vectors. `columns`: vectors along a parallel factor, with
+    reductions as outer loops. `packed`: a product in blocks of packed operands, other steps at the
+    packing and at the end.
+    """
+    count, steps = len(kernel.factors), kernel.steps
+    rows = {n for s in steps if isinstance(s, Reduce | Pick | Contract) for n in s.over}
+    store = next(s for s in steps if isinstance(s, Store))
+    outer = sorted(
+        [n for n in range(count) if n not in rows],
+        key=lambda n: (-abs(store.at.strides[n]) or -math.inf, n),
+    )
+    if any(isinstance(s, Contract) for s in steps):
+        return Schedule("packed", (*outer, *sorted(rows)), len(outer))
+    if not rows:
+        return Schedule("rows", tuple(outer), max(0, len(outer) - 1))
+    if _is_window(kernel, rows):
+        free = [n for n in range(count) if n not in rows]
+        last = min(free, key=lambda n: abs(store.at.strides[n]) or math.inf)
+        around = [n for n in free if n != last]
+        return Schedule("columns", (*around, *sorted(rows), last), len(around))
+    inner = sorted(rows, key=lambda n: -_stride(n, steps))
+    fastest = min((_stride(n, steps), n) for n in range(count))[1]
+    if fastest in rows or not outer:
+        return Schedule("rows", (*outer, *inner), len(outer))
+    *around, last = outer
+    if fastest in outer:
+        last = fastest
+        around = [n for n in outer if n != last]
+    return Schedule("columns", (*around, *inner, last), len(around))
+
+
+def _is_window(kernel: Kernel, rows: set[int]) -> bool:
+    """Whether a reduction is along a window that moves: neighbours read the same elements again."""
+    sizes = [factor.size for factor in kernel.factors]
+    for step in kernel.steps:
+        if not isinstance(step, Load):
+            continue
+        moving = [(abs(s), n) for n, s in enumerate(step.at.strides) if s]
+        for stride, n in moving:
+            for other, along in moving:
+                if (n in rows) != (along in rows) and stride <= other < stride * sizes[n]:
+                    return True
+    return False
+
+
+def _stride(factor: int, steps: tuple[Step, ...]) -> int:
+    """How far apart elements are along a factor, in what is read most; far if nothing is."""
+    loads = [s for s in steps if isinstance(s, Load)]
+    most = max((_span(s) for s in loads), default=0)
+    found = [abs(s.at.strides[factor]) for s in loads if _span(s) == most and s.at.strides[factor]]
+    return min(found, default=1 << 60)
+
+
+def _span(load: Load) -> int:
+    """How many factors a load runs over."""
+    return sum(map(bool, load.at.strides))

@@ -1,0 +1,100 @@
+"""The llvm target: kernels for CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import ClassVar
+
+from weft.emit.llvm.capable import can, takes
+from weft.emit.llvm.emitted import Emitted
+from weft.emit.llvm.jit.engine import Loaded, load
+from weft.emit.llvm.jit.machine_code import assembly, has_llvm, host
+from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.schedule import schedule_of
+from weft.emit.llvm.table import TABLE
+from weft.emit.llvm.texts import accept, emitted
+from weft.emit.llvm.tuning.candidates import ProductCandidates
+from weft.ir.op import Op
+from weft.ir.types import DType
+from weft.kernels.group import Launch
+from weft.kernels.kernel import Kernel, Schedule
+from weft.target import Cell, Limits, Options
+
+# Measured on several processors, whose caches differ little in what matters here.
+LIMITS = Limits(
+    steps=160,
+    near=1 << 16,
+    chain=8,
+    choices=6,
+    row=1 << 16,
+    rows=16,
+    saved=1 << 15,
+    lines=16,
+    cut=128,
+    block=(8, 32),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LLVM:
+    """CPUs, through LLVM.
+
+    All but `emitted`, `text`, `load` and candidates can be had without llvmlite.
+    """
+
+    options: Options = field(default_factory=Options)
+    name: ClassVar[str] = "llvm"
+    limits: ClassVar[Limits] = LIMITS
+    table: ClassVar[Mapping[type[Op], Cell]] = MappingProxyType(TABLE)
+    forms: ClassVar[Mapping[str, str]] = MappingProxyType({"llvm": "ll", "asm": "s"})
+
+    def can(self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+        """Why no kernel computes an op of such types, or None if one does."""
+        return can(op, given, made)
+
+    def takes(self, kernel: Launch) -> str | None:
+        """Why a whole kernel cannot be emitted, or None if it can."""
+        return takes(kernel)
+
+    def schedule(self, kernel: Kernel) -> Schedule:
+        """How the loops of a kernel run."""
+        return schedule_of(kernel)
+
+    def candidates(self, kernel: Launch) -> ProductCandidates | None:
+        """Ways to compute a product for which nobody has said how."""
+        if not isinstance(kernel, Kernel) or not has_llvm():
+            return None
+        is_open = kernel.schedule.kind == "packed" and not kernel.schedule.options
+        return ProductCandidates(kernel) if is_open else None
+
+    def text(self, kernel: Launch, form: str = "llvm") -> str:
+        """The LLVM text of a kernel, or its assembly."""
+        made = emitted(kernel).text
+        return assembly(made) if form == "asm" else made
+
+    @property
+    def identity(self) -> str | None:
+        """The processor that texts are written for."""
+        return repr(host()) if has_llvm() else None
+
+    def emitted(self, kernel: Launch) -> Emitted:
+        """The text of a kernel, and how to call it."""
+        return emitted(kernel)
+
+    def accept(self, emitted: Mapping[Launch, Emitted]) -> None:
+        """Take texts that an earlier process has written."""
+        accept(emitted)
+
+    def load(self, kernels: Sequence[Launch]) -> Sequence[Loaded]:
+        """Kernels in memory."""
+        return load([emitted(kernel) for kernel in kernels])
+
+    def commands(self) -> Commands:
+        """An empty list of commands."""
+        return Commands()
+
+    def with_options(self, options: Options) -> LLVM:
+        """The same target for another program."""
+        return replace(self, options=options)

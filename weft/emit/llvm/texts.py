@@ -1,0 +1,64 @@
+"""The texts of kernels, kept while they are likely to be asked for again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from weft.emit.llvm.attention.attention import emit_attention
+from weft.emit.llvm.emit import emit
+from weft.emit.llvm.emitted import Emitted
+from weft.emit.llvm.jit.machine_code import Processor, host
+from weft.emit.llvm.single.alone import emit_alone
+from weft.kernels.alone import Alone
+from weft.kernels.attention import Attention
+from weft.kernels.group import Launch
+from weft.kernels.kernel import Kernel
+
+TEXTS: dict[Launch, Emitted] = {}  # of the kernels that this process has met lately
+MOST_TEXTS, MOST_CHARACTERS = 1024, 1 << 24  # that are kept
+FEW_POINTS, FEW_BYTES = 1 << 10, 1 << 13  # of kernels whose calls take longer than they do
+
+
+def emitted(kernel: Launch) -> Emitted:
+    """The text of a kernel."""
+    found = TEXTS.get(kernel)
+    if found is None:
+        made = emitted_for(kernel, host())
+        _make_room(len(made.text))
+        found = TEXTS[kernel] = replace(made, brief=True) if _is_brief(kernel) else made
+    return found
+
+
+def accept(found: Mapping[Launch, Emitted]) -> None:
+    """Keep texts that an earlier process has written."""
+    TEXTS.update(found)
+
+
+def _make_room(characters: int) -> None:
+    """Forget texts, the oldest first, to have room for one of so many characters."""
+    kept = [*TEXTS.items()]  # at once: other threads compile, too
+    total = characters + sum([len(made.text) for _, made in kept])
+    for left, (kernel, made) in zip(range(len(kept), 0, -1), kept, strict=True):
+        if left < MOST_TEXTS and total <= MOST_CHARACTERS:
+            return
+        TEXTS.pop(kernel, None)
+        total -= len(made.text)
+
+
+def _is_brief(kernel: Launch) -> bool:
+    """Whether a kernel has so little to do that its code need not be good."""
+    points = math.prod([f.size for f in kernel.factors]) if isinstance(kernel, Kernel) else 0
+    return points <= FEW_POINTS and sum([o.nbytes for o in kernel.operands]) <= FEW_BYTES
+
+
+def emitted_for(kernel: Launch, processor: Processor) -> Emitted:
+    """The text of a kernel for any processor, which need not be this machine's."""
+    match kernel:
+        case Kernel():
+            return emit(kernel, processor)
+        case Alone():
+            return emit_alone(kernel)
+        case Attention():
+            return emit_attention(kernel, processor)

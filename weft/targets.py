@@ -1,0 +1,120 @@
+"""The targets that can be asked for by name: those of Weft, and those of installed packages.
+
+A package offers a target as an entry point of the group `weft.targets`: something that takes
+`weft.target.Options` and gives a `weft.target.Target`. It is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from weft.emit.llvm.jit.machine_code import has_llvm
+from weft.emit.llvm.target import LLVM
+from weft.errors import WeftError
+from weft.knobs import TUNE, TUNES, Tune
+from weft.target import Options, Target
+
+GROUP = "weft.targets"
+
+
+def _llvm(options: Options) -> Target:
+    if not has_llvm():
+        raise WeftError("the llvm target needs llvmlite", help="pip install 'weft[cpu]'")
+    return LLVM(options)
+
+
+def _numpy(options: Options) -> None:
+    """Nodes run one by one in numpy: there are no kernels."""
+
+
+BUILT_IN: dict[str, Callable[[Options], Target | None]] = {"llvm": _llvm, "numpy": _numpy}
+
+
+def target_named(
+    name: str | None,
+    *,
+    fold_sums: bool = True,
+    tune: Tune | None = None,
+    excess_precision: bool = True,
+) -> Target | None:
+    """The target of a name; None, which is numpy node by node, has no kernels.
+
+    Without a name it is llvm, where that is installed.
+    """
+    if tune not in (None, *TUNES):
+        raise WeftError(
+            f"no way of tuning is called {tune!r}", help=f"there are {', '.join(TUNES)}"
+        )
+    options = Options(fold_sums, excess_precision, TUNE.value() if tune is None else tune)
+    if name is None:
+        if has_llvm():
+            return LLVM(options)
+        _say_once(
+            "llvmlite is not installed: nodes run one by one in numpy; pip install 'weft[cpu]'"
+        )
+        return None
+    if name in BUILT_IN:
+        return BUILT_IN[name](options)
+    if name not in _plugins():
+        raise WeftError(f"no target {name!r}", help=f"targets are {', '.join(target_names())}")
+    return _plugged(_plugins()[name], options)
+
+
+def target_names() -> tuple[str, ...]:
+    """All that can be asked for, without importing any of them."""
+    return (*BUILT_IN, *_plugins())
+
+
+def is_target(name: str) -> bool:
+    """Whether a target has that name."""
+    return name in BUILT_IN or name in _plugins()
+
+
+def installed_targets() -> tuple[dict[str, Target], list[WeftError]]:
+    """All targets with kernels, to be looked at, and what is wrong with those that are broken."""
+    found: dict[str, Target] = {"llvm": LLVM()}
+    broken: list[WeftError] = []
+    for name, plugin in _plugins().items():
+        try:
+            found[name] = _plugged(plugin, Options())
+        except WeftError as error:
+            broken.append(error)
+    return found, broken
+
+
+@cache
+def _plugins() -> dict[str, EntryPoint]:
+    """The entry points of installed packages, by name; those of Weft's own are not theirs."""
+    named = {found.name: found for found in entry_points(group=GROUP)}
+    return {name: found for name, found in named.items() if name not in BUILT_IN}
+
+
+def _plugged(found: EntryPoint, options: Options) -> Target:
+    package = f"{found.dist.name} {found.dist.version}" if found.dist else found.value
+    try:
+        made: Target = found.load()(options)
+    except Exception as error:
+        raise WeftError(
+            f"the target {found.name!r} of package {package} cannot be had: "
+            f"{type(error).__name__}: {error}",
+            help=f"update or uninstall {package.partition(' ')[0]}, or ask for another target",
+        ) from error
+    missing = [part for part in _PARTS if not hasattr(made, part)]
+    if missing:
+        raise WeftError(
+            f"the target {found.name!r} of package {package} is not complete: "
+            f"it has no {', '.join(missing)}",
+            help="what a target has to have is in weft/target.py",
+        )
+    return made
+
+
+_PARTS = tuple(sorted(name for name in dir(Target) if not name.startswith("_")))
+
+
+@cache
+def _say_once(message: str) -> None:
+    warnings.warn(message, stacklevel=2)

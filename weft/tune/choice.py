@@ -1,0 +1,103 @@
+"""The way that a kernel takes: the one that was measured to be the fastest, or the model's.
+
+Measured are classes of kernels on this machine, each once; what was found is remembered on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from weft.cache.choices import is_anything_remembered
+from weft.cache.store import the_store
+from weft.kernels.group import Launch
+from weft.kernels.kernel import Kernel
+from weft.knobs import Tune
+from weft.target import AS_MODELLED, Candidates, Target
+from weft.tune.bench import Bench
+from weft.tune.measured import Measure, Measured, known, tune
+
+_ROOM = 2 << 30  # bytes of operands that are made up
+_BUDGET = 1.0  # seconds that candidates of a class may run
+# What this process has looked up, by folder, machine and class: it does not change its mind.
+_KNOWN: dict[tuple[tuple[Path | None, str, str], Tune], Measured | None] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A candidate, and why it is the one."""
+
+    name: str
+    why: str
+    options: Mapping[str, int] = field(default_factory=dict)
+
+
+def tuned(kernel: Launch, target: Target) -> Launch:
+    """The kernel with the options of the candidate that it takes."""
+    if not isinstance(kernel, Kernel) or target.options.tune == "off":
+        return kernel
+    found = choice(kernel, target)
+    return kernel if found is None or not found.options else _with(kernel, found.options)
+
+
+def choice(kernel: Kernel, target: Target) -> Chosen | None:
+    """The candidate that a kernel takes; None if it has none."""
+    how, found = target.options.tune, target.candidates(kernel)
+    if found is None:
+        return None
+    if how == "off":
+        return Chosen(AS_MODELLED, "nothing is tuned")
+    if how == "remembered" and not _KNOWN and not is_anything_remembered():
+        return _chosen(None, found)
+    if found.unworthy:
+        return Chosen(AS_MODELLED, found.unworthy)
+    at = (the_store().folder, found.machine, found.shape_class)
+    if (at, how) not in _KNOWN:
+        if how == "measure":
+            _KNOWN[at, how] = _measured(kernel, found, target)
+            _KNOWN[at, "remembered"] = _KNOWN[at, how]
+        else:
+            _KNOWN[at, how] = known(found.kind, found.machine, found.shape_class, counted=False)
+    return _chosen(_KNOWN[at, how], found)
+
+
+def explained(kernel: Launch, target: Target) -> Chosen | None:
+    """The choice for a kernel that has its options already, if it has candidates."""
+    return choice(_with(kernel, {}), target) if isinstance(kernel, Kernel) else None
+
+
+def _chosen(measured: Measured | None, found: Candidates) -> Chosen:
+    """The best one that can be had here."""
+    if measured is None or (measured.seconds and AS_MODELLED not in measured.seconds):
+        return Chosen(AS_MODELLED, "nothing like it was measured on this machine")
+    if measured.busy:
+        return Chosen(AS_MODELLED, "the machine was too busy to measure")
+    if not measured.seconds:
+        return Chosen(AS_MODELLED, "it is too large to be measured, or there is no other way")
+    best = measured.best_of(lambda name: found.options(name) is not None) or AS_MODELLED
+    took, model = (measured.seconds[name] for name in (best, AS_MODELLED))
+    count = len(measured.seconds)
+    why = f"measured: {1e6 * took:.0f} us"
+    if best == AS_MODELLED:
+        return Chosen(best, f"{why}, and none of {count - 1} others is clearly faster")
+    why = f"{why}, {took / model:.2f} of what the cost model chose, the best of {count}"
+    return Chosen(best, why, found.options(best) or {})
+
+
+def _measured(kernel: Kernel, found: Candidates, target: Target) -> Measured:
+    """Times from an earlier run, or measured now."""
+    ways = found.ways()
+    if sum(operand.nbytes for operand in kernel.operands) > _ROOM:
+        ways = {AS_MODELLED: {}}
+
+    def ready() -> Measure:
+        made = {name: _with(kernel, way) for name, way in ways.items()}
+        return Bench(kernel, made, target).seconds
+
+    return tune(found.kind, found.machine, found.shape_class, [*ways], ready, _BUDGET)
+
+
+def _with(kernel: Kernel, options: Mapping[str, int]) -> Kernel:
+    schedule = replace(kernel.schedule, options=tuple(sorted(options.items())))
+    return replace(kernel, schedule=schedule)
