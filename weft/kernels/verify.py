@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from weft.errors import WeftError
-from weft.ir.module import Node, Region, Value
-from weft.ir.op import infer
+from weft.ir.module import Region, Value
 from weft.ir.read import check_types
 from weft.ir.types import BOOL, DType, TensorType
 from weft.kernels.alone import IRREGULAR, Alone
 from weft.kernels.attention import Access, Attention
 from weft.kernels.group import Launch
 from weft.kernels.interpret import COMBINE
+from weft.kernels.interpret import held as held_in
 from weft.kernels.kernel import (
     Affine,
     Apply,
@@ -55,7 +55,10 @@ _TRUTH = (0, 1)
 _LOOPS = {"task": _LARGE, "width": tuple(1 << n for n in range(9)), "stream": range(1 << 48)}
 _PACKED = {
     **dict.fromkeys(("depth", "parts", "task_rows", "task_vectors"), _LARGE),
-    **{"rows": range(1, 17), "vectors": range(1, 17), "unroll": (1, 2, 4), "right": range(3)},
+    "rows": range(1, 17),
+    "vectors": range(1, 17),
+    "unroll": (1, 2, 4),
+    "right": range(3),
     **dict.fromkeys(("left", "inner", "tiles", "stream"), _TRUTH),
 }
 OPTIONS = {"rows": _LOOPS, "columns": _LOOPS, "packed": _PACKED}
@@ -69,7 +72,7 @@ def verify_kernel(kernel: Launch) -> None:
     except _Refused as refused:
         raise WeftError(
             f"kernel {kernel.name[:60]}: {refused}",
-            help="it is damaged, or was not made by this version of weft: compile the program again",
+            help="it is damaged, or of another version of weft: compile the program again",
         ) from None
 
 
@@ -213,7 +216,7 @@ class _Loops:
         found = reach(step.at, step.guards, shifts, self.sizes, operand.size)
         if found is not None:
             low, high = found
-            inside = 0 <= low and high < operand.size
+            inside = low >= 0 and high < operand.size
             _require(inside, f"it reaches {low}..{high} of {name}, which has {operand.size}")
 
     def shift(self, shift: Shift) -> None:
@@ -267,7 +270,9 @@ def reach(
     below, above = sum(min(0, m) for m in moved), sum(max(0, m) for m in moved)
     several = [g for g in guards if len(_along(g.index)) > 1]
     low, high = _bounds(at, several, ranges)
-    if 0 <= low + below and high + above < wanted:
+    if low > high:  # no point is in all of them
+        return None
+    if low + below >= 0 and high + above < wanted:
         return low + below, high + above
     exact = _counted(at, guards, ranges)
     if exact == ():
@@ -329,14 +334,14 @@ def _bounds(
             counts |= set() if rest else {count}
         choices.append(sorted(counts))
     low, high = _interval(at, ranges)
-    for counts in itertools.islice(itertools.product(*choices), _COMBINATIONS):
-        rest = at
-        for count, guard in zip(counts, guards, strict=True):
-            pairs = zip(rest.strides, guard.index.strides, strict=True)
+    for chosen in itertools.islice(itertools.product(*choices), _COMBINATIONS):
+        left = at
+        for count, guard in zip(chosen, guards, strict=True):
+            pairs = zip(left.strides, guard.index.strides, strict=True)
             strides = tuple([a - count * b for a, b in pairs])
-            rest = Affine(strides, rest.offset - count * guard.index.offset)
-        least, most = _interval(rest, ranges)
-        for count, (first, last) in zip(counts, within, strict=True):
+            left = Affine(strides, left.offset - count * guard.index.offset)
+        least, most = _interval(left, ranges)
+        for count, (first, last) in zip(chosen, within, strict=True):
             least += min(count * first, count * last)
             most += max(count * first, count * last)
         low, high = max(low, least), min(high, most)
@@ -428,9 +433,10 @@ def _verify_attention(kernel: Attention) -> None:
     for name, access, rows, columns, output in _accesses(kernel):
         operand = _verify_access(kernel, name, access, (*kernel.outer, rows, columns))
         _require(operand.output is output, f"{name} is {'read' if output else 'written'} elsewhere")
-        expected = {"mask": BOOL, "lse": kernel.held}.get(name, kernel.dtype(kernel.q))
-        _require(operand.dtype is expected and (expected.is_float or expected is BOOL),
-                 f"{name} is {operand.dtype}, not {expected}")  # fmt: skip
+        dtype, held = operand.dtype, kernel.held
+        fits = dtype.is_float and held_in(dtype) is held
+        fits = dtype is {"mask": BOOL, "lse": held}[name] if name in ("mask", "lse") else fits
+        _require(fits, f"{name} is {dtype} where numbers are held in {held}")
         written += [access.operand] if output else []
     _require(len({*written}) == len(written), "two results are in one operand")
 
@@ -456,9 +462,7 @@ def _accesses(kernel: Attention) -> Iterator[tuple[str, Access, int, int, bool]]
             yield "the gradient of bias", slopes.bias, queries, keys, True
 
 
-def _verify_access(
-    kernel: Attention, name: str, access: Access, sizes: Sequence[int]
-) -> Operand:
+def _verify_access(kernel: Attention, name: str, access: Access, sizes: Sequence[int]) -> Operand:
     _require(0 <= access.operand < len(kernel.operands), f"{name} is no operand")
     operand = kernel.operands[access.operand]
     _require(len(access.outer) == len(kernel.outer), f"{name} has not a stride for each dim")
@@ -467,6 +471,6 @@ def _verify_access(
     _require(sum(far) + abs(at.offset) < MOST_POINTS, f"{name} is too far away")
     if all(sizes):
         low, high = _interval(at, [(0, size - 1) for size in sizes])
-        inside = 0 <= low and high < operand.size
+        inside = low >= 0 and high < operand.size
         _require(inside, f"{name} reaches {low}..{high} of {operand.size} elements")
     return operand
