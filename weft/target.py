@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import math
 import warnings
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
+from weft.cache.code import code_digest
 from weft.cache.entry import Key
 from weft.cache.store import the_store
 from weft.emit.llvm.attention.attention import emit_attention
@@ -26,7 +29,7 @@ from weft.ir.module import Node, Value
 from weft.ir.types import DType, TensorType
 from weft.kernels.alone import Alone, alone
 from weft.kernels.attention import Attention
-from weft.kernels.emitted import Emitted
+from weft.kernels.emitted import Emitted, decode, encode
 from weft.kernels.group import Group, Launch
 from weft.kernels.kernel import Kernel
 from weft.kernels.placed import Placed
@@ -85,13 +88,18 @@ class LLVM:
         key = Key("groups", f"{len(placed)} nodes", tuple(parts))
         data = store.get(key)
         if data is not None:
-            groups, texts = restored(data, placed, lambda p: self._alone(p, sizes))
-            _TEXTS.update(texts)
-            return groups
+            try:
+                groups = restored(data, placed, sizes)
+            except WeftError:
+                store.refuse(key)
+            else:
+                _recall_texts(data, groups)
+                return groups
         groups = self._grouped(placed, sizes, results)
-        data = packed(groups, placed, emitted)
+        data = packed(groups, placed)
         if data is not None:
             store.put(key, data)
+            store.put(_texts_key(data), encode([emitted(kernel) for kernel in _kernels(groups)]))
         return groups
 
     def _grouped(
@@ -221,6 +229,30 @@ def emitted(kernel: Launch) -> Emitted:
         _make_room(len(made.text))
         found = _TEXTS[kernel] = replace(made, brief=True) if _is_brief(kernel) else made
     return found
+
+
+def _kernels(groups: Sequence[Group]) -> list[Launch]:
+    """The kernels of groups, each once."""
+    return list(dict.fromkeys([g.kernel for g in groups if g.kernel is not None]))
+
+
+def _texts_key(groups: bytes) -> Key:
+    """What the texts of all kernels of groups, of which these are the bytes, are made of."""
+    digest = hashlib.sha256(groups).hexdigest()
+    parts = (("kernels", digest), ("processor", repr(host())), ("code", code_digest()))
+    return Key("texts", digest[:8], parts)
+
+
+def _recall_texts(data: bytes, groups: Sequence[Group]) -> None:
+    """Take the texts that were emitted for groups, as far as the cache has them."""
+    store, key, kernels = the_store(), _texts_key(data), _kernels(groups)
+    stored = store.get(key)
+    if stored is None:
+        return
+    try:
+        _TEXTS.update(zip(kernels, decode(stored), strict=True))
+    except (ValueError, TypeError, zlib.error):
+        store.refuse(key)
 
 
 def _make_room(characters: int) -> None:
