@@ -220,12 +220,12 @@ class Target(Runtime, Protocol):
         """What its decisions depend on besides a kernel; None if none of them may be kept."""
         ...
 
-    def emitted(self, kernel: Launch) -> Any:
-        """What a kernel becomes, to be kept with it: `accept` takes it in another process."""
+    def remember(self, kernels: Sequence[Launch], name: str) -> None:
+        """Keep what kernels become under a name, for other processes of the same user."""
         ...
 
-    def accept(self, emitted: Mapping[Launch, Any]) -> None:
-        """Take what an earlier process has emitted."""
+    def recall(self, kernels: Sequence[Launch], name: str) -> None:
+        """Take what an earlier process has kept of these kernels, if it has."""
         ...
 
     def with_options(self, options: Options) -> Target:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from weft.cache.choices import remember, remembered
 from weft.cache.entry import Key, decode, encode, record_of
-from weft.cache.store import Store, the_store
+from weft.cache.store import Store, _is_trusted, the_store
+from weft.errors import WeftWarning
 
 
 def key(name, kind="kernel", **parts):
@@ -314,3 +315,57 @@ def test_threads_share_a_store(store):
         thread.join()
     page = store.ledger.page()
     assert not wrong and page.hits["kernel"] + page.misses["kernel"] == 360
+
+
+# Who may write to it
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o702])
+def test_a_folder_that_others_write_to_is_not_used(store, mode):
+    store.put(key("a"), b"1")
+    os.chmod(store.folder, mode)
+    other = Store(store.folder)
+    with pytest.warns(WeftWarning, match="others may write to .*chmod go-w"):
+        assert other.get(key("a")) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it was said
+        other.put(key("b"), b"2")
+        assert other.get(key("a")) is None
+    os.chmod(store.folder, 0o755)
+    assert Store(store.folder).get(key("a")) == b"1"
+    assert Store(store.folder).get(key("b")) is None
+
+
+def test_a_folder_of_another_user_is_not_used(store, monkeypatch):
+    store.put(key("a"), b"1")
+    owner = os.stat(store.folder).st_uid
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    expected = b"1" if owner == 0 else None  # root can do anything as it is
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert Store(store.folder).get(key("a")) == expected
+    status = os.stat(store.folder)
+    stranger = os.stat_result((*status[:4], owner + 7, *status[5:]))
+    assert not _is_trusted(stranger)
+
+
+def test_an_entry_that_others_may_write_is_not_read(store):
+    store.put(key("a"), b"1")
+    (entry,) = store.entries()
+    os.chmod(entry.path, 0o622)
+    with pytest.warns(WeftWarning, match="found damage"):
+        assert store.get(key("a")) is None
+    store.put(key("a"), b"1")
+    assert store.get(key("a")) == b"1"
+
+
+def test_a_new_folder_is_the_users_alone(store):
+    before = os.umask(0)
+    try:
+        store.put(key("a"), b"1")
+    finally:
+        os.umask(before)
+    (entry,) = store.entries()
+    assert os.stat(store.folder).st_mode & 0o777 == 0o700
+    assert os.stat(entry.path).st_mode & 0o777 == 0o600
+    assert Store(store.folder).get(key("a")) == b"1"

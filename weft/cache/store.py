@@ -6,7 +6,8 @@
 
 Files are written beside their place and renamed, so that a reader sees an old entry, a new one or
 none. Nothing waits for a lock: who finds a file gone has a miss, and who finds it damaged says so
-once and writes it again. A folder that cannot be written is said once, and done without.
+once and writes it again. A folder that cannot be written is said once, and done without. Entries
+are code, or lead to it: a folder or a file that others may write to is not read.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ _NO_FOLDER = (
     f"weft remembers nothing from run to run: the user has no home folder, "
     f"and {CACHE.name} names no other"
 )
+_SHARED = (
+    "weft does without its cache: others may write to {folder}, from where code is run; "
+    "chown it to yourself, and chmod go-w it"
+)
 _ABANDONED = 3600.0  # seconds after which a file that is being written is nobody's
 
 
@@ -54,6 +59,7 @@ class Store:
         self.limit = limit
         self.ledger = Ledger(folder)
         self._unwritable = False
+        self._ours: bool | None = None  # None before the folder was looked at
         self._said: set[str] = set()
         # Bytes to write before the size of the store is looked at; None before the first.
         self._until_look: int | None = None
@@ -62,9 +68,14 @@ class Store:
         """The data of a key, or None; the ledger remembers which, absence only if `counted`."""
         if self.folder is None:
             return None
+        if not self._is_ours(self.folder):
+            return None
         path = self.folder / _place(key)
         try:
-            data = decode(path.read_bytes(), key)
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                trusted = _is_trusted(status)
+                data = decode(file.read(), key) if trusted else None
         except (FileNotFoundError, NotADirectoryError):
             if counted:
                 self.ledger.missed(key, "absent")
@@ -74,13 +85,19 @@ class Store:
             self.ledger.missed(key, "unreadable")
             return None
         if data is None:
-            self._say("heal", f"weft found damage in its cache and makes it anew: {path}")
-            self.ledger.missed(key, "damaged")
+            self.refuse(key)
             return None
         self.ledger.hit(key.kind)
         with contextlib.suppress(OSError):  # evicted just now, or a folder that may only be read
             os.utime(path)
         return data
+
+    def refuse(self, key: Key) -> None:
+        """Say that an entry is not what it should be; it is to be made and put again."""
+        assert self.folder is not None, "an entry was found"
+        path = self.folder / _place(key)
+        self._say("heal", f"weft found damage in its cache and makes it anew: {path}")
+        self.ledger.missed(key, "damaged")
 
     def put(self, key: Key, data: bytes) -> None:
         """Write an entry, in place of any that is there."""
@@ -90,8 +107,12 @@ class Store:
             self._unwritable = True
             self._say("write", _NO_FOLDER)
             return
+        if not self._is_ours(self.folder):
+            self._unwritable = True
+            return
         content = encode(key, data)
         try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._make_room(self.folder, len(content))
             _write(self.folder / _place(key), content)
         except OSError as error:
@@ -100,6 +121,18 @@ class Store:
                 "it is no folder" if os.path.isfile(self.folder) else error.strerror or str(error)
             )
             self._say("write", f"weft remembers nothing in {self.folder}: {reason}")
+
+    def _is_ours(self, folder: Path) -> bool:
+        """Whether nobody else can write to the folder: what is found there is run."""
+        if self._ours is None:
+            try:
+                status = os.stat(folder)
+            except OSError:
+                return True  # not there yet, or nothing that can be read
+            self._ours = _is_trusted(status)
+            if not self._ours:
+                self._say("trust", _SHARED.format(folder=folder))
+        return self._ours
 
     def holds(self, kind: str) -> bool:
         """Whether there may be entries of a kind."""
@@ -177,6 +210,13 @@ class Store:
         if what not in self._said:
             self._said.add(what)
             warn(message)
+
+
+def _is_trusted(status: os.stat_result) -> bool:
+    """Whether a file or folder is the user's or root's, and no others may write to it."""
+    if not hasattr(os, "getuid"):  # Windows: the folder is in the user's own profile
+        return True
+    return status.st_uid in (0, os.getuid()) and not status.st_mode & 0o022
 
 
 def _place(key: Key) -> Path:

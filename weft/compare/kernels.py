@@ -20,9 +20,9 @@ from weft.kernels.group import Group
 from weft.ops.control import OptimizationBarrier
 from weft.ops.shape import Constant
 from weft.pipeline import local_program
-from weft.target import Target
 from weft.run import LocalProgram
 from weft.run.watched import Launched, run_watched
+from weft.target import Target
 
 
 @dataclass(frozen=True, slots=True)

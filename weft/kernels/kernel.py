@@ -215,6 +215,14 @@ class Kernel:
     excess_precision: bool = True  # steps may compute more exactly than their types and ops say
 
     @cached_property
+    def _hash(self) -> int:
+        facts = (self.name, self.factors, self.operands, self.steps, self.schedule)
+        return hash((*facts, self.excess_precision))
+
+    def __hash__(self) -> int:
+        return self._hash  # kernels are looked up more often than they are made
+
+    @cached_property
     def spans(self) -> tuple[frozenset[int], ...]:
         """For each step the factors that it varies along."""
         found: list[frozenset[int]] = []

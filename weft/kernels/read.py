@@ -54,6 +54,7 @@ from weft.ops.pointwise import Compare
 from weft.ops.shape import Constant
 
 _HOW = {word: how for how, word in REDUCED.items()}
+_ENDS = (",", "]", "|")  # of a subscript
 _DEEPEST = 50  # expressions inside of each other
 # What the readers of types, attributes and numbers raise on text that is none of theirs.
 _MISREAD = (
@@ -155,7 +156,7 @@ class _Reader:
                 order.append(self.names[line.take()])
         if tasks < 0:
             raise wrong("a schedule has a bar behind the factors of its tasks")
-        schedule = Schedule(kind, tuple(order), tasks, line.options())  # type: ignore[arg-type]
+        schedule = Schedule(kind, tuple(order), tasks, line.options())
         while not self.is_done:
             self.line(self.next())
         operands, steps = self.operands, tuple(self.steps)
@@ -375,6 +376,11 @@ class _Reader:
         self, line: Line, strides: list[int], scale: int, shifts: list[Shift] | None = None
     ) -> int:
         """`8*i - clip(%3, 7) + 3`: add what it has of each factor, and return the rest."""
+        factor = self.names.get(line.token)
+        if factor is not None and line.tokens[line.at + 1] in _ENDS:  # as most of them are
+            line.take()
+            strides[factor] += scale
+            return 0
         offset, sign = 0, -1 if line.taken("-") else 1
         while sign:
             count = sign

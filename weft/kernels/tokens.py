@@ -49,8 +49,9 @@ class Line:
 
     def expect(self, token: str) -> None:
         """Read a token that must be there."""
-        if not self.taken(token):
+        if self.token != token:
             raise wrong(f"expected {token!r}, found {self.token or 'the end of the line'!r}")
+        self.take()
 
     def name(self) -> str:
         """A name."""

@@ -17,10 +17,11 @@ from weft.errors import WeftError
 from weft.ir.module import Region, Value
 from weft.ir.read import check_types
 from weft.ir.types import BOOL, DType, TensorType
-from weft.kernels.alone import IRREGULAR, Alone
+from weft.kernels.alone import Alone
 from weft.kernels.attention import Access, Attention
 from weft.kernels.group import Launch
 from weft.kernels.interpret import COMBINE
+from weft.kernels.interpret import held as held_in
 from weft.kernels.kernel import (
     Affine,
     Apply,
@@ -71,7 +72,7 @@ def verify_kernel(kernel: Launch) -> None:
     except _Refused as refused:
         raise WeftError(
             f"kernel {kernel.name[:60]}: {refused}",
-            help="it is damaged, or was not made by this version of weft: compile the program again",
+            help="it is damaged, or of another version of weft: compile the program again",
         ) from None
 
 
@@ -269,6 +270,8 @@ def reach(
     below, above = sum(min(0, m) for m in moved), sum(max(0, m) for m in moved)
     several = [g for g in guards if len(_along(g.index)) > 1]
     low, high = _bounds(at, several, ranges)
+    if low > high:  # no point is in all of them
+        return None
     if low + below >= 0 and high + above < wanted:
         return low + below, high + above
     exact = _counted(at, guards, ranges)
@@ -331,14 +334,14 @@ def _bounds(
             counts |= set() if rest else {count}
         choices.append(sorted(counts))
     low, high = _interval(at, ranges)
-    for counts in itertools.islice(itertools.product(*choices), _COMBINATIONS):
-        rest = at
-        for count, guard in zip(counts, guards, strict=True):
-            pairs = zip(rest.strides, guard.index.strides, strict=True)
+    for chosen in itertools.islice(itertools.product(*choices), _COMBINATIONS):
+        left = at
+        for count, guard in zip(chosen, guards, strict=True):
+            pairs = zip(left.strides, guard.index.strides, strict=True)
             strides = tuple([a - count * b for a, b in pairs])
-            rest = Affine(strides, rest.offset - count * guard.index.offset)
-        least, most = _interval(rest, ranges)
-        for count, (first, last) in zip(counts, within, strict=True):
+            left = Affine(strides, left.offset - count * guard.index.offset)
+        least, most = _interval(left, ranges)
+        for count, (first, last) in zip(chosen, within, strict=True):
             least += min(count * first, count * last)
             most += max(count * first, count * last)
         low, high = max(low, least), min(high, most)
@@ -376,7 +379,6 @@ def _counted(
 def _verify_alone(kernel: Alone) -> None:
     given, made, lead = kernel.inputs, kernel.outputs, kernel.lead
     _require(kernel.operands == (*given, *made), "outputs stand before inputs")
-    _require(type(kernel.op) in IRREGULAR, f"{kernel.op.name} is no kernel by itself")
     _require(0 <= lead <= min([len(o.shape) for o in kernel.operands]), "device dims are missing")
     _require(len(kernel.known) in (0, len(given)), "known scalars are not those of the inputs")
     devices = made[0].shape[:lead] if made else ()
@@ -430,9 +432,10 @@ def _verify_attention(kernel: Attention) -> None:
     for name, access, rows, columns, output in _accesses(kernel):
         operand = _verify_access(kernel, name, access, (*kernel.outer, rows, columns))
         _require(operand.output is output, f"{name} is {'read' if output else 'written'} elsewhere")
-        expected = {"mask": BOOL, "lse": kernel.held}.get(name, kernel.dtype(kernel.q))
-        _require(operand.dtype is expected and (expected.is_float or expected is BOOL),
-                 f"{name} is {operand.dtype}, not {expected}")  # fmt: skip
+        dtype, held = operand.dtype, kernel.held
+        fits = dtype.is_float and held_in(dtype) is held
+        fits = dtype is {"mask": BOOL, "lse": held}[name] if name in ("mask", "lse") else fits
+        _require(fits, f"{name} is {dtype} where numbers are held in {held}")
         written += [access.operand] if output else []
     _require(len({*written}) == len(written), "two results are in one operand")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from functools import cache
 
 from weft.cache.entry import Key
 from weft.cache.store import the_store
+from weft.errors import WeftError
 from weft.ir.module import Node, Value
 from weft.ir.types import TensorType
 from weft.kernels.group import Group, Launch
@@ -18,7 +20,7 @@ from weft.tile.pulls import REDUCTIONS
 from weft.tile.recall import fingerprint, packed, restored
 from weft.tile.refusal import refusal
 from weft.tile.sums import sums_apart
-from weft.tile.tile import by_itself, tile
+from weft.tile.tile import tile
 from weft.tune import tuned
 
 LARGE = 300  # nodes of a region that takes long enough to group
@@ -63,14 +65,24 @@ def _groups(
     key = Key("groups", f"{len(placed)} nodes", tuple(parts))
     data = store.get(key)
     if data is not None:
-        groups, emitted = restored(data, placed, lambda p: by_itself(p, sizes, target))
-        target.accept(emitted)
-        return groups
+        try:
+            groups = restored(data, placed, sizes)
+        except WeftError:
+            store.refuse(key)
+        else:
+            target.recall(_kernels(groups), hashlib.sha256(data).hexdigest())
+            return groups
     groups = tile(placed, sizes, results, target)
-    data = packed(groups, placed, target.emitted)
+    data = packed(groups, placed)
     if data is not None:
         store.put(key, data)
+        target.remember(_kernels(groups), hashlib.sha256(data).hexdigest())
     return groups
+
+
+def _kernels(groups: Sequence[Group]) -> list[Launch]:
+    """The distinct kernels of groups, in order."""
+    return [*dict.fromkeys([group.kernel for group in groups if group.kernel is not None])]
 
 
 def _say_of_numpy(node: Node, target: Target) -> None:

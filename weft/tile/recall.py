@@ -1,30 +1,40 @@
-"""Groups as bytes: what tile decided for a region, to be had again for one that is the same."""
+"""Groups as bytes: what tile decided for a region, to be had again for one that is the same.
+
+An entry is compressed JSON: the texts of kernels, the types of values that only kernels hand to
+each other, and for every group its nodes, its kernel, what it reads and what it writes, by number.
+Nothing in it is run, and what is read of it is verified: a kernel gets the buffers that it expects.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import pickle
+import json
+import zlib
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
+from weft.cache.code import code_digest
+from weft.errors import WeftError
 from weft.ir.module import Node, Region, Value
 from weft.ir.reading import captured
-from weft.kernels.alone import Alone
+from weft.ir.scan import parse_type
+from weft.ir.types import TensorType
 from weft.kernels.group import Group, Launch
+from weft.kernels.kernel import Operand
 from weft.kernels.placed import Placed
+from weft.kernels.read import parse_kernel
+from weft.kernels.text import kernel_text
+from weft.kernels.verify import verify_kernel
 from weft.ops.shape import Constant
-
-ROOM = Path(__file__).parent.parent
 
 
 def fingerprint(placed: Sequence[Placed], sizes: Sequence[int], results: Sequence[Value]) -> str:
     """A number for all that tile looks at: the nodes, what varies, what is wanted, its own code."""
     numbers = numbered(placed)
     texts: dict[object, str] = {}
-    lines = [_source(), repr(tuple(sizes)), repr([numbers.get(v, -1) for v in results])]
+    lines = [code_digest(), repr(tuple(sizes)), repr([numbers.get(v, -1) for v in results])]
     for p in placed:
         lines.append(f"{_node(p.node, numbers, texts)} {p.given} {p.made} {p.along} {p.sources}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
@@ -72,73 +82,111 @@ def _text(thing: object) -> str:
     return repr(thing)
 
 
-@cache
-def _source() -> str:
-    """A number for the code whose decisions are remembered."""
-    found = hashlib.sha256()
-    for folder in ("ir", "ops", "kernels", "tile", "emit"):
-        for path in sorted((ROOM / folder).rglob("*.py")):
-            found.update(path.read_bytes())
-    return found.hexdigest()
-
-
-def packed(
-    groups: Sequence[Group], placed: Sequence[Placed], text_of: Callable[[Launch], Any]
-) -> bytes | None:
+def packed(groups: Sequence[Group], placed: Sequence[Placed]) -> bytes | None:
     """Groups as bytes; None if they have nodes that the region has not.
 
-    Values that only kernels hand to each other get numbers after all others. With each kernel goes
-    the text that a target has emitted for it.
+    Values that only kernels hand to each other get numbers after all others.
     """
     numbers = numbered(placed)
     named = len(numbers)
     positions = {p.node: n for n, p in enumerate(placed)}
     kernels: dict[Launch, int] = {}
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for group in groups:
-        if group.kernel is not None:
-            for value in (*group.inputs, *group.outputs):
-                numbers.setdefault(value, len(numbers))
         if any(node not in positions for node in group.nodes):
             return None
-        kernel = group.kernel
-        index: int | str | None = None
-        if isinstance(kernel, Alone):
-            index = "alone"
-        elif kernel is not None:
-            index = kernels.setdefault(kernel, len(kernels))
-        rows.append(
-            (
-                [positions[n] for n in group.nodes],
-                index,
-                [numbers.get(v, -1) for v in group.inputs],
-                [numbers.get(v, -1) for v in group.outputs],
-            )
-        )
-    extra = [value.type for value in list(numbers)[named:]]
-    return pickle.dumps(([(k, text_of(k)) for k in kernels], extra, rows))
+        nodes = [positions[n] for n in group.nodes]
+        if group.kernel is None:
+            rows.append((nodes, None))
+            continue
+        for value in (*group.inputs, *group.outputs):
+            numbers.setdefault(value, len(numbers))
+        index = kernels.setdefault(group.kernel, len(kernels))
+        values = [[numbers[v] for v in side] for side in (group.inputs, group.outputs)]
+        rows.append((nodes, index, *values))
+    extra = [str(value.type) for value in list(numbers)[named:]]
+    content = {"kernels": [*map(kernel_text, kernels)], "values": extra, "groups": rows}
+    return zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 1)
 
 
-def restored(
-    data: bytes, placed: Sequence[Placed], alone: Callable[[Placed], Launch | None]
-) -> tuple[list[Group], dict[Launch, Any]]:
-    """The groups that `packed` wrote, for nodes with the same fingerprint, and kernels' texts."""
-    texts, extra, rows = pickle.loads(data)
-    kernels = [kernel for kernel, _ in texts]
-    values = [*numbered(placed), *(Value(type) for type in extra)]
-    found: list[Group] = []
-    for positions, index, inputs, outputs in rows:
-        nodes = tuple([placed[n].node for n in positions])
-        kernel: Launch | None
-        if index == "alone":
-            kernel = alone(placed[positions[0]])
-            assert kernel is not None, "the node had a kernel before"
-        else:
-            kernel = None if index is None else kernels[index]
-        if kernel is None:
+def restored(data: bytes, placed: Sequence[Placed], sizes: Sequence[int]) -> list[Group]:
+    """The groups that `packed` wrote, for nodes with the same fingerprint.
+
+    An error if they are not what it could have written.
+    """
+    try:
+        return _Restoring(placed, sizes, json.loads(zlib.decompress(data))).groups()
+    except (zlib.error, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise _refused(str(error)) from error
+
+
+def _refused(reason: str) -> WeftError:
+    return WeftError(f"groups that are not of this program: {reason}", help="clear the cache")
+
+
+class _Restoring:
+    """The groups of an entry, and what is known of the values that they read and write."""
+
+    def __init__(self, placed: Sequence[Placed], sizes: Sequence[int], content: Any) -> None:
+        self.placed, self.sizes = placed, sizes
+        self.rows = content["groups"]
+        self.kernels = [parse_kernel(text) for text in content["kernels"]]
+        for kernel in self.kernels:
+            verify_kernel(kernel)
+        self.values = [*numbered(placed), *(Value(parse_type(t)) for t in content["values"])]
+        self.by_node = {p.node: p for p in placed}
+        self.shapes: dict[Value, tuple[int, ...]] = {}  # of stacks, as far as they are known
+
+    def groups(self) -> list[Group]:
+        """All groups, in order."""
+        return [self.group(*row) for row in self.rows]
+
+    def group(
+        self,
+        positions: Sequence[int],
+        index: int | None,
+        inputs: Sequence[int] = (),
+        outputs: Sequence[int] = (),
+    ) -> Group:
+        nodes = tuple([self.placed[n].node for n in positions])
+        if index is None:
             (node,) = nodes
-            found.append(Group(nodes, None, (*node.operands, *captured(node)), node.results))
-        else:
-            given = tuple([values[n] for n in inputs])
-            found.append(Group(nodes, kernel, given, tuple([values[n] for n in outputs])))
-    return found, dict(texts)
+            return Group(nodes, None, (*node.operands, *captured(node)), node.results)
+        kernel = self.kernels[index]
+        given, made = (tuple([self.values[n] for n in side]) for side in (inputs, outputs))
+        self.check(kernel, given, output=False)
+        self.check(kernel, made, output=True)
+        return Group(nodes, kernel, given, made)
+
+    def check(self, kernel: Launch, values: Sequence[Value], *, output: bool) -> None:
+        """Refuse values whose stacks are not the operands of a kernel."""
+        operands = [o for o in kernel.operands if o.output is output]
+        for value, operand in zip(values, operands, strict=True):
+            shape = self.shapes.get(value)
+            if shape is None:
+                shape = self.shapes[value] = self.shape(value, operand)
+            if shape != operand.shape:
+                raise _refused(f"kernel {kernel.name} takes {operand}, not {value.type}")
+
+    def shape(self, value: Value, operand: Operand) -> tuple[int, ...]:
+        """The shape of a value's stack; one that only kernels have is what the first says."""
+        type, mask = value.type, self.mask(value)
+        if not isinstance(type, TensorType) or type.dtype is not operand.dtype:
+            raise _refused(f"{operand} is no {type}")
+        if mask is None:
+            return operand.shape
+        lead = [size if mask >> n & 1 else 1 for n, size in enumerate(self.sizes)]
+        return (*lead, *type.sizes)
+
+    def mask(self, value: Value) -> int | None:
+        """The leading dims that a value varies along; None of one that only kernels have."""
+        made = None if value.node is None else self.by_node.get(value.node)
+        return made.made[value.index] if made is not None else self.given.get(value)
+
+    @cached_property
+    def given(self) -> dict[Value, int]:
+        """The same of all values that nodes read."""
+        found: dict[Value, int] = {}
+        for p in self.placed:
+            found.update(zip(p.node.operands, p.given))  # noqa: B905  # it is quicker
+        return found

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +31,16 @@ class Emitted:
     scratch: int = 0  # bytes a thread needs, aligned to 64
     shared: int = 0  # bytes that all tasks of a launch share, aligned to 64
     brief: bool = False  # so little to do that compiling it soon is worth more than fast code
+
+
+def encode(emitted: Sequence[Emitted]) -> bytes:
+    """Texts as bytes, for the cache."""
+    return zlib.compress(json.dumps([astuple(made) for made in emitted]).encode(), 1)
+
+
+def decode(data: bytes) -> list[Emitted]:
+    """What was encoded. It is code: it must come from where nobody else can write."""
+    rows = json.loads(zlib.decompress(data))
+    return [
+        Emitted(text, tuple([Phase(*p) for p in phases]), *rest) for text, phases, *rest in rows
+    ]

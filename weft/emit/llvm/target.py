@@ -8,13 +8,12 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from weft.emit.llvm.capable import can, takes
-from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.jit.engine import Loaded, load
 from weft.emit.llvm.jit.machine_code import assembly, has_llvm, host
 from weft.emit.llvm.pool.commands import Commands
 from weft.emit.llvm.schedule import schedule_of
 from weft.emit.llvm.table import TABLE
-from weft.emit.llvm.texts import accept, emitted
+from weft.emit.llvm.texts import emitted, recall, remember
 from weft.emit.llvm.tuning.candidates import ProductCandidates
 from weft.ir.op import Op
 from weft.ir.types import DType
@@ -79,13 +78,13 @@ class LLVM:
         """The processor that texts are written for."""
         return repr(host()) if has_llvm() else None
 
-    def emitted(self, kernel: Launch) -> Emitted:
-        """The text of a kernel, and how to call it."""
-        return emitted(kernel)
+    def remember(self, kernels: Sequence[Launch], name: str) -> None:
+        """Keep the texts of kernels under a name, for other processes of the same user."""
+        remember(kernels, name)
 
-    def accept(self, emitted: Mapping[Launch, Emitted]) -> None:
-        """Take texts that an earlier process has written."""
-        accept(emitted)
+    def recall(self, kernels: Sequence[Launch], name: str) -> None:
+        """Take the texts that an earlier process has kept of these kernels, if it has."""
+        recall(kernels, name)
 
     def load(self, kernels: Sequence[Launch]) -> Sequence[Loaded]:
         """Kernels in memory."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 
+from weft.cache.code import code_digest
+from weft.cache.entry import Key
+from weft.cache.store import the_store
 from weft.emit.llvm.attention.attention import emit_attention
 from weft.emit.llvm.emit import emit
-from weft.emit.llvm.emitted import Emitted
+from weft.emit.llvm.emitted import Emitted, decode, encode
 from weft.emit.llvm.jit.machine_code import Processor, host
 from weft.emit.llvm.single.alone import emit_alone
 from weft.kernels.alone import Alone
@@ -31,9 +35,26 @@ def emitted(kernel: Launch) -> Emitted:
     return found
 
 
-def accept(found: Mapping[Launch, Emitted]) -> None:
-    """Keep texts that an earlier process has written."""
-    TEXTS.update(found)
+def remember(kernels: Sequence[Launch], name: str) -> None:
+    """Keep the texts of kernels in the user's cache."""
+    the_store().put(_key(name), encode([emitted(kernel) for kernel in kernels]))
+
+
+def recall(kernels: Sequence[Launch], name: str) -> None:
+    """Take the texts that an earlier process has kept, as far as the cache has them."""
+    store, key = the_store(), _key(name)
+    stored = store.get(key)
+    if stored is None:
+        return
+    try:
+        TEXTS.update(zip(kernels, decode(stored), strict=True))
+    except (ValueError, TypeError, zlib.error):
+        store.refuse(key)
+
+
+def _key(name: str) -> Key:
+    parts = (("kernels", name), ("processor", repr(host())), ("code", code_digest()))
+    return Key("texts", name[:8], parts)
 
 
 def _make_room(characters: int) -> None:
