@@ -237,7 +237,6 @@ def test_random_attention(kernel, bias, scale):
         ("in0: ", "in1: ", "operand 0 cannot be called 'in1'"),
         ("i[4] j[8]", "i[4] i[8]", "there are two factors 'i'"),
         ("rows: i | j", "rows: i j", "a schedule has a bar behind the factors of its tasks"),
-        ("rows:", "diagonals:", "unknown schedule 'diagonals'"),
         ("[i, j] = exp", "[i, l] = exp", "unknown factor 'l'"),
         ("%0: f32 =", "%1: f32 =", "this is step 0, not 1"),
         ("max[j](%0)", "max[j](%7)", "there is no step %7 before this one"),

@@ -20,7 +20,6 @@ from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Affine, Apply, Contract, Fill, Guard, Load, Operand, Reduce, Shift
 from weft.kernels.kernel import Store as Stored
 from weft.kernels.verify import reach, verify_kernel
-from weft.ops.control import While
 from weft.ops.index import Gather, GatherDims
 from weft.ops.pointwise import Add, And, Compare
 from weft.ops.shape import Transpose
@@ -226,7 +225,6 @@ HOSTILE = {
     "an option is given twice": schedule(options=(("task", 3), ("task", 4))),
     "a packed schedule of no product": schedule(kind="packed"),
     "there is no option 'blas'": schedule(kind="packed", options=(("blas", 0),)),
-    "there is no schedule 'spiral'": schedule(kind="spiral"),
 }
 
 
@@ -295,7 +293,6 @@ ALONE = {
     "the comparator takes": lambda: sort(lambda a, b: ([], (a,))),
     "known scalars are not those of the inputs": lambda: replace(sort(less), known=(1, 2)),
     "stablehlo.sort: has 0 regions": lambda: replace(sort(less), regions=()),
-    "stablehlo.while is no kernel by itself": lambda: Alone("w", While(), (), 0),
     "slice_sizes": lambda: Alone("g", Gather(GATHERED, (1, 5)), TABLE, 0),
     "slice_sizes ": lambda: Alone("g", Gather(GATHERED, (2, 4)), TABLE, 0),
     "stablehlo.gather: ": lambda: Alone(

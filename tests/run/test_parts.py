@@ -35,6 +35,8 @@ func.func @main(%x: tensor<64xf32>) -> (tensor<64xf32>, tensor<64xcomplex<f32>>)
 """
 GIVEN = [np.linspace(-1, 1, 64, dtype="f")]
 
+WANTS_NODES = True  # which only a program has that was compiled here
+
 
 def names(part) -> list[str]:
     return [n.op.name.rpartition(".")[2] for n in (part.group.nodes if part.group else [part.node])]

@@ -144,8 +144,6 @@ class _Reader:
             factors.append(self.factor(line))
         line = self.next()
         kind = line.name()
-        if kind not in ("rows", "columns", "packed"):
-            unknown("schedule", kind)
         line.expect(":")
         order: list[int] = []
         tasks = -1
