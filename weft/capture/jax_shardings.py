@@ -10,6 +10,7 @@ from weft.capture.captured import Leaf
 from weft.errors import WeftError
 from weft.ir.attrs import Attrs
 from weft.ir.module import Module
+from weft.ir.names import DONOR, PARTITIONS, SHARDING
 from weft.ir.types import TensorType, Types
 from weft.mesh import DimSharding, Mesh, Sharding, as_mesh, as_sharding
 
@@ -165,7 +166,7 @@ def annotate(
     renewed = replace(main, arg_attrs=arg_attrs, res_attrs=res_attrs)
     attrs = dict(module.attrs)
     if mesh is not None:  # JAX counts the devices only if the program itself names the mesh
-        attrs["mhlo.num_partitions"] = f"{mesh.size} : i32"
+        attrs[PARTITIONS] = f"{mesh.size} : i32"
     functions = {**module.functions, "main": renewed}
     return replace(module, functions=functions, meshes=meshes, attrs=tuple(sorted(attrs.items())))
 
@@ -191,8 +192,8 @@ def _added(
     type: object, leaf: Leaf, sharding: Sharding | None, mesh: str
 ) -> Iterator[tuple[str, str]]:
     if leaf.donated:
-        yield "jax.buffer_donor", "true"
+        yield DONOR, "true"
     if sharding is not None:
         assert isinstance(type, TensorType)
         inner = (DimSharding(),) * (type.rank - len(sharding.dims))  # of a key of random numbers
-        yield "sdy.sharding", str(replace(sharding, mesh=mesh, dims=(*sharding.dims, *inner)))
+        yield SHARDING, str(replace(sharding, mesh=mesh, dims=(*sharding.dims, *inner)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from weft.ir.location import Location
 from weft.ir.module import Function, Node, Region, Value, walk
+from weft.ir.names import SHARDING
 from weft.ops.sharding import (
     ManualComputation,
     NamedComputation,
@@ -14,7 +15,7 @@ from weft.ops.sharding import (
     ShardingConstraint,
     ShardingGroup,
 )
-from weft.shard.annotations import SHARDING, annotated
+from weft.shard.annotations import annotated
 from weft.shard.graph import Graph, Instance
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.ir.attrs import Attrs
+from weft.ir.names import ALIASED, MEMORY_KIND
 from weft.ir.types import TensorType, Type
 from weft.jax.client import KINDS
 from weft.jax.cross_meshes import told_sharding
@@ -14,9 +15,6 @@ from weft.jax.layouts import Dims, layout_in, row_major
 from weft.mesh import Sharding
 from weft.run import LocalProgram
 from weft.run.plan import piece_bytes
-
-_MEMORY = "mhlo.memory_kind"
-_ALIASED = "tf.aliasing_output"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ def _border(attrs: Attrs, type: Type, places: Dims) -> Border:
     order: Dims | None = noted_order(attrs) or places
     if order == tuple(range(len(places))):
         order = None
-    memory = found.get(_MEMORY, f'"{KINDS[0]}"').strip('"')
+    memory = found.get(MEMORY_KIND, f'"{KINDS[0]}"').strip('"')
     assert isinstance(type, TensorType), "JAX keeps tokens to itself"
     return Border(order, memory, layout_in(attrs, type.rank), told_sharding(attrs))
 
@@ -71,7 +69,7 @@ def taken_over(program: LocalProgram) -> tuple[int, ...]:
     found: list[int] = []
     for n in program.donated:
         size = piece_bytes(program.arg_types[n])
-        if _ALIASED in dict(attrs[n]) or size in free:
+        if ALIASED in dict(attrs[n]) or size in free:
             found.append(n)
         if size in free:
             free.remove(size)

@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Region, Value, apply
+from weft.ir.names import SHARDING, TOLD_SHARDING
 from weft.ir.op import Op
 from weft.ir.types import TensorType, Type, Types
 from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_sharding
 from weft.ops.control import Call
 from weft.ops.shape import BroadcastInDim, Reshape, Transpose
 from weft.ops.slicing import Slice
-from weft.shard.annotations import SHARDING
 
-TOLD = "weft.told_sharding"  # of an argument or a result that goes in or out in pieces
 _WHOLE = "main.whole"
 
 
@@ -63,7 +62,7 @@ class Pieces:
 
     def told(self) -> tuple[str, str]:
         """What JAX is told of the sharding."""
-        return TOLD, str(replace(self.sharding, mesh=self.mesh))
+        return TOLD_SHARDING, str(replace(self.sharding, mesh=self.mesh))
 
     def together(self, nodes: list[Node], value: Value) -> Value:
         """The tensor from all pieces; where several are equal, from the first."""
@@ -137,7 +136,7 @@ def _attrs(
 
 def told_sharding(attrs: Attrs) -> Sharding | None:
     """What JAX is told, where an argument or a result goes in or out in pieces."""
-    text = dict(attrs).get(TOLD)
+    text = dict(attrs).get(TOLD_SHARDING)
     return None if text is None else parse_sharding(text)
 
 

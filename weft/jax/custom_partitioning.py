@@ -16,6 +16,7 @@ import numpy as np
 from weft.capture.jax import read_bytecode
 from weft.errors import WeftError
 from weft.ir.module import Module, Node, Region
+from weft.ir.names import PARTITIONS
 from weft.ir.rebuild import rewrite
 from weft.ir.types import TensorType
 from weft.ir.write import SHARDINGS
@@ -132,7 +133,7 @@ def _mesh(module: Module) -> tuple[str, Mesh]:
         if mesh.axes:
             return name, mesh
     attrs = dict(module.attrs)
-    count = int(attrs.get("mhlo.num_partitions", "1").split(":")[0])
+    count = int(attrs.get(PARTITIONS, "1").split(":")[0])
     return "mesh", Mesh((("device", count),))
 
 

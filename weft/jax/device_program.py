@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from weft.ir.attrs import STRING, Attrs
 from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.names import DONATED, PARTITIONS, REPLICAS
 from weft.ir.rebuild import Rebuild, Rewritten, rewrite, without
 from weft.jax.shardings import argument_tiles, result_tiles
 from weft.mesh import MeshAxes
 from weft.ops.collective import Collective, device_lists
 from weft.ops.control import AsyncDone, AsyncStart
-from weft.run.local import DONATED
 
 if TYPE_CHECKING:
     from weft.jax.compiling import Executable
@@ -117,8 +117,8 @@ def _attributes(executable: Executable) -> list[tuple[str, str]]:
     whole = result_tiles(local)
     output = whole[0] if len(whole) == 1 else "{" + ", ".join(whole) + "}"
     found = [
-        ("mhlo.num_partitions", f"{executable.asked.partitions} : i32"),
-        ("mhlo.num_replicas", f"{executable.asked.replicas} : i32"),
+        (PARTITIONS, f"{executable.asked.partitions} : i32"),
+        (REPLICAS, f"{executable.asked.replicas} : i32"),
     ]
     if whole:  # HLO cannot say that nothing is split
         found.append(("mhlo.spmd_output_sharding", STRING.write(output)))

@@ -18,6 +18,7 @@ from weft.array.atoms import Atoms, atoms_of, mesh_spans, span_of
 from weft.errors import Unsupported
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Value
+from weft.ir.names import DEVICE_ORDER
 from weft.ir.op import Op
 from weft.ir.rebuild import rewrite
 from weft.ir.types import TensorType
@@ -27,8 +28,6 @@ from weft.mesh.algebra import in_mesh_order, size_of
 from weft.ops.sharding import ManualComputation, ShardingConstraint
 from weft.shard.annotations import all_shardings, annotated, replace_shardings
 from weft.shard.survey import Surveys
-
-ORDER = "weft.device_order"  # the devices of an argument's or a result's mesh, where noted
 
 
 def join_meshes(module: Module) -> Module:
@@ -170,7 +169,7 @@ class _Joined:
             return attrs
         if mesh.size == 1 or _order(mesh) == _order(self.base):
             return attrs
-        return (*attrs, (ORDER, f'"{" ".join(map(str, _order(mesh)))}"'))
+        return (*attrs, (DEVICE_ORDER, f'"{" ".join(map(str, _order(mesh)))}"'))
 
 
 def _constrained(value: Value) -> Sharding | None:
@@ -202,7 +201,7 @@ def _refusal(meshes: Sequence[Mesh], why: str) -> Unsupported:
 
 def noted_order(attrs: Attrs) -> tuple[int, ...] | None:
     """The place in a stack of each device's piece, where an argument or a result has its own."""
-    text = dict(attrs).get(ORDER)
+    text = dict(attrs).get(DEVICE_ORDER)
     if text is None:
         return None
     devices = np.array([int(word) for word in text.strip('"').split()])

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from weft.ir.attrs import Attrs
 from weft.ir.module import Module, Node
+from weft.ir.names import LAYOUT
 from weft.ir.types import TensorType, Type
 from weft.jax.handles import UNIMPLEMENTED, Refused
 from weft.ops.control import Call
@@ -15,7 +16,6 @@ from weft.ops.sharding import ShardingConstraint
 
 Dims = tuple[int, ...]  # from minor to major
 Orders = Sequence[Dims | None]  # of values; None: any
-_LAYOUT = "mhlo.layout_mode"
 _OPEN = '"auto"'
 
 
@@ -26,7 +26,7 @@ def row_major(rank: int) -> Dims:
 
 def layout_in(attrs: Attrs, rank: int) -> Dims:
     """The layout that an argument or a result is annotated with; row-major if it is left open."""
-    text = dict(attrs).get(_LAYOUT, "").strip('"')
+    text = dict(attrs).get(LAYOUT, "").strip('"')
     plain = row_major(rank)
     if text in ("", "auto", "default"):
         return plain
@@ -40,7 +40,7 @@ def layout_in(attrs: Attrs, rank: int) -> Dims:
 def choose_layouts(module: Module) -> Module:
     """The module with a layout for every result whose own is left open; arguments are row-major."""
     main = module.function("main")
-    if not any((_LAYOUT, _OPEN) in attrs for attrs in main.res_attrs):
+    if not any((LAYOUT, _OPEN) in attrs for attrs in main.res_attrs):
         return module
     args = zip(main.arg_attrs, main.body.args, strict=True)
     orders = _of_function(module, "main", [layout_in(a, _rank(v.type)) for a, v in args])
@@ -49,10 +49,10 @@ def choose_layouts(module: Module) -> Module:
 
 
 def _chosen(attrs: Attrs, order: Dims | None) -> Attrs:
-    if order is None or (_LAYOUT, _OPEN) not in attrs:
+    if order is None or (LAYOUT, _OPEN) not in attrs:
         return attrs
-    kept = [pair for pair in attrs if pair[0] != _LAYOUT]
-    return (*kept, (_LAYOUT, f'"{{{",".join(map(str, order))}}}"'))
+    kept = [pair for pair in attrs if pair[0] != LAYOUT]
+    return (*kept, (LAYOUT, f'"{{{",".join(map(str, order))}}}"'))
 
 
 def _of_function(module: Module, name: str, given: Orders) -> Orders:

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from weft.errors import WeftError
 from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.names import LOCAL_SHARDING
 from weft.ir.op import Op
 from weft.ir.purity import called
 from weft.mesh import Axis, Mesh, MeshAxes, parse_sharding
@@ -309,7 +310,7 @@ def _shardings(function: Function, meshes: Mapping[str, Mesh]) -> list[MeshAxes 
     found: list[MeshAxes | None] = []
     rows = function.arg_attrs or ((),) * len(function.body.args)
     for attrs in rows:
-        text = dict(attrs).get("weft.sharding")
+        text = dict(attrs).get(LOCAL_SHARDING)
         if text is None:
             found.append(None)
             continue

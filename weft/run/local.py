@@ -17,6 +17,7 @@ from weft.errors import WeftError
 from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node
+from weft.ir.names import DONATED, GLOBAL
 from weft.ir.scan import parse_type
 from weft.ir.types import TensorType, Type
 from weft.mesh import Mesh
@@ -32,7 +33,7 @@ from weft.run.plan import Memory, Planner, outside_arena, piece_bytes
 from weft.run.reuse import choose_turns, owned, reuse_carried, reuse_donated
 from weft.run.target import Target
 from weft.run.vary import Scope, argument_masks
-from weft.run.world import GLOBAL, World, sharding_in, world_of
+from weft.run.world import World, sharding_in, world_of
 
 
 class LocalProgram:
@@ -289,7 +290,6 @@ class LocalProgram:
 
 
 NOTHING: frozenset[int] = frozenset()
-DONATED = {"jax.buffer_donor", "tf.aliasing_output"}  # what marks an argument as given away
 
 
 def donated_arguments(attrs: Sequence[Attrs], donate: Sequence[int] | None) -> tuple[int, ...]:

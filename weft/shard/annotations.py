@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Value
+from weft.ir.names import SHARDING
 from weft.ir.op import Op
 from weft.ir.rebuild import rewrite
 from weft.mesh import Mesh, Sharding, parse_sharding, parse_shardings
@@ -21,7 +22,6 @@ from weft.ops.sharding import (
 from weft.shard.closing import unsplit
 from weft.shard.survey import Surveys, sharding_fields
 
-SHARDING = "sdy.sharding"
 Given = tuple[Sharding | None, ...]
 
 _one = lru_cache(maxsize=4096)(parse_sharding)
@@ -170,7 +170,6 @@ def per_value(shardings: Iterable[Sharding]) -> str:
 
 
 __all__ = [
-    "SHARDING",
     "all_shardings",
     "annotated",
     "given_args",
