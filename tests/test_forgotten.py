@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import weft.target as target
-from weft.capture import mlir_parser
+from weft.capture.stablehlo import mlir_parser
 from weft.ir.dense import Dense
 from weft.ir.module import apply
 from weft.ir.op import rule

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weft.capture.normalize.cross_meshes import told_sharding
+from weft.capture.normalize.join_meshes import noted_order
+from weft.capture.normalize.layouts import Dims, layout_in, row_major
 from weft.ir.attrs import Attrs
 from weft.ir.names import ALIASED, MEMORY_KIND
 from weft.ir.types import TensorType, Type
 from weft.jax.client import KINDS
-from weft.jax.cross_meshes import told_sharding
-from weft.jax.join_meshes import noted_order
-from weft.jax.layouts import Dims, layout_in, row_major
 from weft.mesh import Sharding
 from weft.run import LocalProgram
 from weft.run.plan import piece_bytes

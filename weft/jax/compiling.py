@@ -10,22 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from weft.capture.absorb_composites import absorb_composites
-from weft.capture.jax import read_bytecode
-from weft.capture.tokens import tokens_as_values
+from weft.capture.stablehlo.bytecode import read_bytecode
 from weft.errors import Unsupported
 from weft.ir.module import Module
 from weft.ir.types import TensorType
 from weft.ir.write import node_text
-from weft.jax.choose_by_flags import choose_by_flags
 from weft.jax.client import the_client
-from weft.jax.custom_partitioning import partition_by_hand
 from weft.jax.dumping import dump
 from weft.jax.explained import explain
 from weft.jax.handles import UNIMPLEMENTED, Refused
 from weft.jax.inspecting import tell_shardings
-from weft.jax.join_meshes import join_meshes
-from weft.jax.layouts import choose_layouts
 from weft.jax.options import Options, notify_of_ignored_flags, options_in
 from weft.jax.profiling import span
 from weft.jax.protos import device_numbers
@@ -104,16 +98,14 @@ def compiled(code: bytes, format: str, options: bytes) -> Executable:
     asked = asked_in(options)
     begin = time.perf_counter()
     received = read_bytecode(code)
-    module = absorb_composites(tokens_as_values(received))
-    _check_partitioner(module)
-    module = choose_layouts(module)
-    module = choose_by_flags(partition_by_hand(join_meshes(module)))
+    _check_partitioner(received)
     how = asked.options
-    trace = Trace(TRACE.value(), module.name)
+    trace = Trace(TRACE.value(), received.name)
     trace.took("read", time.perf_counter() - begin)
-    with span("compile", module.name or "main"):
+    with span("compile", received.name or "main"):
         program = compile_module(
-            module,
+            received,
+            pieces=True,
             level=how.level,
             target=how.target,
             fold_sums=how.fold_sums,

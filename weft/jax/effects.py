@@ -38,7 +38,7 @@ def _emitting(theirs: Callable[..., Any]) -> Callable[..., Any]:
             given = (callback, token, operands, operand_avals, result_avals)
             found: tuple[Sequence[Any], Any, Any] = theirs(ctx, *given, **kind, **more)
             return found
-        from weft.capture.jax_callbacks import emit_call  # here: jax.devices() does not need it
+        from weft.capture.jax.callbacks import emit_call  # here: jax.devices() does not need it
 
         inner = ctx.replace(avals_in=operand_avals, avals_out=result_avals)
         kind = {"has_side_effect": has_side_effect, "on_pieces": partitioned}

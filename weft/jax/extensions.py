@@ -6,10 +6,11 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
+from weft.array.tiles import Tiles
 from weft.jax.borders import Border
 from weft.jax.executables import Described
 from weft.jax.handles import Handles
-from weft.jax.shardings import Tiles, all_tiles
+from weft.jax.shardings import all_tiles, proto
 from weft.jax.slots import slot
 from weft.jax.values import layout_at
 
@@ -64,7 +65,7 @@ def _shardings(handles: Handles, args: Any, side: int) -> tuple[int, int, int]:
     described: Described = handles.kept[args.executable]
 
     def write(tiles: Sequence[Tiles]) -> tuple[int, int, int]:
-        written = [described.bytes(each.proto()) for each in tiles]
+        written = [described.bytes(proto(each)) for each in tiles]
         texts = described.words(_Pointer, [at for at, _ in written])
         return texts, described.words(_Pointer, [size for _, size in written]), len(written)
 

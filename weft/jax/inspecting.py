@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.capture.jax_calls import custom_call
+from weft.array.tiles import tiles
+from weft.capture.jax.calls import custom_call
 from weft.ir.module import Module
 from weft.ir.write import SHARDINGS
-from weft.jax.shardings import tiles
+from weft.jax.shardings import proto
 from weft.mesh import Sharding
 from weft.ops.callbacks import INSPECT, HostFunction, host_function
 from weft.ops.calls import config_of
@@ -84,4 +85,4 @@ def _proto(program: Program, sharded: Module, sharding: Sharding | None) -> byte
     if sharding is None:
         return b""
     order = np.argsort(sharding.resolve(sharded.meshes).devices().reshape(-1), kind="stable")
-    return tiles(sharding, program.local.mesh, tuple(order.tolist())).proto()
+    return proto(tiles(sharding, program.local.mesh, tuple(order.tolist())))

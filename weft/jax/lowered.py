@@ -25,8 +25,8 @@ def count_lowered() -> None:
         if lowering.compile_args["backend"].platform != PLATFORM:
             return theirs(lowering)
         # Here: jax.devices() does not need them.
-        from weft.capture.jax import read_bytecode
-        from weft.capture.tokens import tokens_as_values
+        from weft.capture.normalize.tokens import tokens_as_values
+        from weft.capture.stablehlo.bytecode import read_bytecode
         from weft.jax.counted import counted
 
         program = io.BytesIO()

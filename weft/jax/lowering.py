@@ -21,7 +21,7 @@ class _Rules(dict[Any, Any]):
     known: object = None  # what has been entered
 
     def __contains__(self, primitive: object) -> bool:
-        from weft.capture.jax_lowerings import lowering_rules
+        from weft.capture.jax.lowerings import lowering_rules
 
         rules = lowering_rules()
         if rules is not self.known:

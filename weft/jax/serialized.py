@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 
-from weft.capture.absorb_composites import absorb_composites
-from weft.capture.mlir_parser import read_in_process
+from weft.capture.normalize.absorb_composites import absorb_composites
+from weft.capture.stablehlo.mlir_parser import read_in_process
 from weft.errors import Unsupported, WeftError
 from weft.ir.module import Module
 from weft.ir.read import read_module

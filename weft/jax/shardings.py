@@ -2,69 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
-
-from weft.array.array import atoms_for
-from weft.array.atoms import span_of
+from weft.array.tiles import OTHER, REPLICATED, Tiles, tiles
 from weft.jax.borders import Border, borders
 from weft.jax.protos import field, packed
-from weft.mesh import Axis, Mesh, Sharding
-from weft.mesh.pieces import counts
+from weft.mesh import Sharding
 from weft.run import LocalProgram
-
-_REPLICATED, _OTHER, _UNREDUCED = 0, 3, 6  # numbers of the kinds of HLO's shardings
-_NAMES = {_REPLICATED: "replicated", _UNREDUCED: "unreduced"}
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """Which device has which tile: `{devices=[2,1,4]<=[8] last_tile_dim_replicate}`."""
-
-    shape: tuple[int, ...]  # how often each dim is split, and then how many devices have the same
-    devices: tuple[int, ...]
-    last: tuple[int, ...]  # of what kind the sizes at the end of the shape are
-
-    @property
-    def kind(self) -> int:
-        """Of what kind the sharding is as a whole."""
-        if math.prod(self.shape[: len(self.shape) - len(self.last)]) > 1 or len(self.last) > 1:
-            return _OTHER
-        return self.last[0] if self.last else _REPLICATED
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the devices are 0, 1, 2, ..."""
-        return self.devices == tuple(range(len(self.devices)))
-
-    def text(self) -> str:
-        """As HLO writes it."""
-        if self.kind != _OTHER:
-            return f"{{{_NAMES[self.kind]}}}"
-        last = ""
-        if self.last:
-            named = ", ".join([_NAMES[kind] for kind in self.last])
-            plain = self.last == (_REPLICATED,)
-            last = " last_tile_dim_replicate" if plain else f" last_tile_dims={{{named}}}"
-        shape, listed = (",".join(map(str, numbers)) for numbers in (self.shape, self.devices))
-        devices = f"<=[{len(self.devices)}]" if self.in_order else listed
-        return f"{{devices=[{shape}]{devices}{last}}}"
-
-    def proto(self) -> bytes:
-        """As an OpSharding."""
-        if self.kind != _OTHER:
-            return field(1, self.kind) if self.kind else b""
-        made = field(1, _OTHER) + field(3, packed(self.shape))
-        if self.in_order:
-            made += field(9, packed([len(self.devices)])) + field(10, packed([0]))
-        else:
-            made += field(4, packed(self.devices))
-        if self.last == (_REPLICATED,):
-            return made + field(6, 1)
-        return made + field(8, packed(self.last)) if self.last else made
 
 
 def argument_tiles(program: LocalProgram) -> list[str]:
@@ -100,32 +44,15 @@ def _tiles(
     return found
 
 
-def tiles(sharding: Sharding | None, mesh: Mesh, order: tuple[int, ...] | None) -> Tiles:
-    """Which partition has which tile of a sharding, on a mesh if the sharding has none."""
-    if sharding is None:
-        return Tiles((), (), ())
-    mesh = mesh if isinstance(sharding.mesh, str) else sharding.mesh
-    split = counts(sharding, mesh)
-    owing = math.prod(size for _, size in _spans(sharding.unreduced, mesh))
-    copies = mesh.size // (math.prod(split) * owing)
-    last = [(_UNREDUCED, owing), (_REPLICATED, copies)]
-    more = [(kind, size) for kind, size in last if size > 1]
-    places = np.arange(mesh.size) if order is None else np.array(order)
-    shape = (*split, *[size for _, size in more])
-    return Tiles(shape, _in_order(sharding, mesh, places), tuple([kind for kind, _ in more]))
-
-
-def _spans(axes: Sequence[Axis], mesh: Mesh) -> list[tuple[int, int]]:
-    return [span_of(axis, mesh) for axis in axes]
-
-
-def _in_order(sharding: Sharding, mesh: Mesh, places: np.ndarray) -> tuple[int, ...]:
-    """The partitions, sorted by the tile that they hold."""
-    atoms = atoms_for(sharding, mesh)
-    tile = np.zeros(mesh.size, np.int64)
-    for axes in (*[dim.axes for dim in sharding.dims], sharding.unreduced):
-        spans = _spans(axes, mesh)
-        digits = atoms.dims_of(spans)
-        assert digits is not None, "the digits are those of the sharding"
-        tile = tile * math.prod(size for _, size in spans) + atoms.index(digits, places)
-    return tuple([int(n) for n in np.argsort(tile, kind="stable")])
+def proto(tiles: Tiles) -> bytes:
+    """Tiles as an OpSharding."""
+    if tiles.kind != OTHER:
+        return field(1, tiles.kind) if tiles.kind else b""
+    made = field(1, OTHER) + field(3, packed(tiles.shape))
+    if tiles.in_order:
+        made += field(9, packed([len(tiles.devices)])) + field(10, packed([0]))
+    else:
+        made += field(4, packed(tiles.devices))
+    if tiles.last == (REPLICATED,):
+        return made + field(6, 1)
+    return made + field(8, packed(tiles.last)) if tiles.last else made

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node, Value
 from weft.ir.rule import Rule
 from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_axis
-from weft.mesh.algebra import append_merged, in_mesh_order, is_list_prefix, overlaps, part, size_of
+from weft.mesh.algebra import difference, is_list_prefix, merged
 from weft.ops.sharding import (
     ReplicatedToUnreduced,
     Reshard,
@@ -113,36 +113,6 @@ class Unreduced:
                 lists = [t.factors[factor].axes for t in tensors if factor in t.factors]
                 found.extend(lists[0] if lists else ())
         return merged(difference(tuple(found), out.unreduced, mesh), mesh)
-
-
-def difference(axes: Axes, others: Axes, mesh: Mesh) -> Axes:
-    """The parts of axes that are in none of the others."""
-    left = list(axes)
-    for other in others:
-        rest: list[Axis] = []
-        for axis in left:
-            rest.extend(_cut(axis, other, mesh) if overlaps(axis, other) else [axis])
-        left = rest
-    return tuple(left)
-
-
-def _cut(axis: Axis, other: Axis, mesh: Mesh) -> list[Axis]:
-    end = axis.before * size_of(axis, mesh)
-    after = other.before * size_of(other, mesh)
-    found = []
-    if other.before > axis.before:
-        found.append(part(axis.name, axis.before, other.before // axis.before, mesh))
-    if end > after:
-        found.append(part(axis.name, after, end // after, mesh))
-    return found
-
-
-def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:
-    """Axes in the order of the mesh, neighbours merged."""
-    found: list[Axis] = []
-    for axis in in_mesh_order(axes, mesh):
-        append_merged(found, axis, mesh)
-    return tuple(found)
 
 
 def _keep(given: DimSharding, wanted: DimSharding, owed: Axes, mesh: Mesh) -> DimSharding:

@@ -7,31 +7,33 @@ becomes a manual computation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from weft.capture.jax import read_bytecode
+from weft.array.tiles import tiles
+from weft.capture.stablehlo.bytecode import read_bytecode
 from weft.errors import WeftError
 from weft.ir.module import Module, Node, Region
 from weft.ir.names import PARTITIONS
 from weft.ir.rebuild import rewrite
 from weft.ir.types import TensorType
 from weft.ir.write import SHARDINGS
-from weft.jax.shardings import tiles
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
 from weft.ops.custom import CustomCall
 from weft.ops.sharding import ManualComputation
-from weft.shard import shard
-from weft.shard.survey import NAMING
+from weft.ops.survey import NAMING
 
 _NAME = "CustomSPMDPartitioning"
 
 
-def partition_by_hand(module: Module) -> Module:
-    """The module with the users' own programs of one device in place of calls."""
+def partition_by_hand(module: Module, shard: Callable[[Module], Module]) -> Module:
+    """The module with the users' own programs of one device in place of calls.
+
+    `shard` gives every value a sharding, which says how the operands of a call are split.
+    """
     if not any(map(_is_asked, module.nodes())):
         return module
     sharded = shard(module)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.capture.jax_callbacks import host_call
-from weft.capture.jax_calls import Lowering, rules_of
+from weft.capture.jax.callbacks import host_call
+from weft.capture.jax.calls import Lowering, rules_of
 
 _SPARSE = "jax.experimental.sparse.linalg"  # takes long to import: who uses it has done so
 

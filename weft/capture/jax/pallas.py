@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from weft.capture.jax_calls import Lowering, location_of
+from weft.capture.jax.calls import Lowering, location_of
 from weft.errors import Unsupported
 from weft.ir.location import Location
 

@@ -15,26 +15,16 @@ import numpy as np
 
 from weft.array import Array
 from weft.array.jax_types import make_known_to_jax
-from weft.capture.call_lines import give_lines_of_calls
 from weft.capture.captured import Captured, Leaf
-from weft.capture.jax_lowerings import lowering_rules, unsupported_primitive
-from weft.capture.jax_shardings import (
-    Spelled,
-    abstract_mesh,
-    abstract_values,
-    annotate,
-    mesh_of,
-    per_leaf,
-    shardings_of,
-)
-from weft.capture.jax_values import argument_names, leaf_of, own_sharding, result_of, type_of_value
-from weft.capture.mlir_parser import read_in_process
+from weft.capture.jax.lowerings import lowering_rules, unsupported_primitive
+from weft.capture.jax.shardings import abstract_mesh, abstract_values, per_leaf
+from weft.capture.jax.values import argument_names, leaf_of, own_sharding, result_of, type_of_value
+from weft.capture.normalize.tokens import keep_tokens_inside
 from weft.capture.options import Positions, check_apart, counted_positions
-from weft.capture.tokens import keep_tokens_inside
+from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
+from weft.capture.stablehlo.bytecode import read_bytecode
 from weft.errors import Unsupported, WeftError, missing_extra
 from weft.ir.module import Module
-from weft.ir.read import read_module
-from weft.ops import BY_NAME
 from weft.ops.callbacks import host_functions
 
 PLATFORM = "weft"
@@ -155,22 +145,6 @@ def flatten(
     return Arguments(tuple(values), tree, given, fixed, frozenset(donated))
 
 
-def capture_jax(
-    fn: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    mesh: object = None,
-    in_shardings: Spelled = None,
-    out_shardings: Spelled = None,
-    donate_argnums: Positions = (),
-    static_argnums: Positions = (),
-) -> Captured:
-    """Trace a JAX function on arguments, of which only the types matter, and read its program."""
-    given = flatten(args, kwargs, donate_argnums, static_argnums)
-    return capture_flat(fn, given, mesh, in_shardings, out_shardings)
-
-
 def capture_flat(
     fn: Callable[..., Any], given: Arguments, mesh: object, inside: Spelled, outside: Spelled
 ) -> Captured:
@@ -183,7 +157,8 @@ def capture_flat(
     told = [*spelled, *(leaf.sharding for leaf in leaves), *jax.tree_util.tree_leaves(outside)]
     ours = mesh_of(mesh, told)
     theirs = abstract_mesh(mesh, told, ours)
-    shardings = shardings_of("in_shardings:", spelled, leaves, ours)
+    only = mesh is not None
+    shardings = shardings_of("in_shardings:", spelled, leaves, ours, only=only)
     filled, named = given.rebuilt(abstract_values(leaves, shardings, theirs))
     context = nullcontext() if theirs is None else jax.sharding.use_abstract_mesh(theirs)
     with context:
@@ -193,12 +168,13 @@ def capture_flat(
     results = _results(traced)
     module = read_lowered(lowered)
     spelled = per_leaf("out_shardings", outside, lowered.out_tree, results)
-    made = shardings_of("out_shardings:", spelled, results, ours)
+    made = shardings_of("out_shardings:", spelled, results, ours, only=only)
     pairs = partial(zip, strict=True)
     module = annotate(module, ours, [*pairs(leaves, shardings)], [*pairs(results, made)])
     host = host_functions(module)
     tree = lowered.out_tree
-    return Captured(module, ours, given.tree, tree, leaves, results, host)
+    is_one = bool(tree.num_leaves == 1 == tree.num_nodes)
+    return Captured(module, ours, given.tree, tree, leaves, results, is_one, host)
 
 
 def _lowered(traced: Any) -> Any:
@@ -229,11 +205,6 @@ def read_lowered(lowered: Any) -> Module:
     return keep_tokens_inside(read_bytecode(buffer.getvalue()))
 
 
-def read_bytecode(program: bytes) -> Module:
-    """The module in what JAX has written, with its lines."""
-    return give_lines_of_calls(read_module(read_in_process(program), BY_NAME))
-
-
 def _results(traced: Any) -> tuple[Leaf, ...]:
     import jax
 
@@ -256,7 +227,7 @@ def _hide_own_frames() -> None:
     """Have JAX leave Weft's own lines out of the locations that it writes."""
     from jax._src import source_info_util
 
-    source_info_util.register_exclusion(str(Path(__file__).parents[1]))
+    source_info_util.register_exclusion(str(Path(__file__).parents[2]))
 
 
 def _check_hashable(position: int, value: object) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
-from weft.capture.jax_buffers import buffer_rules
-from weft.capture.jax_callbacks import callback_rules
-from weft.capture.jax_calls import Lowering, custom_call, location_of, rules_of
-from weft.capture.jax_on_host import host_rules, solves_sparse
-from weft.capture.jax_pallas import has_pallas, pallas_rules
-from weft.capture.jax_scatters import scatter_rules
+from weft.capture.jax.buffers import buffer_rules
+from weft.capture.jax.callbacks import callback_rules
+from weft.capture.jax.calls import Lowering, custom_call, location_of, rules_of
+from weft.capture.jax.on_host import host_rules, solves_sparse
+from weft.capture.jax.pallas import has_pallas, pallas_rules
+from weft.capture.jax.scatters import scatter_rules
 from weft.errors import Unsupported
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.capture.jax_callbacks import emit_call
-from weft.capture.jax_calls import Lowering, rules_of
+from weft.capture.jax.callbacks import emit_call
+from weft.capture.jax.calls import Lowering, rules_of
 from weft.ir.types import Array
 
 

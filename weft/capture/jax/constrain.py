@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.capture.captured import Leaf
-from weft.capture.jax_shardings import Spelled, mesh_of, per_leaf, shardings_of
-from weft.capture.jax_values import leaf_of
+from weft.capture.jax.shardings import per_leaf
+from weft.capture.jax.values import leaf_of
+from weft.capture.shardings import Spelled, mesh_of, shardings_of
 from weft.errors import Unsupported, WeftError, warn
 from weft.mesh import Mesh, Sharding, as_mesh, as_spec
 

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from weft.capture.constrain import constrain
-from weft.capture.jax import flatten
-from weft.capture.jax_shardings import Spelled, mesh_of
+from weft.capture.jax.constrain import constrain
+from weft.capture.jax.trace import flatten
 from weft.capture.options import Positions
+from weft.capture.shardings import Spelled, mesh_of
 from weft.errors import Unsupported, WeftError
 from weft.mesh import as_mesh
 

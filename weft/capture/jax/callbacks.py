@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.capture.jax_calls import Lowering, custom_call, rules_of
+from weft.capture.jax.calls import Lowering, custom_call, rules_of
 from weft.ops.callbacks import HOST_CALL, HOST_CALL_ON_PIECES, HostFunction
 
 

@@ -14,9 +14,9 @@ import sys
 import threading
 from pathlib import Path
 
-from weft.capture.absorb_composites import absorb_composites
-from weft.capture.check_dialect import generic_checks
-from weft.capture.mlir_parser import MAGIC
+from weft.capture.normalize.absorb_composites import absorb_composites
+from weft.capture.stablehlo.check_dialect import generic_checks
+from weft.capture.stablehlo.mlir_parser import MAGIC
 from weft.errors import Unsupported, WeftError, missing_extra
 from weft.ir.location import Location
 from weft.ir.module import Module

@@ -1,10 +1,12 @@
-"""One mesh for programs that JAX writes on several: for shardings over the same devices.
+"""One mesh for programs on several: for shardings over the same devices.
 
-Meshes whose devices are in the same order become one whose axes are parts of theirs. Where they are
-in another order, the axes stay and the order is noted at arguments and results: whoever passes the
-pieces puts them in that order, so nothing has to be sent. A mesh of one device splits nothing.
-Where axes are no parts of one another, one mesh is kept: what is on the others goes in and out in
-pieces, and is split inside as it comes.
+Meshes whose devices are in the same order become one whose axes are parts of theirs; a mesh of one
+device splits nothing. Where axes are no parts of one another, one mesh is kept, and what is on the
+others is split inside as it comes.
+
+Callers that pass whole values need no more. For those that pass pieces, as JAX does to a plugin,
+values on the other meshes go in and out in pieces; and where only the order of the devices differs,
+it is noted at arguments and results: who passes pieces puts them in that order, so nothing is sent.
 """
 
 from __future__ import annotations
@@ -15,23 +17,23 @@ from dataclasses import replace
 import numpy as np
 
 from weft.array.atoms import Atoms, atoms_of, mesh_spans, span_of
+from weft.capture.normalize.cross_meshes import Pieces, in_pieces
 from weft.errors import Unsupported
 from weft.ir.attrs import Attrs
-from weft.ir.module import Function, Module, Node, Value
+from weft.ir.module import Module, Node, Value
 from weft.ir.names import DEVICE_ORDER
 from weft.ir.op import Op
 from weft.ir.rebuild import rewrite
 from weft.ir.types import TensorType
-from weft.jax.cross_meshes import Pieces, in_pieces
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import in_mesh_order, size_of
+from weft.ops.annotations import all_shardings, annotated, replace_shardings
 from weft.ops.sharding import ManualComputation, ShardingConstraint
-from weft.shard.annotations import all_shardings, annotated, replace_shardings
-from weft.shard.survey import Surveys
+from weft.ops.survey import Surveys
 
 
-def join_meshes(module: Module) -> Module:
-    """The module on one mesh, if it is on several."""
+def join_meshes(module: Module, *, pieces: bool = False) -> Module:
+    """The module on one mesh, if it is on several; `pieces`: callers pass those of each device."""
     surveys = Surveys()
     found = [mesh for mesh in module.meshes.values() if mesh.axes]
     for sharding in all_shardings(module, surveys):
@@ -41,13 +43,12 @@ def join_meshes(module: Module) -> Module:
     if len(meshes) < 2:
         return module
     joined = _Joined(module, [mesh for mesh in meshes if mesh.size > 1] or meshes)
-    main = joined.noted(module.function("main"))
-    inside = joined.crossing(main.arg_attrs, main.body.args)
-    outside = joined.crossing(main.res_attrs, main.body.results)
-    made = module.with_functions({**module.functions, "main": main})
-    made = rewrite(made, joined.manual, joined.collective)
+    made = rewrite(joined.noted(module) if pieces else module, joined.manual, joined.collective)
     made = replace_shardings(made, surveys, joined.sharding)
-    if any(map(joined.crosses, all_shardings(module, surveys))):
+    if pieces and any(map(joined.crosses, all_shardings(module, surveys))):
+        main = module.function("main")
+        inside = joined.crossing(main.arg_attrs, main.body.args)
+        outside = joined.crossing(main.res_attrs, main.body.results)
         made = in_pieces(made, inside, outside, (joined.name, joined.mesh))
     kept = {name: mesh for name, mesh in module.meshes.items() if not mesh.axes}
     return replace(made, meshes={**kept, joined.name: joined.mesh})
@@ -156,12 +157,16 @@ class _Joined:
         op = node.op.replace(replica_groups=groups.lists(self.meshes))
         return Node(op, node.operands, node.types, node.regions, node.attrs, node.loc)
 
-    def noted(self, main: Function) -> Function:
-        """The function with the order of devices at arguments and results that have another."""
+    def noted(self, module: Module) -> Module:
+        """The module with the order of devices at arguments and results that have another."""
+        main = module.functions.get("main")
+        if main is None:
+            return module
         arg_attrs, res_attrs = (
             tuple(map(self._with_order, attrs)) for attrs in (main.arg_attrs, main.res_attrs)
         )
-        return replace(main, arg_attrs=arg_attrs, res_attrs=res_attrs)
+        main = replace(main, arg_attrs=arg_attrs, res_attrs=res_attrs)
+        return module.with_functions({**module.functions, "main": main})
 
     def _with_order(self, attrs: Attrs) -> Attrs:
         given = annotated(attrs)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from weft.capture.jax_calls import Lowering, rules_of
+from weft.capture.jax.calls import Lowering, rules_of
 from weft.errors import warn
 
 _PRIMITIVES = ("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from weft.errors import Unsupported
 from weft.ir.attrs import Attrs
 from weft.ir.module import Module, Node
 from weft.ir.names import LAYOUT
 from weft.ir.types import TensorType, Type
-from weft.jax.handles import UNIMPLEMENTED, Refused
 from weft.ops.control import Call
 from weft.ops.shape import Transpose
 from weft.ops.sharding import ShardingConstraint
@@ -33,13 +33,15 @@ def layout_in(attrs: Attrs, rank: int) -> Dims:
     dims, _, more = text.strip("{}").partition(":")
     found = tuple([int(word) for word in dims.split(",") if word])
     if more or sorted(found) != sorted(plain):
-        raise Refused(UNIMPLEMENTED, f"the layout {text}: layouts are orders of dims, as {{1,0}}")
+        raise Unsupported(f"the layout {text}", help="layouts are orders of dims, as {1,0}")
     return found
 
 
 def choose_layouts(module: Module) -> Module:
     """The module with a layout for every result whose own is left open; arguments are row-major."""
-    main = module.function("main")
+    main = module.functions.get("main")
+    if main is None:
+        return module
     if not any((LAYOUT, _OPEN) in attrs for attrs in main.res_attrs):
         return module
     args = zip(main.arg_attrs, main.body.args, strict=True)
