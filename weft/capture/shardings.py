@@ -13,7 +13,7 @@ from weft.ir.module import Module
 from weft.ir.names import DONOR, PARTITIONS, SHARDING
 from weft.ir.types import TensorType, Type, Types
 from weft.mesh import DimSharding, Mesh, Sharding, as_mesh, as_sharding
-from weft.mesh.spelling import is_same_mesh
+from weft.mesh.spelling import held_mesh, is_same_mesh
 
 Spelled: TypeAlias = Any  # P, JAX's PartitionSpec or NamedSharding, None, or a pytree of these
 Split: TypeAlias = Sequence[tuple[Leaf, Sharding | None]]  # the leaves of a program
@@ -23,12 +23,6 @@ def mesh_of(mesh: object, spelled: Sequence[Spelled]) -> Mesh | None:
     """The mesh of a program: the one given, or that of the shardings that know theirs."""
     known = [mesh, *(held_mesh(each) for each in spelled)]
     return next((as_mesh(each) for each in known if each is not None), None)
-
-
-def held_mesh(spelled: Spelled) -> object:
-    """The mesh that a sharding holds, if it does."""
-    inner = getattr(spelled, "mesh", None)
-    return None if isinstance(inner, str) else inner
 
 
 def shardings_of(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.jax.client import PLATFORM
+from weft.patches import replace_in_jax
 
 NOT_STORED = "calls Python functions of this process, so it cannot be stored"
 
@@ -20,12 +21,8 @@ class _Cached:
 
 def use_cache() -> None:
     """Have JAX store programs of Weft in its cache, if it has one; those that can be stored."""
-    from jax._src import compilation_cache, compiler
-
-    if getattr(compilation_cache.is_cache_used, "knows_weft", False):
-        return
-    compilation_cache.is_cache_used = _used(compilation_cache.is_cache_used)
-    compiler._cache_write = _written(compiler._cache_write)
+    replace_in_jax("jax._src.compilation_cache:is_cache_used", _used)
+    replace_in_jax("jax._src.compiler:_cache_write", _written)
 
 
 def _used(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -41,7 +38,6 @@ def _used(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
         # JAX is asked in any case, and counts who uses a cache; keys are only made for one.
         return theirs(_Cached()) and is_wanted
 
-    is_cache_used.knows_weft = True  # type: ignore[attr-defined]  # so that it is done once
     return is_cache_used
 
 

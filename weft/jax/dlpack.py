@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -17,9 +19,10 @@ import numpy as np
 from weft.ir.types import Array
 from weft.jax.aliasing import aliased
 from weft.jax.client import PLATFORM
-from weft.jax.handles import FOR_EVER, Handles
+from weft.jax.handles import Handles
 from weft.jax.native_lending import LENT_AT
 from weft.jax.records import LENT
+from weft.patches import replace_in_jax
 
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # of kinds of numbers
 _NARROW: dict[int, np.dtype[Any]] = {  # types of ml_dtypes, by their codes
@@ -249,16 +252,24 @@ class _Exchange:
 
 def exchange_by_dlpack(handles: Handles) -> None:
     """Have JAX's DLPack functions work with Weft's devices."""
-    from jax._src import array, dlpack
-
-    if isinstance(dlpack._jax, _Exchange):
-        return
-    dlpack._jax = _Exchange(dlpack._jax, handles)
     import jax
 
+    replace_in_jax("jax._src.dlpack:_jax", partial(_Exchange, handles=handles))
     if (jax.config.jax_platforms or "").split(",")[0] == PLATFORM:
-        dlpack._DL_DEVICE_TO_PLATFORM[dlpack.DLDeviceType.kDLCPU] = PLATFORM
-    theirs = array.ArrayImpl.__dlpack_device__
+        replace_in_jax("jax._src.dlpack:_DL_DEVICE_TO_PLATFORM", _with_host)
+    replace_in_jax("jax._src.array:ArrayImpl.__dlpack_device__", _told)
+
+
+def _with_host(theirs: dict[Any, str]) -> dict[Any, str]:
+    """JAX's platforms by the kind of memory, with Weft for that of the host."""
+    from jax._src import dlpack
+
+    return {**theirs, dlpack.DLDeviceType.kDLCPU: PLATFORM}
+
+
+def _told(theirs: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The kind of memory that an array of JAX's is in, also on Weft's devices."""
+    from jax._src import dlpack
 
     @functools.wraps(theirs)
     def device_of(held: Any) -> Any:
@@ -266,5 +277,4 @@ def exchange_by_dlpack(handles: Handles) -> None:
             return dlpack.DLDeviceType.kDLCPU, 0
         return theirs(held)
 
-    array.ArrayImpl.__dlpack_device__ = device_of
-    FOR_EVER.append(device_of)
+    return device_of

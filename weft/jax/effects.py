@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft.jax.client import PLATFORM
+from weft.patches import replace_in_jax
 
 
 def emit_callbacks() -> None:
     """Have whoever lowers primitives of their own to calls of Python do so for Weft, too."""
-    from jax._src import callback
-    from jax.interpreters import mlir
-
-    theirs = callback.emit_python_callback
-    if not getattr(theirs, "knows_weft", False):
-        callback.emit_python_callback = mlir.emit_python_callback = _emitting(theirs)
+    replace_in_jax("jax._src.callback:emit_python_callback", _emitting)
+    replace_in_jax("jax.interpreters.mlir:emit_python_callback", _emitting)
 
 
 def _emitting(theirs: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,7 +42,6 @@ def _emitting(theirs: Callable[..., Any]) -> Callable[..., Any]:
         results, after = emit_call(inner, _numpy_results(callback), token, operands, **kind)
         return results, after, None
 
-    emit_python_callback.knows_weft = True  # type: ignore[attr-defined]  # so that it is done once
     return emit_python_callback
 
 
@@ -61,14 +57,8 @@ def _numpy_results(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 def call_back_at_once() -> None:
     """Have `jax.debug` call back directly: JAX itself looks for a CPU device of its own first."""
-    from jax._src import debugging
-
-    theirs = debugging.debug_callback_impl
-    if getattr(theirs, "at_once", False):
-        return
-    made = _at_once(theirs)
-    debugging.debug_callback_impl = made
-    debugging.debug_callback_p.def_impl(made)
+    replace_in_jax("jax._src.debugging:debug_callback_impl", _at_once)
+    replace_in_jax("jax._src.debugging:debug_callback_p.impl", _at_once)
 
 
 def _at_once(theirs: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,5 +73,4 @@ def _at_once(theirs: Callable[..., Any]) -> Callable[..., Any]:
             callback(*map(jax.numpy.asarray, args))
         return ()
 
-    call.at_once = True  # type: ignore[attr-defined]  # so that it is done once
     return call

@@ -8,14 +8,13 @@ from typing import Any
 
 from weft.jax.client import PLATFORM
 from weft.ops.linalg_calls import CALLS
+from weft.patches import replace_in_jax, table_of_jax
 
 
 def allow_own_calls() -> None:
     """Tell JAX that what matrices are decomposed by keeps its meaning."""
-    from jax._src.export import _export
-
-    own = {name for name in CALLS if name.startswith("weft.")}
-    _export._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE.update(own)
+    stable = "jax._src.export._export:_CUSTOM_CALL_TARGETS_GUARANTEED_STABLE"
+    table_of_jax(stable).update(name for name in CALLS if name.startswith("weft."))
 
 
 def call_as_on_cpu() -> None:
@@ -27,10 +26,11 @@ def call_as_on_cpu() -> None:
     from jax._src.export import _export
     from jax._src.interpreters import mlir
 
-    theirs: Callable[..., Any] = _export._call_exported_lowering
-    if getattr(theirs, "knows_weft", False):
-        return
+    replace_in_jax("jax._src.export._export:_call_exported_lowering", _as_on_cpu)
+    mlir.register_lowering(_export.call_exported_p, _export._call_exported_lowering)
 
+
+def _as_on_cpu(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def lowering(ctx: Any, *operands: Any, exported: Any) -> Any:
         here = tuple(ctx.module_context.platforms)
         if here == (PLATFORM,) and PLATFORM not in exported.platforms:
@@ -38,6 +38,4 @@ def call_as_on_cpu() -> None:
             exported = replace(exported, platforms=named)
         return theirs(ctx, *operands, exported=exported)
 
-    lowering.knows_weft = True  # type: ignore[attr-defined]  # so that it is done once
-    _export._call_exported_lowering = lowering
-    mlir.register_lowering(_export.call_exported_p, lowering)
+    return lowering

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from weft.jax.handles import Native
 from weft.jax.native_bridge import STATE
+from weft.patches import replace_in_jax
 
 
 def heed_guards(native: Native) -> None:
@@ -15,11 +17,7 @@ def heed_guards(native: Native) -> None:
 
     So it is where they are allowed, too: what was copied then need not be copied again.
     """
-    from jax._src import config
-
-    theirs = config._update_transfer_guard
-    if not getattr(theirs, "knows_weft", False):
-        config._update_transfer_guard = _heeding(theirs, native)
+    replace_in_jax("jax._src.config:_update_transfer_guard", partial(_heeding, native=native))
 
 
 def _heeding(theirs: Callable[..., None], native: Native) -> Callable[..., None]:
@@ -41,5 +39,4 @@ def _heeding(theirs: Callable[..., None], native: Native) -> Callable[..., None]
 
     heed(guard_lib.global_state())
     heed(guard_lib.thread_local_state())
-    update.knows_weft = True  # type: ignore[attr-defined]  # so that it is done once
     return update

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from weft.jax.native_bridge import STATE, pointer_to
+from weft.patches import replace_in_jax
 
 _DEPTH, _REMEMBERED, _ACT = STATE["depth"], STATE["remembered"], STATE["act"]
 _NAMES = "SIGINT SIGTERM SIGALRM SIGUSR1 SIGUSR2 SIGHUP SIGQUIT SIGVTALRM SIGPROF SIGCHLD".split()
@@ -115,11 +116,7 @@ def hold_interrupted() -> None:
     It compiles in a thread of its own, which reads the program until it is done; whoever waits for
     that lets go of the program when it is interrupted.
     """
-    from jax._src import compiler
-
-    theirs = compiler.backend_compile_and_load
-    if not getattr(theirs, "holds", False):
-        compiler.backend_compile_and_load = _holding(theirs)
+    replace_in_jax("jax._src.compiler:backend_compile_and_load", _holding)
 
 
 def _holding(theirs: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,5 +132,4 @@ def _holding(theirs: Callable[..., Any]) -> Callable[..., Any]:
             _held[:] = [*(kept for kept in _held if now - kept[0] < LONG), (now, module)]
             raise
 
-    compile.holds = True  # type: ignore[attr-defined]  # so that it is done once
     return compile

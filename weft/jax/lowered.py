@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.jax.client import PLATFORM
+from weft.patches import replace_in_jax
 
 
 def count_lowered() -> None:
@@ -15,12 +16,10 @@ def count_lowered() -> None:
     JAX asks the clients of its own platforms alone. What is counted is the whole program, before
     it is split and optimized.
     """
-    from jax._src.interpreters.pxla import MeshComputation
+    replace_in_jax("jax._src.interpreters.pxla:MeshComputation.cost_analysis", _counting)
 
-    theirs: Callable[[Any], dict[str, float]] = MeshComputation.cost_analysis
-    if getattr(theirs, "knows_weft", False):
-        return
 
+def _counting(theirs: Callable[[Any], dict[str, float]]) -> Callable[[Any], dict[str, float]]:
     def cost_analysis(lowering: Any) -> dict[str, float]:
         if lowering.compile_args["backend"].platform != PLATFORM:
             return theirs(lowering)
@@ -34,5 +33,4 @@ def count_lowered() -> None:
         counts = counted(tokens_as_values(read_bytecode(program.getvalue())))
         return {name: float(count) for name, count in counts.items()}
 
-    cost_analysis.knows_weft = True  # type: ignore[attr-defined]  # so that it is done once
-    MeshComputation.cost_analysis = cost_analysis
+    return cost_analysis

@@ -9,6 +9,7 @@ from weft.jax.client import PLATFORM
 from weft.jax.effects import call_back_at_once, emit_callbacks
 from weft.jax.interrupts import hold_interrupted
 from weft.jax.lowered import count_lowered
+from weft.patches import table_of_jax
 
 
 class _Rules(dict[Any, Any]):
@@ -54,14 +55,14 @@ class _Rules(dict[Any, Any]):
 
 def register_lowerings() -> None:
     """Tell JAX how its primitives are lowered for Weft, where it has no rule for all platforms."""
-    from jax._src.interpreters import mlir
-
-    if not isinstance(mlir._platform_specific_lowerings[PLATFORM], _Rules):
-        mlir._platform_specific_lowerings[PLATFORM] = _Rules()
+    rules = table_of_jax("jax._src.interpreters.mlir:_platform_specific_lowerings")
+    if not isinstance(rules[PLATFORM], _Rules):
+        rules[PLATFORM] = _Rules()
     call_back_at_once()
     emit_callbacks()
     use_cache()
     hold_interrupted()
     count_lowered()
-    if PLATFORM not in mlir._platforms_with_donation:
-        mlir._platforms_with_donation.append(PLATFORM)
+    donating = table_of_jax("jax._src.interpreters.mlir:_platforms_with_donation")
+    if PLATFORM not in donating:
+        donating.append(PLATFORM)

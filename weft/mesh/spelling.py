@@ -289,6 +289,12 @@ def is_same_mesh(mesh: Mesh, other: Mesh) -> bool:
     return mesh == other or (mesh.axes == other.axes and None in orders)
 
 
+def held_mesh(sharding: object) -> object:
+    """The mesh that a sharding holds, ours or JAX's; None for one that names it, or has none."""
+    mesh = getattr(sharding, "mesh", None)
+    return None if isinstance(mesh, str) else mesh
+
+
 def _check_memory(given: object) -> None:
     kind = getattr(given, "memory_kind", None)
     if kind not in (None, "device"):

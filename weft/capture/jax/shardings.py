@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.capture.captured import Leaf
-from weft.capture.shardings import Spelled, held_mesh
+from weft.capture.shardings import Spelled
 from weft.errors import WeftError
 from weft.mesh import Mesh, Sharding, as_mesh
+from weft.mesh.spelling import held_mesh
 
 
 def per_leaf(word: str, given: Spelled, tree: Any, leaves: Sequence[Leaf]) -> tuple[Spelled, ...]:
