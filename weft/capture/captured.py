@@ -41,6 +41,7 @@ class Captured:
     results: tuple[Leaf, ...]
     is_one: bool = False  # whether it gives one array, and no tree of them
     host: tuple[HostFunction, ...] = ()  # the Python functions that the program calls, kept alive
+    kept: tuple[object, ...] = ()  # what else must live until it is compiled
 
     def packed(self, results: list[Any]) -> Any:
         """The results in the form that the function returns; a tuple of them for a module."""

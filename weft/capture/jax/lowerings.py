@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 from weft.capture.jax.buffers import buffer_rules
+from weft.capture.jax.by_hand import by_hand_rules
 from weft.capture.jax.callbacks import callback_rules
 from weft.capture.jax.calls import Lowering, custom_call, location_of, rules_of
 from weft.capture.jax.on_host import host_rules, solves_sparse
@@ -26,7 +27,13 @@ def lowering_rules() -> tuple[tuple[Any, Lowering], ...]:
 @cache
 def _rules(sparse: bool, pallas: bool) -> tuple[tuple[Any, Lowering], ...]:
     called = (*callback_rules(), *buffer_rules())
-    ours = (*_linalg_rules(), *scatter_rules(), *_platform_rules(), *_other_rules())
+    ours = (
+        *_linalg_rules(),
+        *scatter_rules(),
+        *_platform_rules(),
+        *_other_rules(),
+        *by_hand_rules(),
+    )
     return (*called, *host_rules(), *ours, *pallas_rules())
 
 

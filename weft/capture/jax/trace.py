@@ -16,6 +16,7 @@ import numpy as np
 from weft.array import Array
 from weft.array.jax_types import make_known_to_jax
 from weft.capture.captured import Captured, Leaf
+from weft.capture.jax.device_order import in_order_of
 from weft.capture.jax.lowerings import lowering_rules, unsupported_primitive
 from weft.capture.jax.shardings import abstract_mesh, abstract_values, per_leaf
 from weft.capture.jax.values import argument_names, leaf_of, own_sharding, result_of, type_of_value
@@ -167,14 +168,17 @@ def capture_flat(
         lowered = _lowered(traced)
     results = _results(traced)
     module = read_lowered(lowered)
+    if ours is not None:
+        module = in_order_of(module, ours)
     spelled = per_leaf("out_shardings", outside, lowered.out_tree, results)
     made = shardings_of("out_shardings:", spelled, results, ours, only=only)
     pairs = partial(zip, strict=True)
     module = annotate(module, ours, [*pairs(leaves, shardings)], [*pairs(results, made)])
     host = host_functions(module)
     tree = lowered.out_tree
+    kept = tuple(lowered._lowering.compile_args["keepalive"] or ())
     is_one = bool(tree.num_leaves == 1 == tree.num_nodes)
-    return Captured(module, ours, given.tree, tree, leaves, results, is_one, host)
+    return Captured(module, ours, given.tree, tree, leaves, results, is_one, host, kept)
 
 
 def _lowered(traced: Any) -> Any:
