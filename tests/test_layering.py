@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 WEFT = Path(__file__).parent.parent / "weft"
-NOUNS = {
-    *"ir ops mesh machine cost array cache kernels errors knobs patches timeline trace".split()
+NOUNS = {*"ir ops mesh machine cost array cache kernels".split()} | {
+    *"errors knobs patches timeline trace".split()
 }
 VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()

@@ -27,14 +27,8 @@ def lowering_rules() -> tuple[tuple[Any, Lowering], ...]:
 @cache
 def _rules(sparse: bool, pallas: bool) -> tuple[tuple[Any, Lowering], ...]:
     called = (*callback_rules(), *buffer_rules())
-    ours = (
-        *_linalg_rules(),
-        *scatter_rules(),
-        *_platform_rules(),
-        *_other_rules(),
-        *by_hand_rules(),
-    )
-    return (*called, *host_rules(), *ours, *pallas_rules())
+    ours = (*_linalg_rules(), *scatter_rules(), *_platform_rules(), *_other_rules())
+    return (*called, *host_rules(), *ours, *by_hand_rules(), *pallas_rules())
 
 
 def unsupported_primitive(jaxpr: Any, error: NotImplementedError) -> Unsupported:
