@@ -9,7 +9,6 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from importlib.metadata import version
 from typing import Any
 
 from weft.errors import WeftError
@@ -45,6 +44,8 @@ class Patch:
         try:
             return getattr(self.holder(), self.path[-1])
         except (ImportError, AttributeError):
+            from importlib.metadata import version  # here: it takes long to import
+
             span = f"{_text(self.first)} to {_text(self.last)}"
             raise WeftError(
                 f"JAX {version('jax')} has no {self.where}, which Weft changes: {self.why}",

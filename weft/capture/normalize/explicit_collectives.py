@@ -45,7 +45,8 @@ _MOVE = re.compile(r"(\{[^{}]*\}): (\d+)->(\d+)")
 
 def reshard_by_collectives(module: Module) -> Module:
     """The module with reshards in place of Shardy's collectives."""
-    if not any(isinstance(node.op, _COLLECTIVES) for node in module.nodes()):
+    kinds = frozenset(_COLLECTIVES)
+    if all(type(node.op) not in kinds for node in module.nodes()):
         return module
 
     def renew(node: Node) -> Node | None:
