@@ -214,7 +214,7 @@ def run_file(text: str, args: tuple[np.ndarray, ...]) -> list[Any]:
 def receive(text: str, args: tuple[np.ndarray, ...]) -> list[Any]:
     """What the plugin makes of a text: jaxlib hands Shardy's collectives over to no plugin."""
     from tests.oracles.xla_local import options
-    from weft.jax.compiling import compiled
+    from weft.jax.programs.compiling import compiled
     from weft.run import execute
 
     asked = options(4)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.jax.door import run_on_weft
 from weft.array.tiles import tiles
-from weft.jax.shardings import proto
+from weft.jax.questions.shardings import proto
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
 
 HEAD = """

@@ -5,11 +5,21 @@
 
 from __future__ import annotations
 
-from weft.jax import buffers, events, executables, executing, extensions, facts, transfers
-from weft.jax.interrupts import Shield
+from weft.jax.buffers import buffers, events, transfers
+from weft.jax.patches.interrupts import Shield
+from weft.jax.programs import executables, executing
+from weft.jax.questions import extensions, facts
 from weft.run.stream import around_calls
 
-PARTS = (buffers, events, executables, executing, extensions, facts, transfers)
+SLOTS = (
+    *buffers.SLOTS,
+    *events.SLOTS,
+    *transfers.SLOTS,
+    *executables.SLOTS,
+    *executing.SLOTS,
+    *extensions.SLOTS,
+    *facts.SLOTS,
+)
 
 
 def connect(shield: Shield) -> None:
