@@ -6,7 +6,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, update_wrapper
 from typing import Any
 
@@ -214,6 +214,7 @@ class Compiled:
                     pads=chosen.pads,
                 )
                 _warn(program)
+                captured = replace(captured, kept=())  # it is compiled
                 ready = Ready(self._source, captured, program, chosen.sync_every_op)
                 self._programs[key] = ready
             self._last = ready

@@ -176,9 +176,9 @@ def capture_flat(
     module = annotate(module, ours, [*pairs(leaves, shardings)], [*pairs(results, made)])
     host = host_functions(module)
     tree = lowered.out_tree
-    kept = tuple(lowered._lowering.compile_args["keepalive"] or ())
+    kept = getattr(lowered._lowering, "compile_args", {}).get("keepalive") or ()
     is_one = bool(tree.num_leaves == 1 == tree.num_nodes)
-    return Captured(module, ours, given.tree, tree, leaves, results, is_one, host, kept)
+    return Captured(module, ours, given.tree, tree, leaves, results, is_one, host, tuple(kept))
 
 
 def _lowered(traced: Any) -> Any:
