@@ -42,7 +42,7 @@ def program(layers: int) -> bytes:
     from jaxlib.mlir import ir
 
     from benchmarks.shard import MESHES, annotated, training_step
-    from weft.capture.mlir_parser import make_context
+    from weft.capture.stablehlo.mlir_parser import make_context
 
     module = annotated(*training_step(layers), MESHES[MESH])
     with make_context(), ir.Location.unknown():
@@ -56,7 +56,7 @@ def program(layers: int) -> bytes:
 
 def weft_times(bytecode: bytes, level: int) -> dict[str, float]:
     """Seconds of every stage."""
-    from weft.capture.mlir_parser import read_in_process
+    from weft.capture.stablehlo.mlir_parser import read_in_process
     from weft.ir.read import read_module
     from weft.ops import BY_NAME
     from weft.optimize import optimize

@@ -27,8 +27,8 @@ from rich.table import Table
 
 import weft
 from tests.programs import adam_step, bytecode, transformer_weights
-from weft.capture.mlir_parser import make_context
-from weft.capture.stablehlo import PARSER
+from weft.capture.stablehlo.mlir_parser import make_context
+from weft.capture.stablehlo.parser import PARSER
 from weft.ir.module import Module, visit
 from weft.ir.read import read_module
 from weft.ir.verify import verify

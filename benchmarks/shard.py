@@ -33,7 +33,7 @@ from rich.table import Table
 
 from tests.programs import adam_step, transformer_weights
 from weft.capture import parse
-from weft.capture.mlir_parser import make_context
+from weft.capture.stablehlo.mlir_parser import make_context
 from weft.ir.module import Module
 from weft.mesh import Mesh
 from weft.shard import propagate, shard

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import weft.emit.llvm.texts as texts
-from weft.capture import mlir_parser
+from weft.capture.stablehlo import mlir_parser
 from weft.emit.llvm.emitted import Emitted
 from weft.ir.dense import Dense
 from weft.ir.module import apply

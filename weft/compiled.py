@@ -6,20 +6,14 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, update_wrapper
-from typing import Any, Protocol
+from typing import Any
 
 from weft.array import Array
-from weft.array.jax_types import make_known_to_jax
-from weft.capture import Captured, parse
-from weft.capture.captured import Leaf
-from weft.capture.given import capture_module, exactly
-from weft.capture.jax import Arguments, capture_flat, flatten, glance
-from weft.capture.jax_inline import inlined, is_traced, refuse_module
-from weft.capture.jax_shardings import Spelled
-from weft.capture.jax_values import from_physical, is_changed, to_physical
-from weft.capture.options import Positions, as_positions, check_apart, check_keywords
+from weft.capture import Captured, Leaf, Source, source_of
+from weft.capture.options import CallOptions, Positions, as_positions, check_keywords
+from weft.capture.shardings import Spelled
 from weft.cost.sent import Sent
 from weft.cost.sent_table import sent_by_line
 from weft.describe import described, mesh_text
@@ -28,7 +22,6 @@ from weft.ir.module import Module
 from weft.knobs import Tune
 from weft.machine import MACHINES, Machine
 from weft.machine import machine as machine_named
-from weft.mesh import Mesh, as_mesh
 from weft.optimize import Level
 from weft.optimize.memory_plan import MemoryPlan
 from weft.optimize.plan_memory import plan_memory
@@ -36,7 +29,6 @@ from weft.pipeline import STAGES, Program, compile_module
 from weft.run import execute
 from weft.run.execute import at_once, face_of
 from weft.shard import Pads
-from weft.shard.mesh_sizes import with_mesh
 
 MOST_NOTES = 4  # that one warning tells
 
@@ -45,7 +37,6 @@ MOST_NOTES = 4  # that one warning tells
 class Options:
     """What a program is compiled for, beside its arguments."""
 
-    mesh: Mesh | None
     level: Level
     machine: Machine | None
     target: str | None
@@ -56,122 +47,11 @@ class Options:
     pads: Pads = "named"  # which arguments and results are padded where sizes do not divide
 
 
-class Given(Protocol):
-    """Arguments that are taken apart."""
-
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """One for each leaf."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Arrays:
-    """The arguments of a module, which are leaves already."""
-
-    values: tuple[Any, ...]
-
-
-class Source(Protocol):
-    """Where programs come from, one for each kind of arguments."""
-
-    @property
-    def name(self) -> str:
-        """What the program is called."""
-        ...
-
-    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Any]:
-        """What the program for these arguments is remembered by, and the arguments taken apart."""
-        ...
-
-    def glance(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Hashable, Sequence[Any]]:
-        """What tells cheaply that the program is an earlier call's, if it does, and the leaves."""
-        ...
-
-    def capture(self, given: Any) -> Captured:
-        """The program for these arguments."""
-        ...
-
-    def inlined(self) -> Callable[..., Any]:
-        """What JAX traces in its place."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class JaxFunction:
-    """A JAX function with the options that jax.jit has, too."""
-
-    fn: Callable[..., Any]
-    mesh: object
-    in_shardings: Spelled
-    out_shardings: Spelled
-    donate_argnums: tuple[int, ...]
-    static_argnums: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        return str(getattr(self.fn, "__name__", type(self.fn).__name__))
-
-    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Arguments]:
-        given = flatten(args, kwargs, self.donate_argnums, self.static_argnums)
-        return given.key, given
-
-    def glance(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Hashable, Sequence[Any]]:
-        return glance(args, kwargs, self.static_argnums)
-
-    def capture(self, given: Arguments) -> Captured:
-        return capture_flat(self.fn, given, self.mesh, self.in_shardings, self.out_shardings)
-
-    def inlined(self) -> Callable[..., Any]:
-        shardings = (self.in_shardings, self.out_shardings)
-        return inlined(self.fn, self.mesh, *shardings, self.static_argnums)
-
-
-@dataclass(frozen=True, slots=True)
-class GivenModule:
-    """A module, which is one program whatever it is called with."""
-
-    module: Module
-    in_shardings: Spelled
-    out_shardings: Spelled
-    donate_argnums: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        return self.module.name or "main"
-
-    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Arrays]:
-        if kwargs:
-            raise WeftError(
-                f"a module was called with {', '.join(kwargs)}",
-                help="its arguments have no names: pass arrays, one after another",
-            )
-        return None, Arrays(args)
-
-    def glance(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Hashable, Sequence[Any]]:
-        if kwargs or not all(type(arg) is Array for arg in args):
-            return None, args
-        return tuple([arg.place for arg in args]), args
-
-    def capture(self, given: Given) -> Captured:
-        return capture_module(
-            self.module, self.in_shardings, self.out_shardings, self.donate_argnums
-        )
-
-    def inlined(self) -> Callable[..., Any]:
-        raise refuse_module()
-
-
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A program for one kind of arguments, and what runs it."""
 
+    source: Source
     captured: Captured
     program: Program
     sync_every_op: bool
@@ -180,7 +60,7 @@ class Ready:
         """Run the program on the leaves of the arguments, and give those of the results."""
         arrays = self.arguments(values)
         results = execute(self.program.local, *arrays, sync_every_op=self.sync_every_op)
-        return [*map(from_physical, results, self.captured.results)]
+        return [*map(self.source.to_user, results, self.captured.results)]
 
     def check_count(self, values: Sequence[Any]) -> None:
         """Refuse another number of leaves than the program takes."""
@@ -194,9 +74,7 @@ class Ready:
     def arguments(self, values: Sequence[Any]) -> list[Any]:
         """The leaves of the arguments as arrays that the program takes, and nobody changes."""
         self.check_count(values)
-        captured = self.captured
-        convert = exactly if captured.in_tree is None else to_physical
-        return [*map(convert, values, captured.arguments)]
+        return [*map(self.source.to_program, values, self.captured.arguments)]
 
 
 class Known:
@@ -206,12 +84,11 @@ class Known:
         self.ready, self.local = ready, ready.program.local
         self.face = face_of(self.local)
         captured = ready.captured
-        tree = captured.out_tree
-        self.packed = captured.packed
-        self.is_one = tree is not None and tree.num_leaves == 1 == tree.num_nodes
+        self.packed, self.is_one = captured.packed, captured.is_one
         # Whether all are arrays that the program takes and gives as they are.
         fits = len(values) == len(captured.arguments) and all(map(_is, values, captured.arguments))
-        plain = not ready.sync_every_op and not any(map(is_changed, captured.results))
+        converted = any(map(ready.source.is_converted, captured.results))
+        plain = not ready.sync_every_op and not converted
         self.is_plain = plain and fits and self.face.takes(values)
 
     def __call__(self, values: Sequence[Any]) -> Any:
@@ -238,7 +115,6 @@ class Compiled:
         self._known: dict[Hashable, Known] = {}  # by what is seen at a glance
         self._last: Ready | None = None
         self._lock = threading.RLock()  # a callback may compile while it is traced
-        make_known_to_jax()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays, scalars and pytrees of them; what comes back may still be computed."""
@@ -252,7 +128,7 @@ class Compiled:
 
     def _first(self, seen: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with arguments that were not seen before."""
-        if is_traced((args, kwargs)):
+        if self._source.is_traced(args, kwargs):
             return self._inlined(*args, **kwargs)
         key, given = self._source.flatten(args, kwargs)
         known = Known(self._ready(key, given), given.values)
@@ -327,10 +203,8 @@ class Compiled:
             if ready is None:
                 captured = self._source.capture(given)
                 chosen = self._options
-                mesh = captured.mesh if chosen.mesh is None else chosen.mesh
                 program = compile_module(
                     captured.module,
-                    mesh,
                     level=chosen.level,
                     machine=chosen.machine,
                     target=chosen.target,
@@ -340,7 +214,9 @@ class Compiled:
                     pads=chosen.pads,
                 )
                 _warn(program)
-                ready = self._programs[key] = Ready(captured, program, chosen.sync_every_op)
+                captured = replace(captured, kept=())  # it is compiled
+                ready = Ready(self._source, captured, program, chosen.sync_every_op)
+                self._programs[key] = ready
             self._last = ready
             return ready
 
@@ -374,32 +250,17 @@ def compile(
     it does by itself: bf16 after every op, and no product and sum at once. With `sync_every_op` a
     call waits for every op, so that an error names the one that failed.
     """
-    ours = None if mesh is None else as_mesh(mesh)
     modelled = machine_named(machine) if isinstance(machine, str) else machine
     _check(fn, kwargs, modelled)
     donated = as_positions("donate_argnums", donate_argnums)
     static = as_positions("static_argnums", static_argnums)
-    options = Options(
-        ours, level, modelled, target, fold_sums, tune, excess_precision, sync_every_op
-    )
-    if callable(fn):
-        shardings = (in_shardings, out_shardings)
-        check_apart(static, donated)
-        source = JaxFunction(fn, mesh, *shardings, donated, static)
-        made = Compiled(source, options)
-        update_wrapper(made, fn, updated=())
-        if args or kwargs or _takes_nothing(fn):
-            made.prepare(*args, **kwargs)
-        return made
-    module = fn if isinstance(fn, Module) else parse(fn)
-    if ours is not None:
-        module = with_mesh(module, ours)
-    if static:
-        raise WeftError(
-            "static_argnums of a module: all its arguments are arrays", help="leave it out"
-        )
-    made = Compiled(GivenModule(module, in_shardings, out_shardings, donated), options)
-    made.prepare(*args)
+    source = source_of(fn, CallOptions(mesh, in_shardings, out_shardings, donated, static))
+    options = Options(level, modelled, target, fold_sums, tune, excess_precision, sync_every_op)
+    made = Compiled(source, options)
+    if source.function is not None:
+        update_wrapper(made, source.function, updated=())
+    if args or kwargs or not source.needs_arguments:
+        made.prepare(*args, **kwargs)
     return made
 
 
@@ -411,12 +272,7 @@ OPTIONS = tuple(
 
 
 def _check(fn: object, keywords: Mapping[str, Any], machine: object) -> None:
-    """Refuse what is no program, no option, or no machine."""
-    if not callable(fn) and not isinstance(fn, Module | str | bytes | os.PathLike):
-        raise WeftError(
-            f"{type(fn).__name__} {fn!r} is nothing to compile"[:120],
-            help="give a JAX function, a module, or StableHLO: its text, bytes or path",
-        )
+    """Refuse what is no option, or no machine."""
     check_keywords(keywords, fn if callable(fn) else None, OPTIONS)
     if machine is not None and not isinstance(machine, Machine):
         raise WeftError(
@@ -437,11 +293,3 @@ def _warn(program: Program) -> None:
 def _is(value: Any, leaf: Leaf) -> bool:
     """Whether a value is an array of Weft's, of the shape and type that a program takes."""
     return type(value) is Array and value.shape == leaf.shape and value.dtype == leaf.dtype
-
-
-def _takes_nothing(fn: Callable[..., Any]) -> bool:
-    """Whether a function has no parameters at all, so that there is nothing to wait for."""
-    try:
-        return not inspect.signature(fn).parameters
-    except (TypeError, ValueError):
-        return False

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from weft.array import Array
-from weft.capture.jax_inline import function_of, is_traced
-from weft.compiled import Compiled, JaxFunction, Options
+from weft.capture import source_of
+from weft.capture.jax.inline import function_of, is_traced
+from weft.capture.options import CallOptions
+from weft.compiled import Compiled, Options
 from weft.errors import WeftError
 
 _MOST = 1 << 12
@@ -55,8 +57,8 @@ def _program(
 
     operate.__name__ = name
     # What is computed from padded pieces has such pieces: nothing is said to name a sharding by.
-    options = Options(None, 1, None, None, True, None, True, False, pads="inferred")
-    return Compiled(JaxFunction(operate, None, None, None, (), ()), options)
+    options = Options(1, None, None, True, None, True, False, pads="inferred")
+    return Compiled(source_of(operate, CallOptions()), options)
 
 
 def _is_array(value: Any) -> bool:

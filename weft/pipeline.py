@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from weft.capture import normalize
 from weft.emit.numpy import Numpy
 from weft.errors import Unsupported, WeftError
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
+from weft.ir.on_mesh import with_mesh
 from weft.ir.work import moved
 from weft.ir.write import node_text
 from weft.knobs import TRACE, Tune
 from weft.machine import Machine, bytes_text
+from weft.mesh import as_mesh
 from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
 from weft.partition import is_of_one, partition
@@ -60,6 +64,7 @@ def compile_module(
     tune: Tune | None = None,
     excess_precision: bool = True,
     pads: Pads = "none",
+    pieces: bool = False,
     trace: Trace | None = None,
 ) -> Program:
     """Take a module through every stage; `trace` is where they are written, if not by WEFT_TRACE.
@@ -69,13 +74,13 @@ def compile_module(
     measured; without it WEFT_TUNE does. Without `excess_precision` bf16 is rounded after every op,
     too, and no two ops are computed as one. With `pads="named"` arguments and results have the
     shardings that the module names for them, also where these do not divide them; JAX wants even
-    pieces.
+    pieces. With `pieces` callers pass what each device holds, as JAX does to a plugin.
     """
     notes: list[Shrunk] = []
     with without_gc():
         trace = trace or Trace(TRACE.value(), module.name)
         try:
-            stages = _stages(module, mesh, level, machine, trace, pads, notes)
+            stages = _stages(module, mesh, level, machine, trace, pads, notes, pieces)
             best = stages[STAGES[-1]]
             chosen = _target(target, fold_sums, tune, excess_precision)
             return Program(stages, _local(best, chosen, fold_sums, trace), tuple(notes))
@@ -166,14 +171,19 @@ def _stages(
     trace: Trace,
     pads: Pads,
     notes: list[Shrunk],
+    pieces: bool,
 ) -> dict[str, Module]:
-    trace.write("captured", module)
     rules = Rules()
-    whole = mesh is None and is_of_one(module)  # most of what JAX compiles while a program starts
+    if mesh is not None:
+        module = with_mesh(module, as_mesh(mesh))
+    with trace.timed("captured"):
+        module = normalize(module, partial(shard, rules=rules), pieces=pieces)
+    trace.write("captured", module)
+    whole = is_of_one(module)  # most of what JAX compiles while a program starts
     sharded = module
     with trace.timed("sharded"):
         if not whole:
-            sharded = shard(module, mesh, rules=rules, pads=pads, notes=notes)
+            sharded = shard(module, rules=rules, pads=pads, notes=notes)
     trace.write("sharded", sharded)
     trace.note(map(str, notes))
     with trace.timed("partitioned"):

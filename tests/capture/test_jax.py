@@ -17,9 +17,9 @@ from jax.sharding import PartitionSpec as JaxP
 
 from tests.capture.jax_functions import CASES, RANDOM, normal, positive
 from tests.tolerance import assert_close
-from weft.capture.jax import Captured, capture_jax
-from weft.capture.jax_lowerings import lowering_rules
-from weft.capture.jax_values import from_physical, to_physical
+from weft.capture import Captured, capture
+from weft.capture.jax.lowerings import lowering_rules
+from weft.capture.jax.values import from_physical, to_physical
 from weft.errors import Unsupported, WeftError
 from weft.evaluate import evaluate
 from weft.ir.module import walk
@@ -49,18 +49,18 @@ def assert_same(ours: Any, theirs: Any, length: int = 64) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_what_jax_computes_comes_out(name: str):
     fn, args = CASES[name]
-    assert_same(run(capture_jax(fn, args), *args), jax.jit(fn)(*args))
+    assert_same(run(capture(fn, args), *args), jax.jit(fn)(*args))
 
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_numbers_are_jaxs(name: str):
     fn, args = RANDOM[name]
-    assert_same(run(capture_jax(fn, args), *args), jax.jit(fn)(*args))
+    assert_same(run(capture(fn, args), *args), jax.jit(fn)(*args))
 
 
 def test_no_library_of_a_platform_is_called():
     for fn, args in (*CASES.values(), *RANDOM.values()):
-        for node in capture_jax(fn, args).module.nodes():
+        for node in capture(fn, args).module.nodes():
             target = getattr(node.op, "call_target_name", "weft.")
             assert target.startswith("weft."), target
 
@@ -68,14 +68,14 @@ def test_no_library_of_a_platform_is_called():
 def test_sixty_four_bits():
     with jax.enable_x64(True):
         x = np.linspace(0, 1, 5)
-        captured = capture_jax(lambda x, n: (x * n, jnp.arange(3)), (x, 3))
+        captured = capture(lambda x, n: (x * n, jnp.arange(3)), (x, 3))
         product, numbers = run(captured, x, 3)
     assert (product.dtype, numbers.dtype) == (np.float64, np.int64)
     np.testing.assert_array_equal(product, x * 3)
 
 
 def test_a_scalar_that_does_not_fit_is_refused():
-    captured = capture_jax(lambda n: n + 1, (1,))
+    captured = capture(lambda n: n + 1, (1,))
     with pytest.raises(OverflowError, match="argument n: 4294967296 does not fit into int32"):
         run(captured, 2**32)
 
@@ -87,7 +87,7 @@ def test_static_arguments_keywords_and_nothing():
     def fn(x, power, *, offset=0, extra=None):
         return x**power + offset, extra
 
-    captured = capture_jax(fn, (normal(3), 2), {"offset": 1.0}, static_argnums=-1)
+    captured = capture(fn, (normal(3), 2), {"offset": 1.0}, static_argnums=-1)
     assert [leaf.name for leaf in captured.arguments] == ["x", "offset"]
     x = normal(3)
     values = jax.tree.leaves(((x,), {"offset": 1.0}))
@@ -99,19 +99,19 @@ def test_names_of_arguments():
     def fn(params, *rest, flag):
         return params["w"] + rest[0] + flag
 
-    captured = capture_jax(fn, ({"w": normal(2)}, normal(2)), {"flag": 1})
+    captured = capture(fn, ({"w": normal(2)}, normal(2)), {"flag": 1})
     assert [leaf.name for leaf in captured.arguments] == ["params['w']", "args[1]", "flag"]
 
 
 def test_donated_arguments_are_marked():
-    captured = capture_jax(lambda x, y: x + y["a"], (normal(2), {"a": normal(2)}), donate_argnums=1)
+    captured = capture(lambda x, y: x + y["a"], (normal(2), {"a": normal(2)}), donate_argnums=1)
     attrs = [dict(a) for a in captured.module.function("main").arg_attrs]
     assert ["jax.buffer_donor" in a for a in attrs] == [False, True]
     assert [leaf.donated for leaf in captured.arguments] == [False, True]
 
 
 def test_types_alone_are_enough():
-    captured = capture_jax(lambda x: x + 1, (jax.ShapeDtypeStruct((2,), "float32"),))
+    captured = capture(lambda x: x + 1, (jax.ShapeDtypeStruct((2,), "float32"),))
     assert str(captured.module.function("main").arg_types[0]) == "tensor<2xf32>"
 
 
@@ -134,7 +134,7 @@ def sharding_texts(captured: Captured) -> list[str]:
 )
 def test_a_mesh_larger_than_the_machine(spelled: Any):
     assert len(jax.devices()) < 4096
-    captured = capture_jax(
+    captured = capture(
         jnp.sin, (normal(128, 8),), mesh=Mesh(data=64, model=64), in_shardings=spelled
     )
     assert sharding_texts(captured) == ['#sdy.sharding<@mesh, [{"data"}, {}]>', ""]
@@ -144,13 +144,13 @@ def test_a_mesh_larger_than_the_machine(spelled: Any):
 
 def test_the_mesh_may_come_with_a_sharding():
     spelled = NamedSharding(AbstractMesh((2,), ("x",)), JaxP("x"))
-    captured = capture_jax(lambda x: x, (normal(4),), out_shardings=spelled)
+    captured = capture(lambda x: x, (normal(4),), out_shardings=spelled)
     assert captured.mesh == Mesh(x=2)
 
 
 def test_shardings_are_a_prefix_of_the_arguments():
     tree = {"a": normal(4, 4), "b": [normal(4), normal(4)]}
-    captured = capture_jax(
+    captured = capture(
         lambda t, x: (t, x),
         (tree, normal(8)),
         mesh=Mesh(x=2, y=2),
@@ -162,14 +162,12 @@ def test_shardings_are_a_prefix_of_the_arguments():
 
 
 def test_open_dims_and_parts_of_axes_are_kept():
-    captured = capture_jax(
-        lambda x: x, (normal(8, 8),), mesh=Mesh(x=4), in_shardings=P("x:(1)2", ...)
-    )
+    captured = capture(lambda x: x, (normal(8, 8),), mesh=Mesh(x=4), in_shardings=P("x:(1)2", ...))
     assert sharding_texts(captured)[0] == '#sdy.sharding<@mesh, [{"x":(1)2}, {?}]>'
 
 
 def test_sizes_that_do_not_divide_are_welcome():
-    captured = capture_jax(lambda x: x, (normal(7),), mesh=Mesh(x=4), in_shardings=P("x"))
+    captured = capture(lambda x: x, (normal(7),), mesh=Mesh(x=4), in_shardings=P("x"))
     assert sharding_texts(captured)[0] == '#sdy.sharding<@mesh, [{"x"}]>'
 
 
@@ -177,7 +175,7 @@ def test_constraints_inside_need_no_devices():
     def fn(x):
         return jax.lax.with_sharding_constraint(x * 2, JaxP("model", None)) + 1
 
-    captured = capture_jax(fn, (normal(8, 4),), mesh=Mesh(data=2, model=4))
+    captured = capture(fn, (normal(8, 4),), mesh=Mesh(data=2, model=4))
     assert '<@mesh, [{"model"}, {}]>' in captured.module.text()
 
 
@@ -191,7 +189,7 @@ def test_shard_map_inside():
         return inner(x)
 
     x = normal(4, 4)
-    captured = capture_jax(fn, (x,), mesh=mesh)
+    captured = capture(fn, (x,), mesh=mesh)
     assert "sdy.manual_computation" in captured.module.text()
     assert_same(run(captured, x), x[:2] + x[2:])
 
@@ -202,7 +200,7 @@ def test_an_explicit_mesh_of_jax():
     def fn(x):
         return jax.sharding.reshard(jnp.sin(x), JaxP(None))
 
-    captured = capture_jax(fn, (normal(4),), mesh=mesh, in_shardings=JaxP("x"))
+    captured = capture(fn, (normal(4),), mesh=mesh, in_shardings=JaxP("x"))
     assert "sdy.sharding_constraint" in captured.module.text()
 
 
@@ -216,7 +214,7 @@ def test_pure_callbacks_are_called():
     def fn(x):
         return jax.pure_callback(double, x, x, vmap_method="sequential") + 1
 
-    captured = capture_jax(fn, (normal(3),))
+    captured = capture(fn, (normal(3),))
     x = normal(3)
     assert_same(run(captured, x), x * 2 + 1)
     assert len(captured.host) == 1
@@ -240,7 +238,7 @@ def test_ordered_effects_keep_their_order():
             ordered=True,
         )
 
-    captured = capture_jax(fn, (np.float32(1),))
+    captured = capture(fn, (np.float32(1),))
     assert captured.module.text().count("stablehlo.create_token") == 1
     assert run(captured, np.float32(1)) == 2
     assert seen == [("first", 1.0), 0, 1, 2, "last"]
@@ -252,17 +250,17 @@ def test_debug_print(capsys):
         jax.debug.callback(lambda v: print("seen", v), x)
         return x
 
-    run(capture_jax(fn, (np.float32(2),)), np.float32(2))
+    run(capture(fn, (np.float32(2),)), np.float32(2))
     assert capsys.readouterr().out.splitlines() == ["x is 2.0 of 3", "seen 2.0"]
 
 
 def test_a_callback_may_use_weft_again():
-    inner = capture_jax(lambda x: x * 3, (np.float32(0),))
+    inner = capture(lambda x: x * 3, (np.float32(0),))
 
     def fn(x):
         return jax.pure_callback(lambda v: run(inner, np.asarray(v)), x, x)
 
-    assert run(capture_jax(fn, (np.float32(2),)), np.float32(2)) == 6
+    assert run(capture(fn, (np.float32(2),)), np.float32(2)) == 6
 
 
 def test_all_devices_share_one_call():
@@ -272,7 +270,7 @@ def test_all_devices_share_one_call():
         calls.append(1)
         return np.asarray(x)
 
-    captured = capture_jax(lambda x: jax.pure_callback(note, x, x), (normal(2),))
+    captured = capture(lambda x: jax.pure_callback(note, x, x), (normal(2),))
     evaluate(captured.module, np.stack([normal(2)] * 4), devices=4)
     assert len(calls) == 1
 
@@ -282,14 +280,14 @@ def test_a_second_capture_finds_the_functions_again():
         return jax.pure_callback(lambda v: np.asarray(v) + 1, x, x)
 
     for _ in range(2):
-        assert run(capture_jax(fn, (np.float32(1),)), np.float32(1)) == 2
+        assert run(capture(fn, (np.float32(1),)), np.float32(1)) == 2
 
 
 def test_a_callback_that_breaks_its_promise_names_the_line():
     def fn(x):
         return jax.pure_callback(lambda v: np.zeros(3, np.float32), x, x)
 
-    captured = capture_jax(fn, (np.float32(1),))
+    captured = capture(fn, (np.float32(1),))
     with pytest.raises(WeftError, match="float32\\[3\\] as result 0") as caught:
         run(captured, np.float32(1))
     assert "jax.pure_callback(lambda v: np.zeros" in str(caught.value)
@@ -299,7 +297,7 @@ def test_a_callback_that_breaks_its_promise_names_the_line():
 
 
 def test_every_node_knows_the_users_line():
-    captured = capture_jax(lambda x: jnp.sin(x) @ x, (normal(3, 3),))
+    captured = capture(lambda x: jnp.sin(x) @ x, (normal(3, 3),))
     for node in captured.module.function("main").body.nodes:
         file, _ = node.loc.line
         assert file == __file__
@@ -311,7 +309,7 @@ def test_what_jaxs_own_functions_do_has_the_lines_of_their_calls():
         y = jax.nn.log_softmax(y) + jnp.where(y > 1, y, 0.0)  # the same one, and another
         return jax.lax.fori_loop(0, 3, lambda i, v: jnp.where(v > i, v, 1.0), y)
 
-    module = capture_jax(fn, (normal(4),)).module
+    module = capture(fn, (normal(4),)).module
     lines = {name: set[int]() for name in module.functions}
     for name, function in module.functions.items():
         for node in walk(function.body):
@@ -327,7 +325,7 @@ def test_a_primitive_for_one_device_only_is_refused_at_its_line():
         return jax.nn.dot_product_attention(q, q, q, implementation="cudnn")
 
     with pytest.raises((Unsupported, RuntimeError, NotImplementedError)):
-        capture_jax(fn, (normal(1, 64, 2, 64, dtype=jnp.bfloat16),))
+        capture(fn, (normal(1, 64, 2, 64, dtype=jnp.bfloat16),))
 
 
 # Refusals
@@ -352,10 +350,10 @@ def test_refusals(golden, request):
     lines = []
     for name, options in REFUSED.items():
         with pytest.raises(WeftError) as caught:
-            capture_jax(lambda x, y: x @ y, (normal(2, 2), normal(2, 2)), mesh=MESH, **options)
+            capture(lambda x, y: x @ y, (normal(2, 2), normal(2, 2)), mesh=MESH, **options)
         lines.append(f"# {name}\n{caught.value}\n")
     with pytest.raises(WeftError) as caught:
-        capture_jax(lambda x, y: x, ("text", 1))
+        capture(lambda x, y: x, ("text", 1))
     lines.append(f"# no array\n{caught.value}\n")
     golden(request.path.parent.parent / "golden" / "capture" / "refusals.txt", "\n".join(lines))
 
@@ -401,14 +399,14 @@ LINALG = {
 @pytest.mark.parametrize("name", LINALG)
 def test_linear_algebra(name: str):
     fn, args = LINALG[name]
-    assert_same(run(capture_jax(fn, args), *args), jax.jit(fn)(*args), length=4000)
+    assert_same(run(capture(fn, args), *args), jax.jit(fn)(*args), length=4000)
 
 
 def test_decompositions_multiply_back():
     a = normal(4, 4)
-    values, vectors = run(capture_jax(jnp.linalg.eig, (a,)), a)
+    values, vectors = run(capture(jnp.linalg.eig, (a,)), a)
     assert_close(a @ vectors, vectors * values, 1000, least=4.0)
-    form, basis = run(capture_jax(jax.scipy.linalg.schur, (a,)), a)
+    form, basis = run(capture(jax.scipy.linalg.schur, (a,)), a)
     assert_close(np.asarray(basis @ form @ basis.T), a, 1000, least=4.0)
 
 
@@ -418,7 +416,7 @@ def test_matrices_of_narrow_types_are_refused_as_by_jax():
         with pytest.raises((NotImplementedError, TypeError)) as theirs:  # later ones while tracing
             jax.jit(decompose).lower(narrow)
         with pytest.raises(type(theirs.value), match="dtype float16") as raised:
-            capture_jax(decompose, (narrow,))
+            capture(decompose, (narrow,))
         assert isinstance(raised.value, Unsupported | TypeError)
 
 
@@ -431,7 +429,7 @@ def test_a_branch_for_cpus_is_taken():
         ({"tpu": lambda x: x + 2}, 0),
         ({"cpu": lambda x: x + 1, "weft": lambda x: x + 3}, 3),
     ):
-        chosen = capture_jax(lambda x, named=named: choose(x, **named), (MATRIX,))
+        chosen = capture(lambda x, named=named: choose(x, **named), (MATRIX,))
         assert_same(run(chosen, MATRIX), MATRIX + added)
 
 

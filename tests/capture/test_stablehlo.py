@@ -11,8 +11,8 @@ import pytest
 
 from tests.oracles.forms import binary_forms
 from weft.capture import parse
-from weft.capture.check_dialect import generic_checks
-from weft.capture.stablehlo import PARSER
+from weft.capture.stablehlo.check_dialect import generic_checks
+from weft.capture.stablehlo.parser import PARSER
 from weft.errors import Unsupported, WeftError
 from weft.evaluate import evaluate
 

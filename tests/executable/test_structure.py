@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.capture.jax_structure import structure_of
+from weft.capture.jax.structure import structure_of
 from weft.errors import Unsupported, WeftError
 from weft.executable.literal import MOST_DEPTH, is_literal, literal_text, parse_literal
 from weft.executable.structure import parse_structure, path_text

@@ -12,8 +12,8 @@ from weft.explain.history import History
 from weft.ir.module import Module
 from weft.ir.write import SHARDINGS, value_names
 from weft.mesh.algebra import overlaps
+from weft.ops.annotations import annotated
 from weft.shard import propagate, shard
-from weft.shard.annotations import annotated
 
 SEEDS = range(60)
 

@@ -145,9 +145,9 @@ def _is_exact(draw: Draw) -> bool:
 
 def reference(function: Function, arguments: Sequence[Any]) -> tuple[np.ndarray[Any, Any], ...]:
     """What a function gives op by op in numpy."""
-    from weft.capture.jax import capture_jax
+    from weft.capture import capture
 
-    return weft.evaluate(capture_jax(function, arguments).module, *arguments)
+    return weft.evaluate(capture(function, arguments).module, *arguments)
 
 
 def _wide(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -89,7 +89,7 @@ VERSIONED = (
     HEAD
     + """
 import ctypes, ml_dtypes
-from weft.jax.dlpack import array_in, tensor_of
+from weft.jax.buffers.dlpack import array_in, tensor_of
 from weft.jax.plugin import the_plugin
 handles = the_plugin().handles
 

@@ -6,7 +6,7 @@ import pytest
 
 from weft.emit.llvm.jit.machine_code import ARM_LINUX, ARM_MACOS, Processor, compile_text
 from weft.jax.abi import api
-from weft.jax.native import native_slots, text
+from weft.jax.native.functions import native_slots, text
 
 
 @pytest.mark.parametrize("processor", [ARM_LINUX, ARM_MACOS], ids=lambda p: p.triple)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.jax.door import run_on_weft
-from weft.jax.native import native_slots
+from weft.jax.native.functions import native_slots
 
 # Slots whose errors end the process: JAX asks for them where it cannot go on without an answer.
 FATAL = """
@@ -267,8 +267,8 @@ def test_process_goes_on_for_long(name: str, turn: int) -> None:
 
 # Every Python function that JAX calls raises, in turn and at random.
 FUZZED = """
-from weft.jax import parts, plugin  # parts fill most of the slots
-from weft.jax.slots import SLOTS
+from weft.jax import parts
+from weft.jax.buffers import client
 rng = random.Random(times)
 armed, hit = {{}}, set()
 def wrapped(name, function):
@@ -278,8 +278,9 @@ def wrapped(name, function):
             raise armed[name][0]
         function(handles, args)
     return call
-for name, function in [*SLOTS.items()]:
-    SLOTS[name] = wrapped(name, function)
+for part in (client, parts):  # before the plugin is made, which takes its slots from them
+    part.SLOTS = tuple([(name, wrapped(name, function)) for name, function in part.SLOTS])
+SLOTS = dict((*client.SLOTS, *parts.SLOTS))
 mesh = jax.make_mesh((2,), ("d",), devices=jax.devices()[:2])
 split = jax.NamedSharding(mesh, jax.P("d"))
 def fail(x):
@@ -340,7 +341,7 @@ for _ in range(4 * times):
         pass
     armed.clear()
     use()
-from weft.jax.handles import Handles
+from weft.jax.native.handles import Handles
 def broken(self, error):
     raise MemoryError
 whole, Handles.error = Handles.error, broken

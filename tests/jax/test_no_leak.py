@@ -10,7 +10,7 @@ SCRIPT = """
 import ctypes, gc
 import numpy as np
 import jax, jax.numpy as jnp
-from weft.jax.handles import FOR_EVER
+from weft.jax.native.handles import FOR_EVER
 from weft.jax.plugin import the_plugin
 
 x, m = jnp.ones(8), jnp.ones((64, 64))

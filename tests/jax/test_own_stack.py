@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from weft.jax.own_stack import on_own_stack
+from weft.jax.programs.own_stack import on_own_stack
 
 
 def depth() -> int:

@@ -7,7 +7,7 @@ from tests.jax.door import run_on_weft
 START = """
 import gc, threading
 import numpy as np, jax, jax.numpy as jnp
-from weft.jax import executing
+from weft.jax.programs import executing
 from weft.jax.plugin import the_plugin
 
 handles = the_plugin().handles

@@ -51,8 +51,8 @@ text = refused(lambda: serialize(calling))
 assert "calls Python functions of this process, so it cannot be stored" in text, text
 
 from weft.errors import WeftError
-from weft.jax import serialized
-from weft.jax.executables import Described
+from weft.jax.programs import serialized
+from weft.jax.programs.executables import Described
 from weft.jax.plugin import the_plugin
 
 kept = the_plugin().handles.kept.values()

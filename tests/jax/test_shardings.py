@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.jax.door import run_on_weft
-from weft.jax.shardings import tiles
+from weft.array.tiles import tiles
+from weft.jax.questions.shardings import proto
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
 
 HEAD = """
@@ -219,7 +220,7 @@ def test_tiles_are_those_of_jax() -> None:
                 made = tiles(sharding, ours, None)
                 assert xla_client.HloSharding.from_string(made.text()) == theirs
                 read = xla_client.OpSharding()
-                read.ParseFromString(made.proto())
+                read.ParseFromString(proto(made))
                 assert xla_client.HloSharding.from_proto(read) == theirs
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.jax.door import run_on_weft, start
 from weft.jax import parts
 from weft.jax.abi import api
-from weft.jax.native import asks_python
+from weft.jax.buffers import client
+from weft.jax.native.functions import asks_python
 from weft.jax.plugin import MOST_DEVICES
-from weft.jax.slots import SLOTS
 
 _START = """
 import sys, time
@@ -46,7 +46,8 @@ def test_too_many_devices_are_refused() -> None:
 
 
 def test_every_slot_of_python_is_one_that_native_code_asks_for() -> None:
-    assert len(parts.PARTS) == 7
+    filled = [name for name, _ in (*client.SLOTS, *parts.SLOTS)]
+    assert len(filled) == len({*filled}) == 41
     spoken = api()
     named = {*spoken.slots, *(name for names in spoken.extensions.values() for name in names)}
-    assert [name for name in SLOTS if name not in named or not asks_python(name)] == []
+    assert [name for name in filled if name not in named or not asks_python(name)] == []

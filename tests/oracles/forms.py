@@ -21,7 +21,7 @@ def main() -> None:
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
 
-    from weft.capture.mlir_parser import make_context
+    from weft.capture.stablehlo.mlir_parser import make_context
 
     context = make_context()
 

@@ -18,7 +18,7 @@ def main() -> None:
     """Answer module texts with the rules of their ops."""
     from jaxlib.mlir import ir, passmanager
 
-    from weft.capture.mlir_parser import make_context
+    from weft.capture.stablehlo.mlir_parser import make_context
 
     context = make_context()
 

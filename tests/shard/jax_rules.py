@@ -22,7 +22,7 @@ def main() -> None:
     )
     from jaxlib.mlir import ir
 
-    from weft.capture.mlir_parser import make_context
+    from weft.capture.stablehlo.mlir_parser import make_context
 
     context = make_context()
 

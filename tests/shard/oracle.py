@@ -192,7 +192,7 @@ def main() -> None:
     """Answer programs with the shardings of their values."""
     from jaxlib.mlir import ir, passmanager
 
-    from weft.capture.mlir_parser import make_context, parse_module
+    from weft.capture.stablehlo.mlir_parser import make_context, parse_module
 
     context = make_context()
     managers: dict[str, Any] = {}

@@ -73,7 +73,7 @@ def main() -> None:
     """Answer programs with their generic form after some passes."""
     from jaxlib.mlir import ir, passmanager
 
-    from weft.capture.mlir_parser import make_context
+    from weft.capture.stablehlo.mlir_parser import make_context
 
     context = make_context()
 

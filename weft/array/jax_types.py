@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from typing import Any
 
 from weft.array.array import Array
+from weft.patches import replace_in_jax, table_of_jax
 
 
 def make_known_to_jax() -> None:
@@ -21,7 +22,7 @@ def make_known_to_jax() -> None:
 
 @cache
 def _enter() -> None:
-    from jax._src import core, dtypes, pjit
+    from jax._src import core, dtypes
     from jax._src.interpreters import pxla
 
     def type_of(array: Array) -> Any:
@@ -33,14 +34,15 @@ def _enter() -> None:
         values = [array.to_jax() for array in arrays]
         return pxla.shard_args(shardings, layouts, copies, values, **more)
 
-    meta_type = pjit.convert_to_metaty
-
-    @wraps(meta_type)
-    def convert_to_metaty(given: Any) -> Any:
-        # jit reads `sharding`, whatever the type of the argument; ours is not JAX's.
-        return meta_type(given.to_jax() if type(given) is Array else given)
-
-    core.pytype_aval_mappings[Array] = type_of
+    table_of_jax("jax._src.core:pytype_aval_mappings")[Array] = type_of
     dtypes.register_canonicalize_value_handler(Array, Array.to_jax)
-    pxla.shard_arg_handlers[Array] = shard
-    pjit.convert_to_metaty = convert_to_metaty
+    table_of_jax("jax._src.interpreters.pxla:shard_arg_handlers")[Array] = shard
+    replace_in_jax("jax._src.pjit:convert_to_metaty", _with_arrays)
+
+
+def _with_arrays(theirs: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @wraps(theirs)
+    def convert_to_metaty(given: Any) -> Any:
+        return theirs(given.to_jax() if type(given) is Array else given)
+
+    return convert_to_metaty

@@ -11,6 +11,7 @@ from weft.array.stacked import split
 from weft.errors import WeftError
 from weft.ir.types import dtype_of
 from weft.mesh import Mesh, P, as_mesh, as_sharding
+from weft.mesh.spelling import held_mesh
 
 
 def put(array: Any, sharding: Any = None, mesh: Any = None) -> Array:
@@ -22,7 +23,8 @@ def put(array: Any, sharding: Any = None, mesh: Any = None) -> Array:
     if isinstance(array, Array):
         if sharding is None and mesh is None:
             return array
-        return put(array.numpy(), sharding, mesh or array.mesh)
+        own = held_mesh(sharding)  # a sharding that knows its mesh moves the array to it
+        return put(array.numpy(), sharding, mesh or own or array.mesh)
     make_known_to_jax()
     held = to_numpy(array)
     ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
@@ -36,8 +38,8 @@ def mesh_of(sharding: Any) -> Mesh:
     """The mesh that a sharding knows; one device if there is no sharding."""
     if sharding is None:
         return Mesh(device=1)
-    mesh = getattr(sharding, "mesh", None)
-    if mesh is None or isinstance(mesh, str):
+    mesh = held_mesh(sharding)
+    if mesh is None:
         raise WeftError(
             f"{sharding} needs a mesh to be a sharding",
             help="weft.put(array, sharding, mesh) with a weft.Mesh(data=2, model=4)",

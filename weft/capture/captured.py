@@ -14,7 +14,7 @@ from weft.ops.callbacks import HostFunction
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One array among a function's arguments or results: its name and what JAX knows of it."""
+    """One array among a program's arguments or results: its name and what is known of it."""
 
     name: str
     shape: tuple[int, ...]
@@ -39,7 +39,9 @@ class Captured:
     out_tree: Any
     arguments: tuple[Leaf, ...]
     results: tuple[Leaf, ...]
+    is_one: bool = False  # whether it gives one array, and no tree of them
     host: tuple[HostFunction, ...] = ()  # the Python functions that the program calls, kept alive
+    kept: tuple[object, ...] = ()  # what else must live until it is compiled
 
     def packed(self, results: list[Any]) -> Any:
         """The results in the form that the function returns; a tuple of them for a module."""

@@ -6,11 +6,30 @@ import difflib
 import inspect
 import operator
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from weft.capture.shardings import Spelled
 from weft.errors import WeftError
+from weft.mesh import Mesh, as_mesh
 
 Positions: TypeAlias = int | Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """How a program is called: what jax.jit is told, too."""
+
+    mesh: object = None
+    in_shardings: Spelled = None
+    out_shardings: Spelled = None
+    donate_argnums: tuple[int, ...] = ()
+    static_argnums: tuple[int, ...] = ()
+
+    @property
+    def our_mesh(self) -> Mesh | None:
+        """The mesh in our form."""
+        return None if self.mesh is None else as_mesh(self.mesh)
 
 
 def as_positions(word: str, given: Positions) -> tuple[int, ...]:

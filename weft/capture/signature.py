@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft.capture.captured import Captured, Leaf
-from weft.capture.jax_structure import structure_of
-from weft.capture.jax_values import positional_parameters
+from weft.capture.jax.structure import structure_of
+from weft.capture.jax.values import positional_parameters
 from weft.executable.literal import is_literal
 from weft.executable.signature import DEVICE, Parameter, Signature, ValueSpec, flat_signature
 from weft.ir.attrs import Attrs

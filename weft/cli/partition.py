@@ -6,6 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from weft.capture import normalize
 from weft.cli.files import write
 from weft.cli.parser import Commands, command
 from weft.cli.program import add_program, read_program
@@ -55,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def partitioned(module: Module) -> Module:
     """The local program of every function, those that nobody calls included, by their names."""
+    module = normalize(module, shard)
     called = {node.op.callee for node in module.nodes() if isinstance(node.op, Call)}
     seen = {
         name: replace(f, visibility=f.visibility if name in called else None)

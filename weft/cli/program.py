@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from weft.capture import parse
+from weft.capture import normalize, parse
 from weft.cli.files import source
 from weft.cli.parser import Parser
 from weft.cli.script import is_script, load_script
 from weft.errors import WeftError
 from weft.ir.module import Module
+from weft.ir.on_mesh import with_mesh
 from weft.mesh import as_mesh
-from weft.shard.mesh_sizes import with_mesh
+from weft.shard import shard
 
 _PROGRAM = "FILE|script.py:function"
 _HELP = (
@@ -37,6 +38,11 @@ def read_program(text: str, mesh: str | None = None) -> Module:
         return load_script(text).module(ours)
     module = parse(source(text))
     return module if ours is None else with_mesh(module, ours)
+
+
+def captured_program(text: str, mesh: str | None = None) -> Module:
+    """The program in the form that is sharded, whatever it comes from."""
+    return normalize(read_program(text, mesh), shard)
 
 
 def check_mesh(module: Module, text: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 import weft
+from weft.capture.normalize.tokens import keep_tokens_inside
 from weft.cli.arrays import load, random_arguments, save, show
 from weft.cli.files import source
 from weft.cli.parser import Commands, command, natural
@@ -149,7 +150,7 @@ def options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def compiled_file(arguments: argparse.Namespace) -> tuple[Compiled, list[Any]]:
     """A StableHLO file, compiled, and the arguments of its @main."""
-    module = weft.parse(source(arguments.program))
+    module = keep_tokens_inside(weft.parse(source(arguments.program)))
     main = module.function("main")
     if arguments.arguments is None:
         values: Sequence[Array | None] = random_arguments(main.arg_types, arguments.seed)

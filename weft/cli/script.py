@@ -20,9 +20,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import weft
-from weft.capture import Captured
-from weft.capture.jax import capture_jax, flatten
-from weft.capture.jax_values import to_physical
+from weft.capture import Captured, capture
+from weft.capture.jax import trace
+from weft.capture.jax.trace import flatten
+from weft.capture.jax.values import to_physical
 from weft.cli.screen import plural
 from weft.errors import WeftError
 from weft.ir.location import Location, escape, fuse
@@ -36,7 +37,7 @@ _MESSAGE_LINES = 8  # of a user's exception that are shown
 _LIBRARIES = tuple({sysconfig.get_path(n) + os.sep for n in ("stdlib", "purelib", "platlib")})
 _JAX = f"{os.sep}jax{os.sep}"
 _WEFT = str(Path(weft.__file__).parent) + os.sep
-_CALLERS = ("<frozen runpy>", weft.capture.jax.__file__)  # they run scripts and trace functions
+_CALLERS = ("<frozen runpy>", trace.__file__)  # they run scripts and trace functions
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Script:
     def _capture(self, inputs: tuple[Any, ...], mesh: Mesh | None) -> Captured:
         function, shardings = self.function, self.shardings(mesh)
         with users_code(f"{self.name} was traced"):
-            return capture_jax(function, inputs, mesh=mesh, in_shardings=shardings)
+            return capture(function, inputs, mesh=mesh, in_shardings=shardings)
 
 
 def is_script(text: str) -> bool:

@@ -9,7 +9,7 @@ from typing import get_args
 
 from weft.cli.files import write
 from weft.cli.parser import Commands, command
-from weft.cli.program import add_program, read_program
+from weft.cli.program import add_program, captured_program, read_program
 from weft.cli.screen import plural
 from weft.ir.module import Module, Value, walk
 from weft.ir.types import TensorType
@@ -49,10 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Shard the program, and print it or write it."""
     if arguments.drop and arguments.mesh:
         arguments.parser.error("--drop takes meshes out, so it goes without --mesh")
-    module = read_program(arguments.program, arguments.mesh)
     if arguments.drop:
-        made = drop_shardings(module)
+        made = drop_shardings(read_program(arguments.program))
     else:
+        module = captured_program(arguments.program, arguments.mesh)
         made = shard(module, level=arguments.level, pads="named")
     if arguments.out is None:
         print(made.text(), end="")

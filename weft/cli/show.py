@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.cli.parser import Commands, command
-from weft.cli.program import add_program, check_mesh, read_program
+from weft.cli.program import add_program, captured_program, check_mesh
 from weft.cli.screen import console, has_rich, plural, print_json
 from weft.errors import WeftError
 from weft.explain import Layer, Reasons, Row, layers, lookup, reasons
@@ -50,7 +50,7 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the table, or one value."""
-    module = read_program(arguments.program, arguments.mesh)
+    module = captured_program(arguments.program, arguments.mesh)
     found = reasons(propagate(module, pads="named"))
     check_mesh(found.propagated.module, arguments.program)
     shown = layers(found, everything=arguments.all)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from weft.cli.parser import Commands, command
-from weft.cli.program import add_program, check_mesh, read_program
+from weft.cli.program import add_program, captured_program, check_mesh
 from weft.cli.screen import plural, print_json
 from weft.errors import WeftError
 from weft.explain import Note, Reasons, Story, lookup, made_by, reasons
@@ -51,7 +51,7 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Find the values, and tell their stories."""
-    module = read_program(arguments.program, arguments.mesh)
+    module = captured_program(arguments.program, arguments.mesh)
     check_mesh(module, arguments.program)
     if arguments.stage is not None:
         return _show_maker(module, arguments)

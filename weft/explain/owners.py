@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from weft.ir.location import Location
 from weft.ir.module import Function, Node, Region, Value, walk
+from weft.ir.names import SHARDING
+from weft.ops.annotations import annotated
 from weft.ops.sharding import (
     ManualComputation,
     NamedComputation,
@@ -14,7 +16,6 @@ from weft.ops.sharding import (
     ShardingConstraint,
     ShardingGroup,
 )
-from weft.shard.annotations import SHARDING, annotated
 from weft.shard.graph import Graph, Instance
 
 

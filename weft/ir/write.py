@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from weft.ir.attrs import STRING, SYMBOL, Attrs
 from weft.ir.location import Location
+from weft.ir.names import SHARDING
 from weft.ir.op import Op
 from weft.ir.types import TensorType, Types
 from weft.mesh import DimSharding, Mesh, Sharding
@@ -24,7 +25,6 @@ if TYPE_CHECKING:  # a module's text is written from here
     from weft.ir.module import Function, Module, Node, Region, Value
 
 SHARDINGS = "sharding"  # the side table that is written as attributes
-_SHARDING = "sdy.sharding"
 _OWN = {"sharding", "out_sharding", "out_shardings"}  # fields of ops that say it themselves
 _FIELD = re.compile(r"\$(\w+)")
 _OPTIONAL = re.compile(r"\[\[([^\[\]]*)\]\]")
@@ -109,13 +109,13 @@ class _Shardings:
         if found is None:
             bodies = ", ".join(s.body() for s in _filled(given, node.types))
             text = f"#sdy.sharding_per_value<[{bodies}]>"
-            found = self.made[key] = tuple(sorted((*node.attrs, (_SHARDING, text))))
+            found = self.made[key] = tuple(sorted((*node.attrs, (SHARDING, text))))
         return found
 
     def of_argument(self, value: Value, attrs: Attrs) -> Attrs:
         """An argument's attributes and its sharding."""
         sharding = self.table.get(value)
-        return attrs if sharding is None else tuple(sorted((*attrs, (_SHARDING, str(sharding)))))
+        return attrs if sharding is None else tuple(sorted((*attrs, (SHARDING, str(sharding)))))
 
 
 @cache

@@ -6,10 +6,20 @@
 from __future__ import annotations
 
 from weft.array.stream import around_calls
-from weft.jax import buffers, events, executables, executing, extensions, facts, transfers
-from weft.jax.interrupts import Shield
+from weft.jax.buffers import buffers, events, transfers
+from weft.jax.patches.interrupts import Shield
+from weft.jax.programs import executables, executing
+from weft.jax.questions import extensions, facts
 
-PARTS = (buffers, events, executables, executing, extensions, facts, transfers)
+SLOTS = (
+    *buffers.SLOTS,
+    *events.SLOTS,
+    *transfers.SLOTS,
+    *executables.SLOTS,
+    *executing.SLOTS,
+    *extensions.SLOTS,
+    *facts.SLOTS,
+)
 
 
 def connect(shield: Shield) -> None:

@@ -12,18 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft.errors import WeftError
-from weft.jax import client
 from weft.jax.abi import Api, api
-from weft.jax.client import PLATFORM
-from weft.jax.dlpack import exchange_by_dlpack
-from weft.jax.guarding import heed_guards
-from weft.jax.handles import FOR_EVER, Handles, Native, list_at
-from weft.jax.lowering import register_lowerings
-from weft.jax.native import asks_python
-from weft.jax.native_arrivals import TEMPLATES
-from weft.jax.native_bridge import STATE, pointer_to
+from weft.jax.buffers import client
+from weft.jax.buffers.client import PLATFORM
+from weft.jax.buffers.dlpack import exchange_by_dlpack
+from weft.jax.native.arrivals import TEMPLATES
+from weft.jax.native.bridge import STATE, pointer_to
+from weft.jax.native.functions import asks_python
+from weft.jax.native.handles import FOR_EVER, Handles, Native, list_at
+from weft.jax.native.slots import thunk
+from weft.jax.patches.guarding import heed_guards
+from weft.jax.patches.lowering import register_lowerings
 from weft.jax.processes import check_alone
-from weft.jax.slots import thunk
 from weft.jax.versions import check_versions, too_old, weft_version
 from weft.knobs import DEVICES
 
@@ -56,8 +56,10 @@ class Plugin:
         self.handles = Handles(self.native)
         self.client = client.start(self.handles, devices, f"weft {weft_version()}")
         state = self.native.state
+        early = dict(client.SLOTS)
         for name in bridged:
-            state[self.native.thunk_at[name]] = thunk(spoken, name, self.handles)
+            made = thunk(spoken, name, self.handles, early.get(name))
+            state[self.native.thunk_at[name]] = made
         state[STATE["attributes"]], state[STATE["attribute_count"]] = client.attributes()
         state[STATE["templates"]] = ctypes.addressof(TEMPLATES)
         self._drain = self.handles.drain

@@ -132,3 +132,30 @@ def in_mesh_order(axes: Iterable[Axis], mesh: Mesh) -> Axes:
     """Axes sorted as the mesh lists them, sub-axes from major to minor."""
     order = {name: n for n, (name, _) in enumerate(mesh.axes)}
     return tuple(sorted(axes, key=lambda a: (order[a.name], a.before, a.size or 0)))
+
+
+def difference(axes: Axes, others: Axes, mesh: Mesh) -> Axes:
+    """The parts of axes that are in none of the others."""
+    left = list(axes)
+    for other in others:
+        rest: list[Axis] = []
+        for axis in left:
+            rest.extend(_cut(axis, other, mesh) if overlaps(axis, other) else [axis])
+        left = rest
+    return tuple(left)
+
+
+def _cut(axis: Axis, other: Axis, mesh: Mesh) -> list[Axis]:
+    end = axis.before * size_of(axis, mesh)
+    after = other.before * size_of(other, mesh)
+    found = []
+    if other.before > axis.before:
+        found.append(part(axis.name, axis.before, other.before // axis.before, mesh))
+    if end > after:
+        found.append(part(axis.name, after, end // after, mesh))
+    return found
+
+
+def merged_in_order(axes: Iterable[Axis], mesh: Mesh) -> Axes:
+    """Axes in the order of the mesh, neighbours merged."""
+    return merged(in_mesh_order(axes, mesh), mesh)

@@ -276,15 +276,23 @@ def _checked(given: Sharding, rank: int, mesh: Mesh | None, name: str | None) ->
 
 
 def _check_same_mesh(theirs: Mesh, ours: Mesh | None) -> None:
-    if ours is None or theirs == ours:
-        return
-    orders = (theirs.device_ids, ours.device_ids)
-    if theirs.axes == ours.axes and None in orders:
-        return  # one of them leaves the order of the devices to the other
-    raise WeftError(
-        f"a sharding on the mesh {theirs} in a program on {ours}",
-        help="use one mesh for the whole program",
-    )
+    if ours is not None and not is_same_mesh(theirs, ours):
+        raise WeftError(
+            f"a sharding on the mesh {theirs} in a program on {ours}",
+            help="use one mesh for the whole program",
+        )
+
+
+def is_same_mesh(mesh: Mesh, other: Mesh) -> bool:
+    """Whether two meshes are one; either may leave the order of the devices to the other."""
+    orders = (mesh.device_ids, other.device_ids)
+    return mesh == other or (mesh.axes == other.axes and None in orders)
+
+
+def held_mesh(sharding: object) -> object:
+    """The mesh that a sharding holds, ours or JAX's; None for one that names it, or has none."""
+    mesh = getattr(sharding, "mesh", None)
+    return None if isinstance(mesh, str) else mesh
 
 
 def _check_memory(given: object) -> None:

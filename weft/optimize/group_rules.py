@@ -6,6 +6,7 @@ import numpy as np
 
 from weft.ir.dense import Dense
 from weft.ir.module import Module, Node, apply
+from weft.ir.names import REPLICAS
 from weft.ir.rebuild import Rewritten
 from weft.ir.types import TensorType, Type
 from weft.mesh import Axis, DimSharding, Lists, Mesh, MeshAxes, Sharding
@@ -36,7 +37,7 @@ from weft.varying import axes_of
 
 def one_replica(module: Module) -> bool:
     """Whether the devices of a module are the partitions of one replica."""
-    text = dict(module.attrs).get("mhlo.num_replicas", "1")
+    text = dict(module.attrs).get(REPLICAS, "1")
     return text.split(":")[0].strip() == "1"
 
 

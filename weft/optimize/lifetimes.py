@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from weft.ir.module import Function, Region, Value
+from weft.ir.names import ALIASED, DONOR
 from weft.ir.op import Op
 from weft.ir.reading import last_reads
 from weft.ir.types import FutureType, TensorType, TupleType, Type
@@ -43,9 +44,9 @@ class Donated(NamedTuple):
 def donation(function: Function, index: int) -> Donated:
     """What the attributes of an argument say, in JAX's words."""
     attrs = dict(function.arg_attrs[index]) if function.arg_attrs else {}
-    if target := attrs.get("tf.aliasing_output"):
+    if target := attrs.get(ALIASED):
         return Donated(True, int(target.partition(":")[0]))
-    return Donated(attrs.get("jax.buffer_donor") in ("true", "unit"), None)
+    return Donated(attrs.get(DONOR) in ("true", "unit"), None)
 
 
 def last_uses(region: Region) -> dict[Value, int]:

@@ -8,6 +8,7 @@ from weft.errors import Unsupported
 from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node, Value, walk
+from weft.ir.names import PARTITIONS, REPLICAS
 from weft.ir.write import SHARDINGS
 from weft.mesh import Mesh
 from weft.ops.control import Call, RunParallel
@@ -19,8 +20,6 @@ from weft.partition.placed import Placed
 from weft.partition.policies import Policy
 from weft.partition.program import Program
 from weft.partition.search import Search
-
-_PARTITIONS, _REPLICAS = "mhlo.num_partitions", "mhlo.num_replicas"
 
 
 def partition(
@@ -108,8 +107,8 @@ def the_mesh(module: Module) -> tuple[str, Mesh]:
 
 def with_devices(attrs: Attrs, count: int) -> Attrs:
     """The module's attributes with the number of its devices."""
-    kept = [(name, text) for name, text in attrs if name not in (_PARTITIONS, _REPLICAS)]
-    return tuple(sorted([*kept, (_PARTITIONS, f"{count} : i32"), (_REPLICAS, "1 : i32")]))
+    kept = [(name, text) for name, text in attrs if name not in (PARTITIONS, REPLICAS)]
+    return tuple(sorted([*kept, (PARTITIONS, f"{count} : i32"), (REPLICAS, "1 : i32")]))
 
 
 __all__ = ["Note", "is_of_one", "partition"]

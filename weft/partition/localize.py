@@ -9,6 +9,7 @@ from weft.errors import WeftError
 from weft.ir.attrs import Attrs
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Function, Node, Region, Value
+from weft.ir.names import GLOBAL, LOCAL_SHARDING, SHARDING
 from weft.ir.op import Op, infer
 from weft.ir.op import rule as rule_of
 from weft.ir.rule import Rule
@@ -40,7 +41,7 @@ from weft.partition.placed import (
     still_owing,
     whole,
 )
-from weft.partition.program import GIVEN, Called, Entry, Program, Recipe
+from weft.partition.program import Called, Entry, Program, Recipe
 from weft.partition.remake import is_remade, remade
 from weft.partition.reshard import plan
 from weft.partition.scalar_regions import read_outside, with_values
@@ -48,8 +49,6 @@ from weft.partition.site import Site
 from weft.partition.structure import STRUCTURE, splits_of
 from weft.partition.ways import WAYS
 from weft.partition.ways.joins import loose_slices
-
-SHARDING, GLOBAL = "weft.sharding", "weft.global"
 
 
 class Localizer:
@@ -125,9 +124,11 @@ class Localizer:
         """What stands at the border: how each tensor is split, and its global type."""
         made = []
         for given, one in zip(old or ((),) * len(placed), placed, strict=True):
-            kept = [(name, text) for name, text in given if name != GIVEN]
+            kept = [(name, text) for name, text in given if name != SHARDING]
             if isinstance(one.type, TensorType):
-                kept.append((SHARDING, str(sharding_of(one.split, self.mesh_name, one.owing))))
+                kept.append(
+                    (LOCAL_SHARDING, str(sharding_of(one.split, self.mesh_name, one.owing)))
+                )
                 kept.append((GLOBAL, str(one.type)))
             made.append(tuple(sorted(kept)))
         return tuple(made)

@@ -6,15 +6,14 @@ from dataclasses import replace
 
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Value
+from weft.ir.names import GLOBAL, LOCAL_SHARDING, SHARDING
 from weft.ir.op import Op
 from weft.ir.types import TensorType, Type
 from weft.ir.write import SHARDINGS
 from weft.mesh import Mesh
 from weft.ops.control import Call, Case, If, While
 from weft.ops.slicing import Concatenate, Slice
-from weft.partition.localize import GLOBAL, SHARDING
 from weft.partition.placed import sharding_of
-from weft.partition.program import GIVEN
 from weft.partition.structure import STRUCTURE
 
 _AS_WRITTEN: tuple[type[Op], ...] = (While, If, Case, Call, Slice, Concatenate)
@@ -25,7 +24,9 @@ def is_of_one(module: Module) -> bool:
     """Whether nothing is to be split, and no op means something else on one device."""
     if any(mesh.axes for mesh in module.meshes.values()):
         return False
-    if any(name == GIVEN for f in module.functions.values() for a in _borders(f) for name, _ in a):
+    if any(
+        name == SHARDING for f in module.functions.values() for a in _borders(f) for name, _ in a
+    ):
         return False
     return not any(
         type(node.op) in _CHANGED or any(map(_is_empty, node.types)) for node in module.nodes()
@@ -63,4 +64,4 @@ def _whole(value: Value, attrs: Attrs, mesh: str) -> Attrs:
     if not isinstance(value.type, TensorType):
         return attrs
     sharding = sharding_of(((),) * value.type.rank, mesh)
-    return tuple(sorted([*attrs, (SHARDING, str(sharding)), (GLOBAL, str(value.type))]))
+    return tuple(sorted([*attrs, (LOCAL_SHARDING, str(sharding)), (GLOBAL, str(value.type))]))

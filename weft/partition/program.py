@@ -9,6 +9,7 @@ from functools import cached_property
 
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Value, walk
+from weft.ir.names import SHARDING
 from weft.ir.op import Op
 from weft.ir.rule import Rule
 from weft.ir.types import TensorType, Types
@@ -22,8 +23,6 @@ from weft.partition.notes import Note
 from weft.partition.numbers import Numbers
 from weft.partition.placed import Owing, Placed, Split, split_of
 from weft.partition.policies import Policy
-
-GIVEN = "sdy.sharding"
 
 
 @dataclass(slots=True)
@@ -148,5 +147,5 @@ class Program:
 
 
 def _given(attrs: Attrs) -> Sharding | None:
-    text = dict(attrs).get(GIVEN)
+    text = dict(attrs).get(SHARDING)
     return None if text is None else parse_sharding(text)

@@ -17,6 +17,7 @@ from weft.executable.layout import Layout
 from weft.executable.plan import Memory, Plan
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node
+from weft.ir.names import GLOBAL
 from weft.ir.scan import parse_type
 from weft.ir.types import TensorType, Type
 from weft.mesh import Mesh
@@ -29,7 +30,7 @@ from weft.run.code import checking, shortage
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Calls
 from weft.target import Runtime, Target
-from weft.varying.world import GLOBAL, World, sharding_in
+from weft.varying.world import World, sharding_in
 
 
 class LocalProgram:

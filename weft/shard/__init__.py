@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
+from weft.ir.on_mesh import with_mesh
 from weft.mesh import Sharding, as_mesh
 from weft.shard.borders import Pads, Shrunk
 from weft.shard.build import build
@@ -13,7 +14,6 @@ from weft.shard.drop_shardings import drop_shardings
 from weft.shard.export import export
 from weft.shard.from_table import annotate_from_table
 from weft.shard.graph import Graph, bury
-from weft.shard.mesh_sizes import with_mesh
 from weft.shard.prepare import prepare
 from weft.shard.propagate import Level, Propagation
 from weft.shard.rules import Rules

@@ -14,6 +14,7 @@ from typing import ClassVar
 from weft.ir.attrs import Attrs
 from weft.ir.location import Location
 from weft.ir.module import Node, Region, Value
+from weft.ir.names import SHARDING
 from weft.ir.op import Op
 from weft.ir.op import rule as rule_of
 from weft.ir.types import Type
@@ -31,7 +32,6 @@ from weft.ops.sharding import (
     ShardyConstant,
 )
 from weft.ops.slicing import Concatenate
-from weft.shard.annotations import SHARDING
 from weft.shard.calls import Plan, Site
 from weft.shard.closing import closed, evenly, filled, splits_alike, unsplit, without_sub_axes
 from weft.shard.kinds import is_scalar

@@ -9,6 +9,7 @@ from weft.ir.module import Function, Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.mesh import Sharding
+from weft.ops.annotations import annotated, shardings_of
 from weft.ops.control import AsyncStart, Call, Case, If, OptimizationBarrier, While
 from weft.ops.sharding import (
     ManualComputation,
@@ -17,12 +18,12 @@ from weft.ops.sharding import (
     ShardingConstraint,
     ShardingGroup,
 )
-from weft.shard.annotations import annotated, given_args, given_results, shardings_of
 from weft.shard.directions import finds_unread
 from weft.shard.doomed import Doomed, reads, reads_inside
 from weft.shard.drop_dead import dead_nodes
 from weft.shard.edits import Reader, Use
 from weft.shard.flow import NOTHING, Flow, Flows, Kind
+from weft.shard.given import given_args, given_results
 from weft.shard.graph import Graph, Instance, Member, Visit
 from weft.shard.manual import Frame, erased, manual_names
 from weft.shard.prepare import Prepared

@@ -17,8 +17,8 @@ from weft.ir.types import TensorType
 from weft.mesh import Sharding
 from weft.ops.control import Call, Case, OptimizationBarrier, While
 from weft.ops.sharding import ManualComputation, NamedComputation
-from weft.shard.annotations import given_args, given_results
 from weft.shard.closing import filled
+from weft.shard.given import given_args, given_results
 from weft.shard.manual import erased, manual_names
 
 Reader: TypeAlias = Node | Region  # a region reads what it returns

@@ -7,9 +7,9 @@ from dataclasses import replace
 from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.names import SHARDING
 from weft.ir.write import SHARDINGS
 from weft.mesh import Sharding
-from weft.shard.annotations import SHARDING
 from weft.shard.body import Body, Ending, unsharded
 from weft.shard.borders import Border, Pads, Shrunk, argument_borders, result_borders
 from weft.shard.calls import Site, plan_calls

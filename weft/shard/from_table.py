@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.names import SHARDING
 from weft.ir.write import SHARDINGS, says_itself
 from weft.mesh import Sharding
-from weft.shard.annotations import SHARDING, per_value
+from weft.ops.annotations import per_value
 from weft.shard.closing import filled
 
 

@@ -13,7 +13,6 @@ from weft.ir.module import Function, Module, Node, Value
 from weft.ir.rule import Rule
 from weft.ir.types import Type
 from weft.mesh import Sharding
-from weft.shard.annotations import SHARDING as SHARDING
 from weft.shard.directions import Table
 from weft.shard.doomed import Doomed, without_dead
 from weft.shard.flow import Flow

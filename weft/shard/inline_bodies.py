@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.ir.module import Module, Node, Region, Value, walk
 from weft.ir.rebuild import rewrite
 from weft.ops.control import Call
-from weft.shard.survey import Surveys
+from weft.ops.survey import Surveys
 
 
 def inline_bodies(module: Module, surveys: Surveys) -> Module:

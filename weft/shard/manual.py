@@ -13,8 +13,8 @@ from weft.ir.types import TensorType, Types
 from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.algebra import in_mesh_order
 from weft.ops.sharding import ManualComputation
+from weft.ops.survey import Surveys
 from weft.shard.meshes import common_mesh, is_empty
-from weft.shard.survey import Surveys
 
 
 @dataclass(frozen=True, slots=True)

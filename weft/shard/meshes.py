@@ -10,8 +10,8 @@ from weft.ir.module import Module, Node
 from weft.ir.rebuild import rewrite
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import append_merged, size_of
-from weft.shard.annotations import all_shardings, replace_shardings
-from weft.shard.survey import Surveys
+from weft.ops.annotations import all_shardings, replace_shardings
+from weft.ops.survey import Surveys
 
 
 def lift_meshes(module: Module, surveys: Surveys) -> Module:

@@ -11,6 +11,7 @@ from weft.ir.module import Module, Node, Region, Value
 from weft.mesh import Sharding
 from weft.ops.control import Call
 from weft.ops.sharding import ManualComputation, ShardingConstraint, ShardingGroup
+from weft.ops.survey import NAMING, Surveys
 from weft.shard.apply_constraints import apply_constraints
 from weft.shard.edits import Edits, Use, edited
 from weft.shard.groups import Group, start_groups, unite_groups
@@ -18,7 +19,6 @@ from weft.shard.inline_bodies import inline_bodies
 from weft.shard.manual import name_manual_axes
 from weft.shard.meshes import drop_size_one_axes, lift_meshes
 from weft.shard.split_constants import split_constants
-from weft.shard.survey import NAMING, Surveys
 
 
 @dataclass

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 from weft.errors import WeftError
 from weft.ir.module import Function, Module
+from weft.ir.names import SHARDING
 from weft.ir.types import TensorType
 from weft.mesh import as_sharding
 from weft.shard import shard
-from weft.shard.annotations import SHARDING
 
 # For arguments by number: weft.P, a sharding, or one of JAX's.
 Proposal: TypeAlias = Mapping[int, object]

@@ -9,9 +9,9 @@ from weft.ir.op import Op
 from weft.ops.control import Call
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.sharding import ShardingGroup, ShardyConstant
+from weft.ops.survey import Surveys
 from weft.shard.kinds import is_constant_expression, is_scalar, keeps_constants
 from weft.shard.regions import is_shared
-from weft.shard.survey import Surveys
 
 
 def split_constants(module: Module, surveys: Surveys) -> Module:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node, Value
 from weft.ir.rule import Rule
 from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_axis
-from weft.mesh.algebra import in_mesh_order, is_list_prefix, merged, overlaps, part, size_of
+from weft.mesh.algebra import difference, is_list_prefix, merged_in_order
 from weft.ops.sharding import (
     ReplicatedToUnreduced,
     Reshard,
@@ -67,7 +67,9 @@ class Unreduced:
     def _flat(self, text: str, like: Sharding) -> Axes:
         inside = text[text.index("[") + 1 : text.rindex("]")]
         names = inside.replace("{", "").replace("}", "").split(",")
-        return _in_order([parse_axis(n) for n in names if n.strip()], like.resolve(self.meshes))
+        return merged_in_order(
+            [parse_axis(n) for n in names if n.strip()], like.resolve(self.meshes)
+        )
 
     def owe(self, value: Value, target: Sharding | None, loc: Location) -> Made:
         """Make a value owe what its reader expects it to owe."""
@@ -91,7 +93,7 @@ class Unreduced:
         moved = [difference(given.axes, wanted.axes, mesh) for given, wanted in dims]
         sharded = tuple(axis for axes in moved for axis in axes)
         if plain := difference(more, sharded, mesh):
-            owed = _in_order((*source.unreduced, *plain), mesh)
+            owed = merged_in_order((*source.unreduced, *plain), mesh)
             between = Sharding(source.mesh, source.dims, target.replicated, owed)
             added, value = self.made(ReplicatedToUnreduced(_list(plain), between), value, loc)
             nodes += added
@@ -112,34 +114,7 @@ class Unreduced:
             if described.role == "reduction":
                 lists = [t.factors[factor].axes for t in tensors if factor in t.factors]
                 found.extend(lists[0] if lists else ())
-        return _in_order(difference(tuple(found), out.unreduced, mesh), mesh)
-
-
-def difference(axes: Axes, others: Axes, mesh: Mesh) -> Axes:
-    """The parts of axes that are in none of the others."""
-    left = list(axes)
-    for other in others:
-        rest: list[Axis] = []
-        for axis in left:
-            rest.extend(_cut(axis, other, mesh) if overlaps(axis, other) else [axis])
-        left = rest
-    return tuple(left)
-
-
-def _cut(axis: Axis, other: Axis, mesh: Mesh) -> list[Axis]:
-    end = axis.before * size_of(axis, mesh)
-    after = other.before * size_of(other, mesh)
-    found = []
-    if other.before > axis.before:
-        found.append(part(axis.name, axis.before, other.before // axis.before, mesh))
-    if end > after:
-        found.append(part(axis.name, after, end // after, mesh))
-    return found
-
-
-def _in_order(axes: Iterable[Axis], mesh: Mesh) -> Axes:
-    """Axes in the order of the mesh, neighbours merged."""
-    return merged(in_mesh_order(axes, mesh), mesh)
+        return merged_in_order(difference(tuple(found), out.unreduced, mesh), mesh)
 
 
 def _keep(given: DimSharding, wanted: DimSharding, owed: Axes, mesh: Mesh) -> DimSharding:

@@ -24,6 +24,7 @@ from weft.executable.items import (
 from weft.executable.layout import Layout
 from weft.ir.attrs import Attrs
 from weft.ir.module import Module, Node, Region, Value
+from weft.ir.names import DONATED
 from weft.ir.reading import captured
 from weft.ir.types import TensorType
 from weft.ir.write import node_text
@@ -62,7 +63,6 @@ from weft.varying.world import World
 
 KEPT = 1 << 14  # elements of a result that may be computed before the program runs
 RESERVED = 2  # slots: the arena, and the arguments that may be written over in this run
-DONATED = {"jax.buffer_donor", "tf.aliasing_output"}  # what marks an argument as given away
 
 
 class HostKernels(Functions, Protocol):

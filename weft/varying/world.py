@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.ir.module import Function, Module, Node
+from weft.ir.names import LOCAL_SHARDING
 from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.mesh import Axis, Lists, Mesh, MeshAxes, Sharding, parse_sharding
@@ -18,8 +19,6 @@ from weft.mesh.parts import Atoms, Span, atoms_of, mesh_spans, span_of
 from weft.ops.collective import Collective, CollectivePermute
 from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 
-SHARDING = "weft.sharding"
-GLOBAL = "weft.global"
 Moves = tuple[tuple[int, ...] | None, Array]
 
 
@@ -289,5 +288,5 @@ def _sharding_spans(sharding: Sharding, world: World) -> Iterator[Span]:
 
 def sharding_in(attrs: tuple[tuple[str, str], ...]) -> Sharding | None:
     """The sharding that the attributes of an argument or a result hold."""
-    found = dict(attrs).get(SHARDING)
+    found = dict(attrs).get(LOCAL_SHARDING)
     return None if found is None else parse_sharding(found)

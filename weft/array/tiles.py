@@ -1,0 +1,82 @@
+"""Shardings as tiles of devices, in HLO's words: `{devices=[2,4]<=[8]}`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.array.array import atoms_for
+from weft.mesh import Axis, Mesh, Sharding
+from weft.mesh.parts import span_of
+from weft.mesh.pieces import counts
+
+REPLICATED, OTHER, UNREDUCED = 0, 3, 6  # numbers of the kinds of HLO's shardings
+_NAMES = {REPLICATED: "replicated", UNREDUCED: "unreduced"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Which device has which tile: `{devices=[2,1,4]<=[8] last_tile_dim_replicate}`."""
+
+    shape: tuple[int, ...]  # how often each dim is split, and then how many devices have the same
+    devices: tuple[int, ...]
+    last: tuple[int, ...]  # of what kind the sizes at the end of the shape are
+
+    @property
+    def kind(self) -> int:
+        """Of what kind the sharding is as a whole."""
+        if math.prod(self.shape[: len(self.shape) - len(self.last)]) > 1 or len(self.last) > 1:
+            return OTHER
+        return self.last[0] if self.last else REPLICATED
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the devices are 0, 1, 2, ..."""
+        return self.devices == tuple(range(len(self.devices)))
+
+    def text(self) -> str:
+        """As HLO writes it."""
+        if self.kind != OTHER:
+            return f"{{{_NAMES[self.kind]}}}"
+        last = ""
+        if self.last:
+            named = ", ".join([_NAMES[kind] for kind in self.last])
+            plain = self.last == (REPLICATED,)
+            last = " last_tile_dim_replicate" if plain else f" last_tile_dims={{{named}}}"
+        shape, listed = (",".join(map(str, numbers)) for numbers in (self.shape, self.devices))
+        devices = f"<=[{len(self.devices)}]" if self.in_order else listed
+        return f"{{devices=[{shape}]{devices}{last}}}"
+
+
+def tiles(sharding: Sharding | None, mesh: Mesh, order: tuple[int, ...] | None) -> Tiles:
+    """Which partition has which tile of a sharding, on a mesh if the sharding has none."""
+    if sharding is None:
+        return Tiles((), (), ())
+    mesh = mesh if isinstance(sharding.mesh, str) else sharding.mesh
+    split = counts(sharding, mesh)
+    owing = math.prod(size for _, size in _spans(sharding.unreduced, mesh))
+    copies = mesh.size // (math.prod(split) * owing)
+    last = [(UNREDUCED, owing), (REPLICATED, copies)]
+    more = [(kind, size) for kind, size in last if size > 1]
+    places = np.arange(mesh.size) if order is None else np.array(order)
+    shape = (*split, *[size for _, size in more])
+    return Tiles(shape, _in_order(sharding, mesh, places), tuple([kind for kind, _ in more]))
+
+
+def _spans(axes: Sequence[Axis], mesh: Mesh) -> list[tuple[int, int]]:
+    return [span_of(axis, mesh) for axis in axes]
+
+
+def _in_order(sharding: Sharding, mesh: Mesh, places: np.ndarray) -> tuple[int, ...]:
+    """The partitions, sorted by the tile that they hold."""
+    atoms = atoms_for(sharding, mesh)
+    tile = np.zeros(mesh.size, np.int64)
+    for axes in (*[dim.axes for dim in sharding.dims], sharding.unreduced):
+        spans = _spans(axes, mesh)
+        digits = atoms.dims_of(spans)
+        assert digits is not None, "the digits are those of the sharding"
+        tile = tile * math.prod(size for _, size in spans) + atoms.index(digits, places)
+    return tuple([int(n) for n in np.argsort(tile, kind="stable")])

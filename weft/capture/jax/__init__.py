@@ -1,0 +1,1 @@
+"""JAX: functions that are traced, and what JAX knows of their values."""

@@ -1,0 +1,40 @@
+"""`custom_partitioning` in functions that are captured for a mesh without devices of JAX's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from weft.capture.jax.calls import Lowering, rules_of
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What stands for a device where JAX only counts them."""
+
+    id: int
+    platform: str = "weft"
+    process_index: int = 0
+
+
+def by_hand_rules() -> tuple[tuple[Any, Lowering], ...]:
+    """The primitive that users' own programs of one device are behind."""
+    from jax._src import custom_partitioning
+
+    return rules_of(custom_partitioning, {"custom_partitioning_p": _lowered})
+
+
+def _lowered(ctx: Any, *values: Any, **params: Any) -> Any:
+    """A call for whoever partitions, as JAX writes it for several devices; it knows one only."""
+    import jax
+    from jax._src import custom_partitioning, sharding_impls
+
+    around = ctx.module_context
+    mesh = jax.sharding.get_abstract_mesh()
+    is_captured = around.lowering_parameters.override_lowering_rules is not None
+    is_outside = isinstance(around.axis_context, sharding_impls.ShardingContext)
+    if is_captured and is_outside and mesh.size > 1:
+        devices = tuple(map(Place, range(mesh.size)))
+        axes = sharding_impls.ShardingContext(mesh.size, devices, mesh)
+        ctx = ctx.replace(module_context=around.replace(axis_context=axes))
+    return custom_partitioning._custom_partitioning_lowering_rule(ctx, *values, **params)

@@ -1,0 +1,175 @@
+"""JAX's callbacks, lowered to calls into the Python functions of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from weft.capture.jax.calls import Lowering, custom_call, rules_of
+from weft.ops.callbacks import HOST_CALL, HOST_CALL_ON_PIECES, HostFunction
+
+
+def callback_rules() -> tuple[tuple[Any, Lowering], ...]:
+    """The primitives that call Python while a program runs."""
+    from jax._src import callback, debugging
+
+    called: dict[str, Lowering] = {"pure_callback_p": _pure, "io_callback_p": _io}
+    shown: dict[str, Lowering] = {"debug_callback_p": _debug, "debug_print_p": _print}
+    return rules_of(callback, called) + rules_of(debugging, shown)
+
+
+def _pure(ctx: Any, *args: Any, sharding: Any = None, **params: Any) -> Sequence[Any]:
+    from jax._src.callback import pure_callback_impl
+
+    place = _place(ctx, sharding)
+    call = partial(pure_callback_impl, sharding=None, **params)
+    return host_call(ctx, call, args, None, has_side_effect=False, place=place)
+
+
+def _io(ctx: Any, *args: Any, ordered: bool, sharding: Any = None, **params: Any) -> Sequence[Any]:
+    from jax._src.callback import _OrderedIOEffect, io_callback_impl
+
+    place = _place(ctx, sharding)
+    call = partial(io_callback_impl, ordered=ordered, sharding=None, **params)
+    return host_call(ctx, call, args, _OrderedIOEffect if ordered else None, place=place)
+
+
+def _place(ctx: Any, sharding: Any) -> Any:
+    """The device that calls, as JAX annotates it; None in a manual part, where every device does.
+
+    JAX refuses here what it refuses: a place where there is none, or none for all pieces.
+    """
+    from jax._src.callback import _callback_op_sharding
+    from jax._src.sharding_impls import SPMDAxisContext
+
+    where = ctx.module_context.axis_context
+    place = _callback_op_sharding(where, sharding, ctx.avals_out)
+    return None if isinstance(where, SPMDAxisContext) else place
+
+
+def _debug(
+    ctx: Any,
+    *args: Any,
+    callback: Callable[..., Any],
+    effect: Any,
+    partitioned: bool = False,
+    **params: Any,
+) -> Sequence[Any]:
+    from jax._src import debugging, effects
+    from jax._src.interpreters import mlir
+    from jax._src.sharding_impls import SPMDAxisContext
+
+    where = ctx.module_context.axis_context
+    given = {"callback": callback, "effect": effect, "partitioned": partitioned, **params}
+    if isinstance(where, SPMDAxisContext) and {*where.mesh.axis_names} - where.manual_axes:
+        first = partial(debugging._debug_callback_partial_auto, where, **given)
+        lowered: Sequence[Any] = mlir.lower_fun(first)(ctx, *args)
+        return lowered
+    ordered = effect if effects.ordered_effects.contains(effect) else None
+    call = partial(debugging.debug_callback_impl, **given)
+    return host_call(ctx, call, args, ordered, on_pieces=partitioned)
+
+
+def _print(
+    ctx: Any,
+    *args: Any,
+    fmt: str,
+    ordered: bool,
+    in_tree: Any,
+    static_args: Any,
+    np_printoptions: Any,
+    has_placeholders: bool,
+    logging_record: Any,
+    partitioned: bool = False,
+    **_: Any,
+) -> Sequence[Any]:
+    from jax._src import debugging
+
+    show = partial(
+        debugging._format_print_callback,
+        fmt,
+        dict(np_printoptions),
+        has_placeholders,
+        logging_record,
+    )
+    effect = debugging.ordered_debug_effect if ordered else debugging.debug_effect
+    callback = debugging._make_flat_callback(in_tree, show, static_args)
+    return _debug(ctx, *args, callback=callback, effect=effect, partitioned=partitioned)
+
+
+def host_call(
+    ctx: Any,
+    call: Callable[..., Any],
+    args: Sequence[Any],
+    effect: Any,
+    *,
+    has_side_effect: bool = True,
+    on_pieces: bool = False,
+    place: Any = None,
+) -> Sequence[Any]:
+    """A call as JAX makes it; one with an effect in an order takes a token and gives one."""
+    from jax._src.config import enable_x64
+    from jax._src.interpreters import mlir
+
+    call = partial(_as_traced, call, enable_x64.value)
+    token = None if effect is None else ctx.tokens_in.get(effect)
+    kind = {"has_side_effect": has_side_effect, "on_pieces": on_pieces, "place": place}
+    results, token = emit_call(ctx, call, token, args, **kind)
+    if effect is not None:
+        ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({effect: token})))
+    return results
+
+
+def emit_call(
+    ctx: Any,
+    call: Callable[..., Any],
+    token: Any,
+    args: Sequence[Any],
+    *,
+    has_side_effect: bool,
+    on_pieces: bool = False,
+    place: Any = None,
+) -> tuple[list[Any], Any]:
+    """A call of a Python function of arrays: its results, and a token if it takes one.
+
+    In a manual part each device calls with what it has; elsewhere there is one call, with whole
+    values, unless it is to be called on pieces. `place` is JAX's sharding of the results.
+    """
+    from jax._src.sharding_impls import SPMDAxisContext
+
+    function = HostFunction(call)
+    ctx.module_context.add_keepalive(function)
+    manual = isinstance(ctx.module_context.axis_context, SPMDAxisContext)
+    tokens = [] if token is None else [token]
+    if place is not None and tokens and ctx.avals_out:  # a token has a sharding, too
+        place = type(place)((place.shardings[0], *place.shardings))
+    results = custom_call(
+        ctx,
+        HOST_CALL_ON_PIECES if on_pieces else HOST_CALL,
+        (*tokens, *args),
+        {"function": function.number, "once": not manual and not on_pieces},
+        more_types=[token.type for token in tokens],
+        has_side_effect=has_side_effect,
+        sharding=place,
+    )
+    return (results, None) if token is None else (results[1:], results[0])
+
+
+def _as_traced(call: Callable[..., Any], wide: bool, *args: Any) -> tuple[Any, ...]:
+    """Call back as JAX does: with arrays on its CPU device, for arrays of any kind.
+
+    What holds for the thread that traced the program holds here, too: 64 bits, and no mesh.
+    """
+    import jax
+    from jax._src import mesh, sharding_impls
+    from jax._src.dtypes import canonicalize_value
+
+    with (
+        jax.enable_x64(wide),
+        sharding_impls._internal_use_concrete_mesh(mesh.empty_concrete_mesh),
+        mesh.use_abstract_mesh(mesh.empty_abstract_mesh),
+    ):
+        return tuple([canonicalize_value(np.asarray(value)) for value in call(*args)])

@@ -1,0 +1,76 @@
+"""JAX functions as sources: traced for each kind of arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.capture.captured import Captured
+from weft.capture.jax.inline import inlined, is_traced
+from weft.capture.jax.trace import Arguments, capture_flat, flatten, glance
+from weft.capture.jax.values import from_physical, is_changed, to_physical
+from weft.capture.options import CallOptions, check_apart
+from weft.capture.shardings import Spelled
+
+
+def jax_function(program: object, options: CallOptions) -> JaxFunction | None:
+    """The source of something that can be called; None for all else."""
+    if not callable(program):
+        return None
+    check_apart(options.static_argnums, options.donate_argnums)
+    return JaxFunction(
+        program,
+        options.mesh,
+        options.in_shardings,
+        options.out_shardings,
+        options.donate_argnums,
+        options.static_argnums,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JaxFunction:
+    """A JAX function with the options that jax.jit has, too."""
+
+    function: Callable[..., Any]
+    mesh: object
+    in_shardings: Spelled
+    out_shardings: Spelled
+    donate_argnums: tuple[int, ...]
+    static_argnums: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    @property
+    def needs_arguments(self) -> bool:
+        try:
+            return bool(inspect.signature(self.function).parameters)
+        except (TypeError, ValueError):
+            return True
+
+    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Arguments]:
+        given = flatten(args, kwargs, self.donate_argnums, self.static_argnums)
+        return given.key, given
+
+    def glance(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Hashable, Sequence[Any]]:
+        return glance(args, kwargs, self.static_argnums)
+
+    def capture(self, given: Arguments) -> Captured:
+        return capture_flat(self.function, given, self.mesh, self.in_shardings, self.out_shardings)
+
+    to_program = staticmethod(to_physical)
+    to_user = staticmethod(from_physical)
+    is_converted = staticmethod(is_changed)
+
+    def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        return is_traced((args, kwargs))
+
+    def inlined(self) -> Callable[..., Any]:
+        shardings = (self.in_shardings, self.out_shardings)
+        return inlined(self.function, self.mesh, *shardings, self.static_argnums)

@@ -1,0 +1,79 @@
+"""Functions that JAX traces through: what `weft.compile` was given, inside of JAX's transforms."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from weft.capture.jax.constrain import constrain
+from weft.capture.jax.trace import flatten
+from weft.capture.options import Positions
+from weft.capture.shardings import Spelled, mesh_of
+from weft.errors import Unsupported, WeftError
+from weft.mesh import as_mesh
+
+
+def is_traced(values: Iterable[Any]) -> bool:
+    """Whether JAX traces one of the leaves: it differentiates, batches, or makes a program."""
+    jax = sys.modules.get("jax")
+    return jax is not None and any(
+        isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(list(values))
+    )
+
+
+def function_of(name: str) -> Any:
+    """One of jax.numpy's functions; `divmod`, `ptp` and the like are there, too."""
+    import jax
+
+    return getattr(jax.numpy, name)
+
+
+def inlined(
+    fn: Callable[..., Any],
+    mesh: object,
+    inside: Spelled,
+    outside: Spelled,
+    static_argnums: Positions,
+) -> Callable[..., Any]:
+    """The function as JAX traces it: with its static arguments, and its shardings as constraints.
+
+    A sharding is a constraint where the surrounding program is on the same mesh; elsewhere there
+    are no devices that it could speak of. Nothing is donated: what surrounds it decides that.
+    """
+    import jax
+
+    told = jax.tree_util.tree_leaves((inside, outside), is_leaf=lambda x: x is None)
+    ours = mesh_of(mesh, told)
+
+    def pinned(values: Any, sharding: Spelled) -> Any:
+        theirs = jax.sharding.get_abstract_mesh()
+        auto = not theirs.empty and theirs.are_all_axes_auto
+        if sharding is None or ours is None or not auto or as_mesh(theirs).axes != ours.axes:
+            return values
+        try:
+            return constrain(values, sharding)
+        except Unsupported:  # parts of axes and priorities, which JAX has no word for
+            return values
+
+    @functools.wraps(fn)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        given = flatten(args, kwargs, (), static_argnums)
+        positional, keywords = jax.tree_util.tree_unflatten(given.tree, given.values)
+        values, _ = jax.tree_util.tree_flatten((pinned(positional, inside), keywords))
+        positional, keywords = given.rebuilt(values)
+        return pinned(fn(*positional, **keywords), outside)
+
+    made: Callable[..., Any] = jax.jit(traced, static_argnums=static_argnums, inline=True)
+    return made
+
+
+def refuse_module() -> WeftError:
+    """What is said where a module is called with values that JAX traces."""
+    return WeftError(
+        "a module was called with values that JAX traces: it is StableHLO, which JAX cannot "
+        "differentiate, batch or inline",
+        help="transform the JAX function that it comes from and compile that, or call the module "
+        "outside of jit, grad and vmap",
+    )

@@ -1,0 +1,110 @@
+"""Shardings as JAX knows them: pytrees of them, and meshes and types that it traces with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.capture.captured import Leaf
+from weft.capture.shardings import Spelled
+from weft.errors import WeftError
+from weft.mesh import Mesh, Sharding, as_mesh
+from weft.mesh.spelling import held_mesh
+
+
+def per_leaf(word: str, given: Spelled, tree: Any, leaves: Sequence[Leaf]) -> tuple[Spelled, ...]:
+    """What a pytree of shardings, which may stop early, says of each leaf; None where nothing."""
+    import jax
+
+    if isinstance(given, list) and not isinstance(jax.tree_util.tree_unflatten(tree, leaves), list):
+        given = tuple(given)  # as jax.jit reads it
+    found: list[Spelled] = []
+
+    def add(spelled: Spelled, below: Any) -> None:
+        found.extend([spelled] * jax.tree_util.tree_structure(below).num_leaves)
+
+    full = jax.tree_util.tree_unflatten(tree, [leaf.name for leaf in leaves])
+    if reason := _misfit(given, full, ""):
+        raise WeftError(
+            f"{word} does not fit: {reason}",
+            help="give one sharding for all, or one for each, or None where Weft may choose; "
+            "a pytree may stop early, and its last entry then holds for all below",
+        )
+    jax.tree_util.tree_map(add, given, full, is_leaf=lambda spelled: spelled is None)
+    return tuple(found)
+
+
+def _misfit(given: Spelled, full: Any, path: str) -> str | None:
+    """Where a pytree of shardings is no prefix of that of the values, or None."""
+    import jax
+
+    below = _children(given)
+    if below is None:
+        return None
+    expected = _children(full) or []
+    one = jax.tree_util.tree_structure(given, is_leaf=lambda x: x is not given)
+    other = jax.tree_util.tree_structure(full, is_leaf=lambda x: x is not full)
+    if one != other:
+        here = f" at {path}" if path else ""
+        if type(given) is type(full) and len(below) != len(expected):
+            return f"{len(below)} entries for {len(expected)} values{here}"
+        return f"a {type(given).__name__}{here}, where {_shown(full)} is"
+    for (key, inner), (_, value) in zip(below, expected, strict=True):
+        if reason := _misfit(inner, value, path + jax.tree_util.keystr(key)):
+            return reason
+    return None
+
+
+def _children(tree: Any) -> list[tuple[Any, Any]] | None:
+    """What a pytree holds one level down; None for a leaf."""
+    import jax
+
+    found, _ = jax.tree_util.tree_flatten_with_path(
+        tree, is_leaf=lambda x: x is not tree or x is None
+    )
+    return None if len(found) == 1 and found[0][1] is tree else found
+
+
+def _shown(full: Any) -> str:
+    return f"the array {full}" if isinstance(full, str) else f"a {type(full).__name__}"
+
+
+def abstract_mesh(mesh: object, spelled: Sequence[Spelled], ours: Mesh | None) -> Any:
+    """JAX's AbstractMesh, for which no devices of JAX are needed.
+
+    Where somebody gives a mesh of JAX's, it is that one's: JAX compares the meshes that it meets.
+    """
+    import jax
+
+    if ours is None:
+        return None
+    for given in (mesh, *map(held_mesh, spelled)):
+        theirs = getattr(given, "abstract_mesh", given)
+        if isinstance(theirs, jax.sharding.AbstractMesh) and as_mesh(theirs).axes == ours.axes:
+            return theirs
+    names, sizes = zip(*ours.axes, strict=True) if ours.axes else ((), ())
+    kinds = (jax.sharding.AxisType.Auto,) * len(names)
+    return jax.sharding.AbstractMesh(sizes, names, axis_types=kinds)
+
+
+def abstract_values(
+    leaves: Sequence[Leaf], shardings: Sequence[Sharding | None], theirs: Any
+) -> list[Any]:
+    """What JAX traces; where its mesh makes shardings part of types, those are there too."""
+    import jax
+
+    explicit = theirs is not None and not theirs.are_all_axes_auto
+    made = []
+    for leaf, sharding in zip(leaves, shardings, strict=True):
+        split = _named_sharding(theirs, sharding) if explicit and sharding else None
+        made.append(
+            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=split, weak_type=leaf.weak)
+        )
+    return made
+
+
+def _named_sharding(theirs: Any, sharding: Sharding) -> Any:
+    import jax
+
+    dims = [tuple(axis.name for axis in dim.axes) or None for dim in sharding.dims]
+    return jax.sharding.NamedSharding(theirs, jax.sharding.PartitionSpec(*dims))

@@ -1,0 +1,245 @@
+"""JAX functions: traced without devices, lowered for a platform of our own, read as a module."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.array import Array
+from weft.array.jax_types import make_known_to_jax
+from weft.capture.captured import Captured, Leaf
+from weft.capture.jax.device_order import in_order_of
+from weft.capture.jax.lowerings import lowering_rules, unsupported_primitive
+from weft.capture.jax.shardings import abstract_mesh, abstract_values, per_leaf
+from weft.capture.jax.values import argument_names, leaf_of, own_sharding, result_of, type_of_value
+from weft.capture.normalize.tokens import keep_tokens_inside
+from weft.capture.options import Positions, check_apart, counted_positions
+from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
+from weft.capture.stablehlo.bytecode import read_bytecode
+from weft.errors import Unsupported, WeftError, missing_extra
+from weft.ir.module import Module
+from weft.ops.callbacks import host_functions
+
+PLATFORM = "weft"
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a function is called with: static values, and the leaves of all the others."""
+
+    values: tuple[Any, ...]  # one a leaf
+    tree: Any  # of (positional arguments that are not static, keyword arguments)
+    given: tuple[int, ...]  # the positions of the arguments that are not static
+    static: tuple[tuple[int, Any], ...]
+    donated: frozenset[int]  # positions
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What a program is compiled for: calls with the same key run the same one."""
+        from jax._src.config import trace_context
+
+        static = tuple((n, type(value), value) for n, value in self.static)
+        try:
+            types = tuple(map(type_of_value, self.values))
+        except TypeError:
+            return (object(),)  # of no program: capturing it says which argument is no array
+        shardings = tuple(map(own_sharding, self.values))
+        return (self.tree, static, types, shardings, trace_context())
+
+    def leaves(self, fn: Callable[..., Any]) -> tuple[Leaf, ...]:
+        """Every leaf by its name in the function."""
+        import jax
+
+        whole = jax.tree_util.tree_unflatten(self.tree, self.values)
+        paths, _ = jax.tree_util.tree_flatten_with_path(whole)
+        names = argument_names(fn, self.given, paths)
+        return tuple(
+            leaf_of(value, name, path[0].idx == 0 and self.given[path[1].idx] in self.donated)
+            for (path, value), name in zip(paths, names, strict=True)
+        )
+
+    def rebuilt(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The positional and keyword arguments with other values for the leaves."""
+        import jax
+
+        positional, keywords = jax.tree_util.tree_unflatten(self.tree, values)
+        dynamic, static = iter(positional), dict(self.static)
+        count = len(self.given) + len(static)
+        return [static[n] if n in static else next(dynamic) for n in range(count)], keywords
+
+
+def glance(
+    args: tuple[Any, ...], kwargs: dict[str, Any], static_argnums: tuple[int, ...] = ()
+) -> tuple[Hashable, list[Any]]:
+    """What tells cheaply that arguments have the key of earlier ones, and their leaves.
+
+    It is None where only the key itself tells. Arguments with the same key may differ in this: an
+    array of numpy's and one of JAX's are traced alike.
+    """
+    tree_flatten, trace_context, jax_array = _of_jax()
+    static: tuple[object, ...] = ()
+    if static_argnums != ():
+        count = len(args)
+        if not all(-count <= n < count for n in static_argnums):
+            return None, []
+        named = {n % count for n in static_argnums}
+        static = tuple([(n, args[n].__class__, args[n]) for n in sorted(named)])
+        args = tuple([value for n, value in enumerate(args) if n not in named])
+    values, tree = tree_flatten((args, kwargs))
+    marks: list[object] = []
+    for value in values:
+        kind = type(value)
+        if kind is Array:
+            marks.append(value.place)
+        elif kind is np.ndarray:
+            marks.append((value.shape, value.dtype))
+        elif kind is jax_array:
+            marks.append((value.aval, value.sharding))
+        elif kind in _SCALARS:
+            marks.append(kind)
+        else:
+            return None, []
+    return (tree, tuple(marks), static, trace_context()), values
+
+
+_SCALARS = {bool, int, float, complex}
+
+
+@cache
+def _of_jax() -> tuple[Callable[[Any], tuple[list[Any], Any]], Callable[[], Any], Any]:
+    """What JAX takes trees apart with, what says how it traces now, and the class of its arrays."""
+    jax = _import_jax()
+    from jax._src.array import ArrayImpl
+    from jax._src.config import trace_context
+
+    return jax.tree_util.tree_flatten, trace_context, ArrayImpl
+
+
+def flatten(
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    donate_argnums: Positions = (),
+    static_argnums: Positions = (),
+) -> Arguments:
+    """Take the arguments of a function apart."""
+    jax = _import_jax()
+    if static_argnums == () == donate_argnums:
+        values, tree = jax.tree_util.tree_flatten((tuple(args), dict(kwargs or {})))
+        return Arguments(tuple(values), tree, tuple(range(len(args))), (), frozenset())
+    static = counted_positions("static_argnums", static_argnums, len(args))
+    donated = counted_positions("donate_argnums", donate_argnums, len(args))
+    check_apart(static, donated)
+    for n in sorted(static):
+        _check_hashable(n, args[n])
+    given = tuple(n for n in range(len(args)) if n not in static)
+    dynamic = tuple(args[n] for n in given)
+    values, tree = jax.tree_util.tree_flatten((dynamic, dict(kwargs or {})))
+    fixed = tuple((n, args[n]) for n in sorted(static))
+    return Arguments(tuple(values), tree, given, fixed, frozenset(donated))
+
+
+def capture_flat(
+    fn: Callable[..., Any], given: Arguments, mesh: object, inside: Spelled, outside: Spelled
+) -> Captured:
+    """Trace a JAX function on arguments that are taken apart."""
+    jax = _import_jax()
+    leaves = given.leaves(fn)
+    positional, keywords = given.tree.children()
+    spelled = per_leaf("in_shardings", inside, positional, leaves[: positional.num_leaves])
+    spelled += (None,) * keywords.num_leaves
+    told = [*spelled, *(leaf.sharding for leaf in leaves), *jax.tree_util.tree_leaves(outside)]
+    ours = mesh_of(mesh, told)
+    theirs = abstract_mesh(mesh, told, ours)
+    only = mesh is not None
+    shardings = shardings_of("in_shardings:", spelled, leaves, ours, only=only)
+    filled, named = given.rebuilt(abstract_values(leaves, shardings, theirs))
+    context = nullcontext() if theirs is None else jax.sharding.use_abstract_mesh(theirs)
+    with context:
+        static = tuple(n for n, _ in given.static)
+        traced = jax.jit(fn, static_argnums=static, keep_unused=True).trace(*filled, **named)
+        lowered = _lowered(traced)
+    results = _results(traced)
+    module = read_lowered(lowered)
+    if ours is not None:
+        module = in_order_of(module, ours)
+    spelled = per_leaf("out_shardings", outside, lowered.out_tree, results)
+    made = shardings_of("out_shardings:", spelled, results, ours, only=only)
+    pairs = partial(zip, strict=True)
+    module = annotate(module, ours, [*pairs(leaves, shardings)], [*pairs(results, made)])
+    host = host_functions(module)
+    tree = lowered.out_tree
+    kept = getattr(lowered._lowering, "compile_args", {}).get("keepalive") or ()
+    is_one = bool(tree.num_leaves == 1 == tree.num_nodes)
+    return Captured(module, ours, given.tree, tree, leaves, results, is_one, host, tuple(kept))
+
+
+def _lowered(traced: Any) -> Any:
+    """JAX's lowering with the rules of ours for what it lowers to libraries of one platform."""
+    from jax._src.interpreters.mlir import LoweringParameters
+
+    # Constants stay where they are used: hoisted, they would be arguments that nobody gives.
+    parameters = LoweringParameters(
+        override_lowering_rules=lowering_rules(), hoist_constants_as_args=False
+    )
+    try:
+        return traced.lower(lowering_platforms=(PLATFORM,), _private_parameters=parameters)
+    except Unsupported:
+        raise
+    except NotImplementedError as error:
+        raise unsupported_primitive(traced.jaxpr, error) from error
+    except ValueError as error:
+        raise WeftError(
+            f"JAX cannot lower the function: {error}",
+            help="shardings inside it must be on the mesh that it is compiled for",
+        ) from error
+
+
+def read_lowered(lowered: Any) -> Module:
+    """The module that JAX has made, read in this process: what JAX writes is not damaged."""
+    buffer = io.BytesIO()
+    lowered.compiler_ir("stablehlo").operation.write_bytecode(file=buffer)
+    return keep_tokens_inside(read_bytecode(buffer.getvalue()))
+
+
+def _results(traced: Any) -> tuple[Leaf, ...]:
+    import jax
+
+    paths, _ = jax.tree_util.tree_flatten_with_path(traced.out_info)
+    return tuple(result_of(t, f"result{jax.tree_util.keystr(path)}") for path, t in paths)
+
+
+def _import_jax() -> Any:
+    if importlib.util.find_spec("jax") is None:
+        raise missing_extra("jax", "jax", "capturing a JAX function")
+    import jax
+
+    _hide_own_frames()
+    make_known_to_jax()
+    return jax
+
+
+@cache
+def _hide_own_frames() -> None:
+    """Have JAX leave Weft's own lines out of the locations that it writes."""
+    from jax._src import source_info_util
+
+    source_info_util.register_exclusion(str(Path(__file__).parents[2]))
+
+
+def _check_hashable(position: int, value: object) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        raise WeftError(
+            f"static argument {position} is {type(value).__name__}, which cannot be hashed",
+            help="programs are remembered by their static arguments: pass a tuple, a frozen "
+            "dataclass or another value with a hash",
+        ) from None

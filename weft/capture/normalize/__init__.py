@@ -1,0 +1,45 @@
+"""Normalize: one form for what all doors bring, so that the same program gives the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from weft.capture.normalize.absorb_composites import absorb_composites
+from weft.capture.normalize.choose_by_flags import choose_by_flags
+from weft.capture.normalize.custom_partitioning import partition_by_hand
+from weft.capture.normalize.explicit_collectives import reshard_by_collectives
+from weft.capture.normalize.join_meshes import join_meshes
+from weft.capture.normalize.layouts import choose_layouts
+from weft.capture.normalize.tokens import keep_tokens_inside, tokens_as_values
+from weft.ir.module import Module
+
+Pass = Callable[[Module], Module]
+
+
+def normalize(module: Module, shard: Pass, *, pieces: bool = False) -> Module:
+    """The module in the form that the stages after capture know.
+
+    `shard` says how values are split where users partition by hand. With `pieces` callers pass
+    what each device holds, and empty arrays for tokens, as JAX does to a plugin; otherwise they
+    pass whole values, and no tokens.
+    """
+    for step in passes(shard, pieces=pieces):
+        module = step(module)
+    return module
+
+
+def passes(shard: Pass, *, pieces: bool = False) -> tuple[Pass, ...]:
+    """The passes, in the order in which they run."""
+    return (
+        absorb_composites,
+        tokens_as_values if pieces else keep_tokens_inside,
+        choose_layouts,
+        reshard_by_collectives,
+        partial(join_meshes, pieces=pieces),
+        partial(partition_by_hand, shard=shard),
+        choose_by_flags,
+    )
+
+
+__all__ = ["normalize", "passes"]

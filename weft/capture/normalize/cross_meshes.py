@@ -1,0 +1,145 @@
+"""Arguments and results on meshes whose axes are no parts of the program's mesh.
+
+Such a value goes in and out as one tensor of all pieces, in the order of the devices, which any
+mesh can split. Inside it is put together, or taken apart: devices send each other all of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from weft.ir.attrs import Attrs
+from weft.ir.module import Function, Module, Node, Region, Value, apply
+from weft.ir.names import SHARDING, TOLD_SHARDING
+from weft.ir.op import Op
+from weft.ir.types import TensorType, Type, Types
+from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_sharding
+from weft.ops.control import Call
+from weft.ops.shape import BroadcastInDim, Reshape, Transpose
+from weft.ops.slicing import Slice
+
+_WHOLE = "main.whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """How a tensor is cut by whole axes of a mesh."""
+
+    type: TensorType
+    sharding: Sharding
+    mesh: Mesh
+
+    @property
+    def dims(self) -> list[list[int]]:
+        """For each dim the numbers of the axes that split it."""
+        numbers = {name: n for n, (name, _) in enumerate(self.mesh.axes)}
+        return [[numbers[axis.name] for axis in dim.axes] for dim in self.sharding.dims]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of the axes."""
+        return [size for _, size in self.mesh.axes]
+
+    @property
+    def one(self) -> list[int]:
+        """The shape of a piece."""
+        cuts = [math.prod(self.sizes[n] for n in dim) for dim in self.dims]
+        return [size // cut for size, cut in zip(self.type.sizes, cuts, strict=True)]
+
+    @property
+    def all(self) -> TensorType:
+        """The tensor of all pieces, one behind the other along the first dim."""
+        first, *others = self.one
+        return self.type.with_shape((self.mesh.size * first, *others))
+
+    @property
+    def order(self) -> list[int]:
+        """Axes and dims of a piece, counted behind the axes, as the tensor has them inside."""
+        count = len(self.sizes)
+        return [n for d, dim in enumerate(self.dims) for n in (*dim, count + d)]
+
+    def told(self) -> tuple[str, str]:
+        """What JAX is told of the sharding."""
+        return TOLD_SHARDING, str(replace(self.sharding, mesh=self.mesh))
+
+    def together(self, nodes: list[Node], value: Value) -> Value:
+        """The tensor from all pieces; where several are equal, from the first."""
+        spread = (*self.sizes, *self.one)
+        value = _add(nodes, Reshape(self.type.with_shape(spread)), value)
+        used = set(self.order)
+        kept = [size if n in used else 1 for n, size in enumerate(spread)]
+        steps = (0,) * len(spread), tuple(kept), (1,) * len(spread)
+        value = _add(nodes, Slice(*steps), value)
+        unused = [n for n in range(len(spread)) if n not in used]
+        value = _add(nodes, Transpose((*unused, *self.order)), value)
+        return _add(nodes, Reshape(self.type), value)
+
+    def apart(self, nodes: list[Node], value: Value) -> Value:
+        """All pieces of the tensor."""
+        spread = (*self.sizes, *self.one)
+        cut = tuple([spread[n] for n in self.order])
+        value = _add(nodes, Reshape(self.type.with_shape(cut)), value)
+        out = self.type.with_shape(spread)
+        value = _add(nodes, BroadcastInDim(tuple(self.order), out), value)
+        return _add(nodes, Reshape(self.all), value)
+
+
+def in_pieces(
+    module: Module,
+    inside: Mapping[int, Pieces],
+    outside: Mapping[int, Pieces],
+    mesh: tuple[str, Mesh],
+) -> Module:
+    """The module with these arguments and results going in and out in pieces."""
+    main = module.function("main")
+    loc = main.body.loc
+    args = tuple(
+        [Value(_type(v.type, inside.get(n)), None, n) for n, v in enumerate(main.body.args)]
+    )
+    nodes: list[Node] = []
+    given = [inside[n].together(nodes, v) if n in inside else v for n, v in enumerate(args)]
+    types = main.result_types
+    called = Node(Call(_WHOLE, types), tuple(given), types, loc=loc)
+    nodes.append(called)
+    made = [outside[n].apart(nodes, v) if n in outside else v for n, v in enumerate(called.results)]
+    body = Region(args, nodes, tuple(made), loc, main.body.arg_locs)
+    arg_attrs = _attrs(main.arg_attrs, inside, mesh, main.arg_types)
+    res_attrs = _attrs(main.res_attrs, outside, mesh, main.result_types)
+    border = replace(main, body=body, arg_attrs=arg_attrs, res_attrs=res_attrs)
+    whole = Function(_WHOLE, main.body, "private", loc=main.loc)
+    return module.with_functions({**module.functions, "main": border, _WHOLE: whole})
+
+
+def _type(type: Type, pieces: Pieces | None) -> Type:
+    return type if pieces is None else pieces.all
+
+
+def _attrs(
+    old: tuple[Attrs, ...], cut: Mapping[int, Pieces], mesh: tuple[str, Mesh], types: Types
+) -> tuple[Attrs, ...]:
+    """What is said at the border; what nothing is said of is whole, which any mesh can express."""
+    axes = tuple([Axis(name) for name, _ in mesh[1].axes])
+    made: list[Attrs] = []
+    for n, (attrs, type) in enumerate(zip(old or ((),) * len(types), types, strict=True)):
+        dims = [DimSharding()] * (type.rank if isinstance(type, TensorType) else 0)
+        if n in cut:
+            attrs = (*[pair for pair in attrs if pair[0] != SHARDING], cut[n].told())
+            dims[0] = DimSharding(axes)
+        elif SHARDING in dict(attrs) or not isinstance(type, TensorType):
+            made.append(attrs)
+            continue
+        made.append((*attrs, (SHARDING, str(Sharding(mesh[0], tuple(dims))))))
+    return tuple(made)
+
+
+def told_sharding(attrs: Attrs) -> Sharding | None:
+    """What JAX is told, where an argument or a result goes in or out in pieces."""
+    text = dict(attrs).get(TOLD_SHARDING)
+    return None if text is None else parse_sharding(text)
+
+
+def _add(nodes: list[Node], op: Op, value: Value) -> Value:
+    nodes.append(apply(op, value))
+    return nodes[-1].results[0]

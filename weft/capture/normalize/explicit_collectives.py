@@ -1,0 +1,121 @@
+"""Collectives of Shardy's dialect that a program already has: they do what they say.
+
+On whole values they change nothing. Each says how its operand is split and how its result is: the
+operand gets that sharding as a constraint, and the result is resharded, which makes the collective
+where the two differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from weft.ir.module import Module, Node, apply
+from weft.ir.rebuild import rewrite
+from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_axes
+from weft.mesh.algebra import append_merged, difference, merged
+from weft.ops.sharding import (
+    AllSlice,
+    ReplicatedToUnreduced,
+    Reshard,
+    ShardedToUnreduced,
+    ShardingConstraint,
+    ShardyAllGather,
+    ShardyAllReduce,
+    ShardyAllToAll,
+    ShardyCollectivePermute,
+    ShardyReduceScatter,
+)
+
+Axes = tuple[Axis, ...]
+_COLLECTIVES = (
+    ShardyAllGather,
+    AllSlice,
+    ShardyAllToAll,
+    ShardyAllReduce,
+    ShardyReduceScatter,
+    ShardyCollectivePermute,
+    ShardedToUnreduced,
+    ReplicatedToUnreduced,
+)
+_LIST = re.compile(r"\{[^{}]*\}")
+_MOVE = re.compile(r"(\{[^{}]*\}): (\d+)->(\d+)")
+
+
+def reshard_by_collectives(module: Module) -> Module:
+    """The module with reshards in place of Shardy's collectives."""
+    kinds = frozenset(_COLLECTIVES)
+    if all(type(node.op) not in kinds for node in module.nodes()):
+        return module
+
+    def renew(node: Node) -> Node | None:
+        op, (value,) = node.op, node.operands
+        if not isinstance(op, _COLLECTIVES):
+            return None
+        if not isinstance(op, ShardyCollectivePermute):  # it does not say where pieces come from
+            before = ShardingConstraint(_operand_sharding(op, module.meshes))
+            (value,) = apply(before, value, loc=node.loc).results
+        return apply(Reshard(op.out_sharding), value, attrs=node.attrs, loc=node.loc)
+
+    return rewrite(module, renew, kinds=_COLLECTIVES)
+
+
+def _operand_sharding(op: object, meshes: Mapping[str, Mesh]) -> Sharding:
+    """How the operand of a collective is split, by what it does to it and by its result."""
+    match op:
+        case ShardyAllGather(gathering_axes=text, out_sharding=out):
+            return _more(out, _lists(text), meshes)
+        case AllSlice(slicing_axes=text, out_sharding=out):
+            return _fewer(out, _lists(text), meshes)
+        case ShardyAllToAll(params=text, out_sharding=out):
+            moves = [(parse_axes(m[1]), int(m[2]), int(m[3])) for m in _MOVE.finditer(text)]
+            gone: list[Axes] = [()] * len(out.dims)
+            back: list[Axes] = [()] * len(out.dims)
+            for axes, source, target in moves:
+                gone[target], back[source] = axes, axes
+            return _more(_fewer(out, gone, meshes), back, meshes)
+        case ShardyAllReduce(reduction_axes=text, out_sharding=out):
+            return _owing(out, parse_axes(text), meshes)
+        case ShardyReduceScatter(reduce_scatter_axes=text, out_sharding=out):
+            lists = _lists(text)
+            return _owing(_fewer(out, lists, meshes), sum(lists, ()), meshes)
+        case ShardedToUnreduced(axes=text, out_sharding=out):
+            lists = _lists(text)
+            return _more(_settled(out, sum(lists, ()), meshes), lists, meshes)
+        case ReplicatedToUnreduced(axes=text, out_sharding=out):
+            return _settled(out, parse_axes(text), meshes)
+    raise AssertionError(f"{op} is no collective")
+
+
+def _lists(text: str) -> list[Axes]:
+    """The axes of each dim: `#sdy<list_of_axis_ref_lists[{"x"}, {}]>`."""
+    return [parse_axes(found) for found in _LIST.findall(text)]
+
+
+def _more(out: Sharding, lists: Sequence[Axes], meshes: Mapping[str, Mesh]) -> Sharding:
+    """The sharding with further axes, the minor ones, at each dim."""
+    mesh, dims = out.resolve(meshes), []
+    for dim, axes in zip(out.dims, lists, strict=True):
+        made = list(dim.axes)
+        for axis in axes:
+            append_merged(made, axis, mesh)
+        dims.append(DimSharding(tuple(made)))
+    return replace(out, dims=tuple(dims))
+
+
+def _fewer(out: Sharding, lists: Sequence[Axes], meshes: Mapping[str, Mesh]) -> Sharding:
+    """The sharding without these axes of each dim."""
+    mesh, pairs = out.resolve(meshes), zip(out.dims, lists, strict=True)
+    dims = [DimSharding(difference(dim.axes, axes, mesh)) for dim, axes in pairs]
+    return replace(out, dims=tuple(dims))
+
+
+def _owing(out: Sharding, axes: Axes, meshes: Mapping[str, Mesh]) -> Sharding:
+    """The sharding of a value that is still to be reduced over these axes, too."""
+    return replace(out, unreduced=merged((*out.unreduced, *axes), out.resolve(meshes)))
+
+
+def _settled(out: Sharding, axes: Axes, meshes: Mapping[str, Mesh]) -> Sharding:
+    """The sharding of a value that is not to be reduced over these axes."""
+    return replace(out, unreduced=difference(out.unreduced, axes, out.resolve(meshes)))

@@ -1,0 +1,213 @@
+"""One mesh for programs on several: for shardings over the same devices.
+
+Meshes whose devices are in the same order become one whose axes are parts of theirs; a mesh of one
+device splits nothing. Where axes are no parts of one another, one mesh is kept, and what is on the
+others is split inside as it comes.
+
+Callers that pass whole values need no more. For those that pass pieces, as JAX does to a plugin,
+values on the other meshes go in and out in pieces; and where only the order of the devices differs,
+it is noted at arguments and results: who passes pieces puts them in that order, so nothing is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from weft.capture.normalize.cross_meshes import Pieces, in_pieces
+from weft.errors import Unsupported
+from weft.ir.attrs import Attrs
+from weft.ir.module import Module, Node, Value
+from weft.ir.names import DEVICE_ORDER
+from weft.ir.op import Op
+from weft.ir.rebuild import rewrite
+from weft.ir.types import TensorType
+from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
+from weft.mesh.algebra import in_mesh_order, size_of
+from weft.mesh.parts import Atoms, atoms_of, mesh_spans, span_of
+from weft.ops.annotations import all_shardings, annotated, replace_shardings
+from weft.ops.sharding import ManualComputation, ShardingConstraint
+from weft.ops.survey import Surveys
+
+
+def join_meshes(module: Module, *, pieces: bool = False) -> Module:
+    """The module on one mesh, if it is on several; `pieces`: callers pass those of each device."""
+    surveys = Surveys()
+    found = [mesh for mesh in module.meshes.values() if mesh.axes]
+    for sharding in all_shardings(module, surveys):
+        if isinstance(sharding.mesh, Mesh) and sharding.mesh.axes:
+            found.append(sharding.mesh)
+    meshes = [*dict.fromkeys(found)]
+    if len(meshes) < 2:
+        return module
+    joined = _Joined(module, [mesh for mesh in meshes if mesh.size > 1] or meshes)
+    made = rewrite(joined.noted(module) if pieces else module, joined.manual, joined.collective)
+    made = replace_shardings(made, surveys, joined.sharding)
+    if pieces and any(map(joined.crosses, all_shardings(module, surveys))):
+        main = module.function("main")
+        inside = joined.crossing(main.arg_attrs, main.body.args)
+        outside = joined.crossing(main.res_attrs, main.body.results)
+        made = in_pieces(made, inside, outside, (joined.name, joined.mesh))
+    kept = {name: mesh for name, mesh in module.meshes.items() if not mesh.axes}
+    return replace(made, meshes={**kept, joined.name: joined.mesh})
+
+
+class _Joined:
+    """The mesh that stands for all, and what their axes are on it."""
+
+    def __init__(self, module: Module, meshes: Sequence[Mesh]) -> None:
+        self.meshes = module.meshes
+        self.renamed: dict[int, Op] = {}  # manual computations that are done
+        if len({mesh.size for mesh in meshes}) > 1:
+            raise _refusal(meshes, "they have different numbers of devices")
+        self.base = self._base(module, meshes)
+        spans = [span for mesh in (self.base, *meshes) for span in mesh_spans(mesh)]
+        self.atoms = atoms_of(self.base.size, spans)
+        self.names = _axis_names(self.base, self.atoms)
+        pairs = zip(self.names, self.atoms.sizes, strict=bool(self.names))
+        self.mesh = Mesh(pairs, self.base.device_ids)
+        # Its name is no other mesh's, unless shardings mean the same on both.
+        fits = all(size == 1 or self.atoms.dims((stride, size)) for stride, size in spans)
+        taken = {name for name, mesh in module.meshes.items() if not (fits and mesh.axes)}
+        self.name = next(n for n in ("mesh", "mesh_of_all", "mesh_of_both") if n not in taken)
+
+    def _base(self, module: Module, meshes: Sequence[Mesh]) -> Mesh:
+        """The mesh whose order of devices is kept: that of manual computations, if there are."""
+        ops = (node.op for node in module.nodes())
+        found = [self._mesh_of(op) for op in ops if isinstance(op, ManualComputation)]
+        by_hand = [mesh for mesh in found if mesh in meshes]
+        orders = {_order(mesh) for mesh in by_hand}
+        if len(orders) > 1:
+            raise _refusal(by_hand, "both are used by hand, and their devices differ in order")
+        return min(by_hand or meshes, key=lambda mesh: mesh.device_ids is not None)
+
+    def _mesh_of(self, op: ManualComputation) -> Mesh:
+        names = {axis.name for axis in op.manual_axes}
+        for sharding in (*op.in_shardings, *op.out_shardings):
+            if names <= sharding.resolve(self.meshes).axis_sizes.keys():
+                return sharding.resolve(self.meshes)
+        found = [mesh for mesh in self.meshes.values() if names <= mesh.axis_sizes.keys()]
+        assert found, f"no mesh has the axes {', '.join(sorted(names))}"
+        return found[0]
+
+    def axes(self, axes: Sequence[Axis], mesh: Mesh) -> tuple[Axis, ...]:
+        """Axes of one of the meshes as axes of the one that stands for all."""
+        found: list[Axis] = []
+        for axis in axes:
+            if size_of(axis, mesh) == 1:
+                continue
+            dims = self.atoms.dims(span_of(axis, mesh))
+            if dims is None:
+                raise _refusal([mesh, self.mesh], f"{axis} is only a part of an axis")
+            found += [Axis(self.names[dim]) for dim in dims]
+        return tuple(found)
+
+    def crosses(self, given: Sharding) -> bool:
+        """Whether a sharding splits by axes that are no parts of the mesh that stands for all."""
+        mesh = given.resolve(self.meshes)
+        spans = [span_of(axis, mesh) for dim in given.dims for axis in dim.axes]
+        return any(size > 1 and self.atoms.dims((stride, size)) is None for stride, size in spans)
+
+    def crossing(self, attrs: Sequence[Attrs], values: Sequence[Value]) -> dict[int, Pieces]:
+        """The arguments or results that are split so."""
+        found: dict[int, Pieces] = {}
+        for n, (shown, value) in enumerate(zip(attrs, values, strict=bool(attrs))):
+            given = annotated(shown) or _constrained(value)
+            if given is None or not self.crosses(given):
+                continue
+            mesh = given.resolve(self.meshes)
+            if _order(mesh) != _order(self.base) or any(a.size for d in given.dims for a in d.axes):
+                raise _refusal([mesh, self.base], "their axes are no parts of one another")
+            assert isinstance(value.type, TensorType), "only tensors are split"
+            found[n] = Pieces(value.type, given, mesh)
+        return found
+
+    def sharding(self, given: Sharding) -> Sharding:
+        """A sharding on the mesh that stands for all; open where it has no such axes."""
+        mesh = given.resolve(self.meshes)
+        if not mesh.axes:
+            return given
+        if self.crosses(given):
+            return Sharding(self.name, (DimSharding((), is_open=True),) * len(given.dims))
+        dims = [replace(dim, axes=self.axes(dim.axes, mesh)) for dim in given.dims]
+        replicated, unreduced = (self.axes(a, mesh) for a in (given.replicated, given.unreduced))
+        return Sharding(self.name, tuple(dims), replicated, unreduced)
+
+    def manual(self, node: Node) -> Node | None:
+        """A manual computation that names the axes of the mesh that stands for all."""
+        if not isinstance(node.op, ManualComputation) or id(node.op) in self.renamed:
+            return None
+        for given in (*node.op.in_shardings, *node.op.out_shardings):
+            if self.crosses(given):
+                raise _refusal([given.resolve(self.meshes), self.base], "one is used by hand")
+        axes = in_mesh_order(self.axes(node.op.manual_axes, self._mesh_of(node.op)), self.mesh)
+        if axes == node.op.manual_axes:
+            return None
+        op = node.op.replace(manual_axes=axes)
+        self.renamed[id(op)] = op
+        return Node(op, node.operands, node.types, node.regions, node.attrs, node.loc)
+
+    def collective(self, node: Node) -> Node | None:
+        """A collective along axes of one of the meshes (JAX 0.11 and later) -> lists of devices."""
+        groups = getattr(node.op, "replica_groups", None)
+        if not isinstance(groups, MeshAxes):
+            return None
+        op = node.op.replace(replica_groups=groups.lists(self.meshes))
+        return Node(op, node.operands, node.types, node.regions, node.attrs, node.loc)
+
+    def noted(self, module: Module) -> Module:
+        """The module with the order of devices at arguments and results that have another."""
+        main = module.functions.get("main")
+        if main is None:
+            return module
+        arg_attrs, res_attrs = (
+            tuple(map(self._with_order, attrs)) for attrs in (main.arg_attrs, main.res_attrs)
+        )
+        main = replace(main, arg_attrs=arg_attrs, res_attrs=res_attrs)
+        return module.with_functions({**module.functions, "main": main})
+
+    def _with_order(self, attrs: Attrs) -> Attrs:
+        given = annotated(attrs)
+        if given is None or not (mesh := given.resolve(self.meshes)).axes:
+            return attrs
+        if mesh.size == 1 or _order(mesh) == _order(self.base):
+            return attrs
+        return (*attrs, (DEVICE_ORDER, f'"{" ".join(map(str, _order(mesh)))}"'))
+
+
+def _constrained(value: Value) -> Sharding | None:
+    """The sharding that a constraint gives a value."""
+    op = value.node.op if value.node is not None else None
+    return op.sharding if isinstance(op, ShardingConstraint) else None
+
+
+def _order(mesh: Mesh) -> tuple[int, ...]:
+    """The devices of a mesh."""
+    return tuple(mesh.devices().reshape(-1).tolist())
+
+
+def _axis_names(mesh: Mesh, atoms: Atoms) -> list[str]:
+    """Names for the digits: those of the axes, numbered where one is of several digits."""
+    found: dict[int, str] = {}
+    for name, size in mesh.axes:
+        dims = (atoms.dims(span_of(Axis(name), mesh)) or ()) if size > 1 else ()
+        found |= {dim: name if len(dims) == 1 else f"{name}.{n}" for n, dim in enumerate(dims)}
+    return [found[n] for n in range(len(found))]
+
+
+def _refusal(meshes: Sequence[Mesh], why: str) -> Unsupported:
+    return Unsupported(
+        f"the program has the meshes {' and '.join(map(str, dict.fromkeys(meshes)))}: {why}",
+        help="write it on one mesh, or put the arrays onto one before",
+    )
+
+
+def noted_order(attrs: Attrs) -> tuple[int, ...] | None:
+    """The place in a stack of each device's piece, where an argument or a result has its own."""
+    text = dict(attrs).get(DEVICE_ORDER)
+    if text is None:
+        return None
+    devices = np.array([int(word) for word in text.strip('"').split()])
+    return tuple(np.argsort(devices, kind="stable").tolist())

@@ -1,0 +1,1 @@
+"""StableHLO: text, bytecode and modules that are given as they are."""

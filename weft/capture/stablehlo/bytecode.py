@@ -1,0 +1,14 @@
+"""Bytecode that a framework in this process has written, so that it is not damaged."""
+
+from __future__ import annotations
+
+from weft.capture.stablehlo.call_lines import give_lines_of_calls
+from weft.capture.stablehlo.mlir_parser import read_in_process
+from weft.ir.module import Module
+from weft.ir.read import read_module
+from weft.ops import BY_NAME
+
+
+def read_bytecode(program: bytes) -> Module:
+    """The module, with its lines."""
+    return give_lines_of_calls(read_module(read_in_process(program), BY_NAME))

@@ -1,0 +1,160 @@
+"""A module that is given as it is: its arguments and results are arrays, one after another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.array import Array
+from weft.array.exchange import in_native_order
+from weft.capture.captured import Captured, Leaf
+from weft.capture.jax.inline import is_traced, refuse_module
+from weft.capture.normalize.tokens import keep_tokens_inside
+from weft.capture.options import CallOptions, counted_positions
+from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
+from weft.capture.stablehlo.parser import parse
+from weft.errors import Unsupported, WeftError
+from weft.ir.location import Location
+from weft.ir.module import Module
+from weft.ir.on_mesh import with_mesh
+from weft.ir.types import TensorType, Types
+from weft.ops.callbacks import host_functions
+
+
+def given_module(program: object, options: CallOptions) -> GivenModule | None:
+    """The source of a module or of StableHLO: its text, bytes or path; None for all else."""
+    if not isinstance(program, Module | str | bytes | os.PathLike):
+        return None
+    module = program if isinstance(program, Module) else parse(program)
+    if options.our_mesh is not None:
+        module = with_mesh(module, options.our_mesh)
+    if options.static_argnums:
+        raise WeftError(
+            "static_argnums of a module: all its arguments are arrays", help="leave it out"
+        )
+    shardings = (options.in_shardings, options.out_shardings)
+    return GivenModule(module, *shardings, options.donate_argnums)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """The arguments of a module, which are leaves already."""
+
+    values: tuple[Any, ...]
+
+
+def exactly(value: Any, leaf: Leaf) -> Any:
+    """An argument as it is, which must have the program's type; scalars of Python take any."""
+    array = value if isinstance(value, Array) else np.asarray(value)
+    if array.shape != leaf.shape:
+        raise WeftError(
+            f"{leaf.name} has the shape {array.shape}, but the program takes {leaf.shape}",
+            help=f"give an array of shape {leaf.shape}",
+        )
+    weak = isinstance(value, bool | int | float | complex)
+    if in_native_order(array.dtype) != leaf.dtype and not weak:
+        raise WeftError(
+            f"{leaf.name} holds {array.dtype}, but the program takes {leaf.dtype}",
+            help=f"convert it with .astype({leaf.dtype})",
+        )
+    if isinstance(array, Array):
+        return array
+    # A copy: the program may run when the caller has long gone on.
+    return array.astype(leaf.dtype, copy=array.flags.writeable)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenModule:
+    """A module, which is one program whatever it is called with."""
+
+    module: Module
+    in_shardings: Spelled = None
+    out_shardings: Spelled = None
+    donate_argnums: tuple[int, ...] = ()
+    function: None = None
+    needs_arguments: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.module.name or "main"
+
+    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Arrays]:
+        if kwargs:
+            raise WeftError(
+                f"a module was called with {', '.join(kwargs)}",
+                help="its arguments have no names: pass arrays, one after another",
+            )
+        return None, Arrays(args)
+
+    def glance(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Hashable, Sequence[Any]]:
+        if kwargs or not all(type(arg) is Array for arg in args):
+            return None, args
+        return tuple([arg.place for arg in args]), args
+
+    def capture(self, given: Arrays) -> Captured:
+        """The module with the shardings that are given for its arguments and results."""
+        module = keep_tokens_inside(self.module)
+        main = module.function("main")
+        donated = counted_positions("donate_argnums", self.donate_argnums, len(main.arg_types))
+        names = [_name(loc, n) for n, loc in enumerate(main.body.arg_locs)]
+        arguments = _leaves(main.arg_types, names, main.loc, donated)
+        outs = [f"result {n}" for n in range(len(main.result_types))]
+        results = _leaves(main.result_types, outs, main.loc)
+        inside = _one_each("in_shardings", self.in_shardings, arguments)
+        outside = _one_each("out_shardings", self.out_shardings, results)
+        own = next((m for m in module.meshes.values() if m.axes), None)
+        mesh = mesh_of(own, [*inside, *outside])
+        split = shardings_of("in_shardings:", inside, arguments, mesh)
+        made = shardings_of("out_shardings:", outside, results, mesh)
+        pairs = [*zip(arguments, split, strict=True)], [*zip(results, made, strict=True)]
+        module = annotate(module, mesh, *pairs)
+        return Captured(module, mesh, None, None, arguments, results, host=host_functions(module))
+
+    to_program = staticmethod(exactly)
+
+    def to_user(self, array: Any, leaf: Leaf) -> Any:
+        return array
+
+    def is_converted(self, leaf: Leaf) -> bool:
+        return False
+
+    def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        return is_traced((args, kwargs))
+
+    def inlined(self) -> Callable[..., Any]:
+        raise refuse_module()
+
+
+def _name(loc: Location, index: int) -> str:
+    return loc.name or f"argument {index}"
+
+
+def _leaves(
+    types: Types, names: Sequence[str], loc: Location, donated: Collection[int] = ()
+) -> tuple[Leaf, ...]:
+    made = []
+    for n, (type, name) in enumerate(zip(types, names, strict=True)):
+        if not isinstance(type, TensorType):
+            raise Unsupported(
+                f"main takes or gives a {type}", help="it may take and give tensors", loc=loc
+            )
+        made.append(Leaf(name, type.sizes, type.dtype.numpy, donated=n in donated))
+    return tuple(made)
+
+
+def _one_each(word: str, given: Spelled, leaves: Sequence[Leaf]) -> tuple[Any, ...]:
+    """One sharding for each: the same for all, or a list of them."""
+    if not isinstance(given, tuple | list):
+        return (given,) * len(leaves)
+    if len(given) != len(leaves):
+        raise WeftError(
+            f"{word} does not fit: {len(given)} entries for {len(leaves)} values",
+            help="give one sharding for all, or one for each, or None where Weft may choose",
+        )
+    return tuple(given)

@@ -1,0 +1,295 @@
+"""Buffers: from and to the host, between devices, deleted, and lent to others."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from functools import lru_cache
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from weft.array.room import ROOM, address_of
+from weft.array.stacked import Stacked, kind_of, one_for_all
+from weft.ir.types import Array
+from weft.jax.abi import api
+from weft.jax.buffers.aliasing import NOW
+from weft.jax.buffers.client import Memory, the_client
+from weft.jax.buffers.events import event_of
+from weft.jax.buffers.values import (
+    NOTHING,
+    ONE_DEVICE,
+    Value,
+    copied,
+    dtype_at,
+    single,
+    step_of,
+    template,
+    value_of,
+)
+from weft.jax.native.arrivals import SMALL_ARRIVAL, TEMPLATES, place_in_table
+from weft.jax.native.handles import PRECONDITION, UNIMPLEMENTED, Handles, Refused
+from weft.jax.native.records import FIELDS, MOST_DIMS, READY, SIZE, words
+from weft.jax.native.slots import Slot
+
+_Sizes = [ctypes.c_int64 * max(1, n) for n in range(64)]
+
+
+def sizes_at(address: int, count: int) -> tuple[int, ...]:
+    """A list of sizes."""
+    return tuple(_Sizes[count].from_address(address)[:count]) if count else ()
+
+
+def _from_host(handles: Handles, args: Any) -> None:
+    handles.drain()
+    address, rank = args.data, args.num_dims
+    shape = sizes_at(args.dims, rank)
+    strides = sizes_at(args.byte_strides, rank) if args.num_byte_strides else None
+    dtype, nbytes, is_dense = _elements(args.type, shape, strides)
+    lent = NOW.array
+    if lent is None and is_dense and 0 < nbytes < SMALL_ARRIVAL and rank <= MOST_DIMS:
+        _enter(args.type, shape, dtype)
+        if handles.native.arrive(ctypes.addressof(args)):  # as it takes the next ones by itself
+            return
+    if lent is not None and lent.ctypes.data == address and lent.shape == shape:
+        value = Value(one_for_all(lent, ONE_DEVICE))
+    elif not is_dense:
+        value = Value(copied(host_array(address, shape, dtype, strides)))
+    elif nbytes >= SMALL_ARRIVAL:
+        value = _shared(address, shape, dtype, nbytes)
+    else:
+        value = Value(_moved(address, shape, dtype, nbytes))
+    args.buffer = single(handles, value, shape, dtype, memory_of(args.memory, args.device))
+    args.done_with_host_buffer = handles.ready
+
+
+@lru_cache(maxsize=1 << 12)
+def _elements(
+    number: int, shape: tuple[int, ...], strides: tuple[int, ...] | None
+) -> tuple[np.dtype[Any], int, bool]:
+    """The type of elements, how many bytes they are, and whether they lie one after another."""
+    dtype = dtype_at(number)
+    nbytes = math.prod(shape) * dtype.itemsize
+    steps = [math.prod(shape[n + 1 :]) * dtype.itemsize for n in range(len(shape))]
+    pairs = zip(shape, strides or steps, steps, strict=True)
+    return dtype, nbytes, not nbytes or all(n == 1 or a == b for n, a, b in pairs)
+
+
+def _enter(number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Have native code take arrays of the host like this one."""
+    kind = kind_of(ONE_DEVICE, (1,) * len(ONE_DEVICE.sizes) + shape, dtype)
+    place = place_in_table(number, shape)
+    made = ctypes.create_string_buffer(template(shape, dtype, READY, kind=kind, native=True), SIZE)
+    TEMPLATES[place] = ctypes.addressof(made)
+    _entered[place] = made
+
+
+_entered: dict[int, Any] = {}  # what is there
+
+
+def _moved(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Stacked:
+    """A copy of dense memory of the host."""
+    made = ROOM.empty((1, *shape), dtype, nbytes)
+    ctypes.memmove(address_of(made), address, nbytes)
+    return Stacked(made, ONE_DEVICE, owned=True)
+
+
+_last: list[tuple[int, tuple[int, ...], np.dtype[Any], ref[Value]]] = []  # what was put last
+
+
+def _shared(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Value:
+    """A copy of dense memory of the host; one for all devices that are given the same."""
+    for *known, value in _last:
+        held = value()
+        if known == [address, shape, dtype] and held is not None and not held.is_part:
+            before = held.held
+            if before is not None and not _compare(address, address_of(before.data), nbytes):
+                held.share()
+                return Value(Stacked(before.data, ONE_DEVICE))
+    made = Value(_moved(address, shape, dtype, nbytes))
+    _last[:] = [(address, shape, dtype, ref(made))]
+    return made
+
+
+_compare = ctypes.PyDLL(None).memcmp  # with Python's lock held: nothing happens meanwhile
+_compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
+def memory_of(memory: int, device: int) -> Memory:
+    """The memory that is asked for: that, or the first one of a device."""
+    devices = the_client().devices
+    return devices.memory_at(memory) if memory else devices.at(device).memories[0]
+
+
+def host_array(
+    address: int, shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...] | None
+) -> Array:
+    """Memory of the host as an array."""
+    if not math.prod(shape):
+        return np.empty(shape, dtype)
+    if strides is None:
+        return np.ndarray(shape, dtype, _memory_at(address, math.prod(shape) * dtype.itemsize))
+    reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + dtype.itemsize
+    raw = _memory_at(address + low, high - low)
+    return np.ndarray(shape, dtype, raw, offset=-low, strides=strides)
+
+
+def _memory_at(address: int, nbytes: int) -> memoryview:
+    return memoryview((ctypes.c_char * nbytes).from_address(address))
+
+
+def _to_host(handles: Handles, args: Any) -> None:
+    value, place = value_of(handles, args.src)
+    if not args.dst:
+        args.dst_size = words(words(args.src)[FIELDS["buffer"]["family"]])[
+            FIELDS["family"]["nbytes"]
+        ]
+        return
+    order = _host_order(args.host_layout)
+    to, size = args.dst, args.dst_size
+
+    waits = not (value.is_ready and value.error is None)
+    if waits:
+        value.claim()  # it may be deleted before it is there
+
+    def copy() -> None:
+        # Who has waited copies before the stream goes on; else another thread may donate it.
+        at = place if value.order is None else value.order[place]
+        array = value.take_claimed().piece(at) if waits else value.piece(place)
+        if order is not None:
+            array = array.transpose(order)
+        array = np.ascontiguousarray(array)
+        if array.nbytes > size:
+            raise Refused(PRECONDITION, f"{array.nbytes} bytes do not fit into {size}")
+        ctypes.memmove(to, address_of(array), array.nbytes)
+
+    args.event = after(handles, value, copy)
+
+
+def _host_order(layout: int) -> tuple[int, ...] | None:
+    """The dims from major to minor, where they are not in their own order."""
+    if not layout:
+        return None
+    asked: Any = api().structs["Buffer_MemoryLayout"].from_address(layout)
+    if asked.type != 0 or not asked.tiled.minor_to_major_size:
+        return None
+    if asked.tiled.num_tiles:
+        raise Refused(UNIMPLEMENTED, "layouts with tiles")
+    minor = sizes_at(asked.tiled.minor_to_major, asked.tiled.minor_to_major_size)
+    order = tuple(reversed(minor))
+    return None if order == tuple(range(len(order))) else order
+
+
+def after(handles: Handles, value: Value, act: Any) -> int:
+    """Do something when a value is there; the event that it is done."""
+    if value.is_ready and value.error is None:
+        act()
+        return handles.ready
+    done = Value()
+
+    def go() -> None:
+        try:
+            act()
+        except BaseException as error:  # noqa: BLE001  # told to who waits for the event
+            done.fail(error)
+        else:
+            done.resolve(NOTHING)  # the value may be deleted by now
+
+    value.then(go)
+    return event_of(handles, done)
+
+
+def _to_device(handles: Handles, args: Any) -> None:
+    args.dst_buffer = _copy(handles, args.buffer, memory_of(0, args.dst_device))
+
+
+def _to_memory(handles: Handles, args: Any) -> None:
+    args.dst_buffer = _copy(handles, args.buffer, memory_of(args.dst_memory, 0))
+
+
+def _copy(handles: Handles, buffer: int, memory: Memory) -> int:
+    """The same piece elsewhere; nobody writes to it, so the memory is shared."""
+    handles.drain()
+    value, place = value_of(handles, buffer)
+    family = words(words(buffer)[FIELDS["buffer"]["family"]])
+    names = FIELDS["family"]
+    shape = sizes_at(family[names["dims"]], family[names["rank"]])
+    made = Value()
+
+    def share() -> None:
+        if value.error is not None:
+            made.fail(value.error)
+            return
+        at = place if value.order is None else value.order[place]
+        made.resolve(one_for_all(value.borrow().piece(at), ONE_DEVICE))
+
+    value.then(share)
+    return single(handles, made, shape, dtype_at(family[names["type"]]), memory)
+
+
+def _unsafe_pointer(handles: Handles, args: Any) -> None:
+    args.buffer_pointer = _pointer(handles, args.buffer)
+
+
+def _opaque_pointer(handles: Handles, args: Any) -> None:
+    args.device_memory_ptr = _pointer(handles, args.buffer)
+
+
+def _pointer(handles: Handles, buffer: int) -> int:
+    """Where a piece lies; from now on others may read it, whatever JAX does with the buffer."""
+    address = words(buffer)[FIELDS["buffer"]["family"]]
+    value, place = value_of(handles, buffer)
+    value.lent = value.stacked  # from now on the memory stays where it is
+    value.stacked.located()
+    value.lent = stacked = value.borrow()
+    family = words(address)
+    minor = sizes_at(family[FIELDS["family"]["order"]], family[FIELDS["family"]["rank"]])
+    if minor != tuple(reversed(range(len(minor)))):
+        return address_of(value.in_order(place, minor[::-1]))
+    step = step_of(stacked.located()) if value.order is None else None
+    if step is not None and handles.kept.get(address) is value:  # from now on native code knows it
+        family[FIELDS["family"]["step"]] = step
+        family[FIELDS["family"]["data"]] = address_of(stacked.data)
+    return address_of(stacked.piece(place if value.order is None else value.order[place]))
+
+
+def _lend(handles: Handles, args: Any) -> None:
+    """Hold the memory for somebody outside, as long as there is a buffer."""
+    _pointer(handles, args.buffer)
+
+
+def _error_buffer(handles: Handles, args: Any) -> None:
+    """A buffer that only says why it has no elements."""
+    message = ctypes.string_at(args.error_message, args.error_message_size).decode()
+    failed = Value().failed(Refused(args.error_code, message))
+    shape = sizes_at(args.shape_dims, args.shape_num_dims)
+    memory = memory_of(args.memory, 0)
+    args.buffer = single(handles, failed, shape, dtype_at(args.shape_element_type), memory)
+
+
+def _memory_stats(handles: Handles, args: Any) -> None:
+    """The device's share of the memory that all have: equal pieces are there once."""
+    count = len(the_client().devices)
+    args.bytes_in_use = ROOM.used // count
+    args.peak_bytes_in_use, args.peak_bytes_in_use_is_set = ROOM.most // count, True
+    for name in ("num_allocs", "largest_alloc_size", "bytes_limit", "bytes_reserved"):
+        setattr(args, f"{name}_is_set", False)
+    for name in ("peak_bytes_reserved", "bytes_reservable_limit", "largest_free_block_bytes"):
+        setattr(args, f"{name}_is_set", False)
+    args.pool_bytes, args.pool_bytes_is_set = (ROOM.used + ROOM.kept) // count, True
+    args.peak_pool_bytes_is_set = False
+
+
+SLOTS: tuple[tuple[str, Slot], ...] = (
+    ("Client_BufferFromHostBuffer", _from_host),
+    ("Buffer_ToHostBuffer", _to_host),
+    ("Buffer_CopyToDevice", _to_device),
+    ("Buffer_CopyToMemory", _to_memory),
+    ("Buffer_UnsafePointer", _unsafe_pointer),
+    ("Buffer_OpaqueDeviceMemoryDataPointer", _opaque_pointer),
+    ("Buffer_IncreaseExternalReferenceCount", _lend),
+    ("Client_CreateErrorBuffer", _error_buffer),
+    ("Device_MemoryStats", _memory_stats),
+)

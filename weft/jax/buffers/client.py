@@ -1,0 +1,265 @@
+"""The client: its devices and their memories."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.jax.abi import api
+from weft.jax.native.handles import FOR_EVER, INVALID, Handles, Refused, text_at
+from weft.jax.native.records import FIELDS, SIZE, STATIC, words
+from weft.jax.native.slots import Slot
+
+PLATFORM = "weft"
+KINDS = ("device", "pinned_host", "unpinned_host")  # of memory, the default first
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A memory of a device."""
+
+    handle: int
+    device: Device
+    kind: str
+
+
+@dataclass(slots=True)
+class Device:
+    """A virtual device."""
+
+    number: int
+    handle: int
+    memories: tuple[Memory, ...] = ()
+
+    def memory(self, kind: str) -> Memory:
+        """The memory of a kind."""
+        for memory in self.memories:
+            if memory.kind == kind:
+                return memory
+        raise Refused(INVALID, f"there is no memory {kind!r}: there are {', '.join(KINDS)}")
+
+
+class Devices(Sequence[Device]):
+    """All devices; a Python object is made of one when it is first used.
+
+    Their records lie one after another, and so do those of their memories: a handle tells a number.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.records = _records(count)
+        self.memory_records = _records(count * len(KINDS))
+        self.handles = _addresses(self.records)
+        self.memory_handles = _addresses(self.memory_records)
+        self._used: dict[int, Device] = {}
+        self._fill_memories(count)
+        self._fill_devices(count)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, number: Any) -> Any:
+        """The device of a number, or those of a slice."""
+        if isinstance(number, slice):
+            return [self[n] for n in range(*number.indices(len(self)))]
+        found = self._used.get(number)
+        if found is None:
+            found = Device(number, int(self.handles[number]))
+            first = number * len(KINDS)
+            made = [
+                Memory(int(self.memory_handles[first + n]), found, kind)
+                for n, kind in enumerate(KINDS)
+            ]
+            found.memories = tuple(made)
+            self._used[number] = found
+        return found
+
+    def at(self, handle: int) -> Device:
+        """The device of a handle."""
+        found: Device = self[(handle - int(self.handles[0])) // SIZE]
+        return found
+
+    def memory_at(self, handle: int) -> Memory:
+        """The memory of a handle."""
+        device, kind = divmod((handle - int(self.memory_handles[0])) // SIZE, len(KINDS))
+        found: Device = self[device]
+        return found.memories[kind]
+
+    def _fill_devices(self, count: int) -> None:
+        kind, kind_size = text_at(PLATFORM)
+        texts, sizes = _texts([f"WeftDevice(id={n})" for n in range(count)])
+        _fill_all(
+            "device",
+            self.records,
+            id=np.arange(count),
+            text=texts,
+            text_size=sizes,
+            kind=kind,
+            kind_size=kind_size,
+            memories=_addresses(_kept(self.memory_handles.reshape(count, -1))),
+            memory_count=len(KINDS),
+            memory=self.memory_handles[:: len(KINDS)],
+            self=self.handles,
+        )
+
+    def _fill_memories(self, count: int) -> None:
+        names = [text_at(kind) for kind in KINDS]
+        texts, sizes = _texts([f"weft:{n} {kind}" for n in range(count) for kind in KINDS])
+        _fill_all(
+            "memory",
+            self.memory_records,
+            id=np.arange(count * len(KINDS)),
+            kind=np.tile([at for at, _ in names], count),
+            kind_size=np.tile([size for _, size in names], count),
+            kind_id=np.tile(np.arange(len(KINDS)), count),
+            text=texts,
+            text_size=sizes,
+            devices=np.repeat(_addresses(_kept(self.handles.reshape(-1, 1))), len(KINDS)),
+            device_count=1,
+        )
+
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+
+def _records(count: int) -> Numbers:
+    """Records that stay for ever, a row each."""
+    made = _kept(np.zeros((count, SIZE // 8), np.int64))
+    made[:, FIELDS["record"]["what"]] = STATIC
+    return made
+
+
+def _kept(array: Numbers) -> Numbers:
+    """An array that stays for ever."""
+    dense = np.ascontiguousarray(array)
+    FOR_EVER.append(dense)
+    return dense
+
+
+def _addresses(rows: Numbers) -> Numbers:
+    """The address of each row."""
+    first: int = rows.ctypes.data
+    return first + rows.strides[0] * np.arange(len(rows))
+
+
+def _texts(texts: Sequence[str]) -> tuple[Numbers, Numbers]:
+    """The address and the length of each text; all stay for ever, in one piece."""
+    encoded = [text.encode() for text in texts]
+    sizes = np.array([len(text) for text in encoded], np.int64)
+    first, _ = text_at("\0".join(texts))
+    return first + np.cumsum(sizes + 1) - sizes - 1, sizes
+
+
+def _fill_all(record: str, records: Numbers, **values: Numbers | int) -> None:
+    """Write fields of many records."""
+    for name, value in values.items():
+        records[:, FIELDS[record][name]] = value
+
+
+class Client:
+    """What JAX talks to: all devices of this process."""
+
+    def __init__(self, handles: Handles, count: int, version: str) -> None:
+        self.devices = Devices(count)
+        self.handle = self.topology = handles.new(STATIC)
+        devices = _kept(self.devices.handles).ctypes.data
+        platform, version_text = text_at(PLATFORM), text_at(version)
+        fill(
+            "client",
+            self.handle,
+            platform=platform[0],
+            platform_size=platform[1],
+            version=version_text[0],
+            version_size=version_text[1],
+            devices=devices,
+            device_count=count,
+            memories=_kept(self.devices.memory_handles).ctypes.data,
+            memory_count=count * len(KINDS),
+            topology=self.topology,
+            descriptions=devices,
+        )
+
+
+def fill(record: str, address: int, **values: int) -> None:
+    """Write fields of a record."""
+    line = words(address)
+    for name, value in values.items():
+        line[FIELDS[record][name]] = value
+
+
+_CLIENT: list[Client] = []
+
+
+def the_client() -> Client:
+    """The client of this process."""
+    return _CLIENT[0]
+
+
+def start(handles: Handles, count: int, version: str) -> Client:
+    """Make the client."""
+    _CLIENT[:] = [Client(handles, count, version)]
+    return _CLIENT[0]
+
+
+def _create(handles: Handles, args: Any) -> None:
+    args.client = the_client().handle
+
+
+def _lookup(handles: Handles, args: Any) -> None:
+    args.device = _numbered(args.id)
+
+
+def _lookup_addressable(handles: Handles, args: Any) -> None:
+    args.addressable_device = _numbered(args.local_hardware_id)
+
+
+def _numbered(number: int) -> int:
+    devices = the_client().devices
+    if not 0 <= number < len(devices):
+        raise Refused(INVALID, f"there is no device {number}: devices are 0 to {len(devices) - 1}")
+    return int(devices.handles[number])
+
+
+def _assignment(handles: Handles, args: Any) -> None:
+    count = args.num_replicas * args.num_partitions
+    have = len(the_client().devices)
+    if count > have:
+        raise Refused(
+            INVALID,
+            f"{count} devices are asked for, but there are {have}: set WEFT_DEVICES={count}",
+        )
+    (ctypes.c_int32 * count).from_address(args.default_assignment)[:] = list(range(count))
+
+
+def _initialize(handles: Handles, args: Any) -> None:
+    """Nothing is left to be done."""
+
+
+def attributes() -> tuple[int, int]:
+    """The version of StableHLO that is read: that of jaxlib, which reads it."""
+    from jaxlib.mlir.dialects import stablehlo
+
+    version = [int(part) for part in stablehlo.get_current_version().split(".")]
+    named: Any = api().structs["NamedValue"]()
+    named.struct_size = ctypes.sizeof(named)
+    named.name, named.name_size = text_at("stablehlo_current_version")
+    held = (ctypes.c_int64 * len(version))(*version)
+    named.type, named.u, named.value_size = _NUMBERS, ctypes.addressof(held), len(version)
+    FOR_EVER.extend([named, held])
+    return ctypes.addressof(named), 1
+
+
+_NUMBERS = 2  # the type of a named value that is a list of numbers
+
+
+SLOTS: tuple[tuple[str, Slot], ...] = (
+    ("Client_Create", _create),
+    ("Client_LookupDevice", _lookup),
+    ("Client_LookupAddressableDevice", _lookup_addressable),
+    ("Client_DefaultDeviceAssignment", _assignment),
+    ("Plugin_Initialize", _initialize),
+)

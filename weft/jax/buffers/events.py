@@ -1,0 +1,43 @@
+"""Events: JAX asks whether something is done, waits for it, or wants to be called then."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from weft.array.awaited import Awaited
+from weft.jax.native.handles import Handles
+from weft.jax.native.records import EVENT, FAILED, FIELDS, READY, words
+from weft.jax.native.slots import Slot
+
+_LIVE = FIELDS["record"]["live"]
+
+
+def event_of(handles: Handles, awaited: Awaited) -> int:
+    """A handle of the event that something is there."""
+    if awaited.is_ready and awaited.error is None:
+        return handles.ready
+    event = handles.keep(EVENT, awaited)
+    follow(handles, awaited, event)
+    return event
+
+
+def follow(handles: Handles, awaited: Awaited, event: int) -> None:
+    """Have an event, or a family, settled when something is there; it is held until then."""
+    words(event)[_LIVE] += 1
+    awaited.then(partial(_settle, handles, awaited, event))
+
+
+def _settle(handles: Handles, awaited: Awaited, event: int) -> None:
+    error = awaited.error
+    if error is None:
+        handles.native.settle(event, READY, 0)
+    else:
+        handles.native.settle(event, FAILED, handles.error_of_event(error))
+
+
+def _await(handles: Handles, args: Any) -> None:
+    handles.kept[args.event].wait()
+
+
+SLOTS: tuple[tuple[str, Slot], ...] = (("Event_Await", _await),)

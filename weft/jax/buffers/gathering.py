@@ -1,0 +1,109 @@
+"""Gathering: buffers that were made one by one become one value, and its buffers from then on."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from weft.array.room import address_of
+from weft.jax.buffers.values import ONE_DEVICE, Value, note, template, value_at, value_of
+from weft.jax.native.handles import Handles
+from weft.jax.native.records import FIELDS, READY, words
+from weft.jax.programs.executables import Loaded
+
+_Pointer = ctypes.c_size_t
+_FAMILY, _PLACE = FIELDS["buffer"]["family"], FIELDS["buffer"]["place"]
+_DEVICE, _MEMORY = FIELDS["buffer"]["device"], FIELDS["buffer"]["memory"]
+_LIVE, _ORDER = FIELDS["family"]["live"], FIELDS["family"]["order"]
+
+
+def gathered(handles: Handles, loaded: Loaded, lists: int, index: int) -> Value:
+    """The value of an argument whose buffers are of several families, or in another order."""
+    devices = (_Pointer * loaded.count).from_address(lists)
+    at, order = index * ctypes.sizeof(_Pointer), loaded.orders[index]
+    buffers = [_Pointer.from_address(device + at).value for device in devices]
+    if (known := _one_family(handles, buffers, order)) is not None:
+        return known
+    every = [value_of(handles, buffer) for buffer in buffers]
+    if order is not None:  # from that of the partitions to that of the stack
+        every = [every[order.index(place)] for place in range(len(every))]
+    places = loaded.distinct(index)
+    parts = [every[place] for place in places]
+    first = parts[0][0]
+    if (found := first.gathered_from(parts, order)) is not None:
+        return found
+    made = Value(loaded.stack(index, [value.piece(part) for value, part in parts]), order)
+    first.remember(parts, made)
+    if len(parts) > 1:
+        for buffer in buffers:
+            _hide(handles, words(buffer)[_FAMILY])
+        alone = _alone(every, loaded.representatives(index))
+        moves = len(alone) == len(every) and _can_move(buffers, alone.values())
+        for place, value in alone.items():
+            value.join(made, made.stacked.piece(place))
+        if moves:
+            _move(handles, loaded, index, buffers, made)
+    return made
+
+
+def _hide(handles: Handles, family: int) -> None:
+    """Have native code ask Python where a value is, as that may change."""
+    handles.native.hide(family)
+    value_at(handles, family)  # after that: what was lent before stays
+
+
+def _one_family(
+    handles: Handles, buffers: Sequence[int], order: tuple[int, ...] | None
+) -> Value | None:
+    """The value that all buffers are of, in their order: since the last time, perhaps."""
+    family = words(buffers[0])[_FAMILY]
+    value = value_at(handles, family)
+    if value.order != order:
+        return None
+    lines = [words(buffer) for buffer in buffers]
+    same = all(line[_FAMILY] == family and line[_PLACE] == n for n, line in enumerate(lines))
+    return value if same else None
+
+
+def _alone(every: Sequence[tuple[Value, int]], representatives: Sequence[int]) -> dict[int, Value]:
+    """By their places the values of one piece each, in the memory that the distinct piece is in."""
+    found: dict[int, Value] = {}
+    for place, (value, _) in enumerate(every):
+        held, stands = value.held, every[representatives[place]][0].held
+        if held is None or stands is None or held.atoms != ONE_DEVICE:
+            continue
+        if address_of(held.data) == address_of(stands.data):
+            found[place] = value
+    return found
+
+
+def _can_move(buffers: Sequence[int], values: Iterable[Value]) -> bool:
+    """Whether nobody sees it if buffers belong to a new family: each is the only one of its own."""
+    if any(value.lent is not None or value.is_part for value in values):
+        return False
+    families = [words(buffer)[_FAMILY] for buffer in buffers]
+    return len({*families}) == len(families) and all(words(f)[_LIVE] == 1 for f in families)
+
+
+def _move(
+    handles: Handles, loaded: Loaded, index: int, buffers: Sequence[int], made: Value
+) -> None:
+    """Have buffers belong to a new family, which holds the old ones as long as it lives."""
+    line = words(buffers[0])
+    record = ctypes.create_string_buffer(template(*loaded.piece(index), READY))
+    given = (ctypes.addressof(record), line[_DEVICE], line[_MEMORY])
+    while not (spare := handles.native.single(*given)):
+        handles.more(2)
+    family = words(spare)[_FAMILY]
+    handles.native.give(spare)
+    words(family)[_ORDER] = words(line[_FAMILY])[_ORDER]
+    words(family)[_LIVE] = len(buffers)
+    note(handles, made, family)
+    let_go = handles.native.destroy
+    before = [words(buffer)[_FAMILY] for buffer in buffers]
+    made.when_released = tuple([partial(let_go, old) for old in before])
+    for place, buffer in enumerate(buffers):
+        line = words(buffer)
+        line[_PLACE] = place
+        line[_FAMILY] = family

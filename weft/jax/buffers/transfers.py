@@ -1,0 +1,113 @@
+"""Transfers: buffers that JAX has before their elements, which come piece by piece, or an error."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import numpy as np
+
+from weft.array.room import ROOM, address_of
+from weft.array.stacked import one_for_all
+from weft.ir.types import Array
+from weft.jax.abi import api
+from weft.jax.buffers.buffers import memory_of, sizes_at
+from weft.jax.buffers.client import Memory
+from weft.jax.buffers.values import ONE_DEVICE, Value, dtype_at, single
+from weft.jax.native.handles import INVALID, Handles, Refused
+from weft.jax.native.records import LENT
+from weft.jax.native.slots import Slot
+
+
+class Awaiting:
+    """One buffer that is to be filled."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.nbytes = math.prod(shape) * dtype.itemsize
+        self.value = Value()
+        self.room: Array = ROOM.empty(shape, dtype, self.nbytes)
+
+    def fill(self, data: int, offset: int, size: int, is_last: bool) -> None:
+        """Take some of the bytes."""
+        if not 0 <= offset <= offset + size <= self.nbytes:
+            raise Refused(INVALID, f"bytes {offset} to {offset + size} of {self.nbytes}")
+        ctypes.memmove(address_of(self.room) + offset, data, size)
+        if is_last:
+            self.value.resolve(one_for_all(self.room, ONE_DEVICE, owned=True))
+
+
+class Transfer:
+    """Buffers on one device that are filled by and by."""
+
+    def __init__(self, memory: Memory, buffers: list[Awaiting]) -> None:
+        self.memory, self.buffers = memory, buffers
+
+
+def _create(handles: Handles, args: Any) -> None:
+    handles.drain()
+    kind: Any = api().structs["ShapeSpec"]
+    specs = (kind * args.num_shape_specs).from_address(args.shape_specs)
+    made = [Awaiting(sizes_at(s.dims, s.num_dims), dtype_at(s.element_type)) for s in specs]
+    args.transfer_manager = handles.keep(LENT, Transfer(memory_of(args.memory, 0), made))
+
+
+def _buffer(handles: Handles, args: Any) -> Awaiting:
+    transfer: Transfer = handles.kept[args.transfer_manager]
+    index: int = args.buffer_index
+    if not 0 <= index < len(transfer.buffers):
+        raise Refused(INVALID, f"buffer {index} of {len(transfer.buffers)}")
+    return transfer.buffers[index]
+
+
+def _retrieve(handles: Handles, args: Any) -> None:
+    found = _buffer(handles, args)
+    memory = handles.kept[args.transfer_manager].memory
+    args.buffer_out = single(handles, found.value, found.shape, found.dtype, memory)
+
+
+def _transfer(handles: Handles, args: Any) -> None:
+    found = _buffer(handles, args)
+    found.fill(args.data, args.offset, args.transfer_size, args.is_last_transfer)
+    args.done_with_h2d_transfer = handles.ready
+
+
+def _literal(handles: Handles, args: Any) -> None:
+    found = _buffer(handles, args)
+    found.fill(args.data, 0, found.nbytes, True)
+    args.done_with_h2d_transfer = handles.ready
+
+
+def _fail(handles: Handles, args: Any) -> None:
+    message = ctypes.string_at(args.error_message, args.error_message_size).decode()
+    _buffer(handles, args).value.fail(Refused(args.error_code, message))
+
+
+def _device(handles: Handles, args: Any) -> None:
+    args.device_out = handles.kept[args.transfer_manager].memory.device.handle
+
+
+def _count(handles: Handles, args: Any) -> None:
+    args.buffer_count = len(handles.kept[args.transfer_manager].buffers)
+
+
+def _size(handles: Handles, args: Any) -> None:
+    args.buffer_size = _buffer(handles, args).nbytes
+
+
+def _metadata(handles: Handles, args: Any) -> None:
+    """What is told about the transfer is for profilers of other devices."""
+
+
+SLOTS: tuple[tuple[str, Slot], ...] = (
+    ("Client_CreateBuffersForAsyncHostToDevice", _create),
+    ("AsyncHostToDeviceTransferManager_RetrieveBuffer", _retrieve),
+    ("AsyncHostToDeviceTransferManager_TransferData", _transfer),
+    ("AsyncHostToDeviceTransferManager_TransferLiteral", _literal),
+    ("AsyncHostToDeviceTransferManager_SetBufferError", _fail),
+    ("AsyncHostToDeviceTransferManager_Device", _device),
+    ("AsyncHostToDeviceTransferManager_BufferCount", _count),
+    ("AsyncHostToDeviceTransferManager_BufferSize", _size),
+    ("AsyncHostToDeviceTransferManager_AddMetadata", _metadata),
+)

@@ -1,0 +1,320 @@
+"""Values: what a family of buffers stands for, the pieces of one array on its devices."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from typing import Any
+from weakref import ref
+
+import ml_dtypes
+import numpy as np
+
+from weft.array.awaited import Awaited
+from weft.array.lease import Lease
+from weft.array.room import ROOM, address_of
+from weft.array.stacked import Kind, Stacked, one_for_all
+from weft.errors import WeftError
+from weft.ir.types import Array
+from weft.jax.buffers.client import Memory
+from weft.jax.buffers.events import follow
+from weft.jax.native.handles import FOR_EVER, Handles, text_at
+from weft.jax.native.records import FAMILY, FIELDS, MOST_DIMS, PENDING, READY, SIZE, words
+from weft.mesh.parts import Atoms, atoms_of
+
+ONE_DEVICE: Atoms = atoms_of(1, ())
+
+# PJRT's numbers of element types.
+_NAMES = (
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 "
+    "complex64 complex128 float8_e5m2 float8_e4m3fn float8_e4m3b11fnuz float8_e5m2fnuz "
+    "float8_e4m3fnuz int4 uint4 token int2 uint2 float8_e4m3 float8_e3m4 float8_e8m0fnu "
+    "float4_e2m1fn"
+).split()
+DTYPES: dict[int, np.dtype[Any]] = {
+    number: np.dtype(getattr(ml_dtypes, name, None) or name)
+    for number, name in enumerate(_NAMES, 1)
+    if name != "token"
+}
+NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
+
+
+def dtype_at(number: int) -> np.dtype[Any]:
+    """The numpy type of one of PJRT's numbers."""
+    if found := DTYPES.get(number):
+        return found
+    raise WeftError(f"JAX's element type {number} is not known", help="convert the array first")
+
+
+class Value(Awaited):
+    """One array: its pieces, in the order of the devices that its buffers are on."""
+
+    lent: Stacked | None = None  # what somebody outside reads while JAX holds a buffer
+    when_released: tuple[Callable[[], None], ...] = ()  # what is done when JAX lets go of it
+    _ordered: dict[int, Array] | None = None  # pieces in the order of dims that JAX asks for
+    _whole: Value | None = None  # whose memory this is a part of
+    # What it was put together with, and what came of that.
+    _gathered: tuple[list[tuple[ref[Value], int]], Value] | None = None
+
+    def __init__(
+        self,
+        stacked: Stacked | None = None,
+        order: tuple[int, ...] | None = None,
+    ) -> None:
+        self.held = stacked
+        self._ready = stacked is not None
+        self.order = order  # the place in the stack of each device's piece; None: one after another
+
+    def piece(self, place: int) -> Array:
+        """The piece of one of the devices, which no donation overwrites while the view is held."""
+        return self.pinned().piece(place if self.order is None else self.order[place])
+
+    def in_order(self, place: int, dims: tuple[int, ...]) -> Array:
+        """The piece of one of the devices with other dims slowest, held for who reads it there."""
+        if self._ordered is None:
+            self._ordered = {}
+        if place not in self._ordered:
+            self._ordered[place] = np.ascontiguousarray(self.piece(place).transpose(dims))
+        return self._ordered[place]
+
+    def share(self) -> None:
+        """Say that others read the memory, so that it must not be written to."""
+        self.wait()
+        with self.changing:  # a donor deletes it first, and then asks
+            self.stacked.owned = False
+            if self._whole is not None and not self._whole.is_deleted:
+                self._whole.share()
+
+    def lend(self) -> tuple[Stacked, Lease]:
+        """The pieces for a reader, and what pins their memory; that of the whole, too."""
+        self.wait()
+        with self.changing:
+            stacked, lease = super().lend()
+            if self._whole is not None and not self._whole.is_deleted:
+                _, lease.beside = self._whole.lend()
+        return stacked, lease
+
+    @property
+    def is_part(self) -> bool:
+        """Whether its memory is that of another value, too, to which other things may happen."""
+        return self._whole is not None
+
+    def borrow(self) -> Stacked:
+        """The pieces, for somebody who reads them from now on, whatever JAX does with them."""
+        self.wait()
+        with self.changing:  # it may join a whole meanwhile, in another thread
+            self.share()
+            return self.stacked
+
+    def join(self, whole: Value, piece: Array) -> None:
+        """Be a part of a value that it was copied into, and give up its own memory."""
+        if self.lent is None and not self.is_deleted:
+            with self.changing:  # whoever shares this shares that, too
+                self._whole = whole
+                self.held = one_for_all(piece, ONE_DEVICE)
+
+    def remember(self, parts: Sequence[tuple[Value, int]], made: Value) -> None:
+        """Remember what pieces of values, the first of them this one's, were put together to."""
+        self._gathered = [(ref(value), place) for value, place in parts], made
+
+    def gathered_from(
+        self, parts: Sequence[tuple[Value, int]], order: tuple[int, ...] | None
+    ) -> Value | None:
+        """What pieces of values were put together to before."""
+        if self._gathered is None:
+            return None
+        known, made = self._gathered
+        same = len(known) == len(parts) and made.order == order and not made.is_deleted
+        pairs = zip(known, parts, strict=False)
+        if same and all(a() is value and b == place for (a, b), (value, place) in pairs):
+            return made
+        return None
+
+    def released(self) -> None:
+        """JAX holds no buffer any longer."""
+        for let_go in self.when_released:
+            let_go()
+
+
+NOTHING = Stacked(np.zeros(1, np.uint8), ONE_DEVICE)
+
+
+def template(
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    state: int = PENDING,
+    minor_to_major: tuple[int, ...] | None = None,
+    kind: Kind | None = None,
+    native: bool = False,
+) -> bytes:
+    """The record of a family that is to have this shape, type and layout: row-major if not told.
+
+    With a kind its pieces lie as that says, and whoever uses it says where; `native` means that
+    Python does not know of it.
+    """
+    line = (ctypes.c_int64 * (SIZE // 8))()
+    fields = FIELDS["family"]
+    line[1] = FAMILY
+    line[fields["state"]] = state
+    line[fields["type"]] = NUMBERS[dtype]
+    line[fields["rank"]] = len(shape)
+    line[fields["nbytes"]] = math.prod(shape) * dtype.itemsize
+    line[fields["order"]] = layout_at(minor_to_major or tuple(reversed(range(len(shape)))))
+    if len(shape) <= MOST_DIMS:
+        line[8 : 8 + len(shape)] = list(shape)  # and `dims` is 0: the sizes are in the record
+    else:
+        line[fields["dims"]] = numbers_at(tuple(shape))
+    if kind is not None:
+        line[fields["kind"]], line[fields["step"]] = number_of(kind), step_of(kind) or 0
+        line[fields["native"]] = native
+    return bytes(line)
+
+
+_NUMBERED: dict[Kind, int] = {}  # what native code calls kinds
+_KINDS: list[Kind] = []
+_ONE_AT_A_TIME = threading.RLock()  # for a moment each
+
+
+def number_of(kind: Kind) -> int:
+    """What native code calls a kind; never 0."""
+    if (known := _NUMBERED.get(kind)) is not None:
+        return known
+    with _ONE_AT_A_TIME:
+        if kind not in _NUMBERED:
+            _KINDS.append(kind)
+            _NUMBERED[kind] = len(_KINDS)
+        return _NUMBERED[kind]
+
+
+def step_of(kind: Kind) -> int | None:
+    """How far pieces are from each other that lie one after another, or are all the same."""
+    lead, sizes = len(kind.atoms.sizes), kind.atoms.sizes
+    head = kind.shape[:lead]
+    if all(size == 1 for size in head):
+        return 0
+    in_order = [*kind.atoms.strides] == sorted(kind.atoms.strides, reverse=True)
+    piece = math.prod(kind.shape[lead:]) * kind.dtype.itemsize
+    return piece if head == sizes and in_order else None
+
+
+@cache
+def layout_at(minor_to_major: tuple[int, ...]) -> int:
+    """A layout that stays for ever: the address of its dims, before which its text is."""
+    text = text_at(f"{{{','.join(map(str, minor_to_major))}}}")
+    return numbers_at((*text, *minor_to_major)) + 16
+
+
+@cache
+def numbers_at(numbers: tuple[int, ...]) -> int:
+    """A list of numbers that stays for ever: its address."""
+    held = (ctypes.c_int64 * max(1, len(numbers)))(*numbers)
+    FOR_EVER.append(held)
+    return ctypes.addressof(held)
+
+
+def single(handles: Handles, value: Value, shape: Sequence[int], dtype: Any, memory: Memory) -> int:
+    """A family of one buffer: the handle of the buffer."""
+    ready = value.is_ready and value.error is None
+    made = _template_at(tuple(shape), dtype, READY if ready else PENDING)
+    place = (ctypes.addressof(made), memory.device.handle, memory.handle)
+    while not (buffer := handles.native.single(*place)):
+        handles.more(2)
+    note(handles, value, words(buffer)[_FAMILY])
+    return int(buffer)
+
+
+@lru_cache(maxsize=1 << 12)
+def _template_at(shape: tuple[int, ...], dtype: np.dtype[Any], state: int) -> Any:
+    return ctypes.create_string_buffer(template(shape, dtype, state), SIZE)
+
+
+def note(handles: Handles, value: Value, family: int) -> None:
+    """Have a family stand for a value, and say when it is ready."""
+    handles.kept[family] = value
+    if value.is_ready and value.error is None:
+        words(family)[_STATE] = READY
+    else:
+        follow(handles, value, family)
+
+
+_STATE, _FAMILY = FIELDS["family"]["state"], FIELDS["buffer"]["family"]
+_KIND, _DATA = FIELDS["family"]["kind"], FIELDS["family"]["data"]
+_LENT = FIELDS["family"]["lent"]
+_free = ctypes.PyDLL(None).free
+_free.argtypes, _free.restype = [ctypes.c_size_t], None
+
+
+def copied(array: Array) -> Stacked:
+    """An array of one device, in memory of its own."""
+    made = ROOM.empty(array.shape, array.dtype, array.nbytes)
+    made[...] = array
+    return one_for_all(made, ONE_DEVICE, owned=True)
+
+
+def show(value: Value, family: int) -> None:
+    """Say where the elements are of a family whose record says already of what kind they are."""
+    assert value.held is not None, "what is shown is there"
+    words(family)[_DATA] = address_of(value.held.data)
+
+
+def value_of(handles: Handles, buffer: int) -> tuple[Value, int]:
+    """The value of a buffer, and which of its pieces the buffer is."""
+    record, names = words(buffer), FIELDS["buffer"]
+    if record[names["deleted"]]:
+        raise deleted()
+    return value_at(handles, record[names["family"]]), record[names["place"]]
+
+
+def value_at(handles: Handles, family: int) -> Value:
+    """The value that a family stands for."""
+    found: Value | None = handles.kept.get(family)
+    if found is None:
+        with _ONE_AT_A_TIME:  # who comes second finds what the first has made
+            found = handles.kept.get(family) or _adopted(handles, family)
+            handles.kept[family] = found
+    share_lent(found, family)
+    return found
+
+
+def share_lent(value: Value, family: int) -> None:
+    """Hold what native code has lent to others."""
+    if value.lent is None and value.held is not None and words(family)[_LENT]:
+        value.lent = value.borrow()
+
+
+def _adopted(handles: Handles, family: int) -> Value:
+    """The value of a family that Python did not know of, whose memory is Python's from now on."""
+    address: int = handles.native.disown(family)
+    if not address:
+        raise deleted()
+    kind = _KINDS[words(family)[_KIND] - 1]
+    memory = _Memory(address, math.prod(kind.shape) * kind.dtype.itemsize)
+    data = np.asarray(memory).view(kind.dtype).reshape(kind.shape)
+    return Value(Stacked(data, kind.atoms, True, kind))
+
+
+class _Memory:
+    """Bytes that native code has asked the system for, and that go back there."""
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.address = address
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def __del__(self, free: Callable[[int], None] = _free) -> None:
+        free(self.address)
+
+
+def deleted() -> WeftError:
+    """The refusal of a buffer that is gone."""
+    return WeftError(
+        "Array has been deleted: the buffer has been deleted or donated",
+        help="keep a copy, or do not donate what is still needed",
+    )

@@ -1,0 +1,233 @@
+"""Handles: what JAX holds of ours, the Python object behind each, and what becomes of lost ones."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.emit.llvm.emitted import Emitted, Phase
+from weft.emit.llvm.jit.engine import load
+from weft.errors import Unsupported, WeftError
+from weft.jax.abi import Api
+from weft.jax.native.arrivals import SLOT as ARRIVE
+from weft.jax.native.bridge import STATE, THUNKS, pointer_to
+from weft.jax.native.functions import native_slots, text
+from weft.jax.native.record_code import HELPERS
+from weft.jax.native.records import ERROR, READY, SIZE, STATIC, at, words
+from weft.jax.patches.interrupts import Shield
+from weft.jax.programs.raised import told_of
+
+CANCELLED, INVALID, EXHAUSTED, PRECONDITION, UNIMPLEMENTED, INTERNAL = 1, 3, 8, 9, 12, 13
+_AT_ONCE, _GONE_AT_ONCE = 256, 32  # records that are made, or taken back, at a time
+_ARRIVE = f"try_{ARRIVE}"
+_Pointer = ctypes.c_size_t
+_Gone = _Pointer * _GONE_AT_ONCE
+
+# Whatever JAX may still call or read when the process ends is held here, for ever.
+FOR_EVER: list[Any] = []
+_EXHAUSTED = (MemoryError, RecursionError)
+
+
+class Refused(Exception):
+    """An error with the code that JAX shows before the message."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Native:
+    """The native functions, and the Python functions that they lead to."""
+
+    def __init__(self, api: Api, bridged: Sequence[str]) -> None:
+        names = [
+            *HELPERS,
+            _ARRIVE,
+            *native_slots(),
+            *(n for n in bridged if n not in native_slots()),
+        ]
+        (self._loaded,) = load([Emitted(text(api, bridged), tuple([Phase(n, 1) for n in names]))])
+        found = [phase.address for phase in self._loaded.phases]
+        self.addresses = dict(zip(names, found, strict=True))
+        size, word = ctypes.c_size_t, ctypes.c_int64
+        kinds: dict[str, tuple[Any, ...]] = {
+            "home": (size,),
+            "push": (None, size),
+            "drain": (word, size, word),
+            "fresh": (size, word),
+            "give": (None, size),
+            "finish": (size, size),
+            "columns": (None, size, word, word, size),
+            "single": (size, size, size, size),
+            "spread": (word, size, word, word, size, size, size, size),
+            "drop": (None, size, word, word),
+            "hide": (None, size),
+            "disown": (size, size),
+            _ARRIVE: (word, size),
+        }
+        made: dict[str, Callable[..., Any]] = {
+            name: ctypes.PYFUNCTYPE(*kind)(self.addresses[name]) for name, kind in kinds.items()
+        }
+        # JAX is called by these, so Python's lock must not be held.
+        self.settle: Callable[..., Any] = ctypes.CFUNCTYPE(None, size, word, size)(
+            self.addresses["settle"]
+        )
+        self.destroy: Callable[..., Any] = ctypes.CFUNCTYPE(None, size)(self.addresses["destroy"])
+        self.push, self.drain, self.fresh = made["push"], made["drain"], made["fresh"]
+        self.give, self.finish, self.single = made["give"], made["finish"], made["single"]
+        self.columns, self.spread, self.drop = made["columns"], made["spread"], made["drop"]
+        self.hide, self.disown, self.arrive = made["hide"], made["disown"], made[_ARRIVE]
+        room = THUNKS + len(bridged)
+        self.state = (ctypes.c_int64 * room).from_address(made["home"]())
+        self.thunk_at = {name: THUNKS + n for n, name in enumerate(bridged)}
+
+
+class Handles:
+    """All handles. Only used with Python's lock held, and for a moment each."""
+
+    def __init__(self, native: Native) -> None:
+        self.native = native
+        self.kept: dict[int, Any] = {}  # what is behind a handle
+        self.ready = self.new(STATIC)
+        line = words(self.ready)
+        line[at("event", "state") // 8], line[at("event", "waiting") // 8] = READY, _SETTLED
+        self.interrupted = self._told_always(CANCELLED, "interrupted")
+        self.forked = self._told_always(
+            PRECONDITION,
+            "this process was forked from one that uses Weft's devices, whose threads it has not: "
+            "start it anew (multiprocessing's method 'spawn' does), or use JAX only in the child",
+        )
+        known = {
+            "ready": self.ready,
+            "interrupted": self.interrupted,
+            "failed": self._told_always(
+                EXHAUSTED, "Python could not be called: its stack or its memory is exhausted"
+            ),
+            "ended": self._told_always(CANCELLED, "the process ends"),
+            "interrupt": pointer_to(KeyboardInterrupt),
+            "exhausted": pointer_to(_EXHAUSTED),
+            "main": threading.main_thread().ident or 0,
+        }
+        for name, value in known.items():
+            native.state[STATE[name]] = value
+        self.shield = Shield(native.state)
+
+    def close(self) -> None:
+        """Call Python no longer: this process is a child that has none of the threads."""
+        self.native.state[STATE["closed"]] = self.forked
+
+    def new(self, what: int) -> int:
+        """A record, zeroed but for what it is; held once."""
+        address: int = self.native.fresh(what)
+        if not address:
+            self.more(1)
+            address = self.native.fresh(what)
+        return address
+
+    def more(self, count: int) -> None:
+        """Make records: more than were asked for, as native code has to ask where none is left."""
+        count += _AT_ONCE
+        block = (ctypes.c_int64 * (count * SIZE // 8))()
+        FOR_EVER.append(block)
+        base = ctypes.addressof(block)
+        for n in range(count):
+            self.native.give(base + n * SIZE)
+
+    def keep(self, what: int, thing: Any) -> int:
+        """A handle of a Python object."""
+        address = self.new(what)
+        self.kept[address] = thing
+        return address
+
+    def drain(self) -> None:
+        """Let go of what JAX has destroyed since the last time."""
+        state = self.native.state
+        while state[_GONE]:
+            gone = _Gone()  # its own: another thread may do the same meanwhile
+            left = gone[: self.native.drain(ctypes.addressof(gone), _GONE_AT_ONCE)]
+            try:
+                while left:
+                    self._let_go(left.pop())
+            except BaseException:
+                for address in left:
+                    self.native.push(address)
+                raise
+
+    def _let_go(self, address: int) -> None:
+        thing = self.kept.pop(address, None)
+        released = getattr(thing, "released", None)
+        if released is not None:
+            released()
+        error = self.native.finish(address)
+        if error and self.kept.pop(error, None) is not None:
+            self.native.give(error)
+
+    def error(self, error: BaseException) -> int:
+        """A handle of an error."""
+        address = self.new(ERROR)
+        self._describe(address, *_told(error))
+        return address
+
+    def error_of_event(self, error: BaseException) -> int:
+        """An error that many are told, and that lives as long as what tells it."""
+        address = self.new(STATIC)
+        self._describe(address, *_told(error))
+        return address
+
+    def _told_always(self, code: int, message: str) -> int:
+        address = self.new(STATIC)
+        FOR_EVER.append(self._describe(address, code, message.encode()))
+        del self.kept[address]
+        return address
+
+    def _describe(self, address: int, code: int, message: bytes) -> Any:
+        text = ctypes.create_string_buffer(message)
+        self.kept[address] = text
+        record = words(address)
+        record[at("error", "code") // 8] = code
+        record[at("error", "message") // 8] = ctypes.addressof(text)
+        record[at("error", "message_size") // 8] = len(message)
+        return text
+
+
+_GONE = STATE["gone"]
+_SETTLED = 1  # what the list of those who wait is when nobody has to wait any longer
+
+
+def _told(error: BaseException) -> tuple[int, bytes]:
+    """The code and the message of an error."""
+    match error:
+        case Refused():
+            code = error.code
+        case WeftError() if isinstance(error.__context__, MemoryError):
+            code = EXHAUSTED
+        case Unsupported():
+            code = UNIMPLEMENTED
+        case WeftError():
+            code = INVALID
+        case MemoryError():
+            code = EXHAUSTED
+        case KeyboardInterrupt():
+            code = CANCELLED
+        case _:
+            code = INTERNAL
+    message = str(error)
+    if not isinstance(error, Refused | WeftError):
+        message = told_of(error)
+    return code, message.encode("utf-8", "replace")
+
+
+def text_at(text: str) -> tuple[int, int]:
+    """A text that stays for ever: its address and length."""
+    held = ctypes.create_string_buffer(text.encode())
+    FOR_EVER.append(held)
+    return ctypes.addressof(held), len(held) - 1
+
+
+def list_at(handles: Sequence[int]) -> int:
+    """A list of handles that stays for ever."""
+    held = (_Pointer * max(1, len(handles)))(*handles)
+    FOR_EVER.append(held)
+    return ctypes.addressof(held)

@@ -1,0 +1,62 @@
+"""Slots that Python fills: a function each, which takes the arguments and fills in the answer."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from weft.jax.abi import Api
+from weft.jax.native.bridge import pointer_to
+from weft.jax.native.handles import FOR_EVER, UNIMPLEMENTED, Handles, Refused
+
+Slot = Callable[[Handles, Any], None]
+
+
+def thunk(api: Api, name: str, handles: Handles, function: Slot | None) -> int:
+    """The address of the Python function that native code calls for a slot.
+
+    Without a function, it is looked for when it is first called. Whatever it raises becomes JAX's
+    error. An interrupt is raised again by who called.
+    """
+    take = api.args(name).from_address
+    interrupted, raise_up = handles.interrupted, handles.shield.raise_up
+
+    def call(args: int) -> int:
+        nonlocal function
+        try:
+            raise_up()
+            if function is None:
+                function = _late(name, handles)
+            function(handles, take(args))
+        except KeyboardInterrupt:
+            return interrupted
+        except BaseException as raised:  # noqa: BLE001  # whatever it is, it becomes JAX's error
+            return handles.error(raised)
+        return 0
+
+    FOR_EVER.append(call)
+    return pointer_to(call)
+
+
+_LOCK = threading.RLock()
+_PARTS = "weft.jax.parts"  # by name: its modules import this one
+_loaded: dict[str, Slot] = {}
+
+
+def _late(name: str, handles: Handles) -> Slot:
+    """What fills a slot that is first asked for when a program computes."""
+    with _LOCK:
+        if not _loaded:
+            parts = importlib.import_module(_PARTS)
+            parts.connect(handles.shield)
+            _loaded.update(parts.SLOTS)
+    return _loaded.get(name) or _missing(name)
+
+
+def _missing(name: str) -> Slot:
+    def refuse(handles: Handles, args: Any) -> None:
+        raise Refused(UNIMPLEMENTED, f"weft has no PJRT_{name}")
+
+    return refuse

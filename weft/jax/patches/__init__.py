@@ -1,0 +1,1 @@
+"""Patches: what stands in JAX's place; `weft/patches.py` lists it all."""

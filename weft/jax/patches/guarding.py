@@ -1,0 +1,42 @@
+"""Guards of transfers: JAX sees what comes from a device only if that is not the host itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from weft.jax.native.bridge import STATE
+from weft.jax.native.handles import Native
+from weft.patches import replace_in_jax
+
+
+def heed_guards(native: Native) -> None:
+    """Have arrays copied to the host, where JAX looks, while anybody guards such transfers.
+
+    So it is where they are allowed, too: what was copied then need not be copied again.
+    """
+    replace_in_jax("jax._src.config:_update_transfer_guard", partial(_heeding, native=native))
+
+
+def _heeding(theirs: Callable[..., None], native: Native) -> Callable[..., None]:
+    from jax._src.lib import guard_lib
+
+    guarded: set[int] = set()  # the threads whose transfers are; 0 for all
+
+    def heed(state: Any) -> None:
+        who = 0 if state is guard_lib.global_state() else threading.get_ident()
+        if state.device_to_host is None:
+            guarded.discard(who)
+        else:
+            guarded.add(who)
+        native.state[STATE["guarded"]] = len(guarded)
+
+    def update(state: Any, key: str, level: str | None) -> None:
+        theirs(state, key, level)
+        heed(state)
+
+    heed(guard_lib.global_state())
+    heed(guard_lib.thread_local_state())
+    return update

@@ -1,0 +1,68 @@
+"""What JAX lowers otherwise for Weft: callbacks, decompositions, and what donation allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.jax.buffers.client import PLATFORM
+from weft.jax.patches.caching import use_cache
+from weft.jax.patches.effects import call_back_at_once, emit_callbacks
+from weft.jax.patches.interrupts import hold_interrupted
+from weft.jax.patches.lowered import count_lowered
+from weft.patches import table_of_jax
+
+
+class _Rules(dict[Any, Any]):
+    """How primitives are lowered for Weft, those of parts of JAX that are imported late, too.
+
+    A primitive of a user's that is lowered for some platforms only is lowered as for CPUs. The
+    rules are imported when JAX first looks for one: jax.devices() does not need them.
+    """
+
+    known: object = None  # what has been entered
+
+    def __contains__(self, primitive: object) -> bool:
+        from weft.capture.jax.lowerings import lowering_rules
+
+        rules = lowering_rules()
+        if rules is not self.known:
+            self._enter(rules)
+            self.known = rules
+        return super().__contains__(primitive) or self._is_as_on_cpu(primitive)
+
+    def _is_as_on_cpu(self, primitive: Any) -> bool:
+        """Whether only platforms have rules for a primitive, and CPUs one; that is entered."""
+        from jax._src.interpreters import mlir
+
+        on_cpu = mlir._platform_specific_lowerings["cpu"].get(primitive)
+        if on_cpu is None or primitive in mlir._lowerings:
+            return False
+        self[primitive] = on_cpu
+        return True
+
+    def _enter(self, rules: Any) -> None:
+        from jax._src import debugging
+        from jax._src.interpreters import mlir
+
+        from weft.jax.patches.exporting import allow_own_calls, call_as_on_cpu
+        from weft.jax.questions.inspecting import inspect_lowering
+
+        for primitive, rule in (*rules, (debugging.inspect_sharding_p, inspect_lowering)):
+            mlir.register_lowering(primitive, rule, platform=PLATFORM)
+        allow_own_calls()
+        call_as_on_cpu()
+
+
+def register_lowerings() -> None:
+    """Tell JAX how its primitives are lowered for Weft, where it has no rule for all platforms."""
+    rules = table_of_jax("jax._src.interpreters.mlir:_platform_specific_lowerings")
+    if not isinstance(rules[PLATFORM], _Rules):
+        rules[PLATFORM] = _Rules()
+    call_back_at_once()
+    emit_callbacks()
+    use_cache()
+    hold_interrupted()
+    count_lowered()
+    donating = table_of_jax("jax._src.interpreters.mlir:_platforms_with_donation")
+    if PLATFORM not in donating:
+        donating.append(PLATFORM)

@@ -1,0 +1,1 @@
+"""Programs: what JAX hands over, compiled and run."""

@@ -1,0 +1,172 @@
+"""Compiling: what JAX hands over becomes a program through the same pipeline as everything."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.capture.stablehlo.bytecode import read_bytecode
+from weft.errors import Unsupported
+from weft.ir.module import Module
+from weft.ir.types import TensorType
+from weft.ir.write import node_text
+from weft.jax.buffers.client import the_client
+from weft.jax.native.handles import UNIMPLEMENTED, Refused
+from weft.jax.programs.dumping import dump
+from weft.jax.programs.explained import explain
+from weft.jax.programs.options import Options, notify_of_ignored_flags, options_in
+from weft.jax.programs.profiling import span
+from weft.jax.questions.inspecting import tell_shardings
+from weft.jax.questions.protos import device_numbers
+from weft.jax.versions import makers
+from weft.knobs import TRACE
+from weft.ops.callbacks import INSPECT
+from weft.ops.custom import CustomCall
+from weft.pipeline import STAGES, Program, compile_module
+from weft.run import LocalProgram
+from weft.trace import Trace
+
+_SOON = 32  # steps at most between a call and the ends of the Python functions that it calls,
+_LITTLE = 1 << 20  # and bytes that they go through
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What JAX asks for, besides the program."""
+
+    replicas: int
+    partitions: int
+    devices: tuple[int, ...]  # by partition; empty if any will do
+    options: Options
+
+
+@dataclass(frozen=True, slots=True)
+class Executable:
+    """A compiled program, and all that JAX may ask about it."""
+
+    code: bytes  # as JAX gave it, or as it was stored
+    options: bytes
+    asked: Asked
+    program: Program
+    fingerprint: bytes  # of what it was compiled from; also of one that was stored and loaded
+
+    @property
+    def local(self) -> LocalProgram:
+        """What runs."""
+        return self.program.local
+
+    @property
+    def module(self) -> Module:
+        """The program of one device."""
+        return self.program.module
+
+    @property
+    def name(self) -> str:
+        """What JAX calls it."""
+        return self.program.module.name or "main"
+
+    def runs_at_once(self) -> bool:
+        """Whether a call waits for it: it ends before it could be enqueued, or calls Python soon.
+
+        So does JAX on its own devices: a function that fails is then told where it was called.
+        """
+        local = self.local
+        if not local.callbacks:
+            return local.is_brief
+        few = len(local.code.units) <= _SOON and local.memory().peak <= _LITTLE
+        return few and not local.code.inner
+
+    @property
+    def results(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """The shape and type of each device's piece of every result."""
+        types = self.local.result_types
+        assert all(isinstance(type, TensorType) for type in types), "JAX keeps tokens to itself"
+        return [(t.sizes, t.dtype.numpy) for t in types if isinstance(t, TensorType)]
+
+
+def compiled(code: bytes, format: str, options: bytes) -> Executable:
+    """Compile a program that JAX hands over."""
+    if format != "mlir":
+        raise Refused(UNIMPLEMENTED, f"programs in the format {format!r}; StableHLO is read")
+    notify_of_ignored_flags(len(the_client().devices))
+    asked = asked_in(options)
+    begin = time.perf_counter()
+    received = read_bytecode(code)
+    _check_partitioner(received)
+    how = asked.options
+    trace = Trace(TRACE.value(), received.name)
+    trace.took("read", time.perf_counter() - begin)
+    with span("compile", received.name or "main"):
+        program = compile_module(
+            received,
+            pieces=True,
+            level=how.level,
+            target=how.target,
+            fold_sums=how.fold_sums,
+            excess_precision=how.excess_precision,
+            tune=how.tune,
+            trace=trace,
+        )
+    _check_calls(program)
+    if INSPECT.encode() in code:
+        tell_shardings(program)
+    if how.explain:
+        explain(program, asked.replicas * asked.partitions, also_nothing=how.explain_nothing)
+    last = Program({STAGES[-1]: program.module}, program.local)  # what it came from is not kept
+    made = Executable(code, options, asked, last, _fingerprint(code, options))
+    if how.dump is not None:
+        dump(how.dump, made, received, program.stages)
+    return made
+
+
+def _fingerprint(code: bytes, options: bytes) -> bytes:
+    """What stands for a compiled program; JAX asks for it at every compilation, so it is quick."""
+    made = hashlib.sha256(json.dumps(makers()).encode())
+    made.update(options)
+    made.update(code)
+    return made.hexdigest().encode()
+
+
+def _check_partitioner(module: Module) -> None:
+    """Refuse shardings of GSPMD, which JAX has replaced by Shardy: they would not be honoured."""
+    for function in module.functions.values():
+        borders = [(attrs, function.loc) for attrs in (*function.arg_attrs, *function.res_attrs)]
+        nodes = [(node.attrs, node.loc) for node in function.body.nodes if node.attrs]
+        for attrs, loc in (*borders, *nodes):
+            if any(name == "mhlo.sharding" and "devices=" in text for name, text in attrs):
+                raise Unsupported(
+                    "shardings of GSPMD: Weft reads those of Shardy",
+                    help="leave jax_use_shardy_partitioner on, also where programs are exported",
+                    loc=loc,
+                )
+
+
+def _check_calls(program: Program) -> None:
+    """Refuse calls of what only libraries of other platforms know, before anything runs."""
+    if not program.local.calls_host:
+        return
+    for node in program.module.nodes():
+        if isinstance(node.op, CustomCall) and node.op.known is None:
+            raise Unsupported(
+                f"custom call {node.op.call_target_name!r}: Weft does not know what it does",
+                help="write it with other functions, or call Python: jax.pure_callback",
+                loc=node.loc,
+                node=node_text(node),
+            )
+
+
+def asked_in(options: bytes) -> Asked:
+    """What the options of a compilation say."""
+    from jaxlib import _jax
+
+    whole = _jax.CompileOptions.ParseFromString(options)  # held while its parts are looked at
+    built = whole.executable_build_options
+    assigned = built.device_assignment
+    devices = () if assigned is None else device_numbers(assigned.serialize())
+    chosen = options_in(whole.env_option_overrides)
+    return Asked(built.num_replicas, built.num_partitions, devices, chosen)

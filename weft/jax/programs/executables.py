@@ -1,0 +1,276 @@
+"""Executables: compiled programs on their devices, and what JAX asks about them."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from weft.array.room import ROOM
+from weft.array.stacked import Kind, Stacked
+from weft.errors import WeftError
+from weft.executable.items import piece_bytes
+from weft.ir.types import Array, TensorType
+from weft.jax.abi import api
+from weft.jax.buffers.borders import Border, borders, taken_over
+from weft.jax.buffers.client import Client, Device, fill, the_client
+from weft.jax.buffers.values import NUMBERS, step_of, template
+from weft.jax.native.handles import INVALID, Handles, Refused
+from weft.jax.native.records import EXECUTABLE, PENDING, READY
+from weft.jax.native.slots import Slot
+from weft.jax.programs.compiling import Executable, compiled
+from weft.jax.programs.own_stack import on_own_stack
+from weft.jax.questions.protos import device_assignment
+from weft.run import LocalProgram
+from weft.varying.masks import union
+
+_Pointer = ctypes.c_size_t
+
+
+class Described:
+    """What JAX may ask about an executable, where native code can read it."""
+
+    def __init__(self, executable: Executable) -> None:
+        self.executable, self.results = executable, executable.results
+        self.held: list[Any] = []
+        self.asked: dict[str, Any] = {}
+        self.count = len(self.results)
+        self.name = self.bytes(executable.name.encode())
+        self.options = self.bytes(executable.options)
+        self.types = self.words(ctypes.c_int32, [NUMBERS[dtype] for _, dtype in self.results])
+        self.dims = self.words(ctypes.c_int64, [n for shape, _ in self.results for n in shape])
+        self.ranks = self.words(_Pointer, [len(shape) for shape, _ in self.results])
+        self.inside, self.outside = borders(executable.local)
+        self.kinds_inside = self._kinds(self.inside)
+        self.kinds, self.kind_sizes = self._kinds(self.outside)
+
+    def _kinds(self, side: Sequence[Border]) -> tuple[int, int]:
+        """The kinds of memory at one side of the program: their texts, and how long these are."""
+        kinds = [self.bytes(border.memory.encode()) for border in side]
+        texts, sizes = [at for at, _ in kinds], [size for _, size in kinds]
+        return self.words(_Pointer, texts), self.words(_Pointer, sizes)
+
+    def remembered(self, name: str, make: Callable[[Executable], Any]) -> Any:
+        """What is only made when it is asked for, and then kept."""
+        if name not in self.asked:
+            self.asked[name] = make(self.executable)
+        return self.asked[name]
+
+    def words(self, kind: Any, numbers: Sequence[int]) -> int:
+        """The address of numbers."""
+        self.held.append((kind * max(1, len(numbers)))(*numbers))
+        return ctypes.addressof(self.held[-1])
+
+    def bytes(self, content: bytes) -> tuple[int, int]:
+        """The address and the length of bytes."""
+        self.held.append(ctypes.create_string_buffer(content, len(content) + 1))
+        return ctypes.addressof(self.held[-1]), len(content)
+
+
+class Loaded:
+    """An executable on devices: all that a call needs, worked out once."""
+
+    let_go: Callable[[], None]  # of the executable behind it
+    calls = 0  # how often Python was asked to run it
+    recipe: object = None  # how native code runs it
+
+    def __init__(self, described: Described, client: Client) -> None:
+        self.described, executable = described, described.executable
+        self.program, self.results = executable.local, described.results
+        asked = executable.asked
+        self.count = asked.replicas * asked.partitions
+        numbers = asked.devices or tuple(range(self.count))
+        if max(numbers) >= len(client.devices):
+            raise Refused(
+                INVALID,
+                f"the program runs on device {max(numbers)}, but there are {len(client.devices)}",
+            )
+        self.devices = [client.devices[n] for n in numbers]
+        logical = [n for d in range(self.count) for n in divmod(d, asked.partitions)]
+        self.logical_ids = described.words(ctypes.c_int32, logical)
+        assigned = device_assignment(numbers, asked.replicas, asked.partitions)
+        self.assignment = described.bytes(assigned)
+        self.on_at, self.inside_at = self.places(self.devices)
+        self._elsewhere: dict[int, tuple[int, int]] = {}
+        self.orders = [border.order for border in described.inside]
+        self.result_orders = [border.order for border in described.outside]
+        self.at_once = executable.runs_at_once()
+        # Lists of families, one for each argument and for each result.
+        self.families_in = _Pointer * max(1, len(self.program.arg_types))
+        self.families_out = _Pointer * max(1, len(self.results))
+        direct = self.program.direct
+        self.kinds: list[Kind] | None = None if direct is None else direct.kinds
+        self.donated = taken_over(self.program)
+        self.forwarded = _forwarded(self.program, self.donated)
+        self.shown = self._shown()
+        self.pending_at = self._templates(PENDING, {})
+        self.ready_at = self._templates(READY, self.shown)
+        self.heads = [self.program.layout.shape(union(mask)) for mask in self.program.masks]
+
+    def _shown(self) -> dict[int, Kind]:
+        """The results that native code may read where they are made, and of what kind they are."""
+        return {
+            n: kind
+            for n, kind in self.program.known
+            if n not in self.forwarded
+            and self.result_orders[n] is None
+            and self.described.outside[n].is_row_major
+            and step_of(kind) is not None
+        }
+
+    def _templates(self, state: int, kinds: Mapping[int, Kind]) -> int:
+        """The records of the results' families, one after another."""
+        pairs = zip(self.results, self.described.outside, strict=True)
+        made = [
+            template(*result, state, border.minor_to_major, kinds.get(n))
+            for n, (result, border) in enumerate(pairs)
+        ]
+        return self.described.bytes(b"".join(made))[0]
+
+    def places(self, devices: Sequence[Device]) -> tuple[int, int]:
+        """The devices of results, and their memories: one after another, a row for each result."""
+        on = self.described.words(_Pointer, [device.handle for device in devices])
+        kinds = [border.memory for border in self.described.outside]
+        memories = [device.memory(kind).handle for kind in kinds for device in devices]
+        return on, self.described.words(_Pointer, memories)
+
+    def elsewhere(self, device: Device) -> tuple[int, int]:
+        """The same on another device, for a program that runs on any one."""
+        if device.number not in self._elsewhere:
+            self._elsewhere[device.number] = self.places([device])
+        return self._elsewhere[device.number]
+
+    def released(self) -> None:
+        """JAX has let go of it: it lets go of what is behind it."""
+        self.let_go()
+
+    # Arguments
+
+    def fit(self, index: int, stacked: Stacked) -> Stacked:
+        """An argument as the program takes it: along digits that it is equal along, once."""
+        head, atoms = self.heads[index], self.program.atoms
+        if stacked.atoms == atoms and stacked.data.shape[: len(head)] == head:
+            return stacked
+        try:
+            moved = stacked.to(atoms)
+        except WeftError:  # the digits cross each other
+            pieces = stacked.pieces()
+            return self.stack(index, [pieces[place] for place in self.distinct(index)])
+        if moved.data.shape[: len(head)] == head:
+            return moved
+        data = moved.data[tuple([slice(size) for size in head])]
+        return Stacked(np.broadcast_to(data, (*head, *moved.shape)), atoms)
+
+    def fitted(self, stacks: Sequence[Stacked | None]) -> Sequence[Stacked | None]:
+        """All arguments as the program takes them; mostly they are so already."""
+        if [stacked and stacked.kind for stacked in stacks] == self.kinds:
+            return stacks
+        return [stacked and self.fit(n, stacked) for n, stacked in enumerate(stacks)]
+
+    def distinct(self, index: int) -> list[int]:
+        """The places of the pieces of an argument that are not equal to those at other places."""
+        sizes, head = self.program.atoms.sizes, self.heads[index]
+        places = np.arange(math.prod(sizes)).reshape(sizes)
+        found: list[int] = places[tuple([slice(size) for size in head])].reshape(-1).tolist()
+        return found
+
+    def representatives(self, index: int) -> list[int]:
+        """For every place the one of the distinct piece that is there, too."""
+        sizes, head = self.program.atoms.sizes, self.heads[index]
+        places = np.arange(math.prod(sizes)).reshape(sizes)
+        chosen = places[tuple([slice(size) for size in head])]
+        found: list[int] = np.broadcast_to(chosen, sizes).reshape(-1).tolist()
+        return found
+
+    def piece(self, index: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """The shape and type of each device's piece of an argument."""
+        type = self.program.arg_types[index]
+        assert isinstance(type, TensorType), "arguments are tensors"
+        return type.sizes, type.dtype.numpy
+
+    def stack(self, index: int, pieces: Sequence[Array]) -> Stacked:
+        """An argument from its distinct pieces."""
+        type, head = self.program.arg_types[index], self.heads[index]
+        assert isinstance(type, TensorType), "arguments are tensors"
+        shape = (*head, *type.sizes)
+        if len(pieces) == 1:
+            return Stacked(pieces[0].reshape(shape), self.program.atoms)
+        data = ROOM.empty(shape, type.dtype.numpy, piece_bytes(type) * len(pieces))
+        rows = data.reshape(len(pieces), *type.sizes)
+        for row, piece in zip(rows, pieces, strict=True):
+            row[...] = piece
+        return Stacked(data, self.program.atoms, owned=True)
+
+
+def _forwarded(program: LocalProgram, donated: Sequence[int]) -> list[int]:
+    """The results that lie in arguments, which stay what they are: JAX asks for copies of them."""
+    return [n for n, argument in program.lent.items() if argument not in donated]
+
+
+def load(handles: Handles, executable: Executable) -> int:
+    """A handle of an executable on its devices."""
+    described = Described(executable)
+    loaded = Loaded(described, the_client())
+    behind = _handle(handles, described, described)
+    address = _handle(handles, described, loaded)
+    loaded.let_go = partial(handles.native.destroy, behind)
+    fill(
+        "executable",
+        address,
+        executable=behind,
+        devices=loaded.on_at,
+        device_count=len(loaded.devices),
+        logical_ids=loaded.logical_ids,
+        assignment=loaded.assignment[0],
+        assignment_size=loaded.assignment[1],
+    )
+    return address
+
+
+def _handle(handles: Handles, described: Described, thing: Described | Loaded) -> int:
+    address = handles.keep(EXECUTABLE, thing)
+    executable = described.executable
+    fill(
+        "executable",
+        address,
+        replicas=executable.asked.replicas,
+        partitions=executable.asked.partitions,
+        outputs=described.count,
+        name=described.name[0],
+        name_size=described.name[1],
+        code_bytes=len(executable.code),
+        types=described.types,
+        dims=described.dims,
+        ranks=described.ranks,
+        kinds=described.kinds,
+        kind_sizes=described.kind_sizes,
+        options=described.options[0],
+        options_size=described.options[1],
+    )
+    return address
+
+
+def _compile(handles: Handles, args: Any) -> None:
+    handles.drain()
+    program: Any = api().structs["Program"].from_address(args.program)
+    code = ctypes.string_at(program.code, program.code_size)
+    format = ctypes.string_at(program.format, program.format_size).decode()
+    options = ctypes.string_at(args.compile_options, args.compile_options_size)
+    made = on_own_stack(lambda: compiled(code, format, options))
+    args.executable = load(handles, made)
+
+
+def _parameter_memories(handles: Handles, args: Any) -> None:
+    facts: Described = handles.kept[args.executable]
+    args.num_parameters = len(facts.inside)
+    args.memory_kinds, args.memory_kind_sizes = facts.kinds_inside
+
+
+SLOTS: tuple[tuple[str, Slot], ...] = (
+    ("Client_Compile", _compile),
+    ("Executable_ParameterMemoryKinds", _parameter_memories),
+)

@@ -1,0 +1,252 @@
+"""Executing: one call carries the buffers of all devices, and runs in lockstep."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.array.awaited import Awaited
+from weft.array.room import ROOM
+from weft.array.stacked import Stacked
+from weft.array.stream import DEFAULT
+from weft.jax.abi import api
+from weft.jax.buffers.client import the_client
+from weft.jax.buffers.events import event_of
+from weft.jax.buffers.gathering import gathered
+from weft.jax.buffers.values import NOTHING, Value, deleted, note, share_lent, show, value_at
+from weft.jax.native.handles import INVALID, Handles, Refused
+from weft.jax.native.records import FIELDS, words
+from weft.jax.native.slots import Slot
+from weft.jax.programs.executables import Loaded
+from weft.jax.programs.profiling import span
+from weft.jax.programs.recipes import give_recipe
+from weft.run.execute import Run, take_over
+
+_Pointer = ctypes.c_size_t
+_OFTEN = 2  # calls after which native code is told how to do the next ones
+_DELETED = 1  # what the native code says of an argument one of whose buffers is deleted
+
+
+class Execution(Run):
+    """One run of a program, and the event that it has ended."""
+
+    def __init__(
+        self, loaded: Loaded, given: Mapping[int, Awaited], results: Mapping[int, Value]
+    ) -> None:
+        super().__init__(loaded.program, given, results, DEFAULT)
+        self.loaded = loaded
+        self.done = Awaited().helped_by(DEFAULT.help)
+
+    def abandon(self, error: BaseException) -> None:
+        """Say that an interrupt has kept it from running."""
+        super().abandon(error)
+        if not self.done.is_ready:
+            self.done.fail(error)
+
+    def __call__(self) -> None:
+        """Run; an error is told to whoever asks for the results."""
+        try:
+            with span("run", self.loaded.described.executable.name):
+                made = _results(self.loaded, self._stacks())
+            self._resolve(made)
+        except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
+            for result in self.results:
+                result.fail(error)
+            self.done.fail(error)
+        else:
+            self.done.resolve(NOTHING)
+
+
+def _execute(handles: Handles, args: Any) -> None:
+    handles.drain()
+    loaded: Loaded = handles.kept[args.executable]
+    count, lists = args.num_devices, args.argument_lists
+    if count != loaded.count:
+        raise Refused(INVALID, f"the program runs on {loaded.count} devices, {count} are given")
+    values = _arguments(handles, loaded, lists, args.num_args)
+    donated: Sequence[int] = ()
+    if loaded.donated:
+        donated = _donated(loaded, args.options)
+        _check_clashes(values, donated)
+        _delete(handles, values, donated, args)
+    made, done = _run(loaded, values, donated)
+    _hand_out(handles, loaded, made, done is None, args)
+    if args.device_complete_events:
+        events = (_Pointer * count).from_address(args.device_complete_events)
+        for n in range(count):
+            events[n] = handles.ready if done is None else event_of(handles, done)
+    loaded.calls += 1
+    if loaded.calls == _OFTEN:
+        give_recipe(args.executable, loaded)
+
+
+def _arguments(handles: Handles, loaded: Loaded, lists: int, count: int) -> list[Value]:
+    """The values that are passed, a piece of each on every device."""
+    if not count:
+        return []
+    found = loaded.families_in()
+    handles.native.columns(lists, loaded.count, count, ctypes.addressof(found))
+    kept, orders = handles.kept, loaded.orders
+    values: list[Value] = []
+    for n, family in enumerate(found):
+        if family == _DELETED:
+            raise deleted()
+        value = kept.get(family) or value_at(handles, family) if family else None
+        if value is None or value.order != orders[n]:
+            value = gathered(handles, loaded, lists, n)
+        values.append(value)
+    return values
+
+
+def _donated(loaded: Loaded, options: int) -> Sequence[int]:
+    """The arguments that may be overwritten."""
+    asked: Any = api().structs["ExecuteOptions"].from_address(options)
+    count = asked.num_non_donatable_input_indices
+    if not count:
+        return loaded.donated
+    kept = set((ctypes.c_int64 * count).from_address(asked.non_donatable_input_indices))
+    return [n for n in loaded.donated if n not in kept]
+
+
+def _delete(handles: Handles, values: list[Value], donated: Sequence[int], args: Any) -> None:
+    """Mark what is donated as deleted, and hold what was lent to others before that."""
+    first: Any = (_Pointer * args.num_args).from_address(
+        _Pointer.from_address(args.argument_lists).value
+    )
+    for n in donated:
+        handles.native.drop(args.argument_lists, args.num_devices, n)
+        family = words(first[n])[FIELDS["buffer"]["family"]]
+        if handles.kept.get(family) is values[n]:
+            share_lent(values[n], family)
+
+
+def _check_clashes(values: Sequence[Value], donated: Sequence[int]) -> None:
+    """Refuse an array that is donated and passed a second time."""
+    first: dict[int, int] = {}
+    given = {id(values[n]) for n in donated}
+    for n, value in enumerate(values):
+        if id(value) in given and first.setdefault(id(value), n) != n:
+            was, here = first[id(value)] in donated, n in donated
+            what = {
+                (True, True): "donate the same buffer twice in Execute()",
+                (True, False): "use a buffer that was previously donated in the same call to "
+                "Execute()",
+                (False, True): "donate a buffer which is also used by the same call to Execute()",
+            }[was, here]
+            raise Refused(
+                INVALID,
+                f"Attempt to {what} (flattened argument {n}, first use: {first[id(value)]}): "
+                "pass a copy",
+            )
+
+
+def _run(
+    loaded: Loaded, values: list[Value], donated: Sequence[int]
+) -> tuple[list[Value], Awaited | None]:
+    """The results, and the event that they are there, if they are not."""
+    program = loaded.program
+    for n in program.donated:
+        if n not in donated:
+            values[n] = _lent(values[n])
+    if loaded.at_once and DEFAULT.is_idle:
+        made = _run_at_once(loaded, values, donated)
+        if made is not None:
+            return made, None
+    results = [Value(order=order) for order in loaded.result_orders]
+    for result in results:
+        result.helped_by(DEFAULT.help)
+    with DEFAULT.lock:  # a donor beside the queue sees the task, or the task the deleted value
+        task = Execution(loaded, dict(enumerate(values)), dict(enumerate(results)))
+        _give_up(values, donated)
+        if queued := not DEFAULT.is_inside:
+            DEFAULT.enqueue(task)
+    if not queued:
+        DEFAULT.enqueue(task)
+    return results, task.done
+
+
+def _run_at_once(loaded: Loaded, values: list[Value], donated: Sequence[int]) -> list[Value] | None:
+    """The results of a run beside the queue; None if an argument is not ready."""
+    DEFAULT.beside.append(None)
+    try:
+        held = [value.held for value in values]
+        if None in held:
+            return None
+        if donated:
+            take_over(DEFAULT, donated, values, held)
+        made = _results(loaded, held)
+        return [*map(Value, made, loaded.result_orders)]
+    finally:
+        DEFAULT.beside.pop()
+
+
+def _results(loaded: Loaded, stacks: Sequence[Stacked | None]) -> Sequence[Stacked]:
+    """What the program makes of arguments, which are brought into the order that it takes."""
+    try:
+        made = loaded.program(*loaded.fitted(stacks))
+        return _copied(loaded, made) if loaded.forwarded else made
+    except MemoryError:  # what is computed has named its line: this is about what goes in and out
+        memory = loaded.program.memory()
+        needed = memory.arguments + memory.results
+        raise loaded.program.shortage("arguments and results", needed) from None
+
+
+def _copied(loaded: Loaded, made: Sequence[Stacked]) -> Sequence[Stacked]:
+    """The results in memory of their own, also where the program gives back an argument."""
+    listed = [*made]
+    for n in loaded.forwarded:
+        data = listed[n].data
+        copy = ROOM.empty(data.shape, data.dtype, data.nbytes)
+        copy[...] = data
+        listed[n] = Stacked(copy, listed[n].atoms, owned=True)
+    return listed
+
+
+def _lent(value: Value) -> Value:
+    """The same pieces, not to be written to."""
+    made = Value(order=value.order)
+    value.claim()
+
+    def lend() -> None:
+        try:
+            stacked = value.take_claimed()
+        except BaseException as error:  # noqa: BLE001  # told to who waits for it
+            made.fail(error)
+        else:
+            made.resolve(Stacked(stacked.data, stacked.atoms))
+
+    value.then(lend)
+    return made
+
+
+def _give_up(values: list[Value], donated: Sequence[int]) -> None:
+    for n in donated:
+        values[n].delete("donated to a program")
+
+
+def _hand_out(
+    handles: Handles, loaded: Loaded, results: list[Value], ready: bool, args: Any
+) -> None:
+    """Buffers for the results, on the devices of the program or on the one that was asked for."""
+    if not results:
+        return
+    on, inside = loaded.on_at, loaded.inside_at
+    if args.execute_device:
+        on, inside = loaded.elsewhere(the_client().devices.at(args.execute_device))
+    families = loaded.families_out()
+    templates = loaded.ready_at if ready else loaded.pending_at
+    spread = (args.output_lists, loaded.count, len(results), templates, on, inside)
+    while not handles.native.spread(*spread, ctypes.addressof(families)):
+        handles.more((loaded.count + 1) * len(results))
+    if not ready:
+        for value, family in zip(results, families, strict=True):
+            note(handles, value, family)
+        return
+    for value, family in zip(results, families, strict=True):
+        handles.kept[family] = value
+    for n in loaded.shown:
+        show(results[n], families[n])
+
+
+SLOTS: tuple[tuple[str, Slot], ...] = (("LoadedExecutable_Execute", _execute),)

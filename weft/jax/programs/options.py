@@ -1,0 +1,121 @@
+"""The options that JAX passes through: `jax.jit(f, compiler_options={"weft_opt_level": 2})`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.errors import WeftError
+from weft.jax.programs.dumping import HONOURED, Dump, dump_in
+from weft.jax.programs.notices import notify
+from weft.jax.programs.xla_options import (
+    Given,
+    check_xla_options,
+    flags_in_environment,
+    notify_of_flags,
+)
+from weft.knobs import EXPLAIN, TUNES, Tune
+from weft.optimize import LEVELS, Level
+from weft.targets import is_target, target_names
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a program is compiled."""
+
+    level: Level = 1
+    explain: bool = False
+    explain_nothing: bool = False  # also that nothing is sent
+    target: str | None = None
+    fold_sums: bool = True
+    tune: Tune | None = None
+    excess_precision: bool = True
+    dump: Dump | None = None
+
+
+def options_in(given: Iterable[tuple[str, Given]]) -> Options:
+    """The options that are given by name, and those in XLA_FLAGS; unknown ones are refused."""
+    flags = flags_in_environment()
+    chosen = Options(explain=EXPLAIN.value())
+    listed = [*((name, value) for name, value in flags.items() if name in _READ), *sorted(given)]
+    others: list[tuple[str, Given]] = []
+    for name, value in listed:
+        if name in _READ:
+            chosen = replace(chosen, **_READ[name](name, value))
+        else:
+            others.append((name, value))
+    if others:
+        check_xla_options(others, _READ)
+        for name in sorted({name for name, _ in others} - {*HONOURED}):
+            notify(f"compiler option {name} has no effect on Weft's devices")
+    return replace(chosen, dump=dump_in(flags | dict(others)))
+
+
+def notify_of_ignored_flags(devices: int) -> None:
+    """Say which flags of XLA_FLAGS have no effect."""
+    notify_of_flags([*_READ, *HONOURED], devices)
+
+
+def _level(name: str, value: Given) -> dict[str, Any]:
+    number = _number(name, value)
+    if number not in LEVELS:
+        raise WeftError(
+            f"While setting option {name}, {value!r} is no level",
+            help="; ".join([f"{level}: {about}" for level, about in LEVELS.items()]),
+        )
+    return {"level": number}
+
+
+def _number(name: str, value: Given) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise WeftError(
+            f"While setting option {name}, {value!r} is not a valid integer.",
+            help="give a number",
+        ) from None
+
+
+def _truth(name: str, value: Given) -> bool:
+    word = str(value).lower()
+    if word in ("true", "1"):
+        return True
+    if word in ("false", "0"):
+        return False
+    raise WeftError(
+        f"While setting option {name}, {value!r} is not a valid bool value.",
+        help="give True or False",
+    )
+
+
+def _explain(name: str, value: Given) -> dict[str, Any]:
+    return dict.fromkeys(("explain", "explain_nothing"), _truth(name, value))
+
+
+def _target(name: str, value: Given) -> dict[str, Any]:
+    if not is_target(str(value)):
+        raise WeftError(
+            f"While setting option {name}, {value!r} is no target",
+            help=f"targets are {', '.join(target_names())}",
+        )
+    return {"target": value}
+
+
+def _tune(name: str, value: Given) -> dict[str, Any]:
+    if value not in TUNES:
+        raise WeftError(
+            f"While setting option {name}, {value!r} is no way of tuning",
+            help=f"there are {', '.join(TUNES)}",
+        )
+    return {"tune": value}
+
+
+_READ: dict[str, Callable[[str, Given], dict[str, Any]]] = {
+    "weft_opt_level": _level,
+    "weft_explain": _explain,
+    "weft_target": _target,
+    "weft_fold_sums": lambda name, value: {"fold_sums": _truth(name, value)},
+    "weft_tune": _tune,
+    "xla_allow_excess_precision": lambda name, value: {"excess_precision": _truth(name, value)},
+}

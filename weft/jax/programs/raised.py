@@ -1,0 +1,27 @@
+"""What an exception of a Python function says to those who ran the program that called it."""
+
+from __future__ import annotations
+
+import importlib.util
+import traceback
+from functools import cache
+from pathlib import Path
+
+
+def told_of(error: BaseException) -> str:
+    """The exception, the lines of the user's that led to it, and the line of the program."""
+    first, *notes = traceback.format_exception_only(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_inner_folders())]
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(own)] if own else []
+    return "".join([first, *lines, *notes]).rstrip()
+
+
+@cache
+def _inner_folders() -> tuple[str, ...]:
+    """The folders of Weft and JAX, whose lines help nobody."""
+    found = [str(Path(__file__).parents[2])]
+    for name in ("jax", "jaxlib"):
+        spec = importlib.util.find_spec(name)
+        found += list(spec.submodule_search_locations or ()) if spec is not None else []
+    return tuple([f"{folder}/" for folder in found])

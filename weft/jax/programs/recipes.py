@@ -1,0 +1,93 @@
+"""Recipes: how native code calls a small program, worked out once (see `native.calls`)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+
+from weft.array.room import SMALL
+from weft.emit.llvm.pool.unattended import Unattended
+from weft.jax.buffers.values import number_of, step_of, template
+from weft.jax.native.calls import ARGUMENT, FIRST, RECIPE, RESULT
+from weft.jax.native.records import FIELDS, READY, words
+from weft.jax.programs.executables import Loaded
+from weft.kernels.work import work_of
+from weft.run.direct import Direct
+
+_LITTLE = 1 << 18  # bytes: fewer are gone through before another thread would be awake
+_QUICK = 1 << 21  # steps of arithmetic: fewer take one thread no longer than that, too
+_CALL = 16  # steps that a sine, a root or the like takes
+_FEW = 64  # arguments: who donates some looks at all
+
+
+def give_recipe(handle: int, loaded: Loaded) -> None:
+    """Have native code call a program from now on, if it can."""
+    direct = loaded.program.direct
+    if direct is None or not _is_small(loaded, direct) or not _is_plain(loaded, direct):
+        return
+    unattended = direct.unattended(loaded.program.frame)
+    said = [*_said(loaded, direct, unattended)]
+    held = (ctypes.c_int64 * len(said))(*said)
+    loaded.recipe = (held, unattended)
+    words(handle)[FIELDS["executable"]["recipe"]] = ctypes.addressof(held)
+
+
+def _is_small(loaded: Loaded, direct: Direct) -> bool:
+    """Whether it ends before anything else could be done meanwhile."""
+    most = max([nbytes for _, nbytes, _ in direct.made], default=0)
+    little = loaded.at_once and loaded.program.memory().peak <= _LITTLE
+    return little and most < SMALL and len(direct.given) <= _FEW and _steps(direct) <= _QUICK
+
+
+def _steps(direct: Direct) -> int:
+    """How much arithmetic its kernels do: little memory may be gone through many times."""
+    groups = [item.group for item in direct.call.launches]
+    work = [work_of(group.kernel) for group in groups if group is not None and group.kernel]
+    return sum(one.flops + _CALL * one.transcendentals for one in work)
+
+
+def _is_plain(loaded: Loaded, direct: Direct) -> bool:
+    """Whether results are what its kernels write, and pieces are in the order of the devices."""
+    inside, outside = loaded.described.inside, loaded.described.outside
+    in_order = all(border.order is None for border in (*inside, *outside))
+    dense = all(border.is_row_major for border in outside)
+    fresh = direct.is_whole and not loaded.forwarded and all(own for *_, own in direct.made)
+    steps = [step_of(kind) for kind, *_ in direct.made]
+    return in_order and dense and fresh and None not in steps
+
+
+def _said(loaded: Loaded, direct: Direct, unattended: Unattended) -> Iterator[int]:
+    """The words of the recipe."""
+    head = dict.fromkeys(RECIPE, 0)
+    head |= {"run": unattended.run, "pool": unattended.state, "commands": unattended.commands}
+    head |= {"devices": loaded.count, "arguments": len(direct.given), "results": len(direct.made)}
+    head |= {"templates": _templates(loaded, direct), "on": loaded.on_at}
+    head["inside"], head["donates"] = loaded.inside_at, int(bool(loaded.donated))
+    head["blocks"] = loaded.described.words(ctypes.c_size_t, [0] * len(direct.made))
+    assert len(head) == FIRST, "what follows begins behind the head"
+    yield from [head[name] for name in RECIPE]
+    for n, (kind, places) in enumerate(direct.given):
+        first = {"kind": number_of(kind), "donated": int(n in loaded.donated)}
+        yield from _entry(ARGUMENT, first, unattended, places)
+    for n, ((_, nbytes, _), (_, places)) in enumerate(
+        zip(direct.made, direct.written, strict=True)
+    ):
+        over = direct.over.get(n, -1)
+        first = {"nbytes": nbytes, "over": over if over in loaded.donated else -1}
+        yield from _entry(RESULT, first, unattended, places)
+
+
+def _entry(
+    order: dict[str, int], first: dict[str, int], unattended: Unattended, places: Sequence[int]
+) -> Iterator[int]:
+    """An argument or a result, and where the addresses of it are to be."""
+    given = first | {"operands": len(places)}
+    yield from [given[name] for name in order]
+    yield from [unattended.pointers + 8 * place for place in places]
+
+
+def _templates(loaded: Loaded, direct: Direct) -> int:
+    """The records of the results' families, one after another."""
+    pairs = zip(loaded.results, direct.made, strict=True)
+    made = [template(*result, READY, kind=kind, native=True) for result, (kind, *_) in pairs]
+    return loaded.described.bytes(b"".join(made))[0]

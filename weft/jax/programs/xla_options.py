@@ -1,0 +1,113 @@
+"""XLA's own options: XLA itself says which there are, and a notice says which have no effect."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from weft.errors import WeftError
+from weft.jax.programs.notices import notify
+from weft.knobs import DEVICES
+
+Given: TypeAlias = bool | int | float | str
+
+FLAGS = "XLA_FLAGS"
+_COUNT = "xla_force_host_platform_device_count"
+_PROBE = "module @options { func.func @main() { return } }"
+_LAST: tuple[str, Given] = ("no_option_of_this_name", 0)  # refused when all others are taken
+
+
+def flags_in_environment() -> dict[str, str]:
+    """The flags of XLA_FLAGS by name, which may stand in a file; `true` for those without value."""
+    return _parsed(os.environ.get(FLAGS, "").strip())
+
+
+@cache
+def _parsed(text: str) -> dict[str, str]:
+    if text and not text.startswith("-"):
+        try:
+            text = Path(text).read_text()
+        except OSError:  # XLA takes such a file for an empty one
+            return {}
+    found: dict[str, str] = {}
+    for word in shlex.split(text):
+        name, is_set, value = word.lstrip("-").partition("=")
+        found[name] = value if is_set else "true"
+    return found
+
+
+def notify_of_flags(honoured: Iterable[str], devices: int) -> None:
+    """Say which flags of XLA_FLAGS have no effect on Weft."""
+    flags = flags_in_environment()
+    count = flags.get(_COUNT)
+    if count is not None and count != str(devices) and not os.environ.get(DEVICES.name):
+        notify(
+            f"{FLAGS}=--{_COUNT}={count} counts JAX's CPU devices; Weft has {devices}: "
+            f"set {DEVICES.name}={count}"
+        )
+    for name in sorted({*flags} - {*honoured, _COUNT}):
+        notify(f"{FLAGS}: --{name} has no effect on Weft's devices")
+
+
+def check_xla_options(given: Sequence[tuple[str, Given]], own: Iterable[str]) -> None:
+    """Refuse the options that XLA refuses, in its words."""
+    told = _refusal(tuple([(name, value, type(value)) for name, value in given]))
+    if told is None:
+        return
+    hint = "give a value of the type that XLA's option has"
+    unknown = [name for name, _ in given if f"No such compile option: '{name}'" in told]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], [*own, *_xla_names()], n=2, cutoff=0.75)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        hint += f"Weft's are {', '.join(own)}; others are XLA's own"
+    raise WeftError(told, help=hint)
+
+
+@cache
+def _refusal(given: tuple[tuple[str, Given, type], ...]) -> str | None:
+    """What XLA's CPU compiler says against options, if it does; nothing is compiled.
+
+    Their types are part of the key: XLA takes True, and refuses 1.
+    """
+    from jaxlib import _jax
+
+    client = _cpu_client()
+    options = _jax.CompileOptions()
+    options.executable_build_options.debug_options.xla_dump_to = ""  # it is no program
+    options.env_option_overrides = [*((name, value) for name, value, _ in given), _LAST]
+    try:
+        client.compile_and_load(_PROBE, _jax.DeviceList((client.local_devices()[0],)), options)
+    except _jax.JaxRuntimeError as error:
+        told = str(error)
+        return None if f"'{_LAST[0]}'" in told else told.partition(": ")[2] or told
+    return None
+
+
+def _cpu_client() -> Any:
+    """JAX's client of its CPU, which programs for Weft's devices have beside them."""
+    from jax._src import xla_bridge
+
+    known: Mapping[str, Any] = xla_bridge._backends
+    return known.get("cpu") or _own_cpu_client()
+
+
+@cache
+def _own_cpu_client() -> Any:
+    from jax._src.lib import xla_client
+
+    return xla_client.make_cpu_client()
+
+
+@cache
+def _xla_names() -> tuple[str, ...]:
+    """The names of XLA's options that jaxlib shows."""
+    from jaxlib import _jax
+
+    whole = _jax.CompileOptions()  # held: its parts die with it
+    options = whole.executable_build_options.debug_options
+    return tuple([name for name in dir(options) if name.startswith("xla_")])

@@ -1,0 +1,1 @@
+"""Questions: what JAX asks about programs, and what it is told."""

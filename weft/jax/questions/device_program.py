@@ -1,0 +1,162 @@
+"""The program of one device as JAX shows it: StableHLO that jaxlib turns into HLO.
+
+Collectives name lists of devices, what StableHLO has no word for is written out, and attributes say
+how arguments and results are split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from weft.ir.attrs import STRING, Attrs
+from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.names import DONATED, PARTITIONS, REPLICAS
+from weft.ir.rebuild import Rebuild, Rewritten, rewrite, without
+from weft.jax.questions.shardings import argument_tiles, result_tiles
+from weft.mesh import MeshAxes
+from weft.ops.collective import Collective, device_lists
+from weft.ops.control import AsyncDone, AsyncStart
+
+if TYPE_CHECKING:
+    from weft.jax.programs.compiling import Executable
+
+_DIALECTS = ("stablehlo.", "chlo.", "func.")  # whose ops have a form in HLO
+
+
+def device_program(executable: Executable) -> str:
+    """The program of one device; its outline where HLO has no form of it."""
+    module = _plain(executable)
+    if all(node.op.name.startswith(_DIALECTS) for node in module.nodes()):
+        text = module.text(locations=True)
+        if _converts(text):
+            return text
+    return outline(executable)
+
+
+def _plain(executable: Executable) -> Module:
+    """The optimized module in words that all tools know."""
+    module = executable.module
+    rules = (partial(_listed, module), partial(_written_out, module), _at_once)
+    module = rewrite(module, *rules)
+    begun = {node for node in module.nodes() if isinstance(node.op, AsyncStart)}
+    module = _without_notes(without(module, begun))
+    functions = {name: _bare(function) for name, function in module.functions.items()}
+    attrs = tuple([(n, str(value)) for n, value in _attributes(executable)])
+    return Module(functions, {}, module.name or "main", attrs, module.loc)
+
+
+def _listed(module: Module, node: Node) -> Rewritten:
+    """Groups along axes of a mesh -> lists of devices."""
+    op = node.op
+    if not isinstance(op, Collective) or not isinstance(op.replica_groups, MeshAxes):
+        return None
+    lists = device_lists(op.replica_groups, module.meshes)
+    plain = replace(op, replica_groups=lists)  # type: ignore[type-var]  # ops are dataclasses
+    return Node(plain, node.operands, node.types, node.regions, node.attrs, node.loc)
+
+
+def _written_out(module: Module, node: Node) -> Rewritten:
+    """An op of ours -> what it decomposes into."""
+    if not getattr(node.op, "composite", False):
+        return None
+    given = {"regions": node.regions} if node.regions else {}
+    meaning: Function = node.op.decomposition(  # type: ignore[attr-defined]  # of composites
+        "meaning", node.operand_types, module.meshes, **given
+    )
+    return _inlined(module, meaning.body, node)
+
+
+def _at_once(node: Node) -> Rewritten:
+    """async_done(async_start(x) {f}) -> f(x)."""
+    if not isinstance(node.op, AsyncDone):
+        return None
+    begun = node.operands[0].node
+    assert begun is not None and isinstance(begun.op, AsyncStart), "futures come from starts"
+    (region,) = begun.regions
+    return _inlined(Module({}), region, begun)
+
+
+def _without_notes(module: Module) -> Module:
+    """The module without what passes have written at its nodes."""
+
+    def plain(node: Node) -> Rewritten:
+        kept = tuple([(name, text) for name, text in node.attrs if not name.startswith("weft.")])
+        if kept == node.attrs:
+            return None
+        return Node(node.op, node.operands, node.types, node.regions, kept, node.loc)
+
+    return rewrite(module, plain)
+
+
+def _inlined(module: Module, region: Region, node: Node) -> tuple[Value, ...]:
+    """The results of a region on a node's operands."""
+    inside = Rebuild(module, ())
+    inside.became.update(zip(region.args, node.operands, strict=True))
+    made = inside.region(region)
+    for inner in made.nodes:
+        if not inner.loc.known:
+            inner.loc = node.loc
+    return made.results
+
+
+def _bare(function: Function) -> Function:
+    """A function without attributes that only Weft and JAX know."""
+    kept = tuple([_known(attrs) for attrs in function.arg_attrs])
+    return replace(function, arg_attrs=kept, res_attrs=(), attrs=())
+
+
+def _known(attrs: Attrs) -> Attrs:
+    return tuple([(name, value) for name, value in attrs if name in DONATED])
+
+
+def _attributes(executable: Executable) -> list[tuple[str, str]]:
+    """How many run it, and how what goes in and out is split."""
+    local = executable.local
+    whole = result_tiles(local)
+    output = whole[0] if len(whole) == 1 else "{" + ", ".join(whole) + "}"
+    found = [
+        (PARTITIONS, f"{executable.asked.partitions} : i32"),
+        (REPLICAS, f"{executable.asked.replicas} : i32"),
+    ]
+    if whole:  # HLO cannot say that nothing is split
+        found.append(("mhlo.spmd_output_sharding", STRING.write(output)))
+    quoted = ", ".join(map(STRING.write, argument_tiles(local)))
+    return [*found, ("mhlo.spmd_parameters_shardings", f"[{quoted}]")]
+
+
+def _converts(text: str) -> bool:
+    """Whether jaxlib finds an HLO form of a program."""
+    from jaxlib import _jax
+
+    try:
+        _jax.mlir.mlir_module_to_xla_computation(text)
+    except (_jax.JaxRuntimeError, ValueError, RuntimeError):
+        return False
+    return True
+
+
+def outline(executable: Executable) -> str:
+    """What a program takes and gives, and one call between."""
+    local = executable.local
+    takes, gives = local.arg_types, local.result_types
+    given = ", ".join([f"%arg{n}: {type}" for n, type in enumerate(takes)])
+    results = ", ".join(map(str, gives))
+    names = ", ".join([f"%arg{n}" for n in range(len(takes))])
+    call = f"stablehlo.custom_call @weft.program({names}) {{has_side_effect = true}} : "
+    call += f"({', '.join(map(str, takes))}) -> ({results})"
+    made = f"%made:{len(gives)} = " if gives else ""
+    returned = ", ".join([f"%made#{n}" for n in range(len(gives))])
+    back = f"return {returned} : {results}" if gives else "return"
+    attrs = ", ".join([f"{name} = {value}" for name, value in _attributes(executable)])
+    return "\n".join(
+        [
+            f"module @{executable.name} attributes {{{attrs}}} {{",
+            f"  func.func public @main({given}) -> ({results}) {{",
+            f"    {made}{call}",
+            f"    {back}",
+            "  }",
+            "}",
+        ]
+    )

@@ -1,0 +1,121 @@
+"""What JAX asks about a compiled program: its text, its costs, its memory, and itself as bytes."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+from weft.jax.abi import api
+from weft.jax.buffers.client import the_client
+from weft.jax.native.handles import Handles, text_at
+from weft.jax.native.slots import Slot
+from weft.jax.programs.executables import Described, Loaded, load
+from weft.jax.programs.own_stack import on_own_stack
+from weft.jax.programs.serialized import restored, serialized
+from weft.jax.questions.counted import counted
+from weft.jax.questions.device_program import device_program
+
+_FORMAT: list[tuple[int, int]] = []
+_FLOAT = 3  # the type of a named value that is a number with a fraction
+
+
+def _optimized(handles: Handles, args: Any) -> None:
+    """The text, asked for twice: how long it is, and then all of it."""
+    described: Described = handles.kept[args.executable]
+    program: Any = api().structs["Program"].from_address(args.program)
+    code = described.remembered("text", lambda e: device_program(e).encode())
+    if not _FORMAT:
+        _FORMAT.append(text_at("mlir"))
+    program.format, program.format_size = _FORMAT[0]
+    if program.code:
+        ctypes.memmove(program.code, code, len(code))
+        described.asked.pop("text", None)  # it is long, and may never be asked for again
+    program.code_size = len(code)
+
+
+def _costs(handles: Handles, args: Any) -> None:
+    described: Described = handles.kept[args.executable]
+    named = described.remembered("costs", lambda e: _named(described, counted(e.module)))
+    args.properties, args.num_properties = ctypes.addressof(named), len(named)
+
+
+def _named(described: Described, numbers: dict[str, float]) -> Any:
+    """Numbers by name, as PJRT lists them."""
+    kind: Any = api().structs["NamedValue"]
+    made = (kind * len(numbers))()
+    for entry, (name, number) in zip(made, numbers.items(), strict=True):
+        entry.struct_size = ctypes.sizeof(kind)
+        entry.name, entry.name_size = described.bytes(name.encode())
+        entry.type, entry.value_size = _FLOAT, 1
+        (entry.u,) = struct.unpack("<Q", struct.pack("<fI", number, 0))
+    return made
+
+
+def _memory(handles: Handles, args: Any) -> None:
+    described: Described = handles.kept[args.executable]
+    memory = described.executable.local.memory_of_one()
+    args.generated_code_size_in_bytes = len(described.executable.code)
+    args.argument_size_in_bytes = memory.arguments
+    args.output_size_in_bytes = memory.results
+    args.alias_size_in_bytes = memory.reused
+    args.temp_size_in_bytes = memory.arena + memory.others
+    args.peak_memory_in_bytes = memory.peak
+    args.total_size_in_bytes = memory.peak
+    args.total_allocation_bytes = memory.peak
+    args.indefinite_allocations = 0
+    args.peak_unpadded_heap_bytes = memory.peak
+    args.host_generated_code_size_in_bytes = 0
+    args.host_argument_size_in_bytes = args.host_output_size_in_bytes = 0
+    args.host_alias_size_in_bytes = args.host_temp_size_in_bytes = 0
+
+
+# As bytes
+
+
+def _fingerprint(handles: Handles, args: Any) -> None:
+    _tell_fingerprint(handles.kept[args.executable], args)
+
+
+def _loaded_fingerprint(handles: Handles, args: Any) -> None:
+    loaded: Loaded = handles.kept[args.executable]
+    _tell_fingerprint(loaded.described, args)
+
+
+def _tell_fingerprint(described: Described, args: Any) -> None:
+    found = described.remembered("fingerprint", lambda e: described.bytes(e.fingerprint))
+    args.executable_fingerprint, args.executable_fingerprint_size = found
+
+
+def _serialize(handles: Handles, args: Any) -> None:
+    described: Described = handles.kept[args.executable]
+    content = described.remembered("serialized", lambda e: described.bytes(serialized(e)))
+    args.serialized_bytes, args.serialized_bytes_size = content
+    args.serialized_executable = 0
+    args.serialized_executable_deleter = handles.native.addresses["nothing"]
+
+
+def _deserialize(handles: Handles, args: Any) -> None:
+    handles.drain()
+    content = ctypes.string_at(args.serialized_executable, args.serialized_executable_size)
+    size = args.overridden_serialized_compile_options_size
+    options = ctypes.string_at(args.overridden_serialized_compile_options, size) if size else None
+    made = on_own_stack(lambda: restored(content, options))
+    args.loaded_executable = load(handles, made)
+
+
+def _topology(handles: Handles, args: Any) -> None:
+    """What programs are compiled for: devices that are all alike."""
+    args.fingerprint = len(the_client().devices)
+
+
+SLOTS: tuple[tuple[str, Slot], ...] = (
+    ("Executable_OptimizedProgram", _optimized),
+    ("Executable_GetCostAnalysis", _costs),
+    ("Executable_GetCompiledMemoryStats", _memory),
+    ("Executable_Fingerprint", _fingerprint),
+    ("LoadedExecutable_Fingerprint", _loaded_fingerprint),
+    ("Executable_Serialize", _serialize),
+    ("Executable_DeserializeAndLoad", _deserialize),
+    ("TopologyDescription_Fingerprint", _topology),
+)

@@ -1,0 +1,58 @@
+"""How arguments and results are split, in the words that JAX reads back: tiles of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.array.tiles import OTHER, REPLICATED, Tiles, tiles
+from weft.jax.buffers.borders import Border, borders
+from weft.jax.questions.protos import field, packed
+from weft.mesh import Sharding
+from weft.run import LocalProgram
+
+
+def argument_tiles(program: LocalProgram) -> list[str]:
+    """The sharding of each argument."""
+    return [tiles.text() for tiles in all_tiles(program)[0]]
+
+
+def result_tiles(program: LocalProgram) -> list[str]:
+    """The sharding of each result."""
+    return [tiles.text() for tiles in all_tiles(program)[1]]
+
+
+def all_tiles(program: LocalProgram) -> tuple[list[Tiles], list[Tiles]]:
+    """The shardings of the arguments, and those of the results."""
+    inside, outside = borders(program)
+    return (
+        _tiles(program, program.shardings, inside),
+        _tiles(program, program.result_shardings, outside),
+    )
+
+
+def _tiles(
+    program: LocalProgram, shardings: Sequence[Sharding | None], at: Sequence[Border]
+) -> list[Tiles]:
+    known: dict[tuple[Sharding | None, tuple[int, ...] | None], Tiles] = {}
+    found: list[Tiles] = []
+    for sharding, border in zip(shardings, at, strict=True):
+        shown = border.told or sharding
+        key = shown, border.order
+        if key not in known:
+            known[key] = tiles(shown, program.mesh, border.order)
+        found.append(known[key])
+    return found
+
+
+def proto(tiles: Tiles) -> bytes:
+    """Tiles as an OpSharding."""
+    if tiles.kind != OTHER:
+        return field(1, tiles.kind) if tiles.kind else b""
+    made = field(1, OTHER) + field(3, packed(tiles.shape))
+    if tiles.in_order:
+        made += field(9, packed([len(tiles.devices)])) + field(10, packed([0]))
+    else:
+        made += field(4, packed(tiles.devices))
+    if tiles.last == (REPLICATED,):
+        return made + field(6, 1)
+    return made + field(8, packed(tiles.last)) if tiles.last else made

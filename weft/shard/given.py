@@ -1,0 +1,61 @@
+"""The shardings that a program gives its values, before any are propagated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.ir.attrs import Attrs
+from weft.ir.module import Function, Module, Node, Value
+from weft.mesh import Mesh
+from weft.ops.annotations import Given, annotated, shardings_of
+from weft.ops.control import Call
+from weft.ops.sharding import (
+    ManualComputation,
+    NamedComputation,
+    Reshard,
+    ShardingConstraint,
+)
+from weft.shard.closing import unsplit
+
+
+def given_results(node: Node, module: Module) -> Given:
+    """The shardings that a node's results have before propagation."""
+    match node.op:
+        case ShardingConstraint(sharding=given) | Reshard(sharding=given):
+            return (given,)
+        case ManualComputation(out_shardings=shardings):
+            return shardings
+        case NamedComputation(out_shardings=made):
+            return (None,) * len(node.results) if made is None else made
+        case Call(callee=callee):
+            given_here = shardings_of(node)
+            if any(s is not None for s in given_here):
+                return given_here
+            return _given(module.function(callee).res_attrs, node.results, module.meshes)
+    return shardings_of(node) if node.attrs else (None,) * len(node.results)
+
+
+def given_args(function: Function, module: Module, *, called: bool) -> Given:
+    """The shardings that a function's arguments have before propagation."""
+    if not called:
+        shown = function.arg_attrs or ((),) * len(function.body.args)
+        return tuple(annotated(attrs) for attrs in shown)
+    return _given(function.arg_attrs, function.body.args, module.meshes)
+
+
+def _given(
+    shown: tuple[Attrs, ...], values: tuple[Value, ...], meshes: Mapping[str, Mesh]
+) -> Given:
+    """What a call takes from its function: all values have shardings if one is on a mesh."""
+    if not any(shown):
+        return (None,) * len(values)
+    given = tuple(annotated(attrs) for attrs in shown)
+    for sharding in given:
+        if sharding is not None and not _is_one_device(sharding.resolve(meshes)):
+            opened = [unsplit(v.type, sharding.mesh, is_open=True) for v in values]
+            return tuple(s or o for s, o in zip(given, opened, strict=True))
+    return (None,) * len(values)
+
+
+def _is_one_device(mesh: Mesh) -> bool:
+    return not mesh.axes and bool(mesh.device_ids)
