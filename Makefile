@@ -9,7 +9,7 @@ PYTHONS ?= 3.11 3.12 3.13
 JAXES ?= 0.10 0.11 0.12
 BENCHES := ir shard lean compile lockstep engine cpu jax_door
 
-.PHONY: help demo test test-all test-versions test-jax lint format bench clean
+.PHONY: help demo test test-all test-versions test-jax lint format bench against clean
 
 help:
 	@echo "make demo      train a small Llama on 8 virtual devices, and look at the examples"
@@ -20,6 +20,7 @@ help:
 	@echo "make lint      ruff and mypy --strict"
 	@echo "make format    let ruff write the code in its form"
 	@echo "make bench     Weft and its peers side by side (benchmarks/)"
+	@echo "make against REV=main  whether the working tree is slower than a revision (ARGS=--quick)"
 	@echo "make clean     remove the virtual environments and all caches"
 
 $(BIN)/python:
@@ -63,6 +64,10 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@for subject in $(BENCHES); do $(BIN)/python benchmarks/$$subject.py || exit 1; done
+
+against: $(VENV)/.dev
+	@test -n "$(REV)" || { echo "make against REV=a commit, branch or tag"; exit 2; }
+	$(BIN)/python benchmarks/against.py $(REV) $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-*-jax* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
