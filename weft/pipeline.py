@@ -55,6 +55,8 @@ def compile_module(
     tune: Tune | None = None,
     excess_precision: bool = True,
     pads: Pads = "none",
+    rules: Rules | None = None,
+    numbers: Mapping[str, int] = {},
     trace: Trace | None = None,
 ) -> Program:
     """Take a module through every stage; `trace` is where they are written, if not by WEFT_TRACE.
@@ -64,13 +66,15 @@ def compile_module(
     measured; without it WEFT_TUNE does. Without `excess_precision` bf16 is rounded after every op,
     too, and no two ops are computed as one. With `pads="named"` arguments and results have the
     shardings that the module names for them, also where these do not divide them; JAX wants even
-    pieces.
+    pieces. `rules` are the user's, for custom calls and composites; `numbers` are those of
+    `weft.optimize.Options`.
     """
     notes: list[Shrunk] = []
     with without_gc():
         trace = trace or Trace(TRACE.value(), module.name)
         try:
-            stages = _stages(module, mesh, level, machine, trace, pads, notes)
+            rules = rules or Rules()
+            stages = _stages(module, mesh, level, machine, trace, pads, notes, rules, numbers)
             best = stages[STAGES[-1]]
             chosen = _target(target, fold_sums, tune, excess_precision)
             return Program(stages, _local(best, chosen, fold_sums, trace), tuple(notes))
@@ -126,9 +130,10 @@ def _stages(
     trace: Trace,
     pads: Pads,
     notes: list[Shrunk],
+    rules: Rules,
+    numbers: Mapping[str, int],
 ) -> dict[str, Module]:
     trace.write("captured", module)
-    rules = Rules()
     whole = mesh is None and is_of_one(module)  # most of what JAX compiles while a program starts
     sharded = module
     with trace.timed("sharded"):
@@ -147,7 +152,7 @@ def _stages(
         if ran.changed:
             trace.write(f"optimized-{ran.name}", ran.module)
 
-    best = optimize(local, level, machine=machine, watch=see)
+    best = optimize(local, level, machine=machine, watch=see, **numbers)
     if machine is not None:
         plan_memory(best).fits(machine)
     return dict(zip(STAGES, (module, sharded, local, best), strict=True))
