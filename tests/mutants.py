@@ -221,11 +221,11 @@ def _is_union(node: ast.expr) -> bool:
 
 
 def drawn(root: Path, rooms: Sequence[str], count: int, seed: int) -> list[Mutant]:
-    """So many changes, each as likely as any other."""
+    """So many changes, each as likely as any other, of rooms or of single files."""
     listed = []
     for path in sorted((root / "weft").rglob("*.py")):
         name = path.relative_to(root).as_posix()
-        if not rooms or room_of(name) in rooms:
+        if not rooms or room_of(name) in rooms or name in rooms:
             listed += mutants(name, path.read_bytes())
     return random.Random(seed).sample(listed, min(count, len(listed)))
 
@@ -348,7 +348,7 @@ def main(given: Sequence[str] | None = None, root: Path = ROOT) -> int:
     )
     options.add_argument("--count", type=int, default=100)
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--room", nargs="+", default=[], help="folders of weft/ (default: all)")
+    options.add_argument("--room", nargs="+", default=[], help="folders of weft/, or files")
     options.add_argument("--jobs", type=int, default=2, help="how many are tried at once")
     options.add_argument("--list", action="store_true", help="only print them")
     chosen = options.parse_args(given)
