@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import math
 import os
 import queue
 import random
@@ -170,8 +171,8 @@ class _Sites:
     def constant(self, node: ast.Constant) -> Iterator[Mutant]:
         value = node.value
         other = not value if isinstance(value, bool) else value + 1
-        if value == value + 1:  # inf, and what is too large to tell apart
-            other = 0.0
+        if isinstance(value, float) and abs(value) > 1:  # to which 1 is little, or nothing
+            other = 0.0 if math.isinf(value) else value / 2
         yield self.made(self.start(node), self.end(node), repr(other))
 
     def made(self, start: int, end: int, after: str) -> Mutant:

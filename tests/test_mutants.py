@@ -27,7 +27,12 @@ def test_operators_and_constants_are_changed():
     assert changes("n //= k") == [("//", "*")]
     assert changes("y = not (x - 1)") == [("not", ""), ("-", "+"), ("1", "2")]
     assert changes("f(-x, flag=True)") == [("-", ""), ("True", "False")]
-    assert changes("x = 2.5, 1e300") == [("2.5", "3.5"), ("1e300", "0.0")]
+    assert changes("x = 2.5, 0.5, 1e300, 1e999") == [
+        ("2.5", "1.25"),
+        ("0.5", "1.5"),
+        ("1e300", "5e+299"),
+        ("1e999", "0.0"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from weft.errors import WeftError
 from weft.ir.module import Region
 from weft.ir.op import Body, infer, rule
 from weft.ir.types import BOOL, F32, I32, DType, tensor
+from weft.ir.work import Work
 from weft.ops.pointwise import Add, Compare, Maximum
 from weft.ops.window import ReduceWindow, SelectAndScatter, Window, make_window, pad
 
@@ -181,3 +182,15 @@ def test_refusals_of_select_and_scatter():
     broken = Body(good[1].args, (tensor(dtype=BOOL),))
     assert refusal(bodies=(good[0], broken)).startswith("the region that adds takes")
     assert refusal(out=tensor(4, 7)).startswith("the results are [tensor<4x7xf32>]")
+
+
+def test_the_work_of_select_and_scatter():
+    """A flop for each region, where nothing tells what it does."""
+    op = SelectAndScatter((3, 1), tensor(4, 2), (2, 1), ((0, 1), (0, 0)))
+    types = (tensor(4, 2), tensor(2, 2), tensor())
+    flop, more = Work(flops=1), Work(flops=5)
+    usual = op.work(types, (tensor(4, 2),))
+    assert usual == op.work(types, (tensor(4, 2),), (flop, flop))
+    select = op.work(types, (tensor(4, 2),), (more, flop)).flops - usual.flops
+    scatter = op.work(types, (tensor(4, 2),), (flop, more)).flops - usual.flops
+    assert select > scatter == 4 * 4  # one combination for each of 4 places
