@@ -9,7 +9,7 @@ PYTHONS ?= 3.11 3.12 3.13
 JAXES ?= 0.10 0.11 0.12
 BENCHES := ir shard lean compile lockstep engine cpu jax_door
 
-.PHONY: help demo test test-all test-versions test-jax lint format bench clean
+.PHONY: help demo test test-all test-versions test-jax mutants lint format bench against clean
 
 help:
 	@echo "make demo      train a small Llama on 8 virtual devices, and look at the examples"
@@ -17,9 +17,11 @@ help:
 	@echo "make test-all  the same and the long ones"
 	@echo "make test-versions  JAX's door on every Python and JAX (PYTHONS='3.12' JAXES='0.11' for one)"
 	@echo "make test-jax  JAX's own tests, of the checkout DIR of jax-ml/jax (FILES, ARGS)"
+	@echo "make mutants   change weft/ in 100 random places; how many do the tests see? (ARGS=--help)"
 	@echo "make lint      ruff and mypy --strict"
 	@echo "make format    let ruff write the code in its form"
 	@echo "make bench     Weft and its peers side by side (benchmarks/)"
+	@echo "make against REV=main  whether the working tree is slower than a revision (ARGS=--quick)"
 	@echo "make clean     remove the virtual environments and all caches"
 
 $(BIN)/python:
@@ -52,6 +54,9 @@ test-jax: $(VENV)/.dev
 	@test -n "$(DIR)" || { echo "make test-jax DIR=a checkout of jax-ml/jax"; exit 2; }
 	$(BIN)/python tests/upstream/run.py $(DIR) $(FILES) --jobs $(JOBS) $(ARGS)
 
+mutants: $(VENV)/.dev
+	$(BIN)/python tests/mutants.py --jobs $(JOBS) $(ARGS)
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -63,6 +68,10 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@for subject in $(BENCHES); do $(BIN)/python benchmarks/$$subject.py || exit 1; done
+
+against: $(VENV)/.dev
+	@test -n "$(REV)" || { echo "make against REV=a commit, branch or tag"; exit 2; }
+	$(BIN)/python benchmarks/against.py $(REV) $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-*-jax* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -100,19 +100,32 @@ def _calls(run: Callable[[], object], seconds: float) -> int:
     return max(1, min(1000, round(seconds / once)))
 
 
+class Ended(SystemExit):
+    """A side's process has ended before its time."""
+
+    def __init__(self, told: str, tree: Path) -> None:
+        super().__init__(told)
+        self.tree = tree
+
+
 class Runner:
     """A side in a process of its own.
 
     `maker` names a function, such as "benchmarks.cpu_steps:jax_side". Called with `given` there, it
-    returns the function to be timed, and facts (numbers, texts) about it: (run, facts).
+    returns the function to be timed, and facts (numbers, texts) about it: (run, facts). A function
+    that times itself returns seconds by name, and has the fact `times_itself`. The packages `weft`,
+    `tests` and `benchmarks` are those of `tree`.
     """
 
-    def __init__(self, maker: str, given: Sequence[Any], env: Mapping[str, str] = {}) -> None:
-        self.seconds = 0.05
-        line = [sys.executable, str(Path(__file__).resolve()), maker, json.dumps(list(given))]
+    def __init__(
+        self, maker: str, given: Sequence[Any], env: Mapping[str, str] = {}, tree: Path = ROOT
+    ) -> None:
+        self.seconds, self.tree = 0.05, tree
+        script = str(Path(__file__).resolve())
+        line = [sys.executable, script, str(tree), maker, json.dumps(list(given))]
         self.process = subprocess.Popen(
             line,
-            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"} | dict(env),
+            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(tree)} | dict(env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -123,14 +136,15 @@ class Runner:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self.process.args!r} has ended")
+            self.process.wait()
+            raise Ended(f"{self.process.args!r} has ended", self.tree)
         return json.loads(line)
 
-    def turn(self) -> float:
-        """The seconds of one call, the mean of a few."""
+    def turn(self) -> Any:
+        """The seconds of one call, the mean of a few; by name where the function times itself."""
         assert self.process.stdin is not None
         print(self.seconds, _chosen, file=self.process.stdin, flush=True)
-        return float(self._answer())
+        return self._answer()
 
     def close(self) -> None:
         """End the process."""
@@ -158,11 +172,16 @@ def _serve(maker: str, given: Sequence[Any]) -> None:
         print(json.dumps(facts), file=answers, flush=True)
         for line in sys.stdin:
             seconds, clock = line.split()
+            if facts.get("times_itself"):
+                print(json.dumps(run()), file=answers, flush=True)
+                continue
             if seconds not in calls:
                 calls[seconds] = _calls(run, float(seconds))
             print(timed(run, calls[seconds], clock), file=answers, flush=True)
 
 
-if __name__ == "__main__" and len(sys.argv) == 3:
-    sys.path.insert(0, str(ROOT))
-    _serve(sys.argv[1], json.loads(sys.argv[2]))
+if __name__ == "__main__":
+    # `sides` is this folder's whatever the tree is; all other packages are the tree's.
+    sys.path[:1] = [sys.argv[1]]
+    sys.path.append(str(Path(__file__).resolve().parent))
+    _serve(sys.argv[2], json.loads(sys.argv[3]))

@@ -77,6 +77,7 @@ OPTIONAL = {
         "cli/arrays.py",
         "cli/evaluate.py",
         "cli/kernels.py",
+        "cli/knobs.py",
         "cli/ops.py",
         "cli/run.py",
         "cli/screen.py",

@@ -6,7 +6,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, update_wrapper
 from typing import Any
 
@@ -22,13 +22,14 @@ from weft.ir.module import Module
 from weft.knobs import Tune
 from weft.machine import MACHINES, Machine
 from weft.machine import machine as machine_named
-from weft.optimize import Level
+from weft.optimize import Level, given_numbers
 from weft.optimize.memory_plan import MemoryPlan
 from weft.optimize.plan_memory import plan_memory
 from weft.pipeline import STAGES, Program, compile_module
 from weft.run import execute
 from weft.run.execute import at_once, face_of
-from weft.shard import Pads
+from weft.shard import Pads, Rules
+from weft.shard.rules import GivenRule, as_rules
 
 MOST_NOTES = 4  # that one warning tells
 
@@ -44,6 +45,8 @@ class Options:
     tune: Tune | None
     excess_precision: bool
     sync_every_op: bool
+    rules: Rules | None = None
+    numbers: Mapping[str, int] = field(default_factory=dict)  # of weft.optimize.Options
     pads: Pads = "named"  # which arguments and results are padded where sizes do not divide
 
 
@@ -212,6 +215,8 @@ class Compiled:
                     tune=chosen.tune,
                     excess_precision=chosen.excess_precision,
                     pads=chosen.pads,
+                    rules=chosen.rules,
+                    numbers=chosen.numbers,
                 )
                 _warn(program)
                 captured = replace(captured, kept=())  # it is compiled
@@ -236,6 +241,11 @@ def compile(
     tune: Tune | None = None,
     excess_precision: bool = True,
     sync_every_op: bool = False,
+    rules: Rules | Mapping[str, GivenRule] | None = None,
+    compute_streams: int | None = None,
+    communication_streams: int | None = None,
+    combine_bytes: int | None = None,
+    combine_ops: int | None = None,
     **kwargs: Any,
 ) -> Compiled:
     """Compile a JAX function, a module, or StableHLO (its text, bytes or path) for a mesh.
@@ -248,14 +258,25 @@ def compile(
     several ways, once for each class of shapes; by default they are as they were measured before,
     and with "off" as the cost model says. Without `excess_precision` every op of a kernel rounds as
     it does by itself: bf16 after every op, and no product and sum at once. With `sync_every_op` a
-    call waits for every op, so that an error names the one that failed.
+    call waits for every op, so that an error names the one that failed. `rules` say how custom
+    calls and composites are split, by their names. The streams are those that level 2 assigns, and
+    collectives are combined up to `combine_bytes` and `combine_ops`; 0 combines none.
     """
     modelled = machine_named(machine) if isinstance(machine, str) else machine
     _check(fn, kwargs, modelled)
     donated = as_positions("donate_argnums", donate_argnums)
     static = as_positions("static_argnums", static_argnums)
     source = source_of(fn, CallOptions(mesh, in_shardings, out_shardings, donated, static))
-    options = Options(level, modelled, target, fold_sums, tune, excess_precision, sync_every_op)
+    numbers = given_numbers(
+        compute_streams=compute_streams,
+        communication_streams=communication_streams,
+        combine_bytes=combine_bytes,
+        combine_ops=combine_ops,
+    )
+    options = Options(
+        level, modelled, target, fold_sums, tune, excess_precision, sync_every_op,
+        None if rules is None else as_rules(rules), numbers,
+    )  # fmt: skip
     made = Compiled(source, options)
     if source.function is not None:
         update_wrapper(made, source.function, updated=())

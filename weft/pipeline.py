@@ -65,6 +65,8 @@ def compile_module(
     excess_precision: bool = True,
     pads: Pads = "none",
     pieces: bool = False,
+    rules: Rules | None = None,
+    numbers: Mapping[str, int] = {},
     trace: Trace | None = None,
 ) -> Program:
     """Take a module through every stage; `trace` is where they are written, if not by WEFT_TRACE.
@@ -74,13 +76,15 @@ def compile_module(
     measured; without it WEFT_TUNE does. Without `excess_precision` bf16 is rounded after every op,
     too, and no two ops are computed as one. With `pads="named"` arguments and results have the
     shardings that the module names for them, also where these do not divide them; JAX wants even
-    pieces. With `pieces` callers pass what each device holds, as JAX does to a plugin.
+    pieces. With `pieces` callers pass what each device holds, as JAX does to a plugin. `rules` are
+    the user's, for custom calls and composites; `numbers` are those of `weft.optimize.Options`.
     """
     notes: list[Shrunk] = []
     with without_gc():
         trace = trace or Trace(TRACE.value(), module.name)
         try:
-            stages = _stages(module, mesh, level, machine, trace, pads, notes, pieces)
+            given = (trace, pads, notes, pieces, rules or Rules(), numbers)
+            stages = _stages(module, mesh, level, machine, *given)
             best = stages[STAGES[-1]]
             chosen = _target(target, fold_sums, tune, excess_precision)
             return Program(stages, _local(best, chosen, fold_sums, trace), tuple(notes))
@@ -172,8 +176,9 @@ def _stages(
     pads: Pads,
     notes: list[Shrunk],
     pieces: bool,
+    rules: Rules,
+    numbers: Mapping[str, int],
 ) -> dict[str, Module]:
-    rules = Rules()
     if mesh is not None:
         module = with_mesh(module, as_mesh(mesh))
     with trace.timed("captured"):
@@ -197,7 +202,7 @@ def _stages(
         if ran.changed:
             trace.write(f"optimized-{ran.name}", ran.module)
 
-    best = optimize(local, level, machine=machine, watch=see)
+    best = optimize(local, level, machine=machine, watch=see, **numbers)
     if machine is not None:
         plan_memory(best).fits(machine)
     return dict(zip(STAGES, (module, sharded, local, best), strict=True))

@@ -53,6 +53,50 @@ def test_trips_that_the_text_does_not_tell():
     assert trips(the_loop(loop(how="GT"))) is None
 
 
+CARRIED = """
+func.func @main(%n: tensor<i32>) -> tensor<i32> {
+  %first = stablehlo.constant dense<2> : tensor<i32>
+  %last = stablehlo.constant dense<9> : tensor<i32>
+  %out:2 = "stablehlo.while"(%first, BEGIN) ({
+  ^bb0(%i: tensor<i32>, %end: tensor<i32>):
+    %more = stablehlo.compare HOW, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  }, {
+  ^bb0(%i: tensor<i32>, %end: tensor<i32>):
+    %step = stablehlo.constant dense<STEP> : tensor<i32>
+    %next = stablehlo.NEXT : tensor<i32>
+    stablehlo.return %next, END : tensor<i32>, tensor<i32>
+  }) : (tensor<i32>, tensor<i32>) -> (tensor<i32>, tensor<i32>)
+  return %out#0 : tensor<i32>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "rounds"),
+    [
+        ({}, 7),  # the limit is carried along unchanged
+        ({"END": "%next"}, None),  # the limit moves
+        ({"BEGIN": "%n"}, None),  # the limit is not known
+        ({"HOW": "LE"}, 8),
+        ({"HOW": "NE"}, 7),
+        ({"HOW": "GE"}, None),
+        ({"STEP": "2"}, 4),
+        ({"STEP": "0"}, None),
+        ({"STEP": "-1"}, None),
+        ({"NEXT": "add %step, %i"}, 7),
+        ({"NEXT": "add %i, %i"}, None),
+        ({"NEXT": "add %step, %end"}, None),  # not of the counter
+        ({"NEXT": "multiply %i, %step"}, None),
+    ],
+)
+def test_trips_of_loops_that_carry_their_limit(changes: dict[str, str], rounds: int | None):
+    usual = {"BEGIN": "%last", "HOW": "LT", "STEP": "1", "NEXT": "add %i, %step", "END": "%end"}
+    text = CARRIED
+    for word, becomes in (usual | changes).items():
+        text = text.replace(word, becomes)
+    assert trips(the_loop(parse(text))) == rounds
+
+
 def test_a_loop_costs_its_rounds():
     four, three = (Costs(m, H100).seconds(the_loop(m)) for m in (loop(0), loop(1)))
     assert four == pytest.approx(4 / 3 * three)

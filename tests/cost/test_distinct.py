@@ -36,6 +36,34 @@ def test_calls_with_equal_operands_count_once():
     assert distinct_sent(module(f"{twice}\n{beside}", inner)) == 96
 
 
+def test_what_differs_in_anything_counts_by_itself():
+    """Other axes, another reduction, or other types than those of an equal op."""
+    one, two = reduce("%0", 8, "x"), reduce("%0", 8, "y")
+    assert distinct_sent(module(f"%1 = {one}\n%2 = {two}")) == total_sent(
+        bytes_sent(module(f"%1 = {one}\n%2 = {two}"))
+    )
+    most = one.replace("stablehlo.add", "stablehlo.maximum")
+    assert most != one
+    assert distinct_sent(module(f"%1 = {one}\n%2 = {most}")) == 2 * distinct_sent(
+        module(f"%1 = {one}")
+    )
+
+
+def test_a_function_that_calls_itself_counts_once():
+    inner = (
+        "func.func private @inner(%0: tensor<8xf32>) -> tensor<8xf32> {\n"
+        f"%1 = {reduce('%0', 8, 'x')}\n"
+        "%2 = func.call @inner(%1) : (tensor<8xf32>) -> tensor<8xf32>\n"
+        "return %2 : tensor<8xf32>\n}\n"
+    )
+    call = "%{} = func.call @inner({}) : (tensor<8xf32>) -> tensor<8xf32>"
+    once = distinct_sent(module(f"%1 = {reduce('%0', 8, 'x')}"))
+    assert distinct_sent(module(call.format(1, "%0"), inner)) == once
+    # Its results are values like others: what they lead to is counted, and called anew.
+    twice = "\n".join([call.format(1, "%0"), call.format(2, "%1")])
+    assert distinct_sent(module(twice, inner)) == 2 * once
+
+
 def test_full_gathers_may_take_several_steps():
     assert full_gathers(module(f"%1 = {gather('%0', 8, 'x')}")) == 0
     assert full_gathers(module(f"%1 = {gather('%0', 8, 'x', 'y')}")) == 1

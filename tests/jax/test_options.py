@@ -73,6 +73,65 @@ def test_options() -> None:
     assert run_on_weft(_SOURCE) == "done\n"
 
 
+_MACHINE = """
+import jax, jax.numpy as jnp, numpy as np
+
+mesh = jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+rows, columns = (jax.NamedSharding(mesh, jax.P(*spec)) for spec in (("d",), (None, "d")))
+f = jax.jit(lambda x, w: x @ w, in_shardings=(rows, columns), out_shardings=columns)
+
+def compiled(size, dtype, **options):
+    types = [jax.ShapeDtypeStruct((size, size), dtype, sharding=s) for s in (rows, columns)]
+    return f.lower(*types).compile(compiler_options=options)
+
+large = [
+    compiled(16384, jnp.bfloat16, weft_opt_level=2, **more)
+    for more in ({}, {"weft_machine": "h100"})
+]
+gathered, ring = [made.as_text() for made in large]
+assert "all-gather" in gathered and "collective-permute" not in gathered
+assert "collective-permute" in ring and "all-gather" not in ring
+assert large[1].memory_analysis().temp_size_in_bytes > 0
+
+x = jnp.asarray(np.random.default_rng(0).standard_normal((64, 64)), jnp.float32)
+given = jax.device_put(x, rows), jax.device_put(x, columns)
+plain = compiled(64, jnp.float32)
+for options in (
+    {"weft_machine": "h100", "weft_opt_level": 2},
+    {"weft_compute_streams": 2, "weft_communication_streams": "2", "weft_opt_level": 2},
+    {"weft_combine_bytes": 0}, {"weft_combine_ops": 1},
+):
+    np.testing.assert_array_equal(compiled(64, jnp.float32, **options)(*given), plain(*given))
+
+def refused(**options):
+    try:
+        compiled(64, jnp.float32, **options)
+    except jax.errors.JaxRuntimeError as error:
+        return str(error)
+    raise AssertionError(f"{options} were taken")
+
+text = refused(weft_machine="h1000")
+assert "While setting option weft_machine, no machine 'h1000' is known" in text, text
+text = refused(weft_compute_streams=0)
+assert "compute_streams=0: expected a number from 1 on" in text, text
+assert "is not a valid integer" in refused(weft_combine_bytes="30MiB")
+
+whole = jax.NamedSharding(mesh, jax.P())
+sums = lambda x: (x.sum(0), (x * x).sum(0))
+several = jax.jit(sums, in_shardings=rows, out_shardings=whole)
+counts = [
+    several.lower(given[0]).compile(compiler_options=o).as_text().count(" all-reduce(")
+    for o in ({}, {"weft_combine_ops": 1})
+]
+assert counts == [1, 2], counts
+print("done")
+"""
+
+
+def test_machine_streams_and_combining() -> None:
+    assert run_on_weft(_MACHINE) == "done\n"
+
+
 def test_excess_precision_by_flag() -> None:
     source = _SOURCE[: _SOURCE.index("def refused")] + 'print("done")\n'
     flags = "--xla_allow_excess_precision=false"

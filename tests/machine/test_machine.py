@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
 import pytest
 
 from weft.errors import WeftError
 from weft.ir.types import DTYPES
 from weft.machine import H100, HOST, MACHINES, bytes_of, bytes_text, machine
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "machine"
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -17,6 +23,15 @@ def test_every_machine_is_whole(name: str):
     for dtype in DTYPES.values():
         assert found.rate(dtype) > 0
     assert found.links[-1].devices is None, "the outermost links join as many as there are"
+
+
+def test_the_figures_of_machines(golden: Callable[[Path, str], None]):
+    """Whoever changes a figure says so."""
+    lines = []
+    for found in MACHINES.values():
+        lines.append(f"{found.name}: {found.about}")
+        lines += [f"  {f.name} = {getattr(found, f.name)!r}" for f in fields(found)[2:]]
+    golden(GOLDEN / "known.txt", "\n".join(lines) + "\n")
 
 
 def test_names_are_found_in_any_case():

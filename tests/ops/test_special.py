@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -116,6 +119,79 @@ def assert_approximated(actual: Array, expected: Array) -> None:
 def test_known_values_of_two_operands(op: type[Pointwise]) -> None:
     lhs, rhs = (np.array(side) for side in zip(*KNOWN_PAIRS[op], strict=True))
     assert_approximated(op().reference(lhs, rhs), np.array(list(KNOWN_PAIRS[op].values())))
+
+
+def slow_digamma(x: float) -> float:
+    """By reflection, recurrence and the asymptotic series, none of which the op uses."""
+    if x < 0.5:
+        return slow_digamma(1 - x) - math.pi / math.tan(math.pi * x)
+    if x < 10:
+        return slow_digamma(x + 1) - 1 / x
+    series = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760)
+    terms = [b * x ** (-2 * k) for k, b in enumerate(series, 1)]
+    return math.log(x) - 1 / (2 * x) - math.fsum(terms)
+
+
+def slow_bessel_i1e(x: float) -> float:
+    """Its integral, by the trapezoidal rule, which converges fast for periodic functions."""
+    angles = np.linspace(0, 2 * np.pi, 512, endpoint=False)
+    return float(np.mean(np.exp(x * np.cos(angles) - abs(x)) * np.cos(angles)))
+
+
+# A function that is computed otherwise, and numbers in every range that the op tells apart.
+SLOW: dict[type[Pointwise], tuple[Callable[[float], float], Array]] = {
+    special.Erf: (math.erf, np.linspace(-5, 5, 301)),
+    special.Erfc: (math.erfc, np.concatenate([np.linspace(-5, 9, 301), np.linspace(9, 26, 60)])),
+    special.Lgamma: (math.lgamma, np.linspace(-6.93, 60, 301)),
+    special.Digamma: (slow_digamma, np.linspace(-6.93, 60, 301)),
+    special.BesselI1e: (slow_bessel_i1e, np.linspace(-40, 40, 301)),
+}
+
+
+@pytest.mark.parametrize("op", SLOW, ids=lambda op: op.name)
+@pytest.mark.parametrize("name", ["f64", "f32"])
+def test_every_range_of_a_function(op: type[Pointwise], name: str) -> None:
+    slow, points = SLOW[op]
+    held = DTYPES[name].numpy
+    given = points.astype(held)
+    expected = np.array([slow(float(x)) for x in given])
+    found = op().reference(given)
+    assert found.dtype == held
+    slack, least = 500 * float(np.finfo(held).eps), float(np.finfo(held).tiny)
+    relative = op is special.Erfc  # whose tail is small, and exact all the same
+    scale = np.abs(expected) if relative else np.maximum(1, np.abs(expected))
+    off = np.abs(found.astype(np.float64) - expected)
+    wrong = off > slack * scale + least
+    assert not wrong.any(), (given[wrong], found[wrong], expected[wrong])
+
+
+@pytest.mark.parametrize("name", ["f64", "f32"])
+def test_the_inverse_error_function_in_every_range(name: str) -> None:
+    held = DTYPES[name].numpy
+    least = 7 if name == "f32" else 15
+    tails = 1 - np.logspace(-least, -1, 120)
+    given = np.concatenate([np.linspace(-0.95, 0.95, 101), tails, -tails]).astype(held)
+    given = given[np.abs(given) < 1]
+    found = special.ErfInv().reference(given).astype(np.float64)
+    # What it is the inverse of, in the number that is left to 1: there the tail is told apart.
+    left = np.array([math.erfc(abs(x)) for x in found])
+    expected = 1 - np.abs(given.astype(np.float64))
+    assert np.all(np.sign(found) == np.sign(given))
+    eps = float(np.finfo(held).eps)  # which the square of the operand is off by, too
+    assert np.all(np.abs(left - expected) <= 2000 * eps * expected + 4 * eps)
+
+
+def test_zeta_is_its_sum() -> None:
+    """zeta(x, q) = q^-x + zeta(x, q + 1), down to where it is the integral of its terms."""
+    x = np.repeat([1.25, 2.0, 3.5, 8.0], 5)
+    q = np.tile([0.25, 1.0, 2.5, 7.0, 20.0], 4)
+    zeta = special.Zeta()
+    terms = np.arange(4000.0)
+    sums = [np.sum((b + terms) ** -a) for a, b in zip(x, q, strict=True)]
+    start = q + 4000
+    rest = start ** (1 - x) / (x - 1) + start**-x / 2 + x * start ** (-x - 1) / 12
+    assert_approximated(zeta.reference(x, q), sums + rest)
+    assert_approximated(zeta.reference(x, q), q**-x + zeta.reference(x, q + 1))
 
 
 @pytest.mark.parametrize("op", EDGES, ids=lambda op: op.name)

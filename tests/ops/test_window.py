@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.ops.example import Example, binary_region
 from tests.ops.program import region, run, scalar
@@ -11,6 +13,7 @@ from weft.errors import WeftError
 from weft.ir.module import Region
 from weft.ir.op import Body, infer, rule
 from weft.ir.types import BOOL, F32, I32, DType, tensor
+from weft.ir.work import Work
 from weft.ops.pointwise import Add, Compare, Maximum
 from weft.ops.window import ReduceWindow, SelectAndScatter, Window, make_window, pad
 
@@ -44,6 +47,42 @@ def test_short_and_long_windows_fold_in_one_order(sizes: tuple[int, int]):
     row, column = sizes[0] - 1, 2 * (sizes[1] - 1)
     expected = array[row::2, column:][: made.shape[0], : made.shape[1]]
     np.testing.assert_array_equal(made, expected)
+
+
+@given(
+    st.integers(0, 7), st.integers(1, 4), st.integers(1, 4), st.tuples(*[st.integers(-3, 3)] * 2),
+    st.integers(1, 3), st.integers(1, 3),
+)  # fmt: skip
+def test_a_window_has_the_places_where_it_fits(
+    size: int, seen: int, stride: int, padding: tuple[int, int], apart: int, dilation: int
+):
+    window = Window((seen,), (stride,), (padding,), (apart,), (dilation,))
+    length = len(range(size)[:1]) + apart * len(range(size)[1:]) + sum(padding)
+    assert window.spread(0, size) == length
+    starts = range(0, max(0, length), stride)
+    fits = [s for s in starts if s + dilation * (seen - 1) < length]
+    assert window.count(0, size) == len(fits)
+    assert window.is_plain(0) == ((seen, stride, padding) == (1, 1, (0, 0)))
+
+
+@pytest.mark.parametrize(
+    ("seen", "apart", "padding", "role", "aided"),
+    [
+        (1, 1, (0, 0), "pass", False),
+        (1, 3, (0, 0), "pass", True),  # as Shardy has it; pieces of it need help
+        (2, 1, (0, 1), "permutation", False),
+        (1, 1, (1, 0), "permutation", False),
+    ],
+)
+def test_a_plain_window_over_spread_elements(
+    seen: int, apart: int, padding: tuple[int, int], role: str, aided: bool
+):
+    window = make_window("window", (seen,), None, (padding,), (apart,))
+    out = tensor(*window.shape("window", (8,)))
+    op = ReduceWindow((seen,), (out,), None, (apart,), None, (padding,))
+    body = binary_region(Maximum(), "f32").body
+    (factor,) = rule(op, (tensor(8), tensor()), (body,)).factors
+    assert (factor.role, factor.aided) == (role, aided)
 
 
 def test_padding_holds_the_initial_value_and_may_be_negative():
@@ -143,3 +182,15 @@ def test_refusals_of_select_and_scatter():
     broken = Body(good[1].args, (tensor(dtype=BOOL),))
     assert refusal(bodies=(good[0], broken)).startswith("the region that adds takes")
     assert refusal(out=tensor(4, 7)).startswith("the results are [tensor<4x7xf32>]")
+
+
+def test_the_work_of_select_and_scatter():
+    """A flop for each region, where nothing tells what it does."""
+    op = SelectAndScatter((3, 1), tensor(4, 2), (2, 1), ((0, 1), (0, 0)))
+    types = (tensor(4, 2), tensor(2, 2), tensor())
+    flop, more = Work(flops=1), Work(flops=5)
+    usual = op.work(types, (tensor(4, 2),))
+    assert usual == op.work(types, (tensor(4, 2),), (flop, flop))
+    select = op.work(types, (tensor(4, 2),), (more, flop)).flops - usual.flops
+    scatter = op.work(types, (tensor(4, 2),), (flop, more)).flops - usual.flops
+    assert select > scatter == 4 * 4  # one combination for each of 4 places

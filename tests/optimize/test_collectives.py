@@ -84,7 +84,7 @@ def _reduced_and_read(value: Value) -> list[Node]:
 )
 def test_combining_keeps_to_its_limits(most_bytes: int, most_ops: int, left: int):
     module = many(8)
-    after = verify(combine_collectives(module, most_bytes=most_bytes, most_ops=most_ops))
+    after = verify(combine_collectives(module, combine_bytes=most_bytes, combine_ops=most_ops))
     assert len(collectives(after)) == left
     assert sum(len(node.operands) for node in collectives(after)) == 8
 

@@ -58,6 +58,17 @@ def test_meaning_is_kept(level: int, seed: int, steps: int):
         assert_close(one, other)
 
 
+def test_what_each_level_runs():
+    cleanup = "inline_calls cse simplify canonicalize_collectives cse drop_dead"
+    assert [run.__name__ for run in steps(0)] == []
+    assert [run.__name__ for run in steps(1)] == f"{cleanup} combine_collectives sink_masks".split()
+    assert [run.__name__ for run in steps(2)] == (
+        "inline_calls cse simplify canonicalize_collectives hoist_gather cse drop_dead "
+        "collective_matmul cse combine_collectives sink_masks rematerialize_gather split_async "
+        "assign_streams schedule"
+    ).split()
+
+
 def test_level_0_does_nothing():
     module = local_program(0, 10).module
     assert optimize(module, 0) is module

@@ -34,7 +34,7 @@ Pass = Callable[[Module], Module]
 
 def combine_few(module: Module) -> Module:
     """Combine so little that sets are closed all the time."""
-    return combine_collectives(module, most_bytes=96, most_ops=3)
+    return combine_collectives(module, combine_bytes=96, combine_ops=3)
 
 
 def hoist_little(module: Module) -> Module:

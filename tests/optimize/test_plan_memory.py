@@ -20,6 +20,7 @@ from weft.ir.attrs import Attrs
 from weft.ir.module import Module
 from weft.machine import HOST
 from weft.optimize import assign_streams, plan_memory, schedule, split_async
+from weft.optimize.lifetimes import last_uses
 from weft.optimize.memory_plan import MemoryPlan
 
 
@@ -188,6 +189,33 @@ def test_an_argument_that_is_returned_is_copied():
     }
     """
     assert counts(text) == (3, 0, 0, 2)
+
+
+def test_only_what_a_start_reads_is_in_use_until_its_done():
+    text = """
+    func.func @main(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<f32> {
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+          : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+      %begun = "stablehlo.async_start"(%y) ({
+      ^bb0(%z: tensor<4xf32>):
+        %all = "stablehlo.all_gather"(%z) <{all_gather_dim = 0 : i64,
+            replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> : (tensor<4xf32>) -> tensor<8xf32>
+        stablehlo.return %all : tensor<8xf32>
+      }) : (tensor<4xf32>) -> !stablehlo.future<tensor<8xf32>>
+      %twice = stablehlo.add %sum, %sum : tensor<f32>
+      %done = "stablehlo.async_done"(%begun) : (!stablehlo.future<tensor<8xf32>>) -> tensor<8xf32>
+      %more = stablehlo.add %twice, %sum : tensor<f32>
+      return %more : tensor<f32>
+    }
+    """
+    body = parse(text).function("main").body
+    names = [node.op.name.partition(".")[2] for node in body.nodes]
+    x, y = body.args
+    last = last_uses(body)
+    assert names[last[x]] == "reduce"
+    assert names[last[y]] == "async_done"
+    assert names[last[body.nodes[names.index("reduce")].results[0]]] == "add"
 
 
 LOOP = """

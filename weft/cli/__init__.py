@@ -14,6 +14,7 @@ from weft.cli import (
     doctor,
     evaluate,
     kernels,
+    knobs,
     ops,
     opt,
     partition,
@@ -38,6 +39,7 @@ COMMANDS = (
     kernels,
     ops,
     cache,
+    knobs,
     doctor,
     conformance,
 )

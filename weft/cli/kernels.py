@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.parser import Commands, command
+from weft.cli.passes import add_passes, chosen_machine
 from weft.cli.program import add_program
+from weft.cli.rules import add_rules
 from weft.cli.run import compiled_file, compiled_script
 from weft.cli.screen import console, plural, print_json, quantity
 from weft.cli.script import is_script, load_script
@@ -25,9 +27,8 @@ from weft.kernels.group import Launch
 from weft.kernels.text import kernel_text
 from weft.kernels.work import work_of
 from weft.knobs import TUNES
-from weft.machine import HOST, Machine, machine
+from weft.machine import HOST, Machine
 from weft.ops.shape import Constant
-from weft.optimize import LEVELS
 from weft.run.parts import Part, measured_parts, parts_of
 from weft.target import Target
 from weft.tile.refusal import refusal
@@ -49,6 +50,7 @@ def add(commands: Commands) -> None:
         "weft kernels examples/llama.py:train_step --mesh data=2,model=4 --measure",
     )
     add_program(parser)
+    add_rules(parser)
     parser.add_argument(
         "name", nargs="?", metavar="NAME", help="one kernel: its number, or how its name begins"
     )
@@ -57,12 +59,7 @@ def add(commands: Commands) -> None:
         parser.add_argument(
             f"--{text}", dest="text", action="store_const", const=text, help=f"print its {what}"
         )
-    level = parser.add_mutually_exclusive_group()
-    for number, what in LEVELS.items():
-        level.add_argument(
-            f"-O{number}", dest="level", action="store_const", const=number, help=what
-        )
-    parser.add_argument("--machine", metavar="NAME", help="whose figures predict (default: host)")
+    add_passes(parser)
     parser.add_argument("--measure", action="store_true", help="run each kernel and time it")
     parser.add_argument(
         "--tune",
@@ -71,12 +68,12 @@ def add(commands: Commands) -> None:
         "(the default): as measured before; off: as the cost model says",
     )
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
-    parser.set_defaults(arguments=None, memory=None, seed=0, sync_every_op=False)
+    parser.set_defaults(arguments=None, seed=0, sync_every_op=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the table, or one kernel."""
-    chosen = machine(arguments.machine) if arguments.machine else HOST
+    chosen = chosen_machine(arguments) or HOST
     whole: float | None = None
     compiled, values = compiled_program(arguments)
     program = compiled.program.local

@@ -5,20 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import cast
 
 from weft.cli.files import write
 from weft.cli.parser import Commands, command
 from weft.cli.partition import partitioned
+from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
 from weft.cli.program import add_program, read_program
+from weft.cli.rules import add_rules, read_rules
 from weft.cli.script import is_script
 from weft.ir.module import Module
-from weft.machine import HOST, MACHINES, Machine, bytes_of, bytes_text, machine
+from weft.machine import HOST, Machine, bytes_text
 from weft.optimize import (
     LEVELS,
     PASSES,
     STEPS,
-    Level,
     MemoryPlan,
     Options,
     Ran,
@@ -40,11 +40,8 @@ def add(commands: Commands) -> None:
         "weft opt examples/llama.py:loss --mesh data=2,model=4 -O2 --times -o faster.mlir",
     )
     add_program(parser, nargs="?")
-    level = parser.add_mutually_exclusive_group()
-    for number, what in LEVELS.items():
-        level.add_argument(
-            f"-O{number}", dest="level", action="store_const", const=number, help=what
-        )
+    add_rules(parser)
+    add_passes(parser)
     parser.add_argument(
         "--pass",
         dest="passes",
@@ -54,16 +51,6 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--levels", action="store_true", help="show which level runs which pass, and stop"
-    )
-    parser.add_argument(
-        "--machine",
-        metavar="NAME",
-        help=f"what the program is to run on: {', '.join(MACHINES)} (default: {HOST.name})",
-    )
-    parser.add_argument(
-        "--memory",
-        metavar="80GiB",
-        help="refuse a program that needs more than this on a device, and say what is large",
     )
     parser.add_argument("--times", action="store_true", help="say how long every pass took")
     parser.add_argument(
@@ -80,14 +67,12 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error("the following arguments are required: FILE|script.py:function")
     if arguments.passes and arguments.level is not None:
         arguments.parser.error("--pass names the passes to run, so it goes without a level")
-    chosen = machine(arguments.machine) if arguments.machine else HOST
-    if arguments.memory:
-        chosen = chosen.with_memory(bytes_of(arguments.memory))
-    level = cast(Level, 1 if arguments.level is None else arguments.level)
-    passes = named(arguments.passes) if arguments.passes else steps(level)
-    module = local_program(arguments.program, arguments.mesh)
+    chosen = chosen_machine(arguments) or HOST
+    options = Options(chosen, **chosen_numbers(arguments))
+    passes = named(arguments.passes) if arguments.passes else steps(chosen_level(arguments))
+    module = local_program(arguments.program, arguments.mesh, arguments.rules)
     ran: list[Ran] = []
-    made = run_passes(module, passes, Options(machine=chosen), ran.append)
+    made = run_passes(module, passes, options, ran.append)
     if arguments.memory or arguments.machine:
         for plan in plans(made):
             plan.fits(chosen)
@@ -104,10 +89,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def local_program(program: str, mesh: str | None) -> Module:
+def local_program(program: str, mesh: str | None, rules: str | None) -> Module:
     """What is optimized: a file as it is; a function, or what has a --mesh, partitioned first."""
     module = read_program(program, mesh)
-    return partitioned(module) if mesh is not None or is_script(program) else module
+    if mesh is None and not is_script(program):
+        return module
+    return partitioned(module, read_rules(rules))
 
 
 def show_levels() -> None:

@@ -10,6 +10,7 @@ from weft.capture import normalize
 from weft.cli.files import write
 from weft.cli.parser import Commands, command
 from weft.cli.program import add_program, read_program
+from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import plural
 from weft.cost.sent import bytes_sent, total_sent
 from weft.ir.module import Module
@@ -30,6 +31,7 @@ def add(commands: Commands) -> None:
         "weft partition examples/llama.py:loss --mesh data=2,model=4 -o local.mlir",
     )
     add_program(parser)
+    add_rules(parser)
     parser.add_argument(
         "--expand-groups",
         action="store_true",
@@ -42,7 +44,8 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Partition the program, and print it or write it."""
-    local = partitioned(read_program(arguments.program, arguments.mesh))
+    module = read_program(arguments.program, arguments.mesh)
+    local = partitioned(module, read_rules(arguments.rules))
     text = (expand_groups(local) if arguments.expand_groups else local).text()
     if arguments.out is None:
         print(text, end="")
@@ -54,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def partitioned(module: Module) -> Module:
+def partitioned(module: Module, rules: Rules) -> Module:
     """The local program of every function, those that nobody calls included, by their names."""
     module = normalize(module, shard)
     called = {node.op.callee for node in module.nodes() if isinstance(node.op, Call)}
@@ -62,7 +65,6 @@ def partitioned(module: Module) -> Module:
         name: replace(f, visibility=f.visibility if name in called else None)
         for name, f in module.functions.items()
     }
-    rules = Rules()
     sharded = shard(replace(module, functions=seen), rules=rules, pads="named")
     local = partition(sharded, rules)
     made = dict(local.functions)

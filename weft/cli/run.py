@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from weft.capture.normalize.tokens import keep_tokens_inside
 from weft.cli.arrays import load, random_arguments, save, show
 from weft.cli.files import source
 from weft.cli.parser import Commands, command, natural
+from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
 from weft.cli.program import add_program
+from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import console, plural, print_text
 from weft.cli.script import Script, is_script, load_script, users_code
 from weft.compare import (
@@ -30,9 +32,8 @@ from weft.cost.sent_table import sent_text
 from weft.evaluate import evaluate
 from weft.ir.types import Array, Type
 from weft.knobs import TUNES, cache_folder
-from weft.machine import bytes_of, bytes_text, machine
+from weft.machine import bytes_text
 from weft.mesh import as_mesh
-from weft.optimize import LEVELS, Level
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,23 +53,26 @@ def add(commands: Commands) -> None:
         "weft run examples/llama.py:loss --mesh data=2,model=4 --check",
     )
     add_program(parser)
+    add_rules(parser)
     parser.add_argument(
         "arguments",
         nargs="?",
         metavar="ARGS.npz",
         help="the arguments of a file's @main, named arg0, arg1, ...; without it, random ones",
     )
-    level = parser.add_mutually_exclusive_group()
-    for number, what in LEVELS.items():
-        level.add_argument(
-            f"-O{number}", dest="level", action="store_const", const=number, help=what
-        )
-    parser.add_argument("--machine", metavar="NAME", help="refuse what does not fit its memory")
-    parser.add_argument("--memory", metavar="80GiB", help="refuse what needs more on a device")
+    add_passes(parser)
     parser.add_argument("--seed", type=natural, default=0, help="of random arguments (default: 0)")
     parser.add_argument(
         "--check", action="store_true", help="compare the results with those of one device"
     )
+    for name, what in (("rtol", "of the number it should be"), ("atol", "whatever that is")):
+        parser.add_argument(
+            f"--{name}",
+            metavar="1e-5",
+            type=tolerance,
+            help=f"with --check: how far every number may be off, {what}; by default what "
+            "rounding explains, of the largest",
+        )
     parser.add_argument(
         "--check-every-op",
         action="store_true",
@@ -88,6 +92,8 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, run, show what came out, and compare it if asked to."""
+    if not arguments.check and (arguments.rtol is not None or arguments.atol is not None):
+        arguments.parser.error("--rtol and --atol are tolerances of --check")
     screen = console()
     script = load_script(arguments.program) if is_script(arguments.program) else None
     compiled, values = compiled_script(script, arguments) if script else compiled_file(arguments)
@@ -109,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_text(screen, sent_text(rows, screen.width))
     status = 0
     if arguments.check:
-        status = check(compiled, values, arrays)
+        status = check(compiled, values, arrays, arguments.rtol, arguments.atol)
     if arguments.check_every_op:
         status = max(status, check_every_op(compiled, values))
     return status
@@ -140,12 +146,25 @@ def described(array: Array) -> str:
 
 def options(arguments: argparse.Namespace) -> dict[str, Any]:
     """What weft.compile is told."""
-    chosen = machine(arguments.machine) if arguments.machine else None
-    if arguments.memory:
-        chosen = (chosen or machine("host")).with_memory(bytes_of(arguments.memory))
-    level = cast(Level, 1 if arguments.level is None else arguments.level)
-    made = {"level": level, "machine": chosen, "sync_every_op": arguments.sync_every_op}
-    return made | {"tune": arguments.tune}
+    return {
+        "level": chosen_level(arguments),
+        "machine": chosen_machine(arguments),
+        "sync_every_op": arguments.sync_every_op,
+        "tune": arguments.tune,
+        "rules": read_rules(arguments.rules),
+        **chosen_numbers(arguments),
+    }
+
+
+def tolerance(text: str) -> float:
+    """A number from 0 on, as the type of an argument."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no tolerance, such as 1e-5")
+    return number
 
 
 def compiled_file(arguments: argparse.Namespace) -> tuple[Compiled, list[Any]]:
@@ -181,12 +200,18 @@ def result_types(compiled: Compiled) -> tuple[Any, ...]:
     return compiled.program.stage("captured").function("main").result_types
 
 
-def check(compiled: Compiled, values: list[Any], arrays: list[Array | None]) -> int:
+def check(
+    compiled: Compiled,
+    values: list[Any],
+    arrays: list[Array | None],
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> int:
     """Compare with the reference on one device; 1 if they differ."""
     screen = console()
     captured = compiled.program.stage("captured")
     expected = evaluate(captured, *map(np.asarray, values))
-    worst = errors(arrays, expected)
+    worst = errors(arrays, expected, rtol, atol)
     for difference in worst:
         mark = "[green]✓[/]" if difference.is_close else "[red]✗[/]"
         screen.print(f"{mark} {difference}", highlight=False)

@@ -137,18 +137,27 @@ def load_script(text: str) -> Script:
     match = _SCRIPT.fullmatch(text)
     assert match is not None
     path, name = match[1], match[2]
-    if not Path(path).is_file():
-        reason = "it is a folder" if Path(path).is_dir() else "no such file"
-        raise WeftError(f"cannot read {path}: {reason}", help="give the path of a script")
+    _check_file(path)
     if not (name or "").isidentifier():
         raise _unnamed(path, name)
+    return Script(path, name, run_script(path))
+
+
+def run_script(path: str) -> dict[str, Any]:
+    """Run a script, up to its end, and give the names that it defines."""
+    _check_file(path)
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
         with users_code(f"{path} was loaded"):
-            names = runpy.run_path(path, run_name="weft_run")
+            return runpy.run_path(path, run_name="weft_run")
     finally:
         sys.path.pop(0)
-    return Script(path, name, names)
+
+
+def _check_file(path: str) -> None:
+    if not Path(path).is_file():
+        reason = "it is a folder" if Path(path).is_dir() else "no such file"
+        raise WeftError(f"cannot read {path}: {reason}", help="give the path of a script")
 
 
 def _unnamed(path: str, name: str | None) -> WeftError:

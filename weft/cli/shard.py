@@ -10,6 +10,7 @@ from typing import get_args
 from weft.cli.files import write
 from weft.cli.parser import Commands, command
 from weft.cli.program import add_program, captured_program, read_program
+from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import plural
 from weft.ir.module import Module, Value, walk
 from weft.ir.types import TensorType
@@ -29,6 +30,7 @@ def add(commands: Commands) -> None:
         "weft shard examples/llama.py:loss --mesh data=2,model=4 -o sharded.mlir",
     )
     add_program(parser)
+    add_rules(parser)
     parser.add_argument(
         "-o", "--out", metavar="OUT.mlir", help="write the program to this file, and a summary here"
     )
@@ -47,13 +49,14 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Shard the program, and print it or write it."""
-    if arguments.drop and arguments.mesh:
-        arguments.parser.error("--drop takes meshes out, so it goes without --mesh")
+    if arguments.drop and (arguments.mesh or arguments.rules):
+        arguments.parser.error("--drop takes meshes out, so it goes without --mesh and --rules")
     if arguments.drop:
         made = drop_shardings(read_program(arguments.program))
     else:
         module = captured_program(arguments.program, arguments.mesh)
-        made = shard(module, level=arguments.level, pads="named")
+        rules = read_rules(arguments.rules)
+        made = shard(module, level=arguments.level, rules=rules, pads="named")
     if arguments.out is None:
         print(made.text(), end="")
         return 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.cli.parser import Commands, command
 from weft.cli.program import add_program, captured_program, check_mesh
+from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import console, has_rich, plural, print_json
 from weft.errors import WeftError
 from weft.explain import Layer, Reasons, Row, layers, lookup, reasons
@@ -35,6 +36,7 @@ def add(commands: Commands) -> None:
         "weft show examples/llama.py:loss --mesh data=2,model=4 --svg pieces.svg",
     )
     add_program(parser)
+    add_rules(parser)
     parser.add_argument(
         "--value", metavar="VALUE", help="show the pieces of this value only: %%12, %%arg3, a name"
     )
@@ -51,7 +53,7 @@ def add(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Show the table, or one value."""
     module = captured_program(arguments.program, arguments.mesh)
-    found = reasons(propagate(module, pads="named"))
+    found = reasons(propagate(module, rules=read_rules(arguments.rules), pads="named"))
     check_mesh(found.propagated.module, arguments.program)
     shown = layers(found, everything=arguments.all)
     if arguments.svg or arguments.value is not None:

@@ -6,6 +6,7 @@ import argparse
 
 from weft.cli.parser import Commands, command
 from weft.cli.program import add_program, captured_program, check_mesh
+from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import plural, print_json
 from weft.errors import WeftError
 from weft.explain import Note, Reasons, Story, lookup, made_by, reasons
@@ -28,6 +29,7 @@ def add(commands: Commands) -> None:
         "weft why examples/llama.py:loss --mesh data=2,model=4 llama.py:54",
     )
     add_program(parser)
+    add_rules(parser)
     parser.add_argument(
         "value",
         nargs="?",
@@ -55,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_mesh(module, arguments.program)
     if arguments.stage is not None:
         return _show_maker(module, arguments)
-    found = reasons(propagate(module, arguments.level, pads="named"))
+    rules = read_rules(arguments.rules)
+    found = reasons(propagate(module, arguments.level, rules, pads="named"))
     if arguments.value is None:
         _show_notes(found.notes(), arguments.json)
         return 0
@@ -72,8 +75,9 @@ def _show_maker(module: Module, arguments: argparse.Namespace) -> int:
     if arguments.value is None:
         raise WeftError("no value is named", help="name one of that stage's program, such as %3")
     stages: list[tuple[str, Module]] = [("capture", module)]
-    stages.append(("shard", shard(module, level=arguments.level, pads="named")))
-    stages.append(("partition", partition(stages[-1][1])))
+    rules = read_rules(arguments.rules)
+    sharded = shard(module, level=arguments.level, rules=rules, pads="named")
+    stages += [("shard", sharded), ("partition", partition(sharded, rules))]
     if arguments.stage == "optimized":
         optimize(stages[-1][1], watch=lambda ran: stages.append((ran.name, ran.module)))
     for value in lookup(stages[-1][1], arguments.value, arguments.func):

@@ -23,13 +23,8 @@ class Difference:
     what: str  # its type
     relative: float  # the largest difference over the largest element
     correlation: float  # NaN where one of the two does not vary, so that there is none
-    tolerance: float
+    is_close: bool  # whether rounding alone explains it, or what the caller allows
     loc: Location = UNKNOWN
-
-    @property
-    def is_close(self) -> bool:
-        """Whether rounding alone explains it."""
-        return self.relative <= self.tolerance
 
     def __str__(self) -> str:
         told = f"{self.name}  {self.what}  relative error {self.relative:.2g}"
@@ -43,11 +38,19 @@ class Difference:
 
 
 def difference(
-    name: str, given: Array, expected: Array, loc: Location = UNKNOWN, scale: float = 0.0
+    name: str,
+    given: Array,
+    expected: Array,
+    loc: Location = UNKNOWN,
+    scale: float = 0.0,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
 ) -> Difference:
     """Compare a value with what it should be; NaN equals NaN, infinities their like.
 
-    The error is relative to the largest element, or to `scale` if that is larger.
+    The error is relative to the largest element, or to `scale` if that is larger. With `rtol` or
+    `atol`, every element may be off by `atol + rtol * abs(expected)`, as in numpy's allclose.
     """
     type = type_of(np.asarray(expected))
     exact = type.dtype.kind in ("bool", "int", "uint")
@@ -56,14 +59,19 @@ def difference(
     a, b = (np.asarray(x).astype(wide).reshape(-1) for x in (given, expected))
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():
-        return Difference(name, str(type), 0.0, 1.0, tolerance, loc)
+        return Difference(name, str(type), 0.0, 1.0, True, loc)
     with np.errstate(all="ignore"):
         off = np.where(same, 0.0, np.abs(a - b))
         largest = max(np.abs(b[np.isfinite(b)]).max(initial=0.0), scale) or 1.0
         relative = float(np.where(np.isnan(off), np.inf, off).max() / largest)
         both = np.isfinite(a) & np.isfinite(b)
         correlation = _correlation(a[both], b[both])
-    return Difference(name, str(type), relative, correlation, tolerance, loc)
+        if rtol is None and atol is None:
+            is_close = relative <= tolerance
+        else:
+            is_close = bool((same | (off <= (atol or 0.0) + (rtol or 0.0) * np.abs(b)))[both].all())
+            is_close &= bool(same[~both].all())
+    return Difference(name, str(type), relative, correlation, is_close, loc)
 
 
 def _correlation(a: Array, b: Array) -> float:
@@ -72,10 +80,15 @@ def _correlation(a: Array, b: Array) -> float:
     return float(np.abs(np.corrcoef(a, b)[0, 1]))
 
 
-def errors(given: Sequence[Array | None], expected: Sequence[Array]) -> list[Difference]:
-    """Each result against what it should be."""
+def errors(
+    given: Sequence[Array | None],
+    expected: Sequence[Array],
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> list[Difference]:
+    """Each result against what it should be, within what rounding explains or the caller allows."""
     return [
-        difference(f"result {n}", a, b)
+        difference(f"result {n}", a, b, rtol=rtol, atol=atol)
         for n, (a, b) in enumerate(zip(given, expected, strict=True))
         if a is not None
     ]

@@ -32,16 +32,16 @@ Mask: TypeAlias = int  # a bit for each set
 
 
 def combine_collectives(
-    module: Module, *, most_bytes: int = MOST_BYTES, most_ops: int = MOST_OPS
+    module: Module, *, combine_bytes: int = MOST_BYTES, combine_ops: int = MOST_OPS
 ) -> Module:
     """Merge collectives that do not depend on each other, up to so many bytes and ops together.
 
     A limit of 0 or less turns merging off. A collective of more bytes than the limit stays alone.
     """
-    if most_bytes <= 0 or most_ops <= 0:
+    if combine_bytes <= 0 or combine_ops <= 0:
         return module
     with without_gc():
-        combining = _Combining(most_bytes, most_ops)
+        combining = _Combining(combine_bytes, combine_ops)
         functions = {name: combining.function(f) for name, f in module.functions.items()}
         return carry_tables(module.with_functions(functions), combining.became)
 

@@ -14,8 +14,11 @@ from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.ir.verify import verify
 from weft.machine import HOST, Machine
+from weft.optimize.combine_collectives import MOST_BYTES, MOST_OPS
 
 Pass: TypeAlias = Callable[..., Module]
+# The numbers among the options, and the least that each may be.
+LEAST = {"compute_streams": 1, "communication_streams": 1, "combine_bytes": 0, "combine_ops": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,27 @@ class Options:
     machine: Machine = HOST
     compute_streams: int = 4
     communication_streams: int = 1
+    combine_bytes: int = MOST_BYTES  # of collectives that are merged into one; 0 merges none
+    combine_ops: int = MOST_OPS
+
+    def __post_init__(self) -> None:
+        for name, least in LEAST.items():
+            count = getattr(self, name)
+            if not isinstance(count, int) or isinstance(count, bool) or count < least:
+                raise WeftError(
+                    f"{name}={count!r}: expected a number from {least} on",
+                    help=f"leave it out for {_DEFAULTS[name]:,}",
+                )
+
+
+_DEFAULTS = {f.name: f.default for f in fields(Options) if f.name in LEAST}
+
+
+def given_numbers(**numbers: int | None) -> dict[str, int]:
+    """The numbers among the options that are not None, checked."""
+    given = {name: number for name, number in numbers.items() if number is not None}
+    Options(HOST, **given)
+    return given
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from weft.ops.control import Composite
 from weft.ops.custom import CustomCall
 
 RuleFunction: TypeAlias = Callable[[Types, Types], "Rule | str | tuple[str, Mapping[str, Any]]"]
+GivenRule: TypeAlias = "str | tuple[str, Mapping[str, Any]] | RuleFunction"
 Types2: TypeAlias = tuple[Types, Types]  # of the operands and of the results
 
 _WRAPPED = re.compile(r"#sdy\.op_sharding_rule<(.*)>", re.S)
@@ -380,6 +381,22 @@ def _jax_group(text: str, inside: str) -> tuple[str, ...]:
 
 
 # The registry
+
+
+def as_rules(given: Rules | Mapping[str, GivenRule]) -> Rules:
+    """Rules that are a registry, or a dict: a text, (text, options) or a function for each name."""
+    if isinstance(given, Rules):
+        return given
+    if not isinstance(given, Mapping):
+        raise WeftError(
+            f"rules={given!r}"[:80] + " are no rules",
+            help='give weft.shard.Rules, or a dict: {"gemm": "i k, k j -> i j"}',
+        )
+    made = Rules()
+    for name, rule in given.items():
+        text, options = rule if isinstance(rule, tuple) else (rule, {})
+        made.add(name, text, **options)
+    return made
 
 
 class Rules:

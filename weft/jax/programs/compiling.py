@@ -106,10 +106,12 @@ def compiled(code: bytes, format: str, options: bytes) -> Executable:
             received,
             pieces=True,
             level=how.level,
+            machine=how.machine,
             target=how.target,
             fold_sums=how.fold_sums,
             excess_precision=how.excess_precision,
             tune=how.tune,
+            numbers=how.numbers,
             trace=trace,
         )
     _check_calls(program)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.errors import WeftError
@@ -16,7 +16,9 @@ from weft.jax.programs.xla_options import (
     notify_of_flags,
 )
 from weft.knobs import EXPLAIN, TUNES, Tune
-from weft.optimize import LEVELS, Level
+from weft.machine import Machine, machine
+from weft.optimize import LEVELS, Level, given_numbers
+from weft.optimize.runner import LEAST
 from weft.targets import is_target, target_names
 
 
@@ -32,6 +34,8 @@ class Options:
     tune: Tune | None = None
     excess_precision: bool = True
     dump: Dump | None = None
+    machine: Machine | None = None
+    numbers: Mapping[str, int] = field(default_factory=dict)  # of weft.optimize.Options
 
 
 def options_in(given: Iterable[tuple[str, Given]]) -> Options:
@@ -42,7 +46,10 @@ def options_in(given: Iterable[tuple[str, Given]]) -> Options:
     others: list[tuple[str, Given]] = []
     for name, value in listed:
         if name in _READ:
-            chosen = replace(chosen, **_READ[name](name, value))
+            read = _READ[name](name, value)
+            if "numbers" in read:
+                read = {"numbers": {**chosen.numbers, **read["numbers"]}}
+            chosen = replace(chosen, **read)
         else:
             others.append((name, value))
     if others:
@@ -111,11 +118,30 @@ def _tune(name: str, value: Given) -> dict[str, Any]:
     return {"tune": value}
 
 
+def _machine(name: str, value: Given) -> dict[str, Any]:
+    try:
+        return {"machine": machine(str(value))}
+    except WeftError as error:
+        error.message = f"While setting option {name}, {error.message}"
+        raise
+
+
+def _counted(name: str, value: Given) -> dict[str, Any]:
+    number = _number(name, value)
+    try:
+        return {"numbers": given_numbers(**{name.removeprefix("weft_"): number})}
+    except WeftError as error:
+        error.message = f"While setting option {name}, {error.message}"
+        raise
+
+
 _READ: dict[str, Callable[[str, Given], dict[str, Any]]] = {
     "weft_opt_level": _level,
     "weft_explain": _explain,
     "weft_target": _target,
     "weft_fold_sums": lambda name, value: {"fold_sums": _truth(name, value)},
     "weft_tune": _tune,
+    "weft_machine": _machine,
+    **{f"weft_{name}": _counted for name in LEAST},
     "xla_allow_excess_precision": lambda name, value: {"excess_precision": _truth(name, value)},
 }

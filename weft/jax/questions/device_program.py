@@ -58,8 +58,8 @@ def _listed(module: Module, node: Node) -> Rewritten:
 
 
 def _written_out(module: Module, node: Node) -> Rewritten:
-    """An op of ours -> what it decomposes into."""
-    if not getattr(node.op, "composite", False):
+    """An op of ours -> what it decomposes into; asynchronous pairs are one node at their end."""
+    if not node.op.composite or isinstance(node.op, AsyncStart | AsyncDone):
         return None
     given = {"regions": node.regions} if node.regions else {}
     meaning: Function = node.op.decomposition(  # type: ignore[attr-defined]  # of composites

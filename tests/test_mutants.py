@@ -1,0 +1,105 @@
+"""`make mutants`: where sources are changed, and what counts as found."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import textwrap
+
+import pytest
+
+from tests.mutants import ROOMS, ROOT, drawn, main, mutants, room_of, room_tests
+
+
+def changes(source):
+    source = textwrap.dedent(source).encode()
+    found = mutants("weft/x.py", source)
+    for mutant in found:
+        assert ast.dump(ast.parse(mutant.applied(source))) != ast.dump(ast.parse(source))
+    return [(m.before, m.after) for m in found]
+
+
+def test_operators_and_constants_are_changed():
+    assert changes("a < b") == [("<", "<=")]
+    assert changes("(a) is not (b)") == [("is not", "is")]
+    assert changes("(a not\n in b)") == [("not\n in", "in")]
+    assert changes("é = x and y or z") == [("or", "and"), ("and", "or")]
+    assert changes("n //= k") == [("//", "*")]
+    assert changes("y = not (x - 1)") == [("not", ""), ("-", "+"), ("1", "2")]
+    assert changes("f(-x, flag=True)") == [("-", ""), ("True", "False")]
+    assert changes("x = 2.5, 0.5, 1e300, 1e999") == [
+        ("2.5", "1.25"),
+        ("0.5", "1.5"),
+        ("1e300", "5e+299"),
+        ("1e999", "0.0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""About 1 + 1."""',
+        "x: Literal[1] | None",
+        "X: TypeAlias = A | B",
+        "X = A | B[1]",
+        "def f(x: A | Literal[1]) -> B | Literal[2]: pass",
+        "@dataclass(frozen=True, slots=True)\nclass A: pass",
+        "__all__ = ['a', 1]",
+        "raise E(f'{x + 1}', 1)",
+        "assert x, f'{y}' + str(1)",
+        "if TYPE_CHECKING:\n    X = 1",
+        "isinstance(x, A | B)",
+        "for x, y in zip(a, b, strict=True): pass",
+        "s = f'{1 + 2}'",
+    ],
+)
+def test_what_no_test_could_see_is_left(source):
+    assert changes(source) == []
+
+
+def test_the_bodies_beside_them_are_changed():
+    assert changes("def f(x: Literal[1] = 3, *, y=4) -> A:\n    return 5") == [
+        ("3", "4"),
+        ("4", "5"),
+        ("5", "6"),
+    ]
+    assert changes("assert x == y, 1") == [("==", "!=")]
+    assert changes("x: Literal[1] = 2") == [("2", "3")]
+
+
+def test_drawing_is_seeded_and_of_a_room():
+    first = drawn(ROOT, ["cost"], 9, seed=1)
+    assert first == drawn(ROOT, ["cost"], 9, seed=1) != drawn(ROOT, ["cost"], 9, seed=2)
+    assert {room_of(m.path) for m in first} == {"cost"}
+
+
+def test_every_room_has_tests():
+    rooms = {p.relative_to(ROOT / "weft").parts[0] for p in (ROOT / "weft").rglob("*.py")}
+    untested = [name for name in sorted(rooms) if not room_tests(ROOT, f"weft/{name}")]
+    assert untested == []
+    for extra in ROOMS.values():
+        assert all((ROOT / place).exists() for place in extra)
+
+
+def test_the_mirror_comes_first():
+    assert (
+        room_tests(ROOT, "weft/optimize/split_async.py")[0] == "tests/optimize/test_split_async.py"
+    )
+
+
+def test_found_and_survived(tmp_path, capsys):
+    (tmp_path / "weft" / "room").mkdir(parents=True)
+    (tmp_path / "tests" / "room").mkdir(parents=True)
+    (tmp_path / "weft" / "__init__.py").touch()
+    (tmp_path / "weft" / "room" / "seen.py").write_text("def f(x):\n    return x + x\n")
+    (tmp_path / "weft" / "room" / "unseen.py").write_text("def g(x):\n    return x < 0\n")
+    test = "from weft.room.seen import f\n\ndef test_f():\n    assert f(3) == 6\n"
+    (tmp_path / "tests" / "room" / "test_seen.py").write_text(test)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    assert main(["--count", "3", "--room", "room"], tmp_path) == 1
+    told = capsys.readouterr().out
+    assert "found    weft/room/seen.py:2  + -> -  tests/room/test_seen.py::test_f" in told
+    assert "SURVIVED weft/room/unseen.py:2  < -> <=" in told
+    assert "    +    return x <= 0" in told
+    assert "1 of 3 found (33%), seed 0" in told
+    assert (tmp_path / "weft/room/seen.py").read_text().endswith("x + x\n")  # only copies change

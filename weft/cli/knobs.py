@@ -1,0 +1,97 @@
+"""`weft knobs`: every environment variable that Weft reads, its value, and where that is from."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from weft.cli.parser import Commands, command
+from weft.cli.screen import console, print_json
+from weft.errors import WeftError
+from weft.knobs import CACHE, KNOBS, Knob, cache_folder
+
+_ENVIRONMENT, _DEFAULT = "environment", "default"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A knob as it is set now."""
+
+    knob: Knob[Any]
+    value: str
+    source: str
+    is_wrong: bool = False
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        run,
+        "knobs",
+        "Show the environment variables that Weft reads: what each is set to, where that comes "
+        "from, and what it does.",
+        "weft knobs --json",
+    )
+    parser.add_argument("--json", action="store_true", help="print them as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the table; status 1 if one of them has the wrong form."""
+    states = [state(knob) for knob in KNOBS]
+    if arguments.json:
+        print_json([as_json(found) for found in states])
+    else:
+        show(states)
+    return 1 if any(found.is_wrong for found in states) else 0
+
+
+def state(knob: Knob[Any]) -> State:
+    """What a knob is set to, and by whom."""
+    text = os.environ.get(knob.name, "")
+    try:
+        value = knob.value()
+    except WeftError:
+        return State(knob, f"{text} (wrong form)", _ENVIRONMENT, is_wrong=True)
+    if text:
+        return State(knob, _text(value), _ENVIRONMENT)
+    if knob is CACHE:
+        return State(knob, str(cache_folder() or "none"), _cache_source())
+    return State(knob, _text(value), _DEFAULT)
+
+
+def _cache_source() -> str:
+    return "XDG_CACHE_HOME" if os.environ.get("XDG_CACHE_HOME") else _DEFAULT
+
+
+def _text(value: object) -> str:
+    """A value as it would be written into the environment."""
+    if value is None:
+        return "not set"
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def as_json(found: State) -> dict[str, object]:
+    """A knob as data."""
+    made = {"name": found.knob.name, "value": found.value, "from": found.source}
+    return made | {"about": found.knob.about, "ok": not found.is_wrong}
+
+
+def show(states: list[State]) -> None:
+    """A row for each: long texts are wrapped, so that it fits the terminal."""
+    screen = console()
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("knob", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("from", no_wrap=True)
+    table.add_column("what it does", overflow="fold", ratio=1)
+    for found in states:
+        colour = "red" if found.is_wrong else "bold" if found.source != _DEFAULT else ""
+        cells = (found.knob.name, found.value, found.source, found.knob.about)
+        table.add_row(*(Text(cell, colour if n < 3 else "") for n, cell in enumerate(cells)))
+    screen.print(table)

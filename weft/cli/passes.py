@@ -1,0 +1,72 @@
+"""Options of commands that optimize: the level, the machine, streams, and what is combined."""
+
+from __future__ import annotations
+
+import argparse
+from typing import cast
+
+from weft.cli.parser import Parser, natural
+from weft.machine import HOST, MACHINES, Machine, bytes_of, machine
+from weft.optimize import LEVELS, Level, Options, given_numbers
+
+_USUAL = Options()
+
+
+def add_passes(parser: Parser) -> None:
+    """Add the options that say what the passes do."""
+    level = parser.add_mutually_exclusive_group()
+    for number, what in LEVELS.items():
+        level.add_argument(
+            f"-O{number}", dest="level", action="store_const", const=number, help=what
+        )
+    parser.add_argument(
+        "--machine",
+        metavar="NAME",
+        help=f"what the program is to run on, which it has to fit: {', '.join(MACHINES)} "
+        f"(default: {HOST.name}, of any size)",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="80GiB",
+        help="refuse a program that needs more than this on a device, and say what is large",
+    )
+    for name, what in (
+        ("compute_streams", "streams that asynchronous work takes in turn at -O2"),
+        ("communication_streams", "streams that collectives take at -O2"),
+        ("combine_ops", "collectives that are combined into one at most; 0 combines none"),
+    ):
+        usual = getattr(_USUAL, name)
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(
+            option, metavar="N", type=natural, help=f"{what} (default: {usual:,})"
+        )  # fmt: skip
+    parser.add_argument(
+        "--combine-bytes",
+        metavar="30MiB",
+        help="bytes of collectives that are combined into one at most; 0 combines none "
+        f"(default: {_USUAL.combine_bytes:,})",
+    )
+
+
+def chosen_level(arguments: argparse.Namespace) -> Level:
+    """The level, 1 by default."""
+    return cast(Level, 1 if arguments.level is None else arguments.level)
+
+
+def chosen_machine(arguments: argparse.Namespace) -> Machine | None:
+    """The machine that is named, or this one with another memory, or None."""
+    chosen = machine(arguments.machine) if arguments.machine else None
+    if arguments.memory:
+        chosen = (chosen or HOST).with_memory(bytes_of(arguments.memory))
+    return chosen
+
+
+def chosen_numbers(arguments: argparse.Namespace) -> dict[str, int]:
+    """The numbers that are given, as `weft.compile` takes them."""
+    size = arguments.combine_bytes
+    return given_numbers(
+        compute_streams=arguments.compute_streams,
+        communication_streams=arguments.communication_streams,
+        combine_ops=arguments.combine_ops,
+        combine_bytes=None if size is None else bytes_of(size),
+    )
