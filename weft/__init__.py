@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from weft.errors import Unsupported, WeftError
     from weft.evaluate import evaluate
     from weft.ir.module import Module
+    from weft.loaded import load
     from weft.mesh import Mesh, P
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ __all__ = [
     "constrain",
     "devices",
     "evaluate",
+    "load",
     "parse",
     "put",
 ]
@@ -53,6 +55,7 @@ _HOMES = {
     "compile": "weft.compiled",
     "constrain": "weft.capture",
     "devices": "weft.array",
+    "load": "weft.loaded",
     "parse": "weft.capture",
     "put": "weft.array",
 }

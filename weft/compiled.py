@@ -10,14 +10,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, update_wrapper
 from typing import Any
 
+from weft import __version__
 from weft.array import Array
 from weft.capture import Captured, Leaf, Source, source_of
 from weft.capture.options import CallOptions, Positions, as_positions, check_keywords
 from weft.capture.shardings import Spelled
+from weft.capture.signature import signature_of
 from weft.cost.sent import Sent
 from weft.cost.sent_table import sent_by_line
 from weft.describe import described, mesh_text
 from weft.errors import WeftError, warn
+from weft.executable.files import save
+from weft.executable.signature import Signature
 from weft.ir.module import Module
 from weft.knobs import Tune
 from weft.machine import MACHINES, Machine
@@ -25,7 +29,7 @@ from weft.machine import machine as machine_named
 from weft.optimize import Level, given_numbers
 from weft.optimize.memory_plan import MemoryPlan
 from weft.optimize.plan_memory import plan_memory
-from weft.pipeline import STAGES, Program, compile_module
+from weft.pipeline import OPTIMIZED, Program, compile_module
 from weft.run import execute
 from weft.run.execute import at_once, face_of
 from weft.shard import Pads, Rules
@@ -58,6 +62,12 @@ class Ready:
     captured: Captured
     program: Program
     sync_every_op: bool
+
+    def signature(self) -> Signature:
+        """What the program takes and gives, as it is kept with an executable."""
+        module, mesh = self.program.module, self.program.local.mesh
+        main = module.function("main")
+        return signature_of(self.source.name, self.captured, main, mesh, module.meshes)
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """Run the program on the leaves of the arguments, and give those of the results."""
@@ -179,9 +189,24 @@ class Compiled:
         """The latest program: the module after every stage."""
         return self._latest.program
 
-    def text(self, stage: str = STAGES[-1], *, locations: bool = False) -> str:
-        """The program after a stage, as StableHLO: captured, sharded, partitioned or optimized."""
-        return self.program.stage(stage).text(locations=locations)
+    def text(self, stage: str = OPTIMIZED, *, locations: bool = False) -> str:
+        """The program after a stage: captured, sharded, partitioned, optimized, tiled or emitted.
+
+        The first four are StableHLO; the others are texts of executables.
+        """
+        return self.program.text(stage, locations=locations)
+
+    @property
+    def signature(self) -> Signature:
+        """What the latest program takes and gives: names, types, shardings, structure."""
+        return self._latest.signature()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the executable to a file, which `weft.load` reads where no JAX is installed."""
+        ready = self._latest
+        made = ready.program.executable
+        assert made is not None, "it was compiled to run"
+        save(path, made, ready.signature(), f"weft {__version__}")
 
     def memory(self) -> MemoryPlan:
         """What one device needs to run it: the most bytes at once, and where each value lives."""

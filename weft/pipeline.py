@@ -1,14 +1,16 @@
-"""The whole compiler: a captured module is sharded, partitioned, optimized, and ready to run."""
+"""The whole compiler: a captured module is sharded, partitioned, optimized, tiled and emitted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from weft.capture import normalize
 from weft.emit.numpy import Numpy
 from weft.errors import Unsupported, WeftError
+from weft.executable.executable import Executable
+from weft.executable.text import emitted_text
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.ir.on_mesh import with_mesh
@@ -27,30 +29,51 @@ from weft.targets import target_named
 from weft.tile.lower import lower
 from weft.tile.plan import plan
 from weft.trace import Trace
-from weft.traced import trace_program
+from weft.traced import emitted_texts, trace_program
 from weft.varying.world import World
 
-STAGES = ("captured", "sharded", "partitioned", "optimized")
+STAGES = ("captured", "sharded", "partitioned", "optimized", "tiled", "emitted")
+OPTIMIZED = STAGES[3]  # the last stage that is a module
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled program: the module after every stage, and what runs it on all devices."""
+    """A program after every stage, as far as it was compiled, and what runs it on all devices."""
 
     stages: Mapping[str, Module]
-    local: LocalProgram
+    executable: Executable | None = None
+    loaded: LocalProgram | None = None
     notes: tuple[Shrunk, ...] = ()  # arguments and results that are less split than inferred
+
+    @property
+    def local(self) -> LocalProgram:
+        """What runs."""
+        assert self.loaded is not None, "it was compiled to run"
+        return self.loaded
 
     @property
     def module(self) -> Module:
         """The module that runs."""
-        return self.stages[STAGES[-1]]
+        return self.stages[OPTIMIZED]
 
     def stage(self, name: str) -> Module:
         """The module after a stage."""
         if name not in self.stages:
             raise WeftError(f"no stage {name!r}", help=f"stages are {', '.join(self.stages)}")
         return self.stages[name]
+
+    def text(self, stage: str, *, locations: bool = False) -> str:
+        """The program after a stage; of the last two, as text of executables."""
+        if stage in STAGES[4:] and self.executable is not None:
+            tiled = self.executable.text(locations=locations).text
+            if stage == "tiled":
+                return tiled
+            if self.loaded is not None:
+                return emitted_text(tiled, self.executable.target, emitted_texts(self.loaded))
+        known = [*self.stages, *(STAGES[4:] if self.executable is not None else ())]
+        if stage not in self.stages:
+            raise WeftError(f"no stage {stage!r}", help=f"stages are {', '.join(known)}")
+        return self.stages[stage].text(locations=locations)
 
 
 def compile_module(
@@ -68,8 +91,13 @@ def compile_module(
     rules: Rules | None = None,
     numbers: Mapping[str, int] = {},
     trace: Trace | None = None,
+    since: str | None = None,
+    to: str = STAGES[-1],
 ) -> Program:
-    """Take a module through every stage; `trace` is where they are written, if not by WEFT_TRACE.
+    """Take a module through every stage, or up to `to`, which before the last needs no llvmlite.
+
+    `since` is the stage that the module is after, if it was written down. `trace` is where stages
+    are written, if not by WEFT_TRACE.
 
     With `fold_sums` a product also sums over devices where an all_reduce comes next, which rounds
     otherwise than devices that sum up by themselves first. `tune` says whether products are
@@ -84,10 +112,12 @@ def compile_module(
         trace = trace or Trace(TRACE.value(), module.name)
         try:
             given = (trace, pads, notes, pieces, rules or Rules(), numbers)
-            stages = _stages(module, mesh, level, machine, *given)
-            best = stages[STAGES[-1]]
-            chosen = _target(target, fold_sums, tune, excess_precision)
-            return Program(stages, _local(best, chosen, fold_sums, trace), tuple(notes))
+            stages = _stages(module, mesh, level, machine, *given, since, to)
+            if OPTIMIZED not in stages or to == OPTIMIZED:
+                return Program(stages, notes=tuple(notes))
+            options = {"fold_sums": fold_sums, "tune": tune, "excess_precision": excess_precision}
+            chosen = target_named(target, runs=to == STAGES[-1], **options)  # type: ignore[arg-type]
+            return _tiled(stages, chosen, fold_sums, trace, tuple(notes), to)
         except MemoryError:
             raise _out_of_memory(module) from None
 
@@ -109,27 +139,48 @@ def optimized_program(
     fold_sums: bool = True,
     tune: Tune | None = None,
     excess_precision: bool = True,
+    to: str = STAGES[-1],
 ) -> Program:
     """The program of a module that went through all stages before, and was written down."""
     with without_gc():
         trace = Trace(TRACE.value(), module.name)
-        trace.write("optimized", module)
-        chosen = _target(target, fold_sums, tune, excess_precision)
-        return Program({STAGES[-1]: module}, _local(module, chosen, fold_sums, trace))
+        trace.write(OPTIMIZED, module)
+        options = {"fold_sums": fold_sums, "tune": tune, "excess_precision": excess_precision}
+        chosen = target_named(target, runs=to == STAGES[-1], **options)  # type: ignore[arg-type]
+        return _tiled({OPTIMIZED: module}, chosen, fold_sums, trace, (), to)
 
 
-def _target(
-    name: str | None, fold_sums: bool, tune: Tune | None, excess_precision: bool
-) -> Target | None:
-    return target_named(name, fold_sums=fold_sums, tune=tune, excess_precision=excess_precision)
+def _tiled(
+    stages: Mapping[str, Module],
+    target: Target | None,
+    fold_sums: bool,
+    trace: Trace,
+    notes: tuple[Shrunk, ...],
+    to: str,
+) -> Program:
+    """The last stages: nodes are grouped to kernels, which are emitted and loaded."""
+    best, fold = stages[OPTIMIZED], fold_sums or target is not None
+    with trace.timed("tiled"):
+        host = Numpy()
+        tiled = lower(best, host=host, target=target, fold=fold)
+        made = Executable(tiled, plan(tiled), "numpy" if target is None else target.name)
+    trace.write_executable("tiled", made)
+    if to == "tiled":
+        return Program(stages, made, None, notes)
+    with trace.timed("emitted"):
+        loaded = run_executable(made, target, host, op_by_op=lambda: local_program(best, fold=fold))
+    trace_program(trace, best, loaded)
+    return Program(stages, made, loaded, notes)
 
 
-def _local(best: Module, target: Target | None, fold_sums: bool, trace: Trace) -> LocalProgram:
-    """What runs: nodes are grouped to kernels, which are emitted and compiled."""
-    with trace.timed("compiled"):
-        made = local_program(best, target=target, fold=fold_sums or target is not None)
-    trace_program(trace, best, made)
-    return made
+def run_executable(
+    made: Executable,
+    target: Target | None,
+    host: Numpy | None = None,
+    op_by_op: Callable[[], LocalProgram] | None = None,
+) -> LocalProgram:
+    """An executable in memory, its kernels emitted and loaded by a target."""
+    return LocalProgram(made.tiled, made.plan, host or Numpy(), target, op_by_op)
 
 
 def local_program(
@@ -178,22 +229,18 @@ def _stages(
     pieces: bool,
     rules: Rules,
     numbers: Mapping[str, int],
+    since: str | None,
+    to: str,
 ) -> dict[str, Module]:
-    if mesh is not None:
-        module = with_mesh(module, as_mesh(mesh))
-    with trace.timed("captured"):
-        module = normalize(module, partial(shard, rules=rules), pieces=pieces)
-    trace.write("captured", module)
-    whole = is_of_one(module)  # most of what JAX compiles while a program starts
-    sharded = module
-    with trace.timed("sharded"):
-        if not whole:
-            sharded = shard(module, rules=rules, pads=pads, notes=notes)
-    trace.write("sharded", sharded)
-    trace.note(map(str, notes))
-    with trace.timed("partitioned"):
-        local = partition(sharded, rules)
-    trace.write("partitioned", local)
+    if since == OPTIMIZED:
+        return {OPTIMIZED: module}
+    stages: dict[str, Module] = {}
+    local = module
+    if since != "partitioned":
+        stages = _partitioned(module, mesh, trace, pads, notes, pieces, rules, since, to)
+        if to in stages:
+            return stages
+        local = stages["partitioned"]
     trace.took("optimized", 0.0)  # before its passes, of which it is the sum
 
     def see(ran: Ran) -> None:
@@ -205,4 +252,41 @@ def _stages(
     best = optimize(local, level, machine=machine, watch=see, **numbers)
     if machine is not None:
         plan_memory(best).fits(machine)
-    return dict(zip(STAGES, (module, sharded, local, best), strict=True))
+    return stages | {OPTIMIZED: best}
+
+
+def _partitioned(
+    module: Module,
+    mesh: object,
+    trace: Trace,
+    pads: Pads,
+    notes: list[Shrunk],
+    pieces: bool,
+    rules: Rules,
+    since: str | None,
+    to: str,
+) -> dict[str, Module]:
+    """The first stages, up to the program of one device; sharding again changes nothing."""
+    if mesh is not None:
+        module = with_mesh(module, as_mesh(mesh))
+    if since is None:
+        with trace.timed("captured"):
+            module = normalize(module, partial(shard, rules=rules), pieces=pieces)
+    trace.write("captured", module)
+    stages = {"captured": module}
+    if to == "captured":
+        return stages
+    whole = is_of_one(module)  # most of what JAX compiles while a program starts
+    sharded = module
+    with trace.timed("sharded"):
+        if not whole:
+            sharded = shard(module, rules=rules, pads=pads, notes=notes)
+    trace.write("sharded", sharded)
+    trace.note(map(str, notes))
+    stages["sharded"] = sharded
+    if to == "sharded":
+        return stages
+    with trace.timed("partitioned"):
+        local = partition(sharded, rules)
+    trace.write("partitioned", local)
+    return stages | {"partitioned": local}

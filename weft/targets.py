@@ -39,16 +39,19 @@ def target_named(
     fold_sums: bool = True,
     tune: Tune | None = None,
     excess_precision: bool = True,
+    runs: bool = True,
 ) -> Target | None:
     """The target of a name; None, which is numpy node by node, has no kernels.
 
-    Without a name it is llvm, where that is installed.
+    Without a name it is llvm, where that is installed, or where nothing `runs`.
     """
     if tune not in (None, *TUNES):
         raise WeftError(
             f"no way of tuning is called {tune!r}", help=f"there are {', '.join(TUNES)}"
         )
     options = Options(fold_sums, excess_precision, TUNE.value() if tune is None else tune)
+    if not runs and name in (None, "llvm"):
+        return LLVM(options)
     if name is None:
         if has_llvm():
             return LLVM(options)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from weft.executable.executable import Executable
 from weft.ir.module import Module
 
 _LOCK = threading.Lock()
@@ -44,6 +45,12 @@ class Trace:
         number = next(self._count)
         if self.is_on:
             self.write_text(f"{number:02}-{stage}.mlir", module.text(locations=True))
+
+    def write_executable(self, stage: str, made: Executable) -> None:
+        """Write the text of an executable after that stage; constants beside it are left out."""
+        number = next(self._count)
+        if self.is_on:
+            self.write_text(f"{number:02}-{stage}.txt", made.text().text)
 
     def write_text(self, name: str, text: str) -> None:
         """Write a file of that name, perhaps in a folder inside of the trace's."""

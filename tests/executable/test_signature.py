@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import weft
 from weft import P
-from weft.capture.jax import flatten
-from weft.capture.signature import parameters_of, signature_of
+from weft.capture.signature import signature_of
 from weft.errors import WeftError
 from weft.executable import call
 from weft.executable.signature import (
@@ -39,9 +38,7 @@ def signature_for(fn, *args, static=(), donate=(), mesh=None, shardings=None, **
     """The signature that a function's program has."""
     options = {"static_argnums": static, "donate_argnums": donate, "in_shardings": shardings}
     compiled = weft.compile(fn, *args, mesh=mesh, target="numpy", **options, **kwargs)
-    taken = flatten(args, kwargs, donate, static)
     ready, program = compiled._last, compiled.program
-    parameters = parameters_of(fn, taken.given, taken.static, [*kwargs])
     main = program.module.function("main")
     return signature_of(
         compiled.__name__,
@@ -49,8 +46,6 @@ def signature_for(fn, *args, static=(), donate=(), mesh=None, shardings=None, **
         main,
         program.local.mesh,
         program.module.meshes,
-        parameters,
-        narrows=True,
     )
 
 

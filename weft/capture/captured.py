@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.executable.signature import Parameter
 from weft.ir.module import Module
 from weft.mesh import Mesh
 from weft.ops.callbacks import HostFunction
@@ -42,6 +43,8 @@ class Captured:
     is_one: bool = False  # whether it gives one array, and no tree of them
     host: tuple[HostFunction, ...] = ()  # the Python functions that the program calls, kept alive
     kept: tuple[object, ...] = ()  # what else must live until it is compiled
+    parameters: tuple[Parameter, ...] = ()  # of a function, as it was called
+    narrows: bool = False  # whether 64-bit arrays are taken for 32-bit ones, as JAX does by default
 
     def packed(self, results: list[Any]) -> Any:
         """The results in the form that the function returns; a tuple of them for a module."""

@@ -30,9 +30,6 @@ def signature_of(
     main: Function,
     mesh: Mesh,
     meshes: Mapping[str, Mesh],
-    parameters: Sequence[Parameter] = (),
-    *,
-    narrows: bool = False,
 ) -> Signature:
     """The signature of a program: what capture knows of it, and its partitioned function."""
     arguments = _specs(captured.arguments, main.arg_types, main.arg_attrs)
@@ -41,9 +38,9 @@ def signature_of(
         return flat_signature(name, mesh, arguments, results, meshes)
     takes, gives = structure_of(captured.in_tree), structure_of(captured.out_tree)
     named = tuple(meshes.items())
-    listed = tuple(parameters) or (Parameter(""),) * len(takes.parts[0].parts)
+    listed = captured.parameters or (Parameter(""),) * len(takes.parts[0].parts)
     made = Signature(
-        name, mesh, takes, gives, arguments, results, listed, meshes=named, narrows=narrows
+        name, mesh, takes, gives, arguments, results, listed, meshes=named, narrows=captured.narrows
     )
     return made.check()
 

@@ -23,6 +23,7 @@ from weft.cli import (
     show,
     why,
 )
+from weft.cli import compile as compile_
 from weft.cli.parser import Parser
 from weft.cli.screen import plain_warnings, print_error
 from weft.errors import WeftError
@@ -34,6 +35,7 @@ COMMANDS = (
     shard,
     partition,
     opt,
+    compile_,
     show,
     why,
     kernels,

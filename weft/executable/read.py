@@ -64,7 +64,7 @@ def read_tiled(text: str, resources: Mapping[str, Array] = {}) -> tuple[Tiled, P
 class _Reader:
     def __init__(self, text: str, resources: Mapping[str, Array]) -> None:
         self.all = [line for line in text.splitlines() if line.strip()]
-        self.at = 0
+        self.at = 1 if text.startswith("emitted for ") else 0
         self.resources = resources
         self.stacks: dict[Slot, Stack | None] = {0: None, 1: None}
         self.kernels: dict[str, AnyKernel] = {}
@@ -139,6 +139,8 @@ class _Reader:
             line.finish()
         block = self.block(layout)
         rest = self.memory()
+        if self.next and not self.begins("text"):  # what kernels become is the target's to say
+            raise wrong(f"the program should end before {self.next.strip()[:40]!r}")
         stacks = tuple([self.stacks.get(n) for n in range(max(self.stacks) + 1)])
         result_masks = self.result_masks
         tiled = Tiled(

@@ -15,6 +15,7 @@ launch is the kernel. A host node stands in MLIR's generic form below its line, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,7 +75,8 @@ class _Writer:
     def __init__(self, tiled: Tiled, plan: Plan, locations: bool) -> None:
         self.tiled, self.plan, self.locations = tiled, plan, locations
         self.resources: dict[str, Array] = {}
-        self.kernels: dict[AnyKernel, str] = {}
+        self.names = kernel_names(tiled)
+        self.shown: set[AnyKernel] = set()
 
     # Head
 
@@ -189,10 +191,9 @@ class _Writer:
         flow, place = f"({ins}) -> {outs}".rstrip(), self.place(item.loc)
         match item:
             case Launch(kernel=kernel):
-                known = kernel in self.kernels
-                name = self.kernels.setdefault(kernel, self.kernel_name(kernel))
-                yield f"launch {name}{flow}{place}"
-                if not known:
+                yield f"launch {self.names[kernel]}{flow}{place}"
+                if kernel not in self.shown:
+                    self.shown.add(kernel)
                     yield from [f"  {line}" for line in kernel_text(kernel).splitlines()]
             case Host():
                 yield from self.host(item, flow, place)
@@ -222,10 +223,6 @@ class _Writer:
                 yield f"  along {masks_text((item.given,))} {masks_text(item.results)}"
                 yield from self.fork(item)
                 yield from self.blocks(item.blocks)
-
-    def kernel_name(self, kernel: AnyKernel) -> str:
-        same = sum(name.split("'")[0] == kernel.name for name in self.kernels.values())
-        return f"{kernel.name}'{same}" if same else kernel.name
 
     def host(self, item: Host, flow: str, place: str) -> Iterator[str]:
         site, word = item.site, "collective" if isinstance(item, Collective) else "host"
@@ -267,6 +264,28 @@ class _Writer:
         for number, block in enumerate(blocks):
             yield f"  block {number}"
             yield from self.block(block, "    ")
+
+
+def kernel_names(tiled: Tiled) -> dict[AnyKernel, str]:
+    """A name for every distinct kernel, in the order of their first launches."""
+    names: dict[AnyKernel, str] = {}
+    seen: Counter[str] = Counter()
+    for item in all_items(tiled.block):
+        if isinstance(item, Launch) and item.kernel not in names:
+            kernel = item.kernel
+            names[kernel] = (
+                f"{kernel.name}'{seen[kernel.name]}" if seen[kernel.name] else kernel.name
+            )
+            seen[kernel.name] += 1
+    return names
+
+
+def emitted_text(tiled: str, target: str, texts: Mapping[str, str]) -> str:
+    """The text of an emitted program: that of the tiled one, and behind it those of its kernels."""
+    lines = [f"emitted for {target}", *tiled.splitlines()]
+    for name, text in texts.items():
+        lines += [f"text {name}", *[f"  {line}".rstrip() for line in text.splitlines()]]
+    return "\n".join([*lines, ""])
 
 
 def _constants(node: Node) -> list[Node]:

@@ -77,7 +77,7 @@ class _Verifier:
     def constant(self, slot: Slot, value: object) -> None:
         stack = self.stack(slot)
         if isinstance(stack.type, TensorType):
-            good = isinstance(value, np.ndarray) and value.shape == stack.shape
+            good = isinstance(value, np.ndarray) and stack.shape in (None, value.shape)
             good = good and value.dtype == stack.type.dtype.numpy  # type: ignore[attr-defined]
             _require(good, f"the constant b{slot} is not {stack.type}")
 

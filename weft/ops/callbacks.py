@@ -48,11 +48,16 @@ class HostFunction:
 _FUNCTIONS: weakref.WeakValueDictionary[int, HostFunction] = weakref.WeakValueDictionary()
 
 
+def calls_python(op: object) -> bool:
+    """Whether an op calls a Python function of the process."""
+    return getattr(op, "call_target_name", None) in CALLS
+
+
 def host_functions(module: Module) -> tuple[HostFunction, ...]:
     """The Python functions that a program of this process calls, in order."""
     found: dict[int, HostFunction] = {}
     for node in module.nodes():
-        if getattr(node.op, "call_target_name", None) in CALLS:
+        if calls_python(node.op):
             number = config_of(node.op.backend_config)["function"]  # type: ignore[attr-defined]
             found[number] = host_function(number)
     return tuple(found.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.capture.captured import Captured
@@ -13,6 +13,7 @@ from weft.capture.jax.trace import Arguments, capture_flat, flatten, glance
 from weft.capture.jax.values import from_physical, is_changed, to_physical
 from weft.capture.options import CallOptions, check_apart
 from weft.capture.shardings import Spelled
+from weft.capture.signature import parameters_of
 
 
 def jax_function(program: object, options: CallOptions) -> JaxFunction | None:
@@ -62,7 +63,10 @@ class JaxFunction:
         return glance(args, kwargs, self.static_argnums)
 
     def capture(self, given: Arguments) -> Captured:
-        return capture_flat(self.function, given, self.mesh, self.in_shardings, self.out_shardings)
+        shardings = (self.in_shardings, self.out_shardings)
+        captured = capture_flat(self.function, given, self.mesh, *shardings)
+        known = parameters_of(self.function, given.given, given.static, given.keywords)
+        return replace(captured, parameters=known, narrows=not given.is_wide)
 
     to_program = staticmethod(to_physical)
     to_user = staticmethod(from_physical)

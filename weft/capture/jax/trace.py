@@ -42,6 +42,19 @@ class Arguments:
     donated: frozenset[int]  # positions
 
     @property
+    def keywords(self) -> list[str]:
+        """The names of the keyword arguments."""
+        _, named = self.tree.children()
+        return [*named.node_data()[1]]
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether JAX keeps 64-bit types as they are."""
+        import jax
+
+        return bool(jax.config.jax_enable_x64)
+
+    @property
     def key(self) -> tuple[object, ...]:
         """What a program is compiled for: calls with the same key run the same one."""
         from jax._src.config import trace_context

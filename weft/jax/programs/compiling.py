@@ -27,7 +27,7 @@ from weft.jax.versions import makers
 from weft.knobs import TRACE
 from weft.ops.callbacks import INSPECT
 from weft.ops.custom import CustomCall
-from weft.pipeline import STAGES, Program, compile_module
+from weft.pipeline import OPTIMIZED, Program, compile_module
 from weft.run import LocalProgram
 from weft.trace import Trace
 
@@ -119,7 +119,8 @@ def compiled(code: bytes, format: str, options: bytes) -> Executable:
         tell_shardings(program)
     if how.explain:
         explain(program, asked.replicas * asked.partitions, also_nothing=how.explain_nothing)
-    last = Program({STAGES[-1]: program.module}, program.local)  # what it came from is not kept
+    # What it came from is not kept.
+    last = Program({OPTIMIZED: program.module}, program.executable, program.local)
     made = Executable(code, options, asked, last, _fingerprint(code, options))
     if how.dump is not None:
         dump(how.dump, made, received, program.stages)

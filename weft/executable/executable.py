@@ -1,0 +1,28 @@
+"""An executable: a tiled program with its memory, as data that is saved, sent and run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.executable.items import Launch, Tiled, all_items
+from weft.executable.plan import Plan
+from weft.executable.text import TiledText, tiled_text
+from weft.kernels.group import Launch as Kernel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Executable:
+    """What a program becomes before a target emits its kernels."""
+
+    tiled: Tiled
+    plan: Plan
+    target: str  # the name of the target whose limits and schedules its kernels have
+
+    def kernels(self) -> list[Kernel]:
+        """The distinct kernels, in the order of their first launches."""
+        items = [item for item in all_items(self.tiled.block) if isinstance(item, Launch)]
+        return [*dict.fromkeys([item.kernel for item in items])]
+
+    def text(self, *, locations: bool = True) -> TiledText:
+        """The program as text, and the constants that are kept beside it."""
+        return tiled_text(self.tiled, self.plan, locations=locations)

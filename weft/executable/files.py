@@ -1,0 +1,70 @@
+"""Executables in files: a container with the signature, the tiled text and the constants."""
+
+from __future__ import annotations
+
+import os
+
+from weft.errors import Unsupported, WeftError
+from weft.executable.container import Container, Section, container_bytes, write_container
+from weft.executable.executable import Executable
+from weft.executable.items import Host, all_items
+from weft.executable.read import read_tiled
+from weft.executable.signature import Signature
+from weft.executable.verify import verify_tiled
+from weft.ir.module import walk
+from weft.ir.write import node_text
+from weft.ops.callbacks import calls_python
+
+TARGET = "target"  # the note that names the target
+
+
+def save(path: str | os.PathLike[str], made: Executable, signature: Signature, by: str) -> None:
+    """Write an executable to a file."""
+    write_container(path, sections(made, signature), made_by=by)
+
+
+def saved(made: Executable, signature: Signature, by: str) -> bytes:
+    """An executable as bytes."""
+    return container_bytes(sections(made, signature), made_by=by)
+
+
+def sections(made: Executable, signature: Signature) -> list[Section]:
+    """The parts of a file; an error for a program that calls Python functions."""
+    _refuse_callbacks(made)
+    text = made.text()
+    return [
+        Section("signature", str(signature).encode()),
+        Section("tiled", text.text.encode()),
+        Section("note", made.target.encode(), TARGET),
+        *[Section("constant", held, name) for name, held in text.resources.items()],
+    ]
+
+
+def read(container: Container) -> Executable:
+    """The executable of a file, verified: nothing it does leaves its buffers."""
+    target = container.text("note", TARGET)
+    try:
+        tiled, plan = read_tiled(container.text("tiled"), container.constants)
+        verify_tiled(tiled, plan)
+        made = Executable(tiled, plan, target)
+        _refuse_callbacks(made)
+    except WeftError as error:
+        if error.message.startswith(container.where):
+            raise
+        raise WeftError(f"{container.where}: {error.message}", help=error.help) from None
+    return made
+
+
+def _refuse_callbacks(made: Executable) -> None:
+    """Refuse Python functions, which are in no file; one that names some was not made by Weft."""
+    hosts = [item for item in all_items(made.tiled.block) if isinstance(item, Host)]
+    functions = [n for f in made.tiled.module.functions.values() for n in walk(f.body)]
+    inside = [n for i in hosts for region in i.site.node.regions for n in walk(region)]
+    for node in (*[item.site.node for item in hosts], *inside, *functions):
+        if calls_python(node.op):
+            raise Unsupported(
+                "a program that calls Python functions cannot be saved",
+                help="leave out callbacks and debug prints, or compile it where it runs",
+                loc=node.loc,
+                node=node_text(node),
+            )
