@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from weft import __version__
+from weft.emit.numpy import Numpy
 from weft.errors import WeftError
 from weft.executable import call
 from weft.executable.container import open_container
@@ -15,7 +16,6 @@ from weft.executable.files import read
 from weft.executable.plan import Memory
 from weft.executable.signature import Signature
 from weft.mesh import Mesh
-from weft.pipeline import run_executable
 from weft.run import LocalProgram, execute
 from weft.target import Target
 from weft.targets import target_named
@@ -61,7 +61,7 @@ def load(path: str | os.PathLike[str] | bytes) -> Loaded:
     name = hashlib.sha256(container.read("tiled")).hexdigest()
     if target is not None and target.identity is not None:
         target.recall(kernels, name)
-    program = run_executable(made, target)
+    program = LocalProgram(made.tiled, made.plan, Numpy(), target)
     if target is not None and target.identity is not None:
         target.remember(kernels, name)
     return Loaded(signature, made, program)

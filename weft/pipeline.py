@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -168,19 +168,10 @@ def _tiled(
     if to == "tiled":
         return Program(stages, made, None, notes)
     with trace.timed("emitted"):
-        loaded = run_executable(made, target, host, op_by_op=lambda: local_program(best, fold=fold))
+        rest = (host, target, lambda: local_program(best, fold=fold))
+        loaded = LocalProgram(tiled, made.plan, *rest)
     trace_program(trace, best, loaded)
     return Program(stages, made, loaded, notes)
-
-
-def run_executable(
-    made: Executable,
-    target: Target | None,
-    host: Numpy | None = None,
-    op_by_op: Callable[[], LocalProgram] | None = None,
-) -> LocalProgram:
-    """An executable in memory, its kernels emitted and loaded by a target."""
-    return LocalProgram(made.tiled, made.plan, host or Numpy(), target, op_by_op)
 
 
 def local_program(
