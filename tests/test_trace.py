@@ -34,7 +34,7 @@ def test_kernels_and_a_summary(tmp_path, monkeypatch):
     kernels = [path.read_text() for path in (folder / "kernels").iterdir()]
     assert kernels and all(text.startswith("; kernel ") and "define " in text for text in kernels)
     summary = (folder / "summary.txt").read_text()
-    for stage in ("sharded", "partitioned", "optimized", "compiled"):
+    for stage in ("sharded", "partitioned", "optimized", "tiled", "emitted"):
         assert f"\n  {stage} " in summary
     assert "time to compile: " in summary and " ms" in summary
     assert f"{len(kernels)} distinct kernels" in summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from weft.errors import Unsupported, WeftError
-from weft.executable.container import Container, Section, container_bytes, write_container
+from weft.executable.container import Container, Section, write_container
 from weft.executable.executable import Executable
 from weft.executable.items import Host, all_items
 from weft.executable.read import read_tiled
@@ -23,17 +23,16 @@ def save(path: str | os.PathLike[str], made: Executable, signature: Signature, b
     write_container(path, sections(made, signature), made_by=by)
 
 
-def saved(made: Executable, signature: Signature, by: str) -> bytes:
-    """An executable as bytes."""
-    return container_bytes(sections(made, signature), made_by=by)
-
-
 def sections(made: Executable, signature: Signature) -> list[Section]:
-    """The parts of a file; an error for a program that calls Python functions."""
+    """The parts of a file."""
+    return [Section("signature", str(signature).encode()), *program_sections(made)]
+
+
+def program_sections(made: Executable) -> list[Section]:
+    """The parts that a program is; an error for one that calls Python functions."""
     _refuse_callbacks(made)
     text = made.text()
     return [
-        Section("signature", str(signature).encode()),
         Section("tiled", text.text.encode()),
         Section("note", made.target.encode(), TARGET),
         *[Section("constant", held, name) for name, held in text.resources.items()],

@@ -1,27 +1,40 @@
-"""Compiled programs as bytes: what was asked for, and the program as far as it can be written.
+"""Compiled programs as bytes: an executable's container, and what JAX may ask about it.
 
-The optimized program is kept, so that loading begins where kernels are emitted, which are
-remembered on disk. A checksum shows damage, and the versions say who can read it.
+Beside the tiled program, which is verified and loaded, lie the options that it was compiled with
+and the optimized program, from which texts and costs are told. With other options that matter to
+kernels the optimized program is tiled anew.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Sequence
 
 from weft.capture.normalize.absorb_composites import absorb_composites
 from weft.capture.stablehlo.mlir_parser import read_in_process
+from weft.emit.numpy import Numpy
 from weft.errors import Unsupported, WeftError
+from weft.executable.container import (
+    MAGIC,
+    Container,
+    Section,
+    container_bytes,
+    open_container,
+)
+from weft.executable.files import program_sections, read
 from weft.ir.module import Module
 from weft.ir.read import read_module
 from weft.jax.patches.caching import NOT_STORED
 from weft.jax.programs.compiling import Executable, asked_in
 from weft.jax.programs.dumping import dump
+from weft.jax.programs.options import Options
 from weft.jax.versions import makers
 from weft.ops import BY_NAME
-from weft.pipeline import optimized_program
+from weft.pipeline import OPTIMIZED, Program, local_program, optimized_program
+from weft.run import LocalProgram
+from weft.targets import target_named
 
-MAGIC = b"weft-executable-2"
+OPTIONS, MODULE, MADE_BY, FINGERPRINT = "options", "optimized", "made-by", "fingerprint"
 
 
 def serialized(executable: Executable) -> bytes:
@@ -31,44 +44,73 @@ def serialized(executable: Executable) -> bytes:
             f"{executable.name} {NOT_STORED}",
             help="leave out callbacks and debug prints, or compile it where it runs",
         )
+    made = executable.program.executable
+    assert made is not None, "it was compiled to run"
     optimized = executable.module.text(locations=True).encode()
-    parts = (executable.options, optimized)
-    told = {"made_by": makers(), "fingerprint": executable.fingerprint.decode()}
-    head = json.dumps(told | {"sizes": [len(part) for part in parts]})
-    rest = b"\n".join([head.encode(), b"".join(parts)])
-    return MAGIC + b" " + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
+    notes = {
+        OPTIONS: executable.options,
+        MODULE: optimized,
+        MADE_BY: json.dumps(makers()).encode(),
+        FINGERPRINT: executable.fingerprint,
+    }
+    told = [Section("note", data, name) for name, data in notes.items()]
+    return container_bytes([*told, *program_sections(made)])
 
 
 def restored(data: bytes, options: bytes | None) -> Executable:
     """A compiled program from its bytes, perhaps with other options for where it runs."""
-    line, _, rest = data.partition(b"\n")
-    magic, _, checksum = line.partition(b" ")
-    if magic != MAGIC:
-        raise WeftError(
-            "these bytes are no program that Weft has stored",
-            help="give what serialize gave, on JAX_PLATFORMS=weft",
-        )
-    if checksum != hashlib.sha256(rest).hexdigest().encode():
-        raise WeftError("a stored program is damaged", help="compile and store it anew")
-    head, _, body = rest.partition(b"\n")
-    told = json.loads(head)
-    _check_makers(told["made_by"])
-    own, optimized = _parts(body, told["sizes"])
+    container = _opened(data)
+    _check_makers(json.loads(container.text("note", MADE_BY)))
+    own, optimized = container.read("note", OPTIONS), container.read("note", MODULE)
     asked = asked_in(options or own)
-    how = asked.options
-    module = _read(optimized)
-    program = optimized_program(
-        module,
-        target=how.target,
-        fold_sums=how.fold_sums,
-        tune=how.tune,
-        excess_precision=how.excess_precision,
-    )
-    stored = told["fingerprint"].encode()
+    how, module = asked.options, _read(optimized)
+    if _of_kernels(how) == _of_kernels(asked_in(own).options):
+        program = _loaded(container, module, how)
+    else:
+        program = optimized_program(
+            module,
+            target=how.target,
+            fold_sums=how.fold_sums,
+            tune=how.tune,
+            excess_precision=how.excess_precision,
+        )
+    stored = container.read("note", FINGERPRINT)
     made = Executable(optimized, options or own, asked, program, stored)
     if how.dump is not None:
         dump(how.dump, made, None, program.stages)
     return made
+
+
+def _opened(data: bytes) -> Container:
+    if not data.startswith(MAGIC):
+        raise WeftError(
+            "these bytes are no program that Weft has stored",
+            help="give what serialize gave, on JAX_PLATFORMS=weft",
+        )
+    try:
+        return open_container(data)
+    except WeftError as error:
+        raise WeftError(
+            f"a stored program is damaged: {error.message}", help="compile and store it anew"
+        ) from None
+
+
+def _of_kernels(options: Options) -> Sequence[object]:
+    """The options that kernels depend on."""
+    return (options.target, options.fold_sums, options.tune, options.excess_precision)
+
+
+def _loaded(container: Container, module: Module, options: Options) -> Program:
+    """The tiled program as it was stored."""
+    made = read(container)
+    target = target_named(
+        None if made.target == "llvm" else made.target,
+        fold_sums=options.fold_sums,
+        tune=options.tune,
+        excess_precision=options.excess_precision,
+    )
+    rest = (Numpy(), target, lambda: local_program(module, fold=True))
+    return Program({OPTIMIZED: module}, made, LocalProgram(made.tiled, made.plan, *rest))
 
 
 def _check_makers(found: dict[str, str]) -> None:
@@ -78,14 +120,6 @@ def _check_makers(found: dict[str, str]) -> None:
             f"a stored program was made by {versions}",
             help="compile it anew: programs are read by the versions that have written them",
         )
-
-
-def _parts(body: bytes, sizes: list[int]) -> list[bytes]:
-    found = []
-    for size in sizes:
-        found.append(body[:size])
-        body = body[size:]
-    return found
 
 
 def _read(text: bytes) -> Module:
