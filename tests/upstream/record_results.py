@@ -69,6 +69,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    import jax._src
+
+    jax._src.__path__.append(str(Path("jax/_src").resolve()))  # utilities that its wheel leaves out
     config.pluginmanager.register(Recorder(Path(config.getoption("--record-to"))))
 
 

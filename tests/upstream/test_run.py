@@ -13,6 +13,7 @@ RUN = Path(__file__).parent / "run.py"
 
 TESTS = """
 import os, sys, time, unittest
+from jax._src import left_out_of_the_wheel
 
 ON_WEFT = os.environ["JAX_PLATFORMS"] == "weft"
 
@@ -33,7 +34,8 @@ COLUMNS = "passed failed crashed timeout skipped not_run CPU_passes unexplained"
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     monkeypatch.setenv("COUNTED", str(tmp_path / "counted"))
-    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "_src").mkdir(parents=True)
+    (tmp_path / "jax" / "_src" / "left_out_of_the_wheel.py").touch()
     (tmp_path / "jax" / "version.py").write_text(f'_version = "{version("jax")}"\n')
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "some_test.py").write_text(TESTS)
