@@ -131,6 +131,13 @@ for n in range(5):
     first(n)
     second(n)
 told("several programs", ordered=True)
+many = jax.jit(lambda: lax.fori_loop(0, 50, lambda i, c: (jax.debug.callback(note, i, ordered=True),
+                                                          c + 1)[1], 0))
+for n in range(2):
+    many()
+    jax.debug.callback(note, -n, ordered=True)  # at once, but after what comes first
+    jax.debug.print("{}", n, ordered=True)
+told("between programs", ordered=True)
 
 @jax.jit
 def looping(a):

@@ -6,12 +6,28 @@ The lines are written at once, so that after a crash the last one names the test
 from __future__ import annotations
 
 import json
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 LONGEST = 3000  # characters of a failure's text that are kept
+
+
+class OfCheckout(MetaPathFinder):
+    """Utilities of JAX's tests that its wheel leaves out, from the checkout."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        if not fullname.startswith("jax._src."):
+            return None
+        named = Path(*fullname.split(".")).resolve()
+        files = (named / "__init__.py", named.with_suffix(".py"))
+        found = next((file for file in files if file.exists()), None)
+        return found and spec_from_file_location(fullname, found)
 
 
 class Recorder:
@@ -69,6 +85,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    sys.meta_path.append(OfCheckout())
     config.pluginmanager.register(Recorder(Path(config.getoption("--record-to"))))
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.upstream.record_results import OfCheckout
+
 RUN = Path(__file__).parent / "run.py"
 
 TESTS = """
@@ -85,3 +87,16 @@ def test_another_version_is_refused(checkout):
     status, _, text = run(checkout)
     assert status == 2
     assert f"is JAX 0.4.1, and {version('jax')} is installed" in text
+
+
+def test_utilities_that_the_wheel_leaves_out_are_the_checkouts(tmp_path, monkeypatch):
+    utilities = tmp_path / "jax" / "_src" / "utilities"
+    utilities.mkdir(parents=True)
+    for name in ("__init__.py", "one.py"):
+        (utilities / name).touch()
+    monkeypatch.chdir(tmp_path)
+    find = OfCheckout().find_spec
+    assert find("jax._src.utilities", None).submodule_search_locations == [str(utilities)]
+    assert find("jax._src.utilities.one", None).origin == str(utilities / "one.py")
+    assert find("jax._src.utilities.two", None) is None
+    assert find("jax.utilities", None) is None
