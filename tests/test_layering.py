@@ -17,9 +17,9 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
 }
 # What may know two verbs: the pipeline and the doors that call it.
-DOORS = {*"pipeline targets traced compiled eager compare describe cli conformance".split()} | {
-    *"__init__ __main__ jax".split()
-}
+DOORS = {
+    *"pipeline targets traced loaded compiled eager compare describe cli conformance".split()
+} | {*"__init__ __main__ jax".split()}
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard"}}
 CORE = {"numpy", "ml_dtypes"}

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tests.jax.door import run_on_weft
 from weft.jax.programs.own_stack import on_own_stack
 
 
@@ -56,3 +57,16 @@ def test_where_no_thread_can_be_started_the_stack_is_the_caller_s(
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert deeply(20) > 20
+
+
+def test_constants_below_the_normal_numbers_are_kept() -> None:
+    """jaxlib 0.10 compiles in a thread that would flush them to zero."""
+    source = """
+import jax, numpy as np
+x = np.ones(2, np.float32)
+for tiny in (np.float32(1e-40), np.float32(3e-45), np.float16(6e-8)):
+    made = jax.jit(lambda x: x.astype(tiny.dtype) * tiny)(x)
+    assert (np.asarray(made) == tiny).all(), (tiny, made)
+print("kept")
+"""
+    assert run_on_weft(source) == "kept\n"

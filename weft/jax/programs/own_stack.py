@@ -7,16 +7,24 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from weft.jax.programs.float_mode import ieee_arithmetic
+
 _T = TypeVar("_T")
-_SHALLOW = 8  # frames below which a stack is as good as a new one
+_SHALLOW = 9  # frames below which a stack is as good as a new one
 
 
 def on_own_stack(call: Callable[[], _T]) -> _T:
-    """The result of a call in a new thread, if this thread's stack is in use.
+    """The result of a call with IEEE's arithmetic, in a new thread if this stack is in use.
 
     jaxlib 0.11 and later compile in the thread that calls a program: what is left there of
-    Python's recursion limit is the caller's. jaxlib 0.10 has a thread for it.
+    Python's recursion limit is the caller's. jaxlib 0.10 has a thread for it, which flushes
+    subnormal numbers.
     """
+    with ieee_arithmetic():
+        return _on_own_stack(call)
+
+
+def _on_own_stack(call: Callable[[], _T]) -> _T:
     if not _is_deep():
         return call()
     made: list[_T] = []
