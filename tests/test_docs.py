@@ -7,26 +7,16 @@ import re
 import shlex
 import subprocess
 import sys
-import textwrap
 import types
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-_BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.M | re.S)
+from tests.pages import A_TARGET, PAGES, ROOT, blocks, install
+from weft import targets
+
 _CODE = re.compile(r"^```.*?^```$", re.M | re.S)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
-
-
-def blocks(page: Path, language: str) -> Iterator[tuple[int, str]]:
-    """The blocks of a page in a language, each with the line it begins at."""
-    text = page.read_text()
-    for match in _BLOCK.finditer(text):
-        if match[2] == language:
-            yield text.count("\n", 0, match.start()) + 2, textwrap.dedent(match[3])
 
 
 def commands() -> Iterator[tuple[str, str, list[str]]]:
@@ -39,9 +29,20 @@ def commands() -> Iterator[tuple[str, str, list[str]]]:
                     yield f"{page.name}:{line}", command, output
 
 
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory):
+    """A folder of packages: that of the page that describes one."""
+    folder = tmp_path_factory.mktemp("packages")
+    install(A_TARGET, folder)
+    return folder
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_runs(page, monkeypatch):
+def test_python_runs(page, monkeypatch, installed):
     monkeypatch.chdir(ROOT)
+    if page == A_TARGET:
+        monkeypatch.syspath_prepend(installed)
+        monkeypatch.setattr(targets, "_plugins", targets._plugins.__wrapped__)
     scope = types.ModuleType(f"docs_{page.stem}")
     monkeypatch.setitem(sys.modules, scope.__name__, scope)  # where classes look for their types
     for line, block in blocks(page, "python"):
@@ -50,9 +51,11 @@ def test_python_runs(page, monkeypatch):
 
 
 @pytest.mark.parametrize(("place", "command", "shown"), list(commands()))
-def test_commands_work(place, command, shown):
+def test_commands_work(place, command, shown, installed):
     line = [sys.executable, "-m", "weft", *shlex.split(command)[1:]]
     wide = os.environ | {"COLUMNS": "120"}
+    if place.startswith(A_TARGET.name):
+        wide["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(installed)])
     done = subprocess.run(line, cwd=ROOT, env=wide, capture_output=True, text=True)
     refused = any(text.startswith("error:") for text in shown)
     assert done.returncode == (1 if refused else 0), f"{place}: {command}\n{done.stderr}"

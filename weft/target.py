@@ -7,16 +7,27 @@ become in between (text, code) is a matter of the target alone.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from weft.array.stacked import Kind, Stacked
 from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Kernel, Schedule
+from weft.kernels.ops import LOOPS
+from weft.kernels.text import kernel_text
 from weft.knobs import Tune
+from weft.ops import OPS
+
+Addresses: TypeAlias = npt.NDArray[np.uint64]
 
 Where = Literal["loops", "product", "attention", "alone", "numpy", "runtime", ""]
 
@@ -41,16 +52,16 @@ class Cell:
 class Limits:
     """How far tile may go for a target: where computing again, or joining kernels, still pays."""
 
-    steps: int  # of one kernel, at most
-    near: int  # bytes of a value that may be computed again for every row
-    chain: int  # nodes that are computed again rather than that their result is read
-    choices: int  # operands of a concatenation that is computed by choosing
-    row: int  # elements of a row that is read again while it is near
-    rows: int  # rows that are enough to share out, however long they are
-    saved: int  # bytes that are worth joining two kernels
-    lines: int  # rows or columns of a product that is more than lines
-    cut: int  # rows or columns that are to be left of a product that is cut into several
-    block: tuple[int, int]  # rows and columns of a product that are in registers at once
+    steps: int = 32  # of one kernel, at most
+    near: int = 1 << 12  # bytes of a value that may be computed again for every row
+    chain: int = 4  # nodes that are computed again rather than that their result is read
+    choices: int = 2  # operands of a concatenation that is computed by choosing
+    row: int = 1 << 12  # elements of a row that is read again while it is near
+    rows: int = 1  # rows that are enough to share out, however long they are
+    saved: int = 1 << 12  # bytes that are worth joining two kernels
+    lines: int = 1  # rows or columns of a product that is more than lines
+    cut: int = 1  # rows or columns that are to be left of a product that is cut into several
+    block: tuple[int, int] = (1, 1)  # rows and columns of a product in registers at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,67 +178,123 @@ class Runtime(Protocol):
         ...
 
 
-class Target(Runtime, Protocol):
-    """What turns nodes into kernels and runs them."""
+class OneByOne:
+    """Commands of a target that launches each kernel by itself."""
+
+    def __init__(self, launch: Callable[[Any, Addresses], None]) -> None:
+        self.launch = launch
+        self.listed: list[tuple[Any, slice]] = []
+        self.operands: list[int] = []
+
+    def kernel(self, loaded: Any, operands: Sequence[int]) -> int:
+        """Add a kernel."""
+        start = len(self.operands)
+        self.operands += operands
+        self.listed.append((loaded, slice(start, len(self.operands))))
+        return start
+
+    @cached_property
+    def pointers(self) -> Addresses:
+        """The addresses of all operands, from when they are first asked for."""
+        return np.array(self.operands, np.uint64)
+
+    def run(self) -> None:
+        """Launch all kernels."""
+        for loaded, part in self.listed:
+            self.launch(loaded, self.pointers[part])
+
+
+_TABLE = MappingProxyType(
+    {
+        op: Cell("emitted", "loops")
+        if op in LOOPS
+        else Cell("library", why="no kernel of loops computes it")
+        for op in OPS
+    }
+)
+
+
+@dataclass(frozen=True)
+class Target(ABC):
+    """What turns nodes into kernels and runs them.
+
+    A target has a name, and a runtime: `load` and `commands`. What it does not say otherwise is as
+    here: kernels of loops, as tile has them, are run in the order of their factors.
+    """
+
+    options: Options = Options()
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """What it is asked for by."""
-        ...
 
-    @property
-    def options(self) -> Options:
-        """What was chosen for this program."""
-        ...
-
-    @property
-    def limits(self) -> Limits:
-        """How far tile may go."""
-        ...
+    # What it can
 
     @property
     def table(self) -> Mapping[type[Op], Cell]:
         """For every op one answer, and no hole."""
-        ...
+        return _TABLE
 
     def can(self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
         """Why no kernel computes an op of such types, or None if one does."""
-        ...
+        cell = self.table[type(op)]
+        return None if cell.how == "emitted" else cell.why
 
     def takes(self, kernel: Launch) -> str | None:
-        """Why a whole kernel cannot be emitted, or None if it can."""
-        ...
+        """Why a whole kernel cannot be emitted, or None if it can.
+
+        Kernels that are read from a file are asked for, too, with whatever schedule they have.
+        """
+        return None if isinstance(kernel, Kernel) else "it is no kernel of loops"
+
+    # How kernels are to be
+
+    @property
+    def limits(self) -> Limits:
+        """How far tile may go."""
+        return Limits()
 
     def schedule(self, kernel: Kernel) -> Schedule:
         """How the loops of a kernel run."""
-        ...
+        return Schedule("in_order", tuple(range(len(kernel.factors))))
 
     def candidates(self, kernel: Launch) -> Candidates | None:
         """Ways to run a kernel that may be worth measuring; None if there is one way only."""
-        ...
+        return None
 
-    def text(self, kernel: Launch, form: str = "") -> str:
-        """What a kernel becomes, to be read: in the first one of `forms`, or another."""
-        ...
+    # What they become
 
     @property
     def forms(self) -> Mapping[str, str]:
         """The forms of `text`, the usual one first, and how files of them end."""
-        ...
+        return {"contract": "txt"}
+
+    def text(self, kernel: Launch, form: str = "") -> str:
+        """What a kernel becomes, to be read: in the first one of `forms`, or another."""
+        return kernel_text(kernel)
 
     @property
     def identity(self) -> str | None:
         """What its decisions depend on besides a kernel; None if none of them may be kept."""
-        ...
+        return None
 
-    def remember(self, kernels: Sequence[Launch], name: str) -> None:
+    def remember(self, kernels: Sequence[Launch], name: str) -> None:  # noqa: B027  # optional
         """Keep what kernels become under a name, for other processes of the same user."""
-        ...
 
-    def recall(self, kernels: Sequence[Launch], name: str) -> None:
+    def recall(self, kernels: Sequence[Launch], name: str) -> None:  # noqa: B027  # optional
         """Take what an earlier process has kept of these kernels, if it has."""
-        ...
 
-    def with_options(self, options: Options) -> Target:
+    # What runs them
+
+    @abstractmethod
+    def load(self, kernels: Sequence[Any]) -> Sequence[Any]:
+        """Kernels in memory, ready for `Commands.kernel`."""
+
+    @abstractmethod
+    def commands(self) -> Commands:
+        """An empty list of commands."""
+
+    def with_options(self, options: Options) -> Self:
         """The same target for another program."""
-        ...
+        return replace(self, options=options)

@@ -98,24 +98,20 @@ def _plugins() -> dict[str, EntryPoint]:
 def _plugged(found: EntryPoint, options: Options) -> Target:
     package = f"{found.dist.name} {found.dist.version}" if found.dist else found.value
     try:
-        made: Target = found.load()(options)
+        made = found.load()(options)
     except Exception as error:
         raise WeftError(
             f"the target {found.name!r} of package {package} cannot be had: "
             f"{type(error).__name__}: {error}",
             help=f"update or uninstall {package.partition(' ')[0]}, or ask for another target",
         ) from error
-    missing = [part for part in _PARTS if not hasattr(made, part)]
-    if missing:
+    if not isinstance(made, Target):
         raise WeftError(
-            f"the target {found.name!r} of package {package} is not complete: "
-            f"it has no {', '.join(missing)}",
-            help="what a target has to have is in weft/target.py",
+            f"the target {found.name!r} of package {package} "
+            f"is no target, but a {type(made).__name__}",
+            help="a target has to be a weft.target.Target",
         )
     return made
-
-
-_PARTS = tuple(sorted(name for name in dir(Target) if not name.startswith("_")))
 
 
 @cache

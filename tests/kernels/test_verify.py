@@ -220,11 +220,7 @@ HOSTILE = {
     "step 2: a product of numbers of different kinds": more(Contract(0, 0, (1,), I32, I32)),
     "the schedule lists other factors": schedule(order=(0, 0)),
     "the schedule has tasks of other factors": schedule(tasks=3),
-    "there is no option 'vector'": schedule(options=(("vector", 7),)),
-    "option width cannot be 3": schedule(options=(("width", 3),)),
     "an option is given twice": schedule(options=(("task", 3), ("task", 4))),
-    "a packed schedule of no product": schedule(kind="packed"),
-    "there is no option 'blas'": schedule(kind="packed", options=(("blas", 0),)),
 }
 
 
@@ -343,9 +339,7 @@ ATTENTION = {
     "q reaches 3..962 of 643": lambda: attention(queries=40, outer=(2,)),
     "a size is negative": lambda: attention(keys=-1),
     "a window is too large": lambda: attention(window=Window(left=1 << 63)),
-    "there is no option 'rows'": lambda: attention(options=(("rows", 3),)),
-    "option vectors cannot be 99": lambda: attention(options=(("vectors", 99),)),
-    "option keys cannot be 0": lambda: attention(options=(("keys", 0),)),
+    "an option is given twice": lambda: attention(options=(("keys", 16), ("keys", 32))),
     "there is no row 'one'": lambda: attention(empty="one"),
     "two results are in one operand": lambda: attention(lse=replace(attention().out, column=0)),
 }

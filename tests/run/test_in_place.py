@@ -27,9 +27,9 @@ SQUARE = Operand(F32, (4, 4))
 OUT = Operand(F32, (4, 4), output=True)
 
 
-def kernel(operands: list[Operand], *steps: Any, kind: Any = "rows") -> Kernel:
+def kernel(operands: list[Operand], *steps: Any, tasks: int = 1) -> Kernel:
     factors = (Factor("i", 4), Factor("j", 4))
-    return Kernel("k", factors, tuple(operands), steps, Schedule(kind, (0, 1)))
+    return Kernel("k", factors, tuple(operands), steps, Schedule("any", (0, 1), tasks))
 
 
 def load(operand: int, at: Affine = HERE, **more: Any) -> Load:
@@ -76,17 +76,17 @@ def test_not_over_what_another_result_is_still_to_be_computed_from():
     assert overwritten(two) == ((0, 2), (0, 3), (1, 3))
 
 
-def softmax(*more: Any, outs: int = 1, kind: Any = "rows") -> Kernel:
+def softmax(*more: Any, outs: int = 1, tasks: int = 1) -> Kernel:
     operands = [SQUARE, *[OUT] * outs]
     return kernel(
         operands, load(0), Reduce("add", 0, None, (1,), F32), Apply(Multiply(), (0, 1), F32),
-        Store(1, HERE, 2), *more, kind=kind,
+        Store(1, HERE, 2), *more, tasks=tasks,
     )  # fmt: skip
 
 
 def test_rows_are_read_to_the_end_before_they_are_written():
     assert overwritten(softmax()) == ((0, 1),)
-    assert overwritten(softmax(kind="columns")) == ()
+    assert overwritten(softmax(tasks=0)) == overwritten(softmax(tasks=2)) == ()
     assert overwritten(softmax(Store(2, HERE, 0), outs=2)) == ()
 
 
@@ -102,7 +102,7 @@ def test_the_end_of_a_product_is_written_over_what_it_adds():
         Store(3, here, 4),
     )
     operands = (SQUARE, SQUARE, SQUARE, OUT)
-    made = Kernel("k", factors, operands, steps, Schedule("packed", (0, 1, 2)))
+    made = Kernel("k", factors, operands, steps, Schedule("any", (0, 1, 2), 2))
     assert overwritten(made) == ((2, 3),)
 
 
@@ -125,5 +125,5 @@ def test_what_follows_a_reduced_product_is_not_written_over_what_it_reads():
         Store(6, line, 10),
     )
     operands = (SQUARE, SQUARE, SQUARE, room, room, OUT, Operand(F32, (4,), output=True))
-    made = Kernel("k", factors, operands, steps, Schedule("packed", (0, 1, 2)))
+    made = Kernel("k", factors, operands, steps, Schedule("any", (0, 1, 2), 2))
     assert overwritten(made) == ((2, 5), (3, 6))

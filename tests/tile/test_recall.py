@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import zlib
 
 import jax.numpy as jnp
@@ -87,7 +88,7 @@ def test_without_the_texts_kernels_are_emitted_again(monkeypatch):
 
 
 def saved():
-    """The data of the groups, the region that they are of, and its sizes."""
+    """The data of the groups, the region that they are of, its sizes, and the target."""
     taken = []
 
     def restored(*args):
@@ -102,10 +103,12 @@ def saved():
 
 
 def test_entries_that_fit_another_program_are_refused():
-    data, placed, sizes = saved()
+    data, *region = saved()
     content = json.loads(zlib.decompress(data))
     group = next(n for n, row in enumerate(content["groups"]) if row[1] is not None)
     text = content["kernels"][0]
+    schedule = re.compile("^  (rows|columns|packed): (.*)$", re.M)
+    assert schedule.search(text)
 
     def changed(**fields):
         return zlib.compress(json.dumps({**content, **fields}).encode())
@@ -116,13 +119,15 @@ def test_entries_that_fit_another_program_are_refused():
         return changed(groups=rows)
 
     nodes, index, inputs, outputs = content["groups"][group]
-    assert recall.restored(changed(), placed, sizes)
+    assert recall.restored(changed(), *region)
     for bad in (
         b"",
         data[:-9],
         changed(kernels=[]),
         changed(kernels=[text.replace("f32[", "f32[9,"), *content["kernels"][1:]]),
         changed(kernels=[text[:40], *content["kernels"][1:]]),
+        changed(kernels=[schedule.sub(r"  spiral: \2", text), *content["kernels"][1:]]),
+        changed(kernels=[schedule.sub(r"\g<0> magic=3", text), *content["kernels"][1:]]),
         changed(groups=7),
         row([*nodes, 99999], index, inputs, outputs),
         row(nodes, 99999, inputs, outputs),
@@ -133,12 +138,12 @@ def test_entries_that_fit_another_program_are_refused():
         zlib.compress(b"[]"),
     ):
         with pytest.raises(WeftError):
-            recall.restored(bad, placed, sizes)
+            recall.restored(bad, *region)
 
 
 def test_random_changes_are_refused_or_fit():
     """Whatever numbers an entry has: a kernel gets buffers of the sizes that it expects."""
-    data, placed, sizes = saved()
+    data, *region = saved()
     text = zlib.decompress(data).decode()
     rng = random.Random(0)
     refused = 0
@@ -146,7 +151,7 @@ def test_random_changes_are_refused_or_fit():
         at = rng.randrange(len(text))
         other = text[:at] + rng.choice('0123456789[],":n-') + text[at + 1 :]
         try:
-            groups = recall.restored(zlib.compress(other.encode()), placed, sizes)
+            groups = recall.restored(zlib.compress(other.encode()), *region)
         except WeftError:
             refused += 1
             continue

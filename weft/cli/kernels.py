@@ -186,7 +186,7 @@ def text_of(row: Row, text: str, target: Target | None) -> str:
     if text == "contract" or target is None:
         return kernel_text(row.kernel)
     if text not in target.forms:
-        forms = " or ".join(f"--{form}" for form in ("contract", *target.forms))
+        forms = " or ".join(f"--{form}" for form in dict.fromkeys(("contract", *target.forms)))
         raise WeftError(f"kernels of the {target.name} target have no {text}", help=f"try {forms}")
     return target.text(row.kernel, text)
 

@@ -16,7 +16,8 @@ from weft.run.bind import all_codes, loaded_kernels
 from weft.run.code import Slots, Step
 from weft.run.execute import execute
 from weft.run.local import LocalProgram
-from weft.run.separate import Addresses, SeparateKernel, SeparateTarget
+from weft.run.separate import SeparateKernel, SeparateTarget
+from weft.target import Addresses
 
 ROUNDS = 7
 

@@ -6,13 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 from weft.kernels.group import Group
-from weft.target import Commands, Runtime
-
-Addresses: TypeAlias = npt.NDArray[np.uint64]
+from weft.target import Addresses, Commands, OneByOne, Runtime
 
 
 @dataclass(slots=True, eq=False)
@@ -40,31 +35,19 @@ class SeparateTarget:
         return _Commands(self.target, self.around)
 
 
-class _Commands:
+class _Commands(OneByOne):
     """Commands of one kernel each, which share a table of operands."""
 
     def __init__(self, target: Runtime, around: Around) -> None:
+        super().__init__(self._launch)
         self.target, self.around = target, around
-        self.listed: list[tuple[Commands, SeparateKernel, slice]] = []
-        self.operands: list[int] = []
-        self.table: Addresses | None = None
 
     def kernel(self, loaded: SeparateKernel, operands: Sequence[int]) -> int:
-        at = len(self.operands)
-        self.operands += operands
         one = self.target.commands()
         one.kernel(loaded.own, operands)
-        self.listed.append((one, loaded, slice(at, len(self.operands))))
-        return at
+        return super().kernel((one, loaded), operands)
 
-    @property
-    def pointers(self) -> Addresses:
-        if self.table is None:
-            self.table = np.array(self.operands, np.uint64)
-        return self.table
-
-    def run(self) -> None:
-        table = self.pointers
-        for one, loaded, part in self.listed:
-            one.pointers[: part.stop - part.start] = table[part]
-            self.around(loaded, table[part], one.run)
+    def _launch(self, known: tuple[Commands, SeparateKernel], operands: Addresses) -> None:
+        one, loaded = known
+        one.pointers[: len(operands)] = operands
+        self.around(loaded, operands, one.run)

@@ -15,7 +15,8 @@ from weft.kernels.group import Group
 from weft.kernels.kernel import Operand
 from weft.run.bind import loaded_kernels
 from weft.run.local import LocalProgram
-from weft.run.separate import Addresses, SeparateKernel, SeparateTarget
+from weft.run.separate import SeparateKernel, SeparateTarget
+from weft.target import Addresses
 
 
 @dataclass(frozen=True, slots=True)

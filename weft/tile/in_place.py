@@ -54,24 +54,30 @@ def _same_places(kernel: Kernel) -> Pairs:
 def _written_last(kernel: Kernel, outputs: int) -> dict[int, list[int]]:
     """The loads of each input that no pass reads again after an output is written.
 
-    Without sums along factors there is one pass. Passes along rows read elements again, and only
-    the last one writes if there is one output. A packed product writes when all sums are done: what
-    is read before the sums are is not among the inputs, and neither is what passes of their own
-    read that follow reductions of the result.
+    Without sums along factors there is one pass. A task that has all points of what is summed, and
+    no others, reads them again and again, and only its last pass writes if there is one output. A
+    product writes when all sums are done: what is read before the sums are is not among the inputs,
+    and neither is what passes of their own read that follow reductions of the result.
     """
     sums = [n for n, s in enumerate(kernel.steps) if isinstance(s, Reduce | Pick | Contract)]
-    packed = kernel.schedule.kind == "packed"
     contracts = [n for n in sums if isinstance(kernel.steps[n], Contract)]
-    if packed and contracts != sums[:1]:
+    if contracts and contracts != sums[:1]:
         return {}
-    if sums and not packed and (kernel.schedule.kind != "rows" or outputs > 1):
+    if sums and not contracts and (outputs > 1 or not _has_whole_rows(kernel)):
         return {}
-    apart = _reached(kernel, sums[0]) | _read_late(kernel) if packed else set()
+    apart = _reached(kernel, sums[0]) | _read_late(kernel) if contracts else set()
     found: dict[int, list[int]] = {}
     for number, step in enumerate(kernel.steps):
         if isinstance(step, Load):
             found.setdefault(step.operand, []).append(number)
     return {operand: loads for operand, loads in found.items() if not apart.intersection(loads)}
+
+
+def _has_whole_rows(kernel: Kernel) -> bool:
+    """Whether the loops inside of a task are just those that are summed along."""
+    schedule, steps = kernel.schedule, kernel.steps
+    summed = {f for s in steps if isinstance(s, Reduce | Pick | Contract) for f in s.over}
+    return summed == {*range(len(kernel.factors))}.difference(schedule.order[: schedule.tasks])
 
 
 def _read_late(kernel: Kernel) -> set[int]:

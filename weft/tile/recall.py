@@ -28,6 +28,7 @@ from weft.kernels.read import parse_kernel
 from weft.kernels.text import kernel_text
 from weft.kernels.verify import verify_kernel
 from weft.ops.shape import Constant
+from weft.target import Target
 
 
 def fingerprint(placed: Sequence[Placed], sizes: Sequence[int], results: Sequence[Value]) -> str:
@@ -109,13 +110,15 @@ def packed(groups: Sequence[Group], placed: Sequence[Placed]) -> bytes | None:
     return zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 1)
 
 
-def restored(data: bytes, placed: Sequence[Placed], sizes: Sequence[int]) -> list[Group]:
-    """The groups that `packed` wrote, for nodes with the same fingerprint.
+def restored(
+    data: bytes, placed: Sequence[Placed], sizes: Sequence[int], target: Target
+) -> list[Group]:
+    """The groups that `packed` wrote, for nodes with the same fingerprint and the same target.
 
     An error if they are not what it could have written.
     """
     try:
-        return _Restoring(placed, sizes, json.loads(zlib.decompress(data))).groups()
+        return _Restoring(placed, sizes, target, json.loads(zlib.decompress(data))).groups()
     except (zlib.error, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise _refused(str(error)) from error
 
@@ -127,12 +130,16 @@ def _refused(reason: str) -> WeftError:
 class _Restoring:
     """The groups of an entry, and what is known of the values that they read and write."""
 
-    def __init__(self, placed: Sequence[Placed], sizes: Sequence[int], content: Any) -> None:
+    def __init__(
+        self, placed: Sequence[Placed], sizes: Sequence[int], target: Target, content: Any
+    ) -> None:
         self.placed, self.sizes = placed, sizes
         self.rows = content["groups"]
         self.kernels = [parse_kernel(text) for text in content["kernels"]]
         for kernel in self.kernels:
             verify_kernel(kernel)
+            if reason := target.takes(kernel):
+                raise _refused(f"kernel {kernel.name[:60]}: {reason}")
         self.values = [*numbered(placed), *(Value(parse_type(t)) for t in content["values"])]
         self.by_node = {p.node: p for p in placed}
         self.shapes: dict[Value, tuple[int, ...]] = {}  # of stacks, as far as they are known

@@ -1,4 +1,4 @@
-"""Mutants of kernels that verify, run on memory whose next page on either side cannot be touched.
+"""Mutants of kernels that verify and are taken, run between pages that cannot be touched.
 
     python -m tests.emit.llvm.fenced FIRST COUNT
 
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tests.emit.llvm.corpus import corpus
+from weft.emit.llvm.capable import takes
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.machine_code import host
 from weft.emit.llvm.pool.commands import Commands
@@ -125,6 +126,9 @@ def run(first: int, count: int) -> Counter[str]:
             verify_kernel(kernel)
         except WeftError:
             found["refused"] += 1
+            continue
+        if takes(kernel) is not None:
+            found["not taken"] += 1
             continue
         if text in texts or points(kernel) > MOST:
             found["left out"] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from tests.emit.llvm.corpus import corpus
 from tests.emit.llvm.lone_nodes import combiner, lone_kernel
 from tests.emit.llvm.test_pointwise import instances, types_of
+from tests.kernels import attention_cases
 from tests.kernels.building import Building
 from tests.ops.catalogue import EXAMPLES
 from weft.emit.llvm.capable import can, takes
@@ -160,6 +162,40 @@ def test_what_a_region_computes_is_looked_at(name: str, op: type[Op], shape: tup
         reject()
     kernel = lone_kernel(node)
     assert (takes(kernel) is None) == is_emitted(kernel)
+
+
+def loops_as(kind: str, **options: int) -> Launch:
+    """A plain kernel that says that it runs so."""
+    b = Building(i=4, j=8)
+    b.write("ij", b.read("ij"))
+    return b.kernel(kind, **options)
+
+
+def attention_as(**options: int) -> Launch:
+    """Attention with options."""
+    sizes = attention_cases.Sizes((2,), (False,), 20, 33, 16, 8)
+    return replace(attention_cases.forward(sizes), options=tuple(options.items()))
+
+
+SCHEDULES = {
+    "there is no schedule 'in_order'": loops_as("in_order"),
+    "there is no schedule ''": loops_as(""),
+    "there is no option 'vector'": loops_as("rows", vector=7),
+    "option width cannot be 3": loops_as("columns", width=3),
+    "option task cannot be 0": loops_as("rows", task=0),
+    "a packed kernel has one Contract, this one has 0": loops_as("packed"),
+    "there is no option 'blas'": loops_as("packed", blas=0),
+    "option depth cannot be 0": loops_as("packed", depth=0),
+    "there is no option 'rows'": attention_as(rows=3),
+    "option vectors cannot be 99": attention_as(vectors=99),
+    "option keys cannot be 0": attention_as(keys=0),
+}
+
+
+@pytest.mark.parametrize("reason", SCHEDULES)
+def test_schedules_that_no_cpu_has_are_refused(reason: str):
+    assert takes(loops_as("rows", width=8)) is takes(attention_as(keys=32)) is None
+    assert takes(SCHEDULES[reason]) == reason
 
 
 # A processor without llvmlite groups programs for this target all the same.

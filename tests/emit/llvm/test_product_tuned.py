@@ -119,6 +119,14 @@ def test_names_say_what_candidates_are():
     assert options_of("magic=1") is options_of("parts") is options_of(f"{BLAS}of another") is None
 
 
+@pytest.mark.parametrize(
+    "name", ["depth=0", "vectors=99", "right=3", "parts=99999999999999", "blas=0", "left=1, left=0"]
+)
+def test_options_that_no_product_has_are_refused(name):
+    """What was measured is read from a file, which may say anything."""
+    assert options_of(name) is None
+
+
 @given(st.integers(1, 1 << 20))
 def test_classes_are_wide_but_not_too_wide(number):
     rounded = round_up(number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.emit.llvm.math.pointwise import CONSTANTS, EMIT, refuses
 from weft.emit.llvm.product.product import HELD, supports
+from weft.emit.llvm.schedule import refuses_schedule
 from weft.emit.llvm.single.alone import refuses_alone
 from weft.emit.llvm.table import TABLE
 from weft.ir.op import Op
@@ -42,11 +43,10 @@ def _can(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | Non
 
 def takes(kernel: Launch) -> str | None:
     """Why a whole kernel cannot be emitted, or None if it can."""
-    match kernel:
-        case Attention():
-            return None
-        case Alone():
-            return refuses_alone(kernel)
+    if isinstance(kernel, Alone):
+        return refuses_alone(kernel)
+    if (reason := refuses_schedule(kernel)) or isinstance(kernel, Attention):
+        return reason
     if kernel.schedule.kind == "packed" and (reason := supports(kernel)):
         return reason
     reasons = (_refuses_step(step, kernel) for step in kernel.steps)

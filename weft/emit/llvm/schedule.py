@@ -3,8 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
+from weft.kernels.attention import Attention
 from weft.kernels.kernel import Contract, Kernel, Load, Pick, Reduce, Schedule, Step, Store
+
+Ranges: TypeAlias = Mapping[str, Sequence[int]]  # the values that options may have
+
+_LARGE = range(1, 1 << 40)
+_TRUTH = (0, 1)
+_LOOPS = {"task": _LARGE, "width": tuple(1 << n for n in range(9)), "stream": range(1 << 48)}
+_PACKED = {
+    **dict.fromkeys(("depth", "parts", "task_rows", "task_vectors"), _LARGE),
+    "rows": range(1, 17),
+    "vectors": range(1, 17),
+    "unroll": (1, 2, 4),
+    "right": range(3),
+    **dict.fromkeys(("left", "inner", "tiles", "stream"), _TRUTH),
+}
+_ATTENTION = {"vectors": (1, 2, 4), "keys": range(16, 4097, 16)}
+OPTIONS: Mapping[str, Ranges] = {"rows": _LOOPS, "columns": _LOOPS, "packed": _PACKED}
 
 
 def schedule_of(kernel: Kernel) -> Schedule:
@@ -40,6 +59,26 @@ def schedule_of(kernel: Kernel) -> Schedule:
         last = fastest
         around = [n for n in outer if n != last]
     return Schedule("columns", (*around, *inner, last), len(around))
+
+
+def refuses_schedule(kernel: Kernel | Attention) -> str | None:
+    """Why a kernel does not run as it says on a CPU, or None if it does."""
+    if isinstance(kernel, Attention):
+        return refuses_options(kernel.options, _ATTENTION)
+    schedule = kernel.schedule
+    if schedule.kind not in OPTIONS:
+        return f"there is no schedule {schedule.kind[:40]!r}"
+    return refuses_options(schedule.options, OPTIONS[schedule.kind])
+
+
+def refuses_options(options: Iterable[tuple[str, int]], known: Ranges) -> str | None:
+    """Why options are none of those that are known, or None if they are."""
+    for name, value in options:
+        if name not in known:
+            return f"there is no option {name[:40]!r}"
+        if value not in known[name]:
+            return f"option {name} cannot be {value}"
+    return None
 
 
 def _is_window(kernel: Kernel, rows: set[int]) -> bool:

@@ -8,19 +8,19 @@ from types import ModuleType
 from weft.emit.llvm.math import pointwise
 from weft.emit.llvm.single import alone
 from weft.ir.op import Op
+from weft.kernels.ops import MOVED, PRODUCTS, REDUCED
 from weft.ops import (
     attention,
     batch_norm,
     broadcasting,
     checks,
     collective,
-    contract,
     control,
     convert,
-    convolution,
     custom,
     dynamic,
     einsum,
+    index,
     linalg,
     local,
     ragged,
@@ -28,7 +28,6 @@ from weft.ops import (
     reduce,
     shape,
     sharding,
-    slicing,
     special,
     together,
     transcendental,
@@ -58,15 +57,6 @@ def _all(families: Iterable[ModuleType], cell: Cell) -> dict[type[Op], Cell]:
     return {op: cell for family in families for op in family.OPS}
 
 
-_VIEWS = (
-    *(shape.Constant, shape.Iota, shape.Reshape, shape.Transpose, shape.BroadcastInDim),
-    *(shape.Broadcast, shape.Reverse, slicing.Slice, slicing.Pad, slicing.Concatenate),
-    *(slicing.DynamicSlice, reduce.Reduce, control.OptimizationBarrier, local.AxisIndex),
-    *(collective.AllReduce, collective.AllGather, collective.AllToAll, collective.ReduceScatter),
-    *(collective.CollectivePermute, collective.CollectiveBroadcast, local.PermuteAlongAxes),
-    *(local.AllSlice,),
-)
-
 # What a later row says is meant: first whole families, then single ops.
 TABLE: dict[type[Op], Cell] = {
     **_all([transcendental, special], numpy("no vector form of the function yet")),
@@ -90,10 +80,9 @@ TABLE: dict[type[Op], Cell] = {
     linalg.Fft: numpy("numpy's transforms are good"),
     random.Rng: numpy("its numbers are those of numpy's generator"),
     attention.Attention: Cell("emitted", "attention"),
-    contract.DotGeneral: PRODUCT,
-    contract.Dot: PRODUCT,
-    convolution.Convolution: PRODUCT,
+    **dict.fromkeys(PRODUCTS, PRODUCT),
     **dict.fromkeys(alone.EMIT, ALONE),
     **dict.fromkeys(pointwise.EMIT, LOOPS),
-    **dict.fromkeys(_VIEWS, LOOPS),
+    **dict.fromkeys(MOVED | REDUCED, LOOPS),
+    index.Gather: ALONE,
 }

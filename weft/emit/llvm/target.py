@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from types import MappingProxyType
-from typing import ClassVar
 
 from weft.emit.llvm.capable import can, takes
 from weft.emit.llvm.jit.engine import Loaded, load
@@ -19,7 +17,7 @@ from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Kernel, Schedule
-from weft.target import Cell, Limits, Options
+from weft.target import Limits, Target
 
 # Measured on several processors, whose caches differ little in what matters here.
 LIMITS = Limits(
@@ -36,18 +34,16 @@ LIMITS = Limits(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LLVM:
+class LLVM(Target):
     """CPUs, through LLVM.
 
     All but `emitted`, `text`, `load` and candidates can be had without llvmlite.
     """
 
-    options: Options = field(default_factory=Options)
-    name: ClassVar[str] = "llvm"
-    limits: ClassVar[Limits] = LIMITS
-    table: ClassVar[Mapping[type[Op], Cell]] = MappingProxyType(TABLE)
-    forms: ClassVar[Mapping[str, str]] = MappingProxyType({"llvm": "ll", "asm": "s"})
+    name = "llvm"
+    limits = LIMITS
+    table = MappingProxyType(TABLE)
+    forms = MappingProxyType({"llvm": "ll", "asm": "s"})
 
     def can(self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
         """Why no kernel computes an op of such types, or None if one does."""
@@ -93,7 +89,3 @@ class LLVM:
     def commands(self) -> Commands:
         """An empty list of commands."""
         return Commands()
-
-    def with_options(self, options: Options) -> LLVM:
-        """The same target for another program."""
-        return replace(self, options=options)

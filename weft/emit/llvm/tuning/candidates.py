@@ -15,6 +15,7 @@ from weft.emit.llvm.jit.machine_code import host
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.emit.llvm.product.blocking import Blocking, Chip, chip_of
 from weft.emit.llvm.product.blocking_choice import choose_blocking
+from weft.emit.llvm.schedule import OPTIONS, refuses_options
 from weft.emit.llvm.tuning.product_class import ProductClass, class_of
 from weft.kernels.kernel import Kernel
 from weft.target import AS_MODELLED
@@ -22,7 +23,6 @@ from weft.target import AS_MODELLED
 Options: TypeAlias = "dict[str, int]"
 
 BLAS = "blas "  # and then the name of the library
-_NAMES = {*"tiles stream inner parts right left task_vectors vectors task_rows depth".split()}
 _PAIR = re.compile(r"(\w+)=(\d+)")
 _MOST = 9
 _WORTH = 1 << 21  # multiplications that are worth it
@@ -106,7 +106,9 @@ def options_of(name: str) -> Options | None:
         return {"blas": names.index(wanted)} if wanted in names else None
     pairs = [_PAIR.fullmatch(pair) for pair in name.split(", ")]
     found = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
-    return found if len(found) == len(pairs) and found.keys() <= _NAMES else None
+    if len(found) < len(pairs) or refuses_options(found.items(), OPTIONS["packed"]) is not None:
+        return None
+    return found
 
 
 def _others(wanted: ProductClass, chip: Chip, model: Blocking) -> Iterator[Options]:

@@ -1,0 +1,36 @@
+"""The ops that tile makes loops of, whatever the target: steps, and other places to load from."""
+
+from __future__ import annotations
+
+from weft.ir.op import Op
+from weft.ops import (
+    OPS,
+    collective,
+    contract,
+    control,
+    convolution,
+    index,
+    local,
+    reduce,
+    shape,
+    slicing,
+)
+
+# What is moved: a load at another place, a choice between loads, a number that is counted.
+MOVED: frozenset[type[Op]] = frozenset(
+    {
+        *(shape.Constant, shape.Iota, shape.Reshape, shape.Transpose, shape.BroadcastInDim),
+        *(shape.Broadcast, shape.Reverse, slicing.Slice, slicing.Pad, slicing.Concatenate),
+        *(slicing.DynamicSlice, index.Gather, control.OptimizationBarrier, local.AxisIndex),
+        *(collective.AllGather, collective.AllToAll, collective.CollectivePermute),
+        *(collective.CollectiveBroadcast, local.PermuteAlongAxes, local.AllSlice),
+    }
+)
+# What is combined along factors.
+REDUCED: frozenset[type[Op]] = frozenset(
+    {reduce.Reduce, collective.AllReduce, collective.ReduceScatter}
+)
+PRODUCTS: frozenset[type[Op]] = frozenset(
+    {contract.DotGeneral, contract.Dot, convolution.Convolution}
+)
+LOOPS = MOVED | REDUCED | PRODUCTS | {op for op in OPS if op.elementwise} | {shape.BitcastConvert}
