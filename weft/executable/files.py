@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from weft.errors import Unsupported, WeftError
 from weft.executable.container import Container, Section, write_container
 from weft.executable.executable import Executable
-from weft.executable.items import Host, all_items
+from weft.executable.items import Host, all_items, with_kernels
 from weft.executable.read import read_tiled
 from weft.executable.signature import Signature
 from weft.executable.verify import verify_tiled
 from weft.ir.module import walk
 from weft.ir.write import node_text
+from weft.kernels.group import Launch as Kernel
+from weft.kernels.kernel import Kernel as Loops
 from weft.ops.callbacks import calls_python
 
 TARGET = "target"  # the note that names the target
@@ -31,12 +34,24 @@ def sections(made: Executable, signature: Signature) -> list[Section]:
 def program_sections(made: Executable) -> list[Section]:
     """The parts that a program is; an error for one that calls Python functions."""
     _refuse_callbacks(made)
-    text = made.text()
+    text = _untuned(made).text()
     return [
         Section("tiled", text.text.encode()),
         Section("note", made.target.encode(), TARGET),
         *[Section("constant", held, name) for name, held in text.resources.items()],
     ]
+
+
+def _untuned(made: Executable) -> Executable:
+    """The executable without what was measured on this machine."""
+
+    def plain(kernel: Kernel) -> Kernel:
+        if not isinstance(kernel, Loops) or not kernel.schedule.options:
+            return kernel
+        return replace(kernel, schedule=replace(kernel.schedule, options=()))
+
+    tiled = replace(made.tiled, block=with_kernels(made.tiled.block, plain))
+    return replace(made, tiled=tiled)
 
 
 def read(container: Container) -> Executable:

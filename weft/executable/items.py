@@ -8,8 +8,8 @@ each leading dim that a value varies along.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from weft.executable.fork import Fork, Seen
@@ -309,6 +309,24 @@ def all_blocks(block: Block) -> Iterator[Block]:
     for item in block.items:
         for inner in blocks_of(item):
             yield from all_blocks(inner)
+
+
+def with_kernels(block: Block, change: Callable[[AnyKernel], AnyKernel]) -> Block:
+    """The same block with other kernels, its inner blocks, too."""
+    return Block(tuple([_with_kernels(item, change) for item in block.items]), block.results)
+
+
+def _with_kernels(item: Item, change: Callable[[AnyKernel], AnyKernel]) -> Item:
+    match item:
+        case Launch(kernel=kernel):
+            return item if (made := change(kernel)) is kernel else replace(item, kernel=made)
+        case Loop():
+            test, body = (with_kernels(block, change) for block in item.blocks)
+            return replace(item, test=test, body=body)
+        case Branch():
+            return replace(item, blocks=tuple([with_kernels(b, change) for b in item.blocks]))
+        case _:  # where devices go different ways there are no kernels
+            return item
 
 
 @dataclass(frozen=True, slots=True)
