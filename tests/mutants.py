@@ -55,6 +55,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "evaluate": ("tests/test_evaluate.py", "tests/ops"),
     "ir": ("tests/test_round_trip.py", "tests/ops", "tests/optimize/test_passes.py"),
     "kernels": ("tests/tile", "tests/emit"),
+    "loaded": ("tests/executable/test_saved.py",),
     "machine": ("tests/cost",),
     "mesh": ("tests/shard/test_propagate.py", "tests/partition/test_halo.py", "tests/array"),
     "ops": ("tests/partition/test_every_op.py", "tests/cost", "tests/optimize/test_passes.py"),

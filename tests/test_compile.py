@@ -412,7 +412,7 @@ REFUSED = {
     "no such mesh": lambda: weft.compile(step, WEIGHTS, normal(4, 8), mesh=8),
     "no such level": lambda: compiled_step(level=7),
     "no such machine": lambda: compiled_step(machine="h1000"),
-    "no such stage": lambda: compiled_step().text("tiled"),
+    "no such stage": lambda: compiled_step().text("folded"),
     "nothing compiled": lambda: weft.compile(step).text(),
     "no such file": lambda: weft.compile("nowhere.mlir"),
     "constrain with an unknown axis": lambda: weft.compile(

@@ -192,7 +192,7 @@ def test_constants_are_given_to_kernels_as_arguments(tmp_path, monkeypatch):
             assert any(part.group is not None for part in parts_of(self))
             return super().__call__(*stacks)
 
-    monkeypatch.setattr(weft.conformance, "LocalProgram", Seen)
+    monkeypatch.setattr(weft.pipeline, "LocalProgram", Seen)
     assert run_file(tmp_path / "case.mlir", target="llvm").status == "pass"
     assert made == [1]
 

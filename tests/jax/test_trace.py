@@ -34,7 +34,7 @@ def test_each_function_has_a_folder(tmp_path: Path) -> None:
     assert [*(step / "kernels").glob("*.ll")]
     summary = (step / "summary.txt").read_text()
     assert summary.startswith("jit_step on 8 devices\n")
-    for stage in ("read", "sharded", "partitioned", "optimized", "compiled"):
+    for stage in ("read", "sharded", "partitioned", "optimized", "tiled", "emitted"):
         assert f"\n  {stage} " in summary
     assert "all_reduce  i" in summary
 
