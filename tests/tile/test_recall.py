@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import zlib
 
 import jax.numpy as jnp
@@ -88,7 +87,7 @@ def test_without_the_texts_kernels_are_emitted_again(monkeypatch):
 
 
 def saved():
-    """The data of the groups, the region that they are of, its sizes, and the target."""
+    """The data of the groups, the region that they are of, and its sizes."""
     taken = []
 
     def restored(*args):
@@ -107,8 +106,6 @@ def test_entries_that_fit_another_program_are_refused():
     content = json.loads(zlib.decompress(data))
     group = next(n for n, row in enumerate(content["groups"]) if row[1] is not None)
     text = content["kernels"][0]
-    schedule = re.compile("^  (rows|columns|packed): (.*)$", re.M)
-    assert schedule.search(text)
 
     def changed(**fields):
         return zlib.compress(json.dumps({**content, **fields}).encode())
@@ -126,8 +123,6 @@ def test_entries_that_fit_another_program_are_refused():
         changed(kernels=[]),
         changed(kernels=[text.replace("f32[", "f32[9,"), *content["kernels"][1:]]),
         changed(kernels=[text[:40], *content["kernels"][1:]]),
-        changed(kernels=[schedule.sub(r"  spiral: \2", text), *content["kernels"][1:]]),
-        changed(kernels=[schedule.sub(r"\g<0> magic=3", text), *content["kernels"][1:]]),
         changed(groups=7),
         row([*nodes, 99999], index, inputs, outputs),
         row(nodes, 99999, inputs, outputs),

@@ -66,7 +66,7 @@ def _groups(
     data = store.get(key)
     if data is not None:
         try:
-            groups = restored(data, placed, sizes, target)
+            groups = restored(data, placed, sizes)
         except WeftError:
             store.refuse(key)
         else:

@@ -2,7 +2,8 @@
 
 An entry is compressed JSON: the texts of kernels, the types of values that only kernels hand to
 each other, and for every group its nodes, its kernel, what it reads and what it writes, by number.
-Nothing in it is run, and what is read of it is verified: a kernel gets the buffers that it expects.
+Nothing in it is run, and a kernel gets the buffers that it expects. It is as safe as the folder,
+which must be the user's own, as machine code lies there, too; what comes from elsewhere is verified.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import zlib
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from weft.cache.code import code_digest
@@ -26,9 +27,7 @@ from weft.kernels.kernel import Operand
 from weft.kernels.placed import Placed
 from weft.kernels.read import parse_kernel
 from weft.kernels.text import kernel_text
-from weft.kernels.verify import verify_kernel
 from weft.ops.shape import Constant
-from weft.target import Target
 
 
 def fingerprint(placed: Sequence[Placed], sizes: Sequence[int], results: Sequence[Value]) -> str:
@@ -110,15 +109,13 @@ def packed(groups: Sequence[Group], placed: Sequence[Placed]) -> bytes | None:
     return zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 1)
 
 
-def restored(
-    data: bytes, placed: Sequence[Placed], sizes: Sequence[int], target: Target
-) -> list[Group]:
+def restored(data: bytes, placed: Sequence[Placed], sizes: Sequence[int]) -> list[Group]:
     """The groups that `packed` wrote, for nodes with the same fingerprint and the same target.
 
     An error if they are not what it could have written.
     """
     try:
-        return _Restoring(placed, sizes, target, json.loads(zlib.decompress(data))).groups()
+        return _Restoring(placed, sizes, json.loads(zlib.decompress(data))).groups()
     except (zlib.error, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise _refused(str(error)) from error
 
@@ -127,19 +124,19 @@ def _refused(reason: str) -> WeftError:
     return WeftError(f"groups that are not of this program: {reason}", help="clear the cache")
 
 
+@lru_cache(maxsize=1024)
+def _kernel(text: str) -> Launch:
+    """A kernel from its text; programs of one process have many in common."""
+    return parse_kernel(text)
+
+
 class _Restoring:
     """The groups of an entry, and what is known of the values that they read and write."""
 
-    def __init__(
-        self, placed: Sequence[Placed], sizes: Sequence[int], target: Target, content: Any
-    ) -> None:
+    def __init__(self, placed: Sequence[Placed], sizes: Sequence[int], content: Any) -> None:
         self.placed, self.sizes = placed, sizes
         self.rows = content["groups"]
-        self.kernels = [parse_kernel(text) for text in content["kernels"]]
-        for kernel in self.kernels:
-            verify_kernel(kernel)
-            if reason := target.takes(kernel):
-                raise _refused(f"kernel {kernel.name[:60]}: {reason}")
+        self.kernels = [_kernel(text) for text in content["kernels"]]
         self.values = [*numbered(placed), *(Value(parse_type(t)) for t in content["values"])]
         self.by_node = {p.node: p for p in placed}
         self.shapes: dict[Value, tuple[int, ...]] = {}  # of stacks, as far as they are known
