@@ -3,7 +3,7 @@
 An entry is compressed JSON: the texts of kernels, the types of values that only kernels hand to
 each other, and for every group its nodes, its kernel, what it reads and what it writes, by number.
 Nothing in it is run, and a kernel gets the buffers that it expects. It is as safe as the folder,
-which must be the user's own, as machine code lies there, too; what comes from elsewhere is verified.
+which must be the user's own, as machine code lies there, too; what is sent here is verified.
 """
 
 from __future__ import annotations
