@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from weft.capture import normalize
 from weft.emit.numpy import Numpy
 from weft.errors import Unsupported, WeftError
 from weft.executable.executable import Executable
+from weft.executable.process import Process
 from weft.executable.text import emitted_text
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
@@ -18,7 +20,7 @@ from weft.ir.work import moved
 from weft.ir.write import node_text
 from weft.knobs import TRACE, Tune
 from weft.machine import Machine, bytes_text
-from weft.mesh import as_mesh
+from weft.mesh import Axis, as_mesh
 from weft.optimize import Level, Ran, optimize
 from weft.optimize.plan_memory import plan_memory
 from weft.partition import is_of_one, partition
@@ -90,6 +92,8 @@ def compile_module(
     pieces: bool = False,
     rules: Rules | None = None,
     numbers: Mapping[str, int] = {},
+    stacked: Sequence[Axis] | None = None,
+    process: Process | None = None,
     trace: Trace | None = None,
     since: str | None = None,
     to: str = STAGES[-1],
@@ -106,6 +110,11 @@ def compile_module(
     shardings that the module names for them, also where these do not divide them; JAX wants even
     pieces. With `pieces` callers pass what each device holds, as JAX does to a plugin. `rules` are
     the user's, for custom calls and composites; `numbers` are those of `weft.optimize.Options`.
+
+    Axes of the mesh that are `stacked` are those along which one process has the devices: sums
+    over devices fold into kernels along these only, and along the others devices meet between
+    kernels. What is tiled is the same for all processes; to run it, a `process` is told which one
+    it is. Without both, all devices are here.
     """
     notes: list[Shrunk] = []
     with without_gc():
@@ -117,7 +126,8 @@ def compile_module(
                 return Program(stages, notes=tuple(notes))
             options = {"fold_sums": fold_sums, "tune": tune, "excess_precision": excess_precision}
             chosen = target_named(target, runs=to == STAGES[-1], **options)  # type: ignore[arg-type]
-            return _tiled(stages, chosen, fold_sums, trace, tuple(notes), to)
+            rest = (trace, tuple(notes), to, stacked, process)
+            return _tiled(stages, chosen, fold_sums, *rest)
         except MemoryError:
             raise _out_of_memory(module) from None
 
@@ -157,18 +167,24 @@ def _tiled(
     trace: Trace,
     notes: tuple[Shrunk, ...],
     to: str,
+    stacked: Sequence[Axis] | None = None,
+    process: Process | None = None,
 ) -> Program:
     """The last stages: nodes are grouped to kernels, which are emitted and loaded."""
     best, fold = stages[OPTIMIZED], fold_sums or target is not None
     with trace.timed("tiled"):
-        host = Numpy()
-        tiled = lower(best, host=host, target=target, fold=fold)
+        host = Numpy(process)
+        tiled = lower(best, host=host, target=target, fold=fold, stacked=stacked)
         made = Executable(tiled, plan(tiled), "numpy" if target is None else target.name)
     trace.write_executable("tiled", made)
     if to == "tiled":
         return Program(stages, made, None, notes)
     with trace.timed("emitted"):
-        rest = (host, target, lambda: local_program(best, fold=fold))
+        rest = (
+            host,
+            target,
+            lambda: local_program(best, fold=fold, stacked=stacked, process=process),
+        )
         loaded = LocalProgram(tiled, made.plan, *rest)
     trace_program(trace, best, loaded)
     return Program(stages, made, loaded, notes)
@@ -183,13 +199,16 @@ def local_program(
     fold: bool = True,
     target: Target | None = None,
     world: World | None = None,
+    stacked: Sequence[Axis] | None = None,
+    process: Process | None = None,
 ) -> LocalProgram:
     """A function of a local module, tiled, planned, emitted and loaded.
 
     Without `fold` every value is computed as it is written, for those who look at each. With a
-    world, that of another program of the same meshes, stacks are as they are there.
+    world, that of another program of the same meshes, stacks are as they are there. With `stacked`
+    axes this is the `process` that has the devices along these; without, all devices are here.
     """
-    host = Numpy()
+    host = Numpy(process)
     with without_gc():
         tiled = lower(
             module,
@@ -200,11 +219,13 @@ def local_program(
             devices=devices,
             donate=donate,
             world=world,
+            stacked=stacked,
         )
 
     def op_by_op() -> LocalProgram:
-        given = {"devices": devices, "donate": donate, "fold": fold, "world": world}
-        return local_program(module, function, target=None, **given)  # type: ignore[arg-type]
+        given: dict[str, Any] = {"devices": devices, "donate": donate, "fold": fold}
+        given |= {"world": world, "stacked": stacked, "process": process}
+        return local_program(module, function, target=None, **given)
 
     return LocalProgram(tiled, plan(tiled), host, target if fold else None, op_by_op)
 

@@ -1,7 +1,8 @@
 """Where the digits of the devices are in a stack: each in a dim of its own, or some in one row dim.
 
 Devices that go different ways through a program no longer fill a grid. Inside such a part their
-digits share the first dim, a row for each device that is active.
+digits share the first dim, a row for each device that is active. A process may have only some of
+the devices: the digits along which the others lie are absent, and their dims have size 1.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Layout:
     atoms: Atoms
     rows: tuple[int, ...] = ()  # digits that share the first dim
     active: int | None = None  # the slot that holds the numbers that the rows' digits make
+    absent: tuple[int, ...] = ()  # digits along which devices are in other processes
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
@@ -49,17 +51,17 @@ class Layout:
         return self.mask(dim for dim, size in enumerate(sizes) if size > 1)
 
     def dims(self, atoms: Iterable[int] | None) -> tuple[int, ...] | None:
-        """The leading dims of digits; None if one of them is in the rows."""
+        """The leading dims of digits; None if one of them is in the rows, or absent."""
         if atoms is None:
             return None
         found = tuple(atoms)
-        if any(a in self.rows for a in found):
+        if any(a in self.rows or a in self.absent for a in found):
             return None
         return tuple(self.kept.index(a) + self.has_rows for a in found)
 
     def size(self, dim: int) -> int:
         """The size of a leading dim, which is not that of the rows."""
-        return self.atoms.sizes[self.kept[dim - self.has_rows]]
+        return self._sizes[dim - self.has_rows]
 
     def mask(self, dims: Iterable[int]) -> int:
         """A set of leading dims as a mask."""
@@ -72,6 +74,8 @@ class Layout:
         """The leading dims that hold these digits."""
         found = 0
         for atom in atoms:
+            if atom in self.absent:
+                continue
             found |= 1 if atom in self.rows else 1 << (self.kept.index(atom) + self.has_rows)
         return found
 
@@ -87,7 +91,7 @@ class Layout:
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
         """The sizes of the leading dims that are not one of rows."""
-        return tuple([self.atoms.sizes[a] for a in self.kept])
+        return tuple([1 if a in self.absent else self.atoms.sizes[a] for a in self.kept])
 
     @cached_property
     def _shapes(self) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -106,6 +110,13 @@ class Layout:
 def group_dims(op: Op, layout: Layout, world: World) -> tuple[int, ...] | None:
     """The leading dims along which devices meet; None if they meet one group at a time."""
     return layout.dims(world.meets_along(op))
+
+
+def meeting_dims(op: Op, layout: Layout, world: World) -> tuple[int, ...] | None:
+    """The leading dims along which values meet or move; None if they do one group at a time."""
+    if isinstance(op, CollectivePermute | PermuteAlongAxes):
+        return layout.dims(world.moves(op)[0])
+    return group_dims(op, layout, world)
 
 
 def moves(op: Op, layout: Layout, world: World) -> tuple[tuple[int, ...], Array] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from weft.errors import WeftError
@@ -111,7 +112,12 @@ class _Reader:
         grid = (int(first), int(second.removeprefix("x")))
         _expect(head, "devices", ",", "digits")
         sizes = head.listed("[", "]", head.integer)
-        _expect(head, ",", "arena")
+        head.expect(",")
+        absent: list[int] = []
+        if head.taken("absent"):
+            absent = head.listed("[", "]", head.integer)
+            head.expect(",")
+        head.expect("arena")
         arena = head.integer()
         loc = location(head)
         while self.begins("mesh"):
@@ -121,7 +127,9 @@ class _Reader:
         world.atoms = Atoms(tuple(sizes))
         if world.atoms.count != grid[0] * grid[1] or world.mesh.size != world.atoms.count:
             raise wrong(f"digits {sizes} are not those of {grid} devices on {world.mesh}")
-        layout = Layout(world.atoms)
+        if absent != sorted({*absent} & {*range(len(sizes))}):
+            raise wrong(f"the absent digits {absent} are none of {sizes}")
+        layout = Layout(world.atoms, absent=tuple(absent))
         inputs, masks, donated, main = self.borders(name, loc)
         functions = {name: main}
         while self.begins("function"):
@@ -429,7 +437,7 @@ class _Reader:
         line.expect("active")
         active = slot_of(line)
         self.stacks[active] = None
-        inner = Layout(outer.atoms, rows, active)
+        inner = replace(outer, rows=rows, active=active)
         assert isinstance(which, int), "rows are of leading dims"
         seen: list[Seen] = []
         while self.begins("see"):

@@ -86,6 +86,8 @@ class _Writer:
         grid = "x".join(map(str, world.grid))
         main = tiled.module.function(tiled.function)
         head = f"tiled {SYMBOL.write(tiled.function)} on {grid} devices, digits [{digits}]"
+        if tiled.layout.absent:
+            head += f", absent [{', '.join(map(str, tiled.layout.absent))}]"
         yield f"{head}, arena {self.plan.arena}{self.place(main.loc)}"
         for name, mesh in tiled.module.meshes.items():
             yield f"  mesh {SYMBOL.write(name)} = {mesh}"

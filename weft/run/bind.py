@@ -19,6 +19,7 @@ from weft.executable.items import (
     Tiled,
 )
 from weft.executable.plan import Plan
+from weft.executable.process import Process
 from weft.kernels.host import HostKernel
 from weft.run.apart import branch_apart_step, loop_apart_step
 from weft.run.code import Call, Code, Slots, Step, Unit
@@ -30,6 +31,8 @@ from weft.run.together import branch_step, loop_step
 
 class HostKernels(Protocol):
     """What computes the nodes that no kernel does."""
+
+    process: Process | None  # None if all devices are here
 
     def kernel(self, site: Site) -> HostKernel:
         """The function of a node."""

@@ -1,4 +1,4 @@
-"""A tiled program in memory, ready to run on all its virtual devices in lockstep."""
+"""A tiled program in memory, ready to run on all devices of this process in lockstep."""
 
 from __future__ import annotations
 
@@ -55,6 +55,12 @@ class LocalProgram:
         self.function = tiled.module.function(tiled.function)
         self.frames: list[list[Any]] = []
         self.face: Any = None  # what it is to those who have arrays
+        if tiled.layout.absent and host.process is None:
+            raise WeftError(
+                f"{tiled.function} has devices in other processes, and this one is not told "
+                "which it is",
+                help="give it a Process: one of its devices, and what reaches the others",
+            )
         with without_gc():
             self._load()
 

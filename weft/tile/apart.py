@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weft.errors import Unsupported
@@ -60,7 +61,7 @@ def _fork(lowering: Lowering, layout: Layout, predicate: int) -> Fork:
     """The layout inside of a part where a predicate varies along these dims."""
     rows = layout.has_rows
     added = tuple(layout.kept[d - rows] for d in bits(predicate) if not (rows and d == 0))
-    inner = Layout(layout.atoms, layout.rows + added, lowering.bare())
+    inner = replace(layout, rows=layout.rows + added, active=lowering.bare())
     return Fork(layout, inner, predicate | rows)
 
 

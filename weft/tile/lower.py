@@ -29,6 +29,7 @@ from weft.ir.reading import captured
 from weft.ir.types import TensorType
 from weft.ir.write import node_text
 from weft.kernels.group import Group
+from weft.mesh import Axis
 from weft.ops.control import (
     AfterAll,
     AsyncDone,
@@ -87,19 +88,28 @@ def lower(
     devices: int | tuple[int, int] | None = None,
     donate: Sequence[int] | None = None,
     world: World | None = None,
+    stacked: Sequence[Axis] | None = None,
 ) -> Tiled:
-    """A function of a local module as items over stacks of all devices' values.
+    """A function of a local module as items over stacks of the values of a process's devices.
 
     Arguments vary along the axes that their `weft.sharding` names, or along all where they have
     none. Without `fold` every value is computed as it is written, for those who look at each.
+    A process has the devices along the axes that are `stacked`, parts of the mesh's perhaps: all
+    where that is None, a single one where it is empty.
     """
     main = module.function(function)
     facts = varying(module, (function,), devices=devices, world=world)
+    absent: tuple[int, ...] = ()
+    if stacked is not None:
+        fine, absent = facts.world.apart(stacked)
+        if fine is not facts.world:
+            facts = varying(module, (function,), world=fine)
     body = main.body
     attrs = main.arg_attrs or ((),) * len(body.args)
     lowering = Lowering(host, target if fold else None, fold)
     known = facts.roots[function]
-    scope = Scope(module, facts.world, Layout(facts.world.atoms), known, calls=(function,))
+    layout = Layout(facts.world.atoms, absent=absent)
+    scope = Scope(module, facts.world, layout, known, calls=(function,))
     masks = scope.of(body.args)
     inputs = tuple([lowering.new(v, m, scope) for v, m in zip(body.args, masks, strict=True)])
     scope.slots.update(zip(body.args, inputs, strict=True))
@@ -274,7 +284,7 @@ class Lowering:
         outs = self.results(node, site.made, scope)
         if site.spread_by_readers:
             self.stacks[outs[0]] = Stack(node.results[0].type, None)
-        if self._is_known(site, traits, ins, outs):
+        if self._is_known(site, traits, ins, outs) and not scope.leaves(node):
             made = self.host.compute(site, [self.constants[n] for n in ins])
             self.constants.update(zip(outs, made, strict=True))
             return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weft.errors import Unsupported
-from weft.executable.layout import Layout
+from weft.executable.layout import Layout, meeting_dims
 from weft.ir.module import Module, Node, Value
 from weft.ir.purity import called
 from weft.varying.analysis import Body
@@ -58,6 +58,18 @@ class Scope:
     def let(self, values: Sequence[Value], masks: Sequence[Mask]) -> None:
         """Take note of how values are stored, where that is not what is known of them."""
         self.masks.update(zip(values, masks, strict=True))
+
+    def leaves(self, node: Node) -> bool:
+        """Whether what a node gives depends on devices of other processes, or on which one it is.
+
+        Every process runs the same program, so nothing of the kind is known before it runs.
+        """
+        absent = self.layout.mask(self.layout.absent)
+        if not absent:
+            return False
+        if any(union(self.body.masks[v]) & absent for v in node.results):
+            return True
+        return node.op.collective and meeting_dims(node.op, self.layout, self.world) is None
 
     def loop(self, node: Node) -> tuple[Masks, int]:
         """What the carried values of a loop vary along, and what its predicate does."""

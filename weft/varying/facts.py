@@ -1,4 +1,4 @@
-"""Along which axes each value of a local program varies, and which devices of a process show it.
+"""Along which axes each value of a local program varies.
 
 Every device runs the same program, so a value that is computed from equal values is equal. Values
 begin to differ where pieces come in, where a device asks for its place, and where it takes its own
@@ -7,11 +7,9 @@ piece; they become equal again along axes that are reduced or gathered over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-
-import numpy as np
 
 from weft.errors import WeftError
 from weft.ir.module import Function, Module, Node, Value
@@ -20,8 +18,6 @@ from weft.ir.purity import called
 from weft.ir.reading import captured
 from weft.mesh import Axis, MeshAxes
 from weft.mesh.axes import named
-from weft.mesh.parts import Atoms, atoms_of, span_of
-from weft.ops.collective import CollectivePermute
 from weft.varying.analysis import Analysis, Body
 from weft.varying.axis_bits import AxisBits
 from weft.varying.masks import Mask, Masks, alike, join, union
@@ -67,84 +63,6 @@ class Varying:
                 found.update(body.masks)
             seen.add(name)
         return found
-
-    def restricted(self, stacked: Sequence[Axis] | None = None) -> Stacking:
-        """The facts for a process that has the devices along these axes of the world's mesh.
-
-        None stands for all axes.
-        """
-        atoms, mesh = self.world.atoms, self.world.mesh
-        if stacked is None:
-            return Stacking(self.world, atoms, tuple(range(len(atoms.sizes))))
-        spans = [span_of(axis, mesh) for axis in stacked]
-        own = zip(atoms.strides, atoms.sizes, strict=True)
-        fine = atoms_of(atoms.count, [*own, *spans])
-        kept = fine.dims_of(spans)
-        if kept is None:
-            raise WeftError(
-                f"the devices along {', '.join(map(str, stacked))} cannot be stacked: the program "
-                f"takes the devices apart as {atoms.sizes}",
-                help="stack whole axes, or parts that the program's own parts of the axis divide",
-            )
-        return Stacking(self.world, fine, tuple(sorted(kept)))
-
-
-@dataclass(frozen=True)
-class Stacking:
-    """The facts as one process sees them: a leading dim for each digit that it has devices along.
-
-    The digits of the other devices, which are in other processes, are in no mask.
-    """
-
-    world: World
-    digits: Atoms  # of all devices, as finely as the program or the stack takes them apart
-    kept: tuple[int, ...]  # the digits that are stacked, in order: the leading dims
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The sizes of the leading dims."""
-        return tuple([self.digits.sizes[n] for n in self.kept])
-
-    @cached_property
-    def _dims(self) -> tuple[int, ...]:
-        """For each digit of the world, the leading dims that show it, as a mask."""
-        coarse = self.world.atoms
-        spans = zip(coarse.strides, coarse.sizes, strict=True)
-        found = [self.digits.dims(span) or () for span in spans]
-        return tuple([sum(1 << self.kept.index(d) for d in ds if d in self.kept) for ds in found])
-
-    def mask(self, mask: Mask) -> Mask:
-        """The leading dims that a value varies along, from its digits."""
-        if isinstance(mask, tuple):
-            return tuple([self.mask(part) for part in mask])
-        return union(*[dims for n, dims in enumerate(self._dims) if mask >> n & 1])
-
-    def dims(self, op: Op) -> tuple[int, ...] | None:
-        """The leading dims along which devices meet; None if they do so in no such way, or not all
-        of a group are here."""
-        along = self.world.moves(op)[0] if isinstance(op, CollectivePermute) else None
-        along = self.world.meets_along(op) if along is None else along
-        if along is None:
-            return None
-        coarse = self.world.atoms
-        found = self.digits.dims_of([(coarse.strides[n], coarse.sizes[n]) for n in along])
-        assert found is not None, "the digits of the world are made of finer ones"
-        if any(digit not in self.kept for digit in found):
-            return None
-        return tuple([self.kept.index(digit) for digit in found])
-
-    def is_inside(self, op: Op) -> bool:
-        """Whether all who meet in a collective, or send to one another, are in one process."""
-        rest = [n for n in range(len(self.digits.sizes)) if n not in self.kept]
-        process = self.digits.index(rest, np.arange(self.world.count))
-        if isinstance(op, CollectivePermute):
-            sources = self.world.sources(op)
-            sent = np.flatnonzero(sources >= 0)
-            return bool((process[sources[sent]] == process[sent]).all())
-        along, places = self.world.meets_along(op), self.world.places()
-        if along is not None:
-            return self.dims(op) is not None
-        return all(len({*process[places[list(group)]]}) <= 1 for group in self.world.groups(op))
 
 
 class Learned:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,6 +68,28 @@ class World:
         if not self.aligned(mesh):
             return None
         return tuple(span_of(axis, mesh) for axis in axes)
+
+    def apart(self, stacked: Sequence[Axis]) -> tuple[World, tuple[int, ...]]:
+        """The world of a process that has the devices along these axes of the mesh alone.
+
+        Its digits are fine enough to tell these axes apart; with it come the digits along which
+        devices are in other processes.
+        """
+        atoms, spans = self.atoms, [span_of(axis, self.mesh) for axis in stacked]
+        fine = atoms_of(self.count, [*zip(atoms.strides, atoms.sizes, strict=True), *spans])
+        here = fine.dims_of(spans)
+        if here is None:
+            raise WeftError(
+                f"the devices along {', '.join(map(str, stacked))} cannot be stacked: the program "
+                f"takes the devices apart as {atoms.sizes}",
+                help="stack whole axes, or parts that the program's own parts of the axis divide",
+            )
+        absent = tuple([n for n, s in enumerate(fine.sizes) if s > 1 and n not in here])
+        if fine == atoms:
+            return self, absent
+        world = World(self.grid, self.mesh, self.meshes)
+        world.atoms = fine
+        return world, absent
 
     # Who meets
 

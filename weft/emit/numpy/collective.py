@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from weft.emit.numpy.one_by_one import OneDevice, by_group, finished, rows_of
+from weft.emit.numpy.by_group import by_group, rows_of
+from weft.emit.numpy.one_by_one import OneDevice, finished
 from weft.emit.numpy.pointwise import is_native, ufunc_of
 from weft.executable.items import Site
 from weft.executable.layout import group_dims, moves
+from weft.executable.process import Process
 from weft.ir.op import Op
 from weft.ir.types import Array, DType
-from weft.kernels.host import HostKernel, Maker, several
+from weft.kernels.host import HostKernel, several
 from weft.ops.collective import (
     AllGather,
     AllReduce,
@@ -134,16 +136,16 @@ def _times(x: Array, count: int) -> Array:
     return np.asarray(np.multiply(x, np.asarray(count).astype(x.dtype)))
 
 
-def all_reduce(site: Site) -> HostKernel:
+def all_reduce(site: Site, process: Process | None) -> HostKernel:
     """Sums along the leading dims of a group; equal parts are multiplied instead."""
     dims = group_dims(site.op, site.layout, site.world)
     names = site.node.regions[0].body.combiners
     op = NAMED.get(names[0] or "")
     if dims is None or op is None or _changes_type(site):
-        return _grouped(site)
+        return _grouped(site, process)
     steps = [reduction(site, n, op, dims) for n in range(len(site.given))]
     found = [s for s in steps if s is not None]
-    return each(found) if len(found) == len(steps) else _grouped(site)
+    return each(found) if len(found) == len(steps) else _grouped(site, process)
 
 
 def _changes_type(site: Site) -> bool:
@@ -152,9 +154,9 @@ def _changes_type(site: Site) -> bool:
     )
 
 
-def _grouped(site: Site) -> HostKernel:
+def _grouped(site: Site, process: Process | None) -> HostKernel:
     """By the reference, one group at a time, on what the result is said to vary along."""
-    kernel = by_group(site)
+    kernel = by_group(site, process)
     masks = [site.out(n) for n in range(len(site.node.results))]
     everything = site.layout.everything
     if all(m == everything for m in masks):
@@ -175,7 +177,7 @@ def _window(site: Site, index: int = 0) -> tuple[slice, ...]:
     return tuple([slice(None) if mask >> d & 1 else slice(0, 1) for d in range(site.lead)])
 
 
-def reduce_scatter(site: Site) -> HostKernel:
+def reduce_scatter(site: Site, process: Process | None) -> HostKernel:
     """The sums, of which each device sees its own piece; nothing is copied for that."""
     op, dims = site.op, group_dims(site.op, site.layout, site.world)
     if isinstance(op, ReduceScatter):
@@ -185,12 +187,12 @@ def reduce_scatter(site: Site) -> HostKernel:
         assert isinstance(op, ReduceScatterTogether)
         where, combiner = op.scatter_dimensions, type(COMBINERS[op.reduction])
     if dims is None or combiner is None or _changes_type(site):
-        return _grouped(site)
+        return _grouped(site, process)
     parts: list[HostKernel] = []
     for n, dim in enumerate(where):
         summed = reduction(site, n, combiner, dims)
         if summed is None:
-            return _grouped(site)
+            return _grouped(site, process)
         cut = own_pieces(site, site.mask(n) & ~site.layout.mask(dims), {dim: dims}, n)
         parts.append(HostKernel(_then(summed.run, cut), shares=True))
     return each(parts)
@@ -233,7 +235,7 @@ def own_pieces(site: Site, mask: int, splits: dict[int, Sequence[int]], index: i
     return run
 
 
-def all_slice(site: Site) -> HostKernel:
+def all_slice(site: Site, process: Process | None) -> HostKernel:
     """A view of the pieces."""
     op = site.op
     assert isinstance(op, AllSlice)
@@ -242,7 +244,7 @@ def all_slice(site: Site) -> HostKernel:
         atoms = site.world.axis_dims(op.pieces.mesh, sharding.axes)
         dims = site.layout.dims(atoms)
         if dims is None:
-            return _with_device(site)
+            return _with_device(site, process)
         if dims:
             splits[dim] = dims
     return HostKernel(own_pieces(site, site.mask(0), splits), shares=True)
@@ -251,12 +253,12 @@ def all_slice(site: Site) -> HostKernel:
 # Copies
 
 
-def all_gather(site: Site) -> HostKernel:
+def all_gather(site: Site, process: Process | None) -> HostKernel:
     """The leading dims of a group become part of a local dim."""
     op, dims, lead = site.op, group_dims(site.op, site.layout, site.world), site.lead
     assert isinstance(op, AllGather)
     if dims is None:
-        return _grouped(site)
+        return _grouped(site, process)
     axis = lead + op.all_gather_dim
     return each([_gather(site, n, dims, axis) for n in range(len(site.given))])
 
@@ -295,12 +297,12 @@ def rearranged(moved: Step, shape: Callable[[Array], tuple[int, ...]]) -> HostKe
     return HostKernel(run, into)
 
 
-def all_to_all(site: Site) -> HostKernel:
+def all_to_all(site: Site, process: Process | None) -> HostKernel:
     """A transpose: the pieces' dim takes the place of the devices' dims, and the other way."""
     op, dims = site.op, group_dims(site.op, site.layout, site.world)
     assert isinstance(op, AllToAll)
     if dims is None:
-        return _grouped(site)
+        return _grouped(site, process)
     return each([_exchange(site, n, dims, op) for n in range(len(site.given))])
 
 
@@ -329,20 +331,20 @@ def _exchange(site: Site, index: int, dims: Sequence[int], op: AllToAll) -> Host
     return rearranged(moved, lambda x: full(x).shape[:lead] + sizes)
 
 
-def collective_broadcast(site: Site) -> HostKernel:
+def collective_broadcast(site: Site, process: Process | None) -> HostKernel:
     """The first of each group stands for all."""
     dims = group_dims(site.op, site.layout, site.world)
     if dims is None:
-        return _grouped(site)
+        return _grouped(site, process)
     window = tuple([slice(0, 1) if d in dims else slice(None) for d in range(site.lead)])
     return each([HostKernel(lambda x: x[window], shares=True)] * len(site.given))
 
 
-def permute(site: Site) -> HostKernel:
+def permute(site: Site, process: Process | None) -> HostKernel:
     """Values move along leading dims; a value that does not vary along them stays."""
     found = moves(site.op, site.layout, site.world)
     if found is None:
-        return _grouped(site)
+        return _grouped(site, process)
     dims, sources = found
     if not dims and sources[0] < 0:  # nothing is sent at all
         return each([HostKernel(np.zeros_like)] * len(site.given))
@@ -381,7 +383,9 @@ def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> HostKe
 # Who a device is
 
 
-def _reading_places(site: Site, index: Callable[[Array], Array]) -> HostKernel:
+def _reading_places(
+    site: Site, process: Process | None, index: Callable[[Array], Array]
+) -> HostKernel:
     """Numbers that follow from where devices stand."""
     layout, mask = site.layout, site.out()
     window = _window(site)
@@ -389,45 +393,45 @@ def _reading_places(site: Site, index: Callable[[Array], Array]) -> HostKernel:
     if layout.has_rows and mask & 1:
 
         def run(active: Array) -> Array:
-            return index(rows_of(site, active))[window].astype(held)
+            return index(rows_of(site, active, process))[window].astype(held)
 
         return HostKernel(run, reads_rows=True)
     rows = np.zeros(1, np.int64) if layout.has_rows else None
-    made = index(rows_of(site, rows))[window].astype(held)
+    made = index(rows_of(site, rows, process))[window].astype(held)
     return HostKernel(lambda: made, shares=True)
 
 
-def partition_id(site: Site) -> HostKernel:
+def partition_id(site: Site, process: Process | None) -> HostKernel:
     """The numbers of the partitions."""
     world = site.world
-    return _reading_places(site, lambda places: world.devices()[places] % world.grid[1])
+    return _reading_places(site, process, lambda places: world.devices()[places] % world.grid[1])
 
 
-def replica_id(site: Site) -> HostKernel:
+def replica_id(site: Site, process: Process | None) -> HostKernel:
     """The numbers of the replicas."""
     world = site.world
-    return _reading_places(site, lambda places: world.devices()[places] // world.grid[1])
+    return _reading_places(site, process, lambda places: world.devices()[places] // world.grid[1])
 
 
-def axis_index(site: Site) -> HostKernel:
+def axis_index(site: Site, process: Process | None) -> HostKernel:
     """Where devices stand along axes."""
     op, world = site.op, site.world
     assert isinstance(op, AxisIndex)
     dims = world.axis_dims(op.over.mesh, op.over.axes)
     if dims is None:
-        return _with_device(site)
+        return _with_device(site, process)
     found = dims
-    return _reading_places(site, lambda places: world.atoms.index(found, places))
+    return _reading_places(site, process, lambda places: world.atoms.index(found, places))
 
 
-def _with_device(site: Site) -> HostKernel:
+def _with_device(site: Site, process: Process | None) -> HostKernel:
     """By the reference, on every device, which is told who it is."""
     node, lead = site.node, site.lead
     has_rows, partitions = site.layout.has_rows, site.world.grid[1]
     type, window = site.result(), _window(site)
 
     def run(*arrays: Any) -> Array:
-        places = rows_of(site, arrays[-1] if has_rows else None)
+        places = rows_of(site, arrays[-1] if has_rows else None, process)
         out = np.empty(places.shape + type.sizes, type.dtype.numpy)
         devices = site.world.devices()[places]
         full = [
@@ -442,7 +446,7 @@ def _with_device(site: Site) -> HostKernel:
     return HostKernel(run, reads_rows=has_rows)
 
 
-KERNELS: dict[type[Op], Maker] = {
+KERNELS: dict[type[Op], Callable[[Site, Process | None], HostKernel]] = {
     AllReduce: all_reduce,
     AllGather: all_gather,
     ReduceScatter: reduce_scatter,

@@ -1,8 +1,7 @@
-"""What has no kernel on stacks runs device by device, or group by group, by its own reference."""
+"""What has no kernel on stacks runs device by device, by its own reference."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from weft.kernels.host import HostKernel, several
 from weft.mesh import Mesh
 from weft.ops.callbacks import called_by_each
 from weft.ops.custom import CustomCall
-from weft.varying.world import World
 
 _MEETING = "move the collective out of the reduction, sort or scatter"
 
@@ -177,8 +175,8 @@ def one_by_one(site: Site) -> HostKernel:
             values = dict(zip(outside, local[len(node.operands) :], strict=True))
             with calling() if calls_host else STAY:
                 made = run_node(node, local[: len(node.operands)], values, device)
-            outs = _store(outs, made, head, index)
-        return outs if outs is not None else _empty(site, head)
+            outs = store(outs, made, head, index)
+        return outs if outs is not None else empty(site, head)
 
     active = each and layout.has_rows
     return HostKernel(
@@ -195,9 +193,10 @@ def _at(array: Any, index: tuple[int, ...]) -> Any:
     return array[tuple([i if size > 1 else 0 for i, size in zip(index, sizes, strict=True)])]
 
 
-def _store(
+def store(
     outs: tuple[Any, ...] | None, made: Sequence[Any], head: tuple[int, ...], index: tuple[int, ...]
 ) -> tuple[Any, ...]:
+    """Results with those at an index written, in room for all of them."""
     if outs is None:
         outs = tuple(
             None if m is None else np.empty(head + np.shape(m), np.asarray(m).dtype) for m in made
@@ -208,97 +207,10 @@ def _store(
     return outs
 
 
-def _empty(site: Site, head: tuple[int, ...]) -> tuple[Any, ...]:
+def empty(site: Site, head: tuple[int, ...]) -> tuple[Any, ...]:
     """Results for no devices at all, which a part of a program may run on."""
     types = [v.type for v in site.node.results]
     return tuple(
         np.empty(head + t.sizes, t.dtype.numpy) if isinstance(t, TensorType) else None
         for t in types
-    )
-
-
-# Group by group
-
-
-def rows_of(site: Site, active: Array | None) -> Array:
-    """The place in the mesh of every row of a stack that is spelled out."""
-    layout, atoms = site.layout, site.world.atoms
-    kept = [np.arange(atoms.sizes[a]) * atoms.strides[a] for a in layout.kept]
-    grids = [k.reshape([-1 if d == n else 1 for d in range(len(kept))]) for n, k in enumerate(kept)]
-    base = sum(grids, np.zeros((1,) * len(kept), np.int64))
-    if active is None:
-        return np.asarray(base)
-    first, rest = np.zeros_like(active), active
-    for atom in reversed(layout.rows):
-        rest, digit = np.divmod(rest, atoms.sizes[atom])
-        first = first + digit * atoms.strides[atom]
-    return np.asarray(first.reshape(-1, *(1,) * len(kept)) + base)
-
-
-def by_group(site: Site) -> HostKernel:
-    """Run the reference of a collective for one group of devices at a time."""
-    node, world, lead = site.node, site.world, site.lead
-    groups = world.groups(node.op)
-    calls = tuple([plain_region(site, n) for n in range(len(node.regions))])
-    extra = {"regions": calls} if calls else {}
-    has_rows = site.layout.has_rows
-
-    def run(*arrays: Any) -> tuple[Any, ...]:
-        active = arrays[-1] if has_rows else None
-        arrays = arrays[: len(node.operands)]
-        places = rows_of(site, active)
-        devices = world.devices()[places.reshape(-1)]
-        row = {int(d): n for n, d in enumerate(devices)}
-        flat = [_flat(a, places.shape, lead) for a in arrays]
-        outs: tuple[Any, ...] | None = None
-        present, alone = meeting(groups, row, node, world)
-        for group in present:
-            members = [tuple([a[row[d]] for a in flat]) for d in group]
-            for d, made in zip(group, node.op.reference(*members, **extra), strict=True):
-                outs = _store(outs, made, (len(devices),), (row[d],))
-        for d in alone:
-            made = node.op.alone(tuple([a[row[d]] for a in flat]))  # type: ignore[attr-defined]
-            outs = _store(outs, made, (len(devices),), (row[d],))
-        if outs is None:
-            return _empty(site, places.shape)
-        return tuple([o.reshape(places.shape + o.shape[1:]) for o in outs])
-
-    return HostKernel(several(run, len(node.results)), reads_rows=has_rows)
-
-
-def _flat(array: Array, head: tuple[int, ...], lead: int) -> Array:
-    full = np.broadcast_to(array, head + array.shape[lead:])
-    return full.reshape(math.prod(head), *array.shape[lead:])
-
-
-def meeting(
-    groups: Sequence[tuple[int, ...]], row: Mapping[int, int], node: Node, world: World
-) -> tuple[list[tuple[int, ...]], list[int]]:
-    """The groups that meet, and who is in none; an error if somebody of a group is not there."""
-    found: list[tuple[int, ...]] = []
-    seen: set[int] = set()
-    for group in groups:
-        present = [d for d in group if d in row]
-        if present and len(present) < len(group):
-            raise not_all_there(node, group, present)
-        if present:
-            found.append(tuple(group))
-            seen.update(group)
-    rest = [d for d in row if d not in seen]
-    if rest and not hasattr(node.op, "alone"):
-        raise WeftError(
-            f"{node.op.name}: device {rest[0]} is in no group",
-            help=f"the groups must name every one of the {world.count} devices",
-        )
-    return found, rest
-
-
-def not_all_there(node: Node, group: Sequence[int], present: Sequence[int]) -> WeftError:
-    """The error for a collective that part of a group never comes to."""
-    gone = [d for d in group if d not in present]
-    return WeftError(
-        f"{node.op.name}: devices {list(present)[:8]} meet here, but devices {gone[:8]} of their "
-        "group went another way",
-        help="every device of a group must reach the same collective; "
-        "on a real machine this program hangs",
     )

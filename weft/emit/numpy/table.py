@@ -8,6 +8,7 @@ from weft.emit.numpy import collective, contract, index, pointwise, reduce, shap
 from weft.emit.numpy.one_by_one import one_by_one
 from weft.errors import Unsupported
 from weft.executable.items import Site
+from weft.executable.process import Process
 from weft.ir.op import Op
 from weft.kernels.host import HostKernel, Maker
 from weft.ops import OPS
@@ -38,7 +39,6 @@ KERNELS: dict[type[Op], Maker] = {
     **contract.KERNELS,
     **reduce.KERNELS,
     **index.KERNELS,
-    **collective.KERNELS,
 }
 # What the compiler itself turns into instructions.
 CONTROL: frozenset[type[Op]] = frozenset(
@@ -58,9 +58,11 @@ REFUSED: dict[type[Op], str] = {
 }
 
 
-def kernel_of(site: Site) -> HostKernel:
-    """The kernel for a node where it stands."""
+def kernel_of(site: Site, process: Process | None) -> HostKernel:
+    """The kernel for a node where it stands, in a process that has all devices or some."""
     op = type(site.op)
+    if op in collective.KERNELS:
+        return collective.KERNELS[op](site, process)
     if op in REFUSED:
         raise Unsupported(f"{site.op.name} does not run in lockstep", help=REFUSED[op])
     return KERNELS.get(op, one_by_one)(site)
@@ -73,7 +75,7 @@ def kinds() -> dict[str, Kind]:
 
 def kind_of(op: type[Op]) -> Kind:
     """How an op runs."""
-    if op in KERNELS:
+    if op in KERNELS or op in collective.KERNELS:
         return "stacked"
     if op in CONTROL:
         return "control"

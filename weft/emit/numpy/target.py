@@ -10,6 +10,7 @@ import numpy as np
 from weft.emit.numpy.pointwise import is_native, ufunc_of
 from weft.emit.numpy.table import kernel_of
 from weft.executable.items import Site, Traits
+from weft.executable.process import Process
 from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.kernels.host import HostKernel
@@ -17,11 +18,15 @@ from weft.ops.pointwise import Add, Compare
 
 
 class Numpy:
-    """What computes nodes one by one; it remembers the functions of one program."""
+    """What computes nodes one by one; it remembers the functions of one program.
+
+    Without a process all devices are here, in lockstep.
+    """
 
     name = "numpy"
 
-    def __init__(self) -> None:
+    def __init__(self, process: Process | None = None) -> None:
+        self.process = process
         self._kernels: dict[object, HostKernel] = {}
 
     def kernel(self, site: Site) -> HostKernel:
@@ -33,7 +38,7 @@ class Numpy:
             key = (node.op, node.operand_types, node.types, *rest)
         found = self._kernels.get(key)
         if found is None:
-            found = self._kernels[key] = kernel_of(site)
+            found = self._kernels[key] = kernel_of(site, self.process)
         return found
 
     def traits(self, site: Site) -> Traits:
