@@ -1,111 +1,244 @@
-"""Processes with some of the devices each: all together they give what lockstep gives.
-
-Processes are threads here. Every one of them runs the same executable, which is told by the process
-alone which devices it has.
-"""
+"""Processes with some of the devices each: all together they give what lockstep gives."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.optimize.local_programs import local_program as random_program
-from tests.run.in_memory import Board, InMemory
+from tests.optimize.local_programs import local_program as whole_numbers
+from tests.partition.differential import cut
+from tests.partition.inputs import arguments
+from tests.run.processes import Processes
+from tests.run.random_programs import Sample, programs
+from tests.run.stacks import along, shared
+from tests.run.test_control import EVERY, HALVE, IF, LOOP, SCALE, X, numbers, program, summed
+from tests.shard.corpus import annotated
 from tests.tolerance import assert_close
-from weft import pipeline
-from weft.array.stacked import Stacked, stack
-from weft.emit.numpy import Numpy
-from weft.executable.process import Process
+from weft.capture import parse
+from weft.errors import WeftError
+from weft.executable.items import Collective, all_items
+from weft.executable.read import read_tiled
+from weft.executable.text import tiled_text
+from weft.executable.verify import verify_tiled
 from weft.ir.module import Module
 from weft.ir.types import Array
 from weft.mesh import Axis, Mesh
-from weft.pipeline import local_program
-from weft.run import LocalProgram
+from weft.pipeline import compile_module, local_program
 
-
-class Processes:
-    """A program on as many processes as its devices need."""
-
-    def __init__(self, module: Module, stacked: Sequence[Axis], timeout: float = 30.0) -> None:
-        self.board = Board(timeout)
-        self.first = local_program(module, stacked=stacked, process=self.process(0))
-        world, absent = self.first.world, self.first.layout.absent
-        which = world.atoms.index(absent, np.arange(world.count))
-        self.places = [np.flatnonzero(which == n) for n in range(which.max() + 1)]
-        self.programs = [self.loaded(int(world.devices()[p[0]])) for p in self.places]
-
-    def process(self, device: int) -> Process:
-        return Process(device, InMemory(self.board))
-
-    def loaded(self, device: int) -> LocalProgram:
-        """The same executable in another process."""
-        first, host = self.first, Numpy(self.process(device))
-        return LocalProgram(first.tiled, first.plan, host, first.target)
-
-    def given(self, number: int, pieces: Sequence[Array]) -> list[Stacked]:
-        """What one process has of the arguments, which are in the order of the mesh."""
-        program, at = self.programs[number], self.places[number][0]
-        atoms, layout, found = program.atoms, program.layout, []
-        for n, array in enumerate(pieces):
-            data = stack(np.asarray(array), atoms).data
-            window: list[slice] = []
-            for d, size in enumerate(layout.shape(program.masks[n])):  # type: ignore[arg-type]
-                here = int(at) // atoms.strides[d] % atoms.sizes[d] if d in layout.absent else 0
-                window.append(slice(here, here + size))
-            found.append(Stacked(data[tuple(window)], atoms))
-        return found
-
-    def run(self, pieces: Sequence[Array]) -> list[Array]:
-        """Every device's results, in the order of the mesh."""
-        works = [
-            partial(program, *self.given(number, pieces))
-            for number, program in enumerate(self.programs)
-        ]
-        made = self.board.run(works)
-        results = []
-        for n in range(len(made[0])):
-            rows = {
-                int(place): made[number][n].piece(int(place))
-                for number, places in enumerate(self.places)
-                for place in places
-            }
-            results.append(np.stack([rows[place] for place in sorted(rows)]))
-        return results
+pytestmark = pytest.mark.parametrize("target", ["numpy", "llvm"], indirect=True)
+SUMS = 1 << 12  # roundings that a result may sum up
+NONE: list[Axis] = []
 
 
 def lockstep(module: Module, pieces: Sequence[Array]) -> list[Array]:
-    """The same in one process."""
+    """What one process with all devices gives, in the order of the mesh."""
     program = local_program(module)
-    given = []
-    for n, array in enumerate(pieces):
-        head = program.layout.shape(program.masks[n])  # type: ignore[arg-type]
-        data = stack(np.asarray(array), program.atoms).data
-        given.append(Stacked(data[tuple([slice(0, size) for size in head])], program.atoms))
+    given = [shared(program, n, array) for n, array in enumerate(pieces)]
     return [made.pieces() for made in program(*given)]
+
+
+def check(
+    module: Module, pieces: Sequence[Array], stacked: Sequence[Axis], length: int = 0
+) -> Processes:
+    """Processes give what lockstep does: the same bits, or nearly where sums are rounded."""
+    expected, processes = lockstep(module, pieces), Processes(module, stacked)
+    for _ in range(2):  # the second time into memory that is planned
+        for ours, theirs in zip(processes.run(pieces), expected, strict=True):
+            if length:
+                assert_close(ours, theirs, length)
+            else:
+                np.testing.assert_array_equal(ours, theirs)
+    return processes
 
 
 def parts(mesh: Mesh) -> list[list[Axis]]:
     """What may be stacked: nothing, each axis, half of one, everything."""
     names = [Axis(name) for name, _ in mesh.axes]
     halves = [Axis(n, before, 2) for n, size in mesh.axes if size == 4 for before in (1, 2)]
-    return [[], *[[axis] for axis in (*names, *halves)], names]
+    return [NONE, *[[axis] for axis in (*names, *halves)], names]
 
 
-@settings(max_examples=30, deadline=None)
+# Whole programs
+
+
+@cache
+def compiled(
+    name: str, annotation: str, mesh: Mesh, level: int
+) -> tuple[Module, tuple[Array, ...]]:
+    """A program of the corpus for every device, and the pieces of its arguments."""
+    module = annotated(name, "2x4", annotation)
+    local = compile_module(module, mesh, level=level, to="optimized").module  # type: ignore[arg-type]
+    return local, cut(local, arguments(module, 0))
+
+
+@pytest.mark.parametrize("stacked", ["none", "data", "model", "half", "all"])
+@pytest.mark.parametrize("mesh", [(1, 2), (2, 2), (2, 4)], ids=str)
+def test_two_four_and_eight_devices(mesh: tuple[int, int], stacked: str):
+    data, model = mesh
+    axes = {
+        "none": NONE,
+        "data": [Axis("data")],
+        "model": [Axis("model")],
+        "half": [Axis("model", 2, 2)] if model == 4 else [Axis("model")],
+        "all": [Axis("data"), Axis("model")],
+    }[stacked]
+    module, pieces = compiled("mlp", "tensor", Mesh(data=data, model=model), 2)
+    made = check(module, pieces, axes, SUMS)
+    count = {"none": data * model, "data": model, "model": data, "all": 1}
+    assert len(made.programs) == count.get(stacked, data * (model // 2 if model == 4 else 1))
+
+
+@pytest.mark.parametrize("stacked", ["", "data", "model"])
+@pytest.mark.parametrize(
+    ("name", "annotation", "level"),
+    [
+        ("forward 1", "tensor", 1),
+        ("training 1", "zero", 2),
+        ("experts", "experts", 1),
+        ("loops", "reduced", 0),
+        ("mapped", "both", 1),
+        ("convolutional", "space", 1),
+        ("slices", "both", 1),
+    ],
+)
+def test_programs_of_eight_devices(name: str, annotation: str, level: int, stacked: str):
+    module, pieces = compiled(name, annotation, Mesh(data=2, model=4), level)
+    made = check(module, pieces, [Axis(stacked)] if stacked else NONE, SUMS)
+    if not stacked:
+        assert made.sent, "devices meet, and are alone"
+
+
+@settings(max_examples=25)
 @given(st.integers(0, 100_000), st.integers(4, 20), st.data())
-def test_random_programs(seed: int, count: int, data: st.DataObject):
-    """Whole numbers: whoever sums up, and in whatever order, they are the same."""
-    program = random_program(seed, count)
+def test_whole_numbers(seed: int, count: int, data: st.DataObject):
+    """Whoever sums them up, and in whatever order, they are the same."""
+    program = whole_numbers(seed, count)
     order = program.mesh.devices().reshape(-1)
     pieces = [array[order] for array in program.arrays(seed)]
-    expected = lockstep(program.module, pieces)
-    stacked = data.draw(st.sampled_from(parts(program.mesh)))
-    processes = Processes(program.module, stacked)
-    for _ in range(2):  # the second time into memory that is planned
-        for ours, theirs in zip(processes.run(pieces), expected, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+    check(program.module, pieces, data.draw(st.sampled_from(parts(program.mesh))))
+
+
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@given(programs(), st.data())
+def test_floats(sample: Sample, data: st.DataObject):
+    order = sample.mesh.devices().reshape(-1)
+    stacked = data.draw(st.sampled_from(parts(sample.mesh)))
+    check(sample.module, [array[order] for array in sample.stacks], stacked, SUMS)
+
+
+# Who a device is
+
+
+WHO = """module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 3 : i32} {
+  func.func @main() -> (tensor<ui32>, tensor<ui32>) {
+    %0 = stablehlo.partition_id : tensor<ui32>
+    %1 = stablehlo.replica_id : tensor<ui32>
+    return %0, %1 : tensor<ui32>, tensor<ui32>
+  }
+}"""
+
+
+@pytest.mark.parametrize("stacked", [NONE, [Axis("device", 1, 3)], [Axis("device", 3, 2)]])
+def test_replicas_and_partitions(stacked: list[Axis]):
+    check(parse(WHO), [], stacked)
+    assert [p.tolist() for p in Processes(parse(WHO), stacked).run([])] == [
+        [0, 1, 0, 1, 0, 1],
+        [0, 0, 1, 1, 2, 2],
+    ]
+
+
+# Control flow
+
+
+@pytest.mark.parametrize("stacked", [NONE, [Axis("a")], [Axis("b")]], ids=str)
+@pytest.mark.parametrize("axes", [("a",), ("b",), ("a", "b")], ids=str)
+def test_every_process_goes_its_own_way(axes: tuple[str, ...], stacked: list[Axis]):
+    for text in (
+        LOOP.format(work=SCALE),
+        IF.format(yes="%y = stablehlo.abs %x : tensor<4xf32>", no=HALVE),
+    ):
+        module = along(program(text), [("a", "b"), axes])
+        made = check(module, [X, numbers(*axes)], stacked)
+        apart = {type(i).__name__ for i in all_items(made.first.tiled.block)}
+        varies = bool({*axes} & {axis.name for axis in stacked})
+        assert bool({"LoopApart", "BranchApart"} & apart) == varies, "rows are for who is here"
+
+
+@pytest.mark.parametrize("stacked", [NONE, [Axis("a")], [Axis("b")]], ids=str)
+@pytest.mark.parametrize("axes", EVERY, ids=str)
+def test_devices_meet_where_their_group_goes(axes: tuple[str, ...], stacked: list[Axis]):
+    yes, work = "%y = " + summed("x", "b"), "%s = " + summed("v", "b")
+    work += "\n%out = stablehlo.multiply %s, %half : tensor<4xf32>"
+    for text in (IF.format(yes=yes, no=HALVE), LOOP.format(work=work)):
+        module = along(program(text), [("a", "b"), ("a", "b") if axes == ("a", "b") else ("a",)])
+        check(module, [X, numbers("a")], stacked, SUMS)
+
+
+SEND = """%y = "stablehlo.collective_permute"(%x) <{
+    channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+    source_target_pairs = dense<[[0, 1], [1, 2], [3, 4], [4, 5]]> : tensor<4x2xi64>}>
+    : (tensor<4xf32>) -> tensor<4xf32>"""
+
+
+@pytest.mark.parametrize("stacked", [NONE, [Axis("a")], [Axis("b")]], ids=str)
+def test_only_those_meet_who_send_to_one_another(stacked: list[Axis]):
+    """The other half of the devices does not come to the permutation at all."""
+    module = along(program(IF.format(yes=SEND, no=HALVE)), [("a", "b"), ("a",)])
+    check(module, [X, numbers("a")], stacked)
+
+
+# What goes wrong
+
+
+def test_who_never_comes_is_named():
+    text = IF.format(yes="%y = " + summed("x", "b"), no=HALVE)
+    module = along(program(text), [("a", "b"), ("a", "b")])
+    processes = Processes(module, NONE, timeout=0.2)
+    with pytest.raises(WeftError, match=r"all_reduce: devices \[.*\] never came") as error:
+        processes.run([X, numbers("b")])
+    assert error.value.loc is not None and error.value.loc.known
+
+
+def test_a_program_that_is_not_told_who_it_is():
+    module = along(program(LOOP.format(work=SCALE)), [("a", "b"), ("a",)])
+    with pytest.raises(WeftError, match="has devices in other processes"):
+        local_program(module, stacked=[Axis("b")])
+
+
+def test_an_axis_that_the_mesh_does_not_have():
+    module = along(program(LOOP.format(work=SCALE)), [("a", "b"), ("a",)], Mesh(a=2, b=3))
+    with pytest.raises(WeftError, match='the mesh has no axis "c"'):
+        local_program(module, stacked=[Axis("c")])
+
+
+# Text
+
+
+def test_the_text_says_which_digits_are_absent():
+    module, _ = compiled("mlp", "tensor", Mesh(data=2, model=4), 2)
+    made = Processes(module, [Axis("data")]).first
+    text = tiled_text(made.tiled, made.plan)
+    assert text.text.splitlines()[0].startswith(
+        "tiled @main on 1x8 devices, digits [2, 4], absent [1], arena"
+    )
+    again = read_tiled(text.text, text.resources)
+    verify_tiled(*again)
+    assert again[0].layout == made.layout and tiled_text(*again) == text
+    for wrong in ("[2]", "[1, 0]", "[0, 0]", "[-1]"):
+        with pytest.raises(WeftError):
+            read_tiled(text.text.replace("absent [1]", f"absent {wrong}"), text.resources)
+
+
+def test_sums_fold_along_what_is_stacked(target: str):
+    """Along the other axes devices meet between kernels; numpy has none, and folds sums itself."""
+    module, _ = compiled("mlp", "tensor", Mesh(data=2, model=4), 0)
+    met = {}
+    for names in ((), ("data",), ("model",), ("data", "model")):
+        block = Processes(module, [Axis(n) for n in names]).first.tiled.block
+        met[names] = sum(isinstance(i, Collective) for i in all_items(block))
+    print(target, met)

@@ -1,4 +1,7 @@
-"""Processes as threads: what they send to one another lies on a board that all of them see."""
+"""Processes as threads: what they send to one another lies on a board that all of them see.
+
+Every process runs the same executable, and is told by its `Process` alone which devices it has.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,23 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import numpy as np
+
+from weft.array.stacked import Stacked, stack
+from weft.emit.numpy import Numpy
 from weft.errors import WeftError
-from weft.executable.process import Group, Member, Values
-from weft.ir.module import Node
+from weft.executable.process import Group, Member, Process, Values
+from weft.executable.read import read_tiled
+from weft.executable.text import tiled_text
+from weft.executable.verify import verify_tiled
+from weft.ir.module import Module, Node
+from weft.ir.types import Array
+from weft.mesh import Axis
+from weft.pipeline import local_program
+from weft.run import LocalProgram
 
 
 @dataclass
@@ -92,3 +107,61 @@ def _missing(node: Node, devices: list[int]) -> WeftError:
         help="every device of a group must reach the same collective",
         loc=node.loc,
     )
+
+
+class Processes:
+    """A program on as many processes as its devices need."""
+
+    def __init__(self, module: Module, stacked: Sequence[Axis], timeout: float = 30.0) -> None:
+        self.board, self.transports = Board(timeout), list[InMemory]()
+        self.first = local_program(module, stacked=stacked, process=self.process(0))
+        self.text = tiled_text(self.first.tiled, self.first.plan)
+        world, absent = self.first.world, self.first.layout.absent
+        which = world.atoms.index(absent, np.arange(world.count))
+        self.places = [np.flatnonzero(which == n) for n in range(which.max() + 1)]
+        self.programs = [self.loaded(int(world.devices()[p[0]])) for p in self.places]
+
+    @property
+    def sent(self) -> int:
+        """How many arrays of devices were sent."""
+        return sum(transport.sent for transport in self.transports)
+
+    def process(self, device: int) -> Process:
+        self.transports.append(InMemory(self.board))
+        return Process(device, self.transports[-1])
+
+    def loaded(self, device: int) -> LocalProgram:
+        """The same executable in another process, which reads its text."""
+        tiled, plan = read_tiled(self.text.text, self.text.resources)
+        verify_tiled(tiled, plan)
+        return LocalProgram(tiled, plan, Numpy(self.process(device)), self.first.target)
+
+    def given(self, number: int, pieces: Sequence[Array]) -> list[Stacked]:
+        """What one process has of the arguments, which are in the order of the mesh."""
+        program, at = self.programs[number], self.places[number][0]
+        atoms, layout, found = program.atoms, program.layout, []
+        for n, array in enumerate(pieces):
+            data = stack(np.asarray(array), atoms).data
+            window: list[slice] = []
+            for d, size in enumerate(layout.shape(program.masks[n])):  # type: ignore[arg-type]
+                here = int(at) // atoms.strides[d] % atoms.sizes[d] if d in layout.absent else 0
+                window.append(slice(here, here + size))
+            found.append(Stacked(data[tuple(window)], atoms))
+        return found
+
+    def run(self, pieces: Sequence[Array]) -> list[Array]:
+        """Every device's results, in the order of the mesh."""
+        works = [
+            partial(program, *self.given(number, pieces))
+            for number, program in enumerate(self.programs)
+        ]
+        made = self.board.run(works)
+        results = []
+        for n in range(len(made[0])):
+            rows = {
+                int(place): made[number][n].piece(int(place))
+                for number, places in enumerate(self.places)
+                for place in places
+            }
+            results.append(np.stack([rows[place] for place in sorted(rows)]))
+        return results
