@@ -113,7 +113,7 @@ def test_programs_of_eight_devices(name: str, annotation: str, level: int, stack
         assert made.sent, "devices meet, and are alone"
 
 
-@settings(max_examples=25)
+@settings(max_examples=400)
 @given(st.integers(0, 100_000), st.integers(4, 20), st.data())
 def test_whole_numbers(seed: int, count: int, data: st.DataObject):
     """Whoever sums them up, and in whatever order, they are the same."""
@@ -123,7 +123,7 @@ def test_whole_numbers(seed: int, count: int, data: st.DataObject):
     check(program.module, pieces, data.draw(st.sampled_from(parts(program.mesh))))
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(programs(), st.data())
 def test_floats(sample: Sample, data: st.DataObject):
     order = sample.mesh.devices().reshape(-1)

@@ -328,6 +328,8 @@ def _summed_up(pull: Pull, at: list[Expr], how: k.Combine) -> Definition:
         at[dim] = factor(number)
     head = lead_of(tuple(at), pull.placed.given[index], pull.lead)
     arg = pull.operand_at(index, (*head, *at[pull.lead :]))
+    if not over:  # along axes of one device there is nothing to combine
+        return same_as(arg)
     if how == "add":
         (number,) = pull.draft.pending[pull.node.results[index]]
         pull.draft.summed = (number, arg)
