@@ -115,7 +115,9 @@ class Processes:
     def __init__(self, module: Module, stacked: Sequence[Axis], timeout: float = 30.0) -> None:
         self.board, self.transports = Board(timeout), list[InMemory]()
         self.first = local_program(module, stacked=stacked, process=self.process(0))
-        self.text = tiled_text(self.first.tiled, self.first.plan)
+        text = tiled_text(self.first.tiled, self.first.plan)
+        self.read = read_tiled(text.text, text.resources)  # as it would be sent to the others
+        verify_tiled(*self.read)
         world, absent = self.first.world, self.first.layout.absent
         which = world.atoms.index(absent, np.arange(world.count))
         self.places = [np.flatnonzero(which == n) for n in range(which.max() + 1)]
@@ -131,10 +133,8 @@ class Processes:
         return Process(device, self.transports[-1])
 
     def loaded(self, device: int) -> LocalProgram:
-        """The same executable in another process, which reads its text."""
-        tiled, plan = read_tiled(self.text.text, self.text.resources)
-        verify_tiled(tiled, plan)
-        return LocalProgram(tiled, plan, Numpy(self.process(device)), self.first.target)
+        """The same executable in another process."""
+        return LocalProgram(*self.read, Numpy(self.process(device)), self.first.target)
 
     def given(self, number: int, pieces: Sequence[Array]) -> list[Stacked]:
         """What one process has of the arguments, which are in the order of the mesh."""

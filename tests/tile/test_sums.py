@@ -8,8 +8,12 @@ import pytest
 
 import weft
 from weft import Mesh, P
+from weft.array.stacked import stack
+from weft.capture import parse
 from weft.kernels.kernel import Contract, Reduce, Step
+from weft.pipeline import local_program
 from weft.run.parts import parts_of
+from weft.targets import target_named
 
 
 def products(x, y, z, a, b, c, d):
@@ -54,6 +58,37 @@ def test_every_device_sums_by_itself():
 def test_the_sum_of_products_is_right(fold_sums):
     made, given = compiled(fold_sums)
     np.testing.assert_allclose(np.asarray(made(*given)), products(*given), rtol=1e-4, atol=1e-4)
+
+
+ONE = """module {
+  sdy.mesh @mesh = <["one"=1, "x"=2]>
+  func.func @main(%x: tensor<8x4xf32>, %w: tensor<4x4xf32>) -> (tensor<8x4xf32>, tensor<8x4xf32>) {
+    %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<8x4xf32>, tensor<4x4xf32>) -> tensor<8x4xf32>
+    %1 = "stablehlo.all_reduce"(%0) <{
+        channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+        replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [
+          #stablehlo.axis_ref<name = "one">]>,
+        use_global_device_ids}> ({
+    ^bb0(%l: tensor<f32>, %r: tensor<f32>):
+      %both = stablehlo.HOW %l, %r : tensor<f32>
+      stablehlo.return %both : tensor<f32>
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    return %1, RESULT : tensor<8x4xf32>, tensor<8x4xf32>
+  }
+}"""
+
+
+@pytest.mark.parametrize("result", ["%0", "%1"])
+@pytest.mark.parametrize("how", ["add", "maximum", "minimum"])
+def test_a_product_is_combined_along_an_axis_of_one_device(how, result):
+    """That is the product itself."""
+    module = parse(ONE.replace("HOW", how).replace("RESULT", result))
+    program = local_program(module, target=target_named("llvm"))
+    draw = np.random.default_rng(0)
+    x, w = (draw.standard_normal((2, *shape)).astype(np.float32) for shape in ((8, 4), (4, 4)))
+    for made in program(stack(x, program.atoms), stack(w, program.atoms)):
+        np.testing.assert_allclose(made.pieces(), x @ w, rtol=1e-5, atol=1e-5)
 
 
 def test_recalled_groups_are_the_same(tmp_path, monkeypatch):
