@@ -225,8 +225,27 @@ def test_the_pipeline_makes_one_executable_for_all_processes():
 
 def test_a_program_that_is_not_told_who_it_is():
     module = along(program(LOOP.format(work=SCALE)), [("a", "b"), ("a",)])
-    with pytest.raises(WeftError, match="has devices in other processes"):
-        local_program(module, stacked=[Axis("b")])
+    for process in (None, Process(6, InMemory(Board())), Process(-1, InMemory(Board()))):
+        with pytest.raises(WeftError, match="has devices in other processes"):
+            local_program(module, stacked=[Axis("b")], process=process)
+
+
+BEYOND = """"stablehlo.all_reduce"(%x) <{replica_groups = dense<GROUPS> : tensor<2x4xi64>,
+    channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids}> ({
+  ^bb0(%l: tensor<f32>, %r: tensor<f32>):
+    %sum = stablehlo.add %l, %r : tensor<f32>
+    stablehlo.return %sum : tensor<f32>
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>"""
+
+
+def test_a_device_that_there_is_not():
+    module = program("%0 = " + BEYOND.replace("GROUPS", "[[0, 1, 2, 3], [4, 5, 6, 7]]"))
+    pieces = [X, numbers("a")]
+    with pytest.raises(WeftError, match=r"devices \[4, 5\] meet here, but devices \[6, 7\]"):
+        lockstep(module, pieces)
+    with pytest.raises(WeftError, match=r"devices \[4, 5\] meet here, but devices \[6, 7\]"):
+        Processes(module, [Axis("b")]).run(pieces)
 
 
 def test_an_axis_that_the_mesh_does_not_have():

@@ -55,14 +55,20 @@ class LocalProgram:
         self.function = tiled.module.function(tiled.function)
         self.frames: list[list[Any]] = []
         self.face: Any = None  # what it is to those who have arrays
-        if tiled.layout.absent and host.process is None:
-            raise WeftError(
-                f"{tiled.function} has devices in other processes, and this one is not told "
-                "which it is",
-                help="give it a Process: one of its devices, and what reaches the others",
-            )
+        if tiled.layout.absent:
+            self._require_process()
         with without_gc():
             self._load()
+
+    def _require_process(self) -> None:
+        """Refuse to run as one of several processes without knowing which."""
+        process, count = self.host.process, self.tiled.world.count
+        if process is None or not 0 <= process.device < count:
+            raise WeftError(
+                f"{self.tiled.function} has devices in other processes, and this one is not told "
+                f"which of all {count} it has",
+                help="give it a Process: one of its devices, and what reaches the others",
+            )
 
     def _load(self) -> None:
         """Load the kernels, and make steps of the items."""

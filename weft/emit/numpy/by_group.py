@@ -26,13 +26,10 @@ def rows_of(site: Site, active: Array | None, process: Process | None) -> Array:
     """The place in the mesh of every row of a stack that is spelled out."""
     layout, atoms = site.layout, site.world.atoms
     kept = [np.arange(atoms.sizes[a]) * atoms.strides[a] for a in layout.kept]
-    if layout.absent and process is not None:
-        mine = atoms.digits(site.world.places()[[process.device]])
-        for n, a in enumerate(layout.kept):
-            if a in layout.absent:
-                kept[n] = mine[a] * atoms.strides[a]
-    elif layout.absent:  # who it is does not matter yet
-        kept = [k[:1] if a in layout.absent else k for k, a in zip(kept, layout.kept, strict=True)]
+    if layout.absent:
+        mine = atoms.digits(np.array([_place(site, process)]))
+        here = {a: mine[a] * atoms.strides[a] for a in layout.absent}
+        kept = [here.get(a, k) for k, a in zip(kept, layout.kept, strict=True)]
     grids = [k.reshape([-1 if d == n else 1 for d in range(len(kept))]) for n, k in enumerate(kept)]
     base = sum(grids, np.zeros((1,) * len(kept), np.int64))
     if active is None:
@@ -44,12 +41,17 @@ def rows_of(site: Site, active: Array | None, process: Process | None) -> Array:
     return np.asarray(first.reshape(-1, *(1,) * len(kept)) + base)
 
 
+def _place(site: Site, process: Process | None) -> int:
+    """The place in the mesh of a device of this process; any will do as long as none is told."""
+    return 0 if process is None else int(site.world.places()[process.device])
+
+
 def by_group(site: Site, process: Process | None) -> HostKernel:
     """Run a collective for one group of devices at a time."""
     node, world, lead = site.node, site.world, site.lead
-    here = _here(site, process)
+    there = _elsewhere(site, process)
     sends = isinstance(node.op, CollectivePermute) and bool(site.layout.absent)
-    meet = _sent(site, here, process) if sends else _met(site, here, process)
+    meet = _sent(site, there, process) if sends else _met(site, there, process)
     has_rows = site.layout.has_rows
 
     def run(*arrays: Any) -> tuple[Any, ...]:
@@ -74,20 +76,19 @@ def _flat(array: Array, head: tuple[int, ...], lead: int) -> Array:
     return full.reshape(math.prod(head), *array.shape[lead:])
 
 
-def _here(site: Site, process: Process | None) -> set[int]:
-    """The devices of this process, whichever way they go."""
+def _elsewhere(site: Site, process: Process | None) -> set[int]:
+    """The devices of other processes."""
     world, absent = site.world, site.layout.absent
     if not absent:
-        return {*world.devices().tolist()}
+        return set()
     which = world.atoms.index(absent, np.arange(world.count))
-    mine = 0 if process is None else world.places()[process.device]
-    return {*world.devices()[which == which[mine]].tolist()}
+    return {*world.devices()[which != which[_place(site, process)]].tolist()}
 
 
 Meet = Callable[[Mapping[int, Values]], Mapping[int, Values]]
 
 
-def _met(site: Site, here: set[int], process: Process | None) -> Meet:
+def _met(site: Site, there: set[int], process: Process | None) -> Meet:
     """What devices of this process get from what they bring, by groups."""
     node = site.node
     groups = [tuple(group) for group in site.world.groups(node.op)]
@@ -98,10 +99,10 @@ def _met(site: Site, here: set[int], process: Process | None) -> Meet:
         made: dict[int, Values] = {}
         present = [group for group in groups if any(d in mine for d in group)]
         for group in present:
-            if any(d in here and d not in mine for d in group):
+            if any(d not in mine and d not in there for d in group):
                 raise not_all_there(node, group, [d for d in group if d in mine])
-        far = [(group, d) for group in present for d in group if d not in here]
-        known = {(group, d): mine[d] for group in present for d in group if d in here}
+        far = [(group, d) for group in present for d in group if d in there]
+        known = {(group, d): mine[d] for group in present for d in group if d in mine}
         if far:
             crossing = {group for group, _ in far}
             sent = [entry for entry in known.items() if entry[0][0] in crossing]
@@ -129,7 +130,7 @@ def _alone(site: Site, device: int, values: Values) -> Values:
     return made
 
 
-def _sent(site: Site, here: set[int], process: Process | None) -> Meet:
+def _sent(site: Site, there: set[int], process: Process | None) -> Meet:
     """What devices of this process get if only those meet that send to one another."""
     node, world = site.node, site.world
     assert isinstance(node.op, CollectivePermute)
@@ -139,10 +140,10 @@ def _sent(site: Site, here: set[int], process: Process | None) -> Meet:
     def meet(mine: Mapping[int, Values]) -> Mapping[int, Values]:
         pairs = [(s, t) for t, s in source.items() if s in mine or t in mine]
         for pair in pairs:
-            if any(d in here and d not in mine for d in pair):
+            if any(d not in mine and d not in there for d in pair):
                 raise not_all_there(node, pair, [d for d in pair if d in mine])
-        sent = [((pair, pair[0]), mine[pair[0]]) for pair in pairs if pair[1] not in here]
-        far = [(pair, pair[0]) for pair in pairs if pair[0] not in here]
+        sent = [((pair, pair[0]), mine[pair[0]]) for pair in pairs if pair[1] in there]
+        far = [(pair, pair[0]) for pair in pairs if pair[0] in there]
         known = dict(mine)
         if sent or far:
             got = _transport(process).exchange(node, sent, far)
