@@ -35,13 +35,10 @@ def weft_without(package: str, *line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
 
 
-def test_without_rich_a_table_is_refused():
-    done = weft_without("rich", "ops")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert (
-        "needs the package rich, which is not installed\nhelp: pip install 'weft[cli]'"
-        in done.stderr
-    )
+def test_without_rich_a_table_has_no_colours():
+    done = weft_without("rich", "ops", "dot_general")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\033[" not in done.stdout
 
 
 @pytest.mark.parametrize("line", [["ops", "--json"], ["eval", "FILE", "--json"], ["check", "FILE"]])
@@ -54,7 +51,7 @@ def test_without_rich_the_rest_works(program, line):
 def test_without_rich_conformance_writes_its_report(program, tmp_path):
     out = tmp_path / "out.json"
     done = weft_without("rich", "conformance", program, "--json", str(out))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(out.read_text()) == [{"file": "p.mlir", "status": "pass", "detail": ""}]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.capture import Leaf
+from weft.columns import Column, cut, table_lines
 from weft.cost.sent import bytes_sent, total_sent
 from weft.ir.types import Type
 from weft.machine import bytes_text
@@ -51,14 +52,11 @@ def _values(
     leaves: Sequence[Leaf], types: Sequence[Type], shardings: Sequence[Sharding | None]
 ) -> list[str]:
     rows = [
-        (_end(leaf.name, _NAME), _cut(_type_text(type), _TYPE), _split_text(sharding, leaf))
+        (_end(leaf.name, _NAME), cut(_type_text(type), _TYPE), _split_text(sharding, leaf))
         for leaf, type, sharding in zip(leaves, types, shardings, strict=True)
     ]
-    widths = [max(map(len, column), default=0) for column in zip(*rows[:_LISTED], strict=True)]
-    lines = [
-        "    " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in rows[:_LISTED]
-    ]
+    columns = (Column(), Column(), Column(fit="cut"))
+    lines = [f"    {line}" for line in table_lines(columns, rows[:_LISTED])]
     more = len(rows) - _LISTED
     lines += [f"    and {more:,} more"] if more > 0 else []
     return lines or ["    none"]
@@ -78,7 +76,3 @@ def _split_text(sharding: Sharding | None, leaf: Leaf) -> str:
 def _end(text: str, width: int) -> str:
     """A name, of a long one its end: leaves of a tree begin alike."""
     return text if len(text) <= width else f"…{text[1 - width :]}"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from weft.cli import main
-from weft.cli.show import bytes_text
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = str(ROOT / "examples" / "sharded_mlp.mlir")
@@ -152,10 +151,3 @@ def test_show_says_where_it_cannot_write(run, tmp_path):
     status, _, err = run("show", EXAMPLE, "--svg", str(tmp_path / "no" / "out.svg"))
     assert status == 1
     assert err.startswith("error: cannot write ")
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 50, "1024 TiB")]
-)
-def test_bytes(count, text):
-    assert bytes_text(count) == text

@@ -35,7 +35,7 @@ def test_one_pass_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     assert main([*line, "--times"]) == 0
     shown = capsys.readouterr().out
     assert "split_async" in shown and "schedule" not in shown and "to verify" in shown
-    assert "nodes       15 -> 17" in shown and "a device" in shown
+    assert "nodes        15 -> 17" in shown and "a device" in shown
     assert "weft.stream" in out.read_text()
 
 

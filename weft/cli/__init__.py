@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -69,6 +70,9 @@ def make_parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status."""
     line = sys.argv[1:] if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a screen of ASCII shows ? for ✓ and …
     try:
         parser = make_parser()
         if line and line[0].startswith("-") and line[0] not in _OWN_OPTIONS:

@@ -6,17 +6,14 @@ import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from weft.cli.screen import plural
+from weft.cli.screen import plural, print_spans, print_text, width
 from weft.errors import WeftError
 from weft.ir.module import Function
 from weft.ir.types import Array, TensorType, Type
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _NUMBERED = re.compile(r"arg(\d+)")
 
@@ -145,26 +142,21 @@ def _is_float(array: Array) -> bool:
     return not str(array.dtype).startswith(("int", "uint"))
 
 
-def show(
-    screen: Console, types: Sequence[Type], results: Sequence[Array | None], stacked: bool = False
-) -> None:
+def show(types: Sequence[Type], results: Sequence[Array | None], stacked: bool = False) -> None:
     """The results of a program, each under its type."""
-    from rich.text import Text
-
     for index, (type, array) in enumerate(zip(types, results, strict=True)):
-        head = Text.assemble(("result ", "dim"), (str(index), "bold"), "  ", (str(type), "cyan"))
+        head = f"result {index}  {type}"
         if not stacked or array is None:
-            screen.print(head)
-            screen.print(_indented(_text(array)), style="bold", markup=False)
+            print_spans([[(head, "cyan")], [(_indented(_text(array)), "bold")]])
             continue
         groups = _alike(array)
         alone = len(groups) == 1
-        head.append(f"  the same on {plural(len(array), 'device')}" if alone else "", "dim")
-        screen.print(head)
+        head += f"  the same on {plural(len(array), 'device')}" if alone else ""
+        print_spans([[(head, "cyan")]])
         for devices, value in groups:
             if not alone:
-                screen.print(f"  {_listed(devices)}", style="magenta")
-            screen.print(_indented(_text(value), 2 if alone else 4), style="bold", markup=False)
+                print_text(f"  {_listed(devices)}", "magenta")
+            print_spans([[(_indented(_text(value), 2 if alone else 4), "bold")]])
 
 
 def _alike(stacked: Array) -> list[tuple[list[int], Array]]:
@@ -192,7 +184,7 @@ def _text(array: Array | None) -> str:
         return "a token"
     if array.size == 0:
         return "no elements"
-    return np.array2string(np.asarray(array), threshold=256, max_line_width=96)
+    return np.array2string(np.asarray(array), threshold=256, max_line_width=max(40, width() - 4))
 
 
 def _indented(text: str, by: int = 2) -> str:

@@ -13,7 +13,8 @@ from weft.cache.ledger import Miss, Page
 from weft.cache.store import Store, Stored, the_store
 from weft.cache.why import Reason, why
 from weft.cli.parser import Commands, command
-from weft.cli.screen import console, plural, print_json, quantity
+from weft.cli.screen import plural, print_json, print_table, print_text, quantity
+from weft.columns import Column
 from weft.errors import WeftError
 from weft.knobs import CACHE
 
@@ -94,28 +95,29 @@ def _show(store: Store, *, as_json: bool) -> None:
         kinds = {"folder": folder, "limit": store.limit, "kinds": rows}
         print_json(kinds | {"choices": measured})
         return
-    screen = console()
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    shown.add_column("kind")
-    for head in ("entries", "bytes", "hits", "misses"):
-        shown.add_column(head, justify="right")
-    shown.add_column("last used")
-    for kind, row in rows.items():
-        counts = [f"{row[c]:,}" for c in ("hits", "misses")]
-        used = "" if row["used"] is None else _ago(row["used"])
-        shown.add_row(
-            Text(kind, "bold"), f"{row['entries']:,}", quantity(row["bytes"], "B"), *counts, used
+    columns = (
+        Column("kind"),
+        *[Column(head, right=True) for head in ("entries", "bytes", "hits", "misses")],
+        Column("last used"),
+    )
+    shown = [
+        (
+            kind,
+            f"{row['entries']:,}",
+            quantity(row["bytes"], "B"),
+            f"{row['hits']:,}",
+            f"{row['misses']:,}",
+            "" if row["used"] is None else _ago(row["used"]),
         )
-    screen.print(shown)
+        for kind, row in rows.items()
+    ]
+    print_table(columns, shown, lambda row, column, nth: "" if column else "bold")
     for choice in measured:
         head = f"{choice['what is chosen']} {choice['shape class']}"
-        screen.print(f"[dim]{head}:[/] {choice['best']}", soft_wrap=True, highlight=False)
+        print_text(f"{head}: {choice['best']}")
     total = sum(row["bytes"] for row in rows.values())
     where = store.folder or f"no folder, for want of a home; {CACHE.name} may name one"
-    screen.print(f"{where}: {quantity(total, 'B')} of {quantity(store.limit, 'B')}")
+    print_text(f"{where}: {quantity(total, 'B')} of {quantity(store.limit, 'B')}")
 
 
 # Forgetting

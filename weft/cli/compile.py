@@ -12,7 +12,9 @@ from weft.cli.parser import Commands, command
 from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
 from weft.cli.program import add_program, read_program
 from weft.cli.rules import add_rules, read_rules
+from weft.cli.screen import print_json, print_labelled, working
 from weft.cli.script import is_script, load_script, users_code
+from weft.compiled import Compiled
 from weft.emit.numpy import Numpy
 from weft.errors import WeftError
 from weft.executable.container import beside, read_constants, write_constants
@@ -53,6 +55,9 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "-o", "--out", metavar="OUT", help="write to this file; large constants go beside a text"
     )
+    parser.add_argument(
+        "--json", action="store_true", help="print the text, or what was written, as JSON"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,21 +67,38 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.parser.error("name a stage (--to tiled) to print, or a file (-o step.weft)")
         if arguments.since is not None:
             arguments.parser.error("--from goes with --to: a text has no signature to save")
-        save(arguments)
+        with working(f"compiling {arguments.program}"):
+            whole = saved(arguments)
+        if not arguments.json:
+            print(whole.signature, end="")
+        tell_written(arguments, {"written": arguments.out})
         return 0
     later = arguments.since in STAGES[4:]
-    program = written(arguments) if later else compiled(arguments)
+    with working(f"compiling {arguments.program}"):
+        program = written(arguments) if later else compiled(arguments)
     text = program.text(arguments.to, locations=arguments.out is not None)
     if arguments.out is None:
-        print(text, end="")
+        if arguments.json:
+            print_json({"stage": arguments.to, "text": text})
+        else:
+            print(text, end="")
         return 0
     write(Path(arguments.out), text)
     made = program.executable
+    files: dict[str, str] = {"written": arguments.out}
     if arguments.to in STAGES[4:] and made is not None and (kept := made.text().resources):
         write_constants(arguments.out, kept)
-        print(f"{'constants':<11} {beside(arguments.out)}")
-    print(f"{'written':<11} {arguments.out}")
+        files = {"constants": str(beside(arguments.out))} | files
+    tell_written(arguments, files)
     return 0
+
+
+def tell_written(arguments: argparse.Namespace, files: Mapping[str, str]) -> None:
+    """Name the files that were written."""
+    if arguments.json:
+        print_json(files)
+    else:
+        print_labelled(files.items())
 
 
 def compiled(arguments: argparse.Namespace) -> Program:
@@ -123,8 +145,8 @@ def written(arguments: argparse.Namespace) -> Program:
     return Program({}, made, LocalProgram(tiled, plan, Numpy(), target_named(name)))
 
 
-def save(arguments: argparse.Namespace) -> None:
-    """Write the executable of a function or a file."""
+def saved(arguments: argparse.Namespace) -> Compiled:
+    """A function or a file, compiled and written as an executable."""
     options = {
         "level": chosen_level(arguments),
         "machine": chosen_machine(arguments),
@@ -141,8 +163,6 @@ def save(arguments: argparse.Namespace) -> None:
                 script.function, *inputs, mesh=mesh, in_shardings=shardings, **options
             )
     else:
-        module = weft.parse(source(arguments.program))
-        made = weft.compile(module, mesh=arguments.mesh, **options)
+        made = weft.compile(weft.parse(source(arguments.program)), mesh=arguments.mesh, **options)
     made.save(arguments.out)
-    print(made.signature, end="")
-    print(f"{'written':<11} {arguments.out}")
+    return made

@@ -8,15 +8,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from weft.cli.parser import Commands, command
-from weft.cli.screen import console, has_rich, plural
+from weft.cli.screen import has_rich, plural, print_spans, print_table, print_text
+from weft.columns import Column
 from weft.conformance import NUMPY, TARGETS, Outcome, Status, find_cases, run_files
 from weft.errors import WeftError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _STYLES: dict[Status, str] = {"pass": "green", "fail": "bold red", "refused": "yellow"}
 
@@ -55,9 +52,7 @@ def add(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the files and show each; status 1 if one of them fails."""
     files = find_cases(arguments.folder, arguments.only)
-    # JSON needs no rich: without it, and with JSON on stdout, the screen stays empty.
-    silent = arguments.json == "-" or (arguments.json is not None and not has_rich())
-    screen = None if silent else console()
+    is_shown = arguments.json != "-"  # with JSON on stdout the screen stays empty
     found = run_files(
         files,
         arguments.folder,
@@ -66,15 +61,15 @@ def run(arguments: argparse.Namespace) -> int:
         target=arguments.target,
     )
     outcomes = []
-    for outcome in _with_progress(found, len(files), screen):
+    for outcome in _with_progress(found, len(files)):
         outcomes.append(outcome)
-        if screen is not None and not (arguments.quiet and outcome.status == "pass"):
-            _show(screen, outcome)
+        if is_shown and not (arguments.quiet and outcome.status == "pass"):
+            _show(outcome)
     outcomes.sort(key=lambda o: o.file)
     if arguments.json is not None:
         _write(arguments.json, outcomes)
-    if screen is not None:
-        _totals(screen, outcomes)
+    if is_shown:
+        _totals(outcomes)
     return 1 if any(o.status == "fail" for o in outcomes) else 0
 
 
@@ -84,32 +79,26 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _with_progress(
-    outcomes: Iterator[Outcome], count: int, screen: Console | None
-) -> Iterator[Outcome]:
+def _with_progress(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]:
     """The same outcomes, with a bar on standard error while they come in, if that is a terminal."""
-    if screen is None or not sys.stderr.isatty():
+    if not sys.stderr.isatty() or not has_rich():
         yield from outcomes
         return
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    # Lines and bar on one terminal must pass through one console.
-    shared = screen if sys.stdout.isatty() else console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=shared, transient=True, redirect_stdout=False) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("running", total=count)
         for outcome in outcomes:
             yield outcome
             bar.advance(task)
 
 
-def _show(screen: Console, outcome: Outcome) -> None:
-    from rich.text import Text
-
-    line = Text.assemble((f"{outcome.status:<8}", _STYLES[outcome.status]), outcome.file)
-    if outcome.detail:
-        line.append(f"  {outcome.detail}", style="dim")
-    screen.print(line, soft_wrap=True)
+def _show(outcome: Outcome) -> None:
+    detail = f"  {outcome.detail}" if outcome.detail else ""
+    status = (f"{outcome.status:<8}", _STYLES[outcome.status])
+    print_spans([[status, (outcome.file, ""), (detail, "dim")]])
 
 
 def _write(target: str, outcomes: list[Outcome]) -> None:
@@ -126,28 +115,27 @@ def _write(target: str, outcomes: list[Outcome]) -> None:
         ) from None
 
 
-def _totals(screen: Console, outcomes: list[Outcome]) -> None:
+def _totals(outcomes: list[Outcome]) -> None:
     """A table of counts by op, those with failures first, and the sum."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("op")
-    for status in _STYLES:
-        table.add_column(status, justify="right")
     counts = _by_op(outcomes)
-    for op in sorted(counts, key=lambda op: (-counts[op]["fail"], -counts[op]["refused"], op)):
-        cells = [_cell(counts[op][status], status) for status in _STYLES]
-        table.add_row(op, *cells)
-    screen.print()
-    screen.print(table)
+    ops = sorted(counts, key=lambda op: (-counts[op]["fail"], -counts[op]["refused"], op))
+    statuses = [*_STYLES]
+    columns = (Column("op", fit="cut"), *[Column(status, right=True) for status in statuses])
+    rows = [(op, *[f"{counts[op][s]:,}" if counts[op][s] else "·" for s in statuses]) for op in ops]
+
+    def style(row: int, column: int, nth: int) -> str:
+        if column == 0:
+            return ""
+        return _STYLES[statuses[column - 1]] if rows[row][column] != "·" else "dim"
+
+    print()
+    print_table(columns, rows, style)
     total = Counter(o.status for o in outcomes)
-    parts = [f"[{style}]{total[status]:,} {status}[/]" for status, style in _STYLES.items()]
-    screen.print(f"\n{plural(len(outcomes), 'file')}: {', '.join(parts)}")
+    parts = ", ".join(f"{total[status]:,} {status}" for status in _STYLES)
+    print_text(f"\n{plural(len(outcomes), 'file')}: {parts}")
     left = [o for o in outcomes if o.detail.startswith(NUMPY)]
     if left:
-        screen.print(
-            f"[dim]{len(left):,} of those that pass ran in part by numpy, without kernels[/]"
-        )
+        print_text(f"{len(left):,} of those that pass ran in part by numpy, without kernels", "dim")
 
 
 def _by_op(outcomes: Iterable[Outcome]) -> dict[str, Counter[Status]]:
@@ -155,7 +143,3 @@ def _by_op(outcomes: Iterable[Outcome]) -> dict[str, Counter[Status]]:
     for outcome in outcomes:
         counts.setdefault(outcome.op, Counter())[outcome.status] += 1
     return counts
-
-
-def _cell(count: int, status: Status) -> str:
-    return f"[{_STYLES[status]}]{count}[/]" if count else "[dim]·[/]"

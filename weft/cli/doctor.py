@@ -9,7 +9,6 @@ import os
 import platform
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import weft
 from weft.cache.store import LIMIT, the_store
 from weft.cli.doctor_checks import CHECKS, run_checks
 from weft.cli.parser import Commands, command
-from weft.cli.screen import print_json, quantity
+from weft.cli.screen import print_json, print_labelled, quantity
 from weft.emit.llvm.jit.machine_code import host, llvm_version
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.errors import WeftError
@@ -32,14 +31,13 @@ PACKAGES = {
     "jaxlib": ("stablehlo", "StableHLO cannot be read"),
     "jax": ("jax", "JAX functions cannot be compiled"),
     "llvmlite": ("cpu", "programs run node by node in numpy"),
-    "rich": ("cli", "the command line has no tables"),
+    "rich": ("cli", "the command line has no colours and no progress"),
     "torch": (None, ""),
     "triton": (None, ""),
 }
 _NEEDS = {"llvm": "llvmlite", "stablehlo": "jaxlib", "jax": "jax", "plugin": "jax"}
 _VECTORS = ("avx2", "avx512f", "avx512bf16", "avx512fp16", "amx-bf16", "amx-int8", "neon", "sve")
 _ALSO_SHOWN = ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
-_LABEL = 11  # columns
 
 
 def add(commands: Commands) -> None:
@@ -61,8 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(found)
     else:
-        for label, text in lines(found):
-            print(_wrapped(label, text))
+        print_labelled(lines(found))
     return 0 if all(check["works"] is not False for check in found["checks"].values()) else 1
 
 
@@ -240,18 +237,3 @@ def _mark(works: bool | None) -> str:
     except (UnicodeEncodeError, LookupError):
         marks = {True: "ok:", False: "FAILS:", None: "-"}
     return marks[works]
-
-
-def _wrapped(label: str, text: str) -> str:
-    width = max(40, shutil.get_terminal_size((80, 24)).columns)
-    wrapped = textwrap.wrap(
-        text,
-        width,
-        initial_indent=label.ljust(_LABEL),
-        subsequent_indent=" " * _LABEL,
-        break_on_hyphens=False,
-    )
-    shown = "\n".join(wrapped) or label
-    return shown.encode(sys.stdout.encoding or "ascii", "replace").decode(
-        sys.stdout.encoding or "ascii", "replace"
-    )

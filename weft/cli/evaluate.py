@@ -8,19 +8,15 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from weft.cli.arrays import load, plain, save, show
 from weft.cli.parser import Commands, command
 from weft.cli.program import add_program, read_program
-from weft.cli.screen import console, plural, print_json
+from weft.cli.screen import plural, print_check, print_json, print_text, working
 from weft.cli.script import is_script, load_script
 from weft.evaluate import evaluate
 from weft.ir.module import Function, Module, walk
 from weft.ir.types import Array
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def add(commands: Commands) -> None:
@@ -57,17 +53,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluate, and show or write the results."""
     module, arrays = program_and_arrays(arguments)
     function = module.function(arguments.func)
-    screen = None if arguments.json else console()
     # What a program prints (interpreter.print) must not spoil the JSON.
-    with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
+    quiet = contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext()
+    with quiet, working(f"evaluating {arguments.program}"):
         results = evaluate(module, *arrays, func=function.name, devices=arguments.devices)
     if arguments.out:
         save(Path(arguments.out), results)
     checks = count_checks(module, function)
-    if screen is None:
+    if arguments.json:
         print_json(_report(function, results, arguments.devices, checks))
     else:
-        _show(screen, function, results, arguments.devices is not None, checks)
+        _show(function, results, arguments.devices is not None, checks)
     return 0
 
 
@@ -118,12 +114,10 @@ def _report(function: Function, results: Sequence[Array], devices: object, check
     }
 
 
-def _show(
-    screen: Console, function: Function, results: Sequence[Array], stacked: bool, checks: int
-) -> None:
-    show(screen, function.result_types, results, stacked)
+def _show(function: Function, results: Sequence[Array], stacked: bool, checks: int) -> None:
+    show(function.result_types, results, stacked)
     if checks:
         where = " on every device" if stacked else ""
-        screen.print(f"[green]✓[/] {plural(checks, 'check')} passed{where}")
+        print_check(True, f"{plural(checks, 'check')} passed{where}")
     elif not results:
-        screen.print("done; the program gives no results", style="dim")
+        print_text("done; the program gives no results", "dim")

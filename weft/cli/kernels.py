@@ -14,8 +14,9 @@ from weft.cli.passes import add_passes, chosen_machine
 from weft.cli.program import add_program
 from weft.cli.rules import add_rules
 from weft.cli.run import compiled_file, compiled_script
-from weft.cli.screen import console, plural, print_json, quantity
+from weft.cli.screen import plural, print_json, print_table, print_text, quantity
 from weft.cli.script import is_script, load_script
+from weft.columns import Column
 from weft.compiled import Compiled
 from weft.cost.kernels import kernel_seconds
 from weft.errors import WeftError
@@ -35,7 +36,7 @@ from weft.tile.refusal import refusal
 from weft.tune import Chosen, explained
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 _TEXTS = ("contract", "llvm", "asm")
 
@@ -91,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         others = [other_json(part, program.target) for part in listing.others]
         print_json([*map(as_json, listing.rows), *others])
     else:
-        show(console(), listing, chosen)
+        show(listing, chosen)
     return 0
 
 
@@ -246,38 +247,43 @@ def other_json(part: Part, target: Target | None) -> dict[str, Any]:
 # What is shown
 
 
-def show(screen: Console, listing: Listing, chosen: Machine) -> None:
+def show(listing: Listing, chosen: Machine) -> None:
     """The table, and below it the sums and what is in no kernel."""
-    from rich.table import Table
-    from rich.text import Text
-
     timed = listing.whole is not None
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), expand=True)
-    table.add_column("", justify="right", style="dim", no_wrap=True)
-    table.add_column("kernel", ratio=1, overflow="fold")
-    for head in ("runs", "bytes", "flops", "cost", *(["time"] if timed else []), "share"):
-        table.add_column(head, justify="right", no_wrap=True)
+    columns = (
+        Column(right=True),
+        Column("kernel", fit="wrap", least=8),
+        *[Column(head, right=True) for head in ("runs", "bytes", "flops", "cost")],
+        *([Column("time", right=True)] if timed else []),
+        Column("share", right=True),
+    )
     whole = listing.whole or sum(row.seconds for row in listing.rows) or 1.0
+    rows = []
     for row in listing.rows:
-        name, sizes = (row.kernel.name, "bold"), (loops(row.kernel), "cyan")
-        what = Text.assemble(name, "  ", sizes, "\n", (fused(row.nodes) or "copy", "dim"))
-        if row.way is not None:
-            what.append(f"\n{row.way.name} ({row.way.why})", "dim")
+        what = f"{row.kernel.name}\n{loops(row.kernel)}\n{fused(row.nodes) or 'copy'}"
+        what += "" if row.way is None else f"\n{row.way.name} ({row.way.why})"
         times = [row.cost, *([row.time or 0.0] if timed else [])]
-        table.add_row(
-            str(row.number),
-            what,
-            str(row.launches),
-            quantity(row.work.bytes, "B"),
-            quantity(row.work.flops + row.work.transcendentals),
-            *map(time_text, times),
-            f"{100 * row.seconds / whole:.1f}%",
+        rows.append(
+            (
+                str(row.number),
+                what,
+                str(row.launches),
+                quantity(row.work.bytes, "B"),
+                quantity(row.work.flops + row.work.transcendentals),
+                *map(time_text, times),
+                f"{100 * row.seconds / whole:.1f}%",
+            )
         )
-    if listing.rows:
-        screen.print(table)
-        screen.print()
+    if rows:
+        print_table(columns, rows, _kernel_style)
+        print()
     for line in summary(listing, chosen):
-        screen.print(line, soft_wrap=True)
+        print_text(line)
+
+
+def _kernel_style(row: int, column: int, nth: int) -> str:
+    """The name of a kernel stands out of its loops, nodes and candidates."""
+    return "" if column > 1 else "dim" if column == 0 or nth else "bold"
 
 
 def summary(listing: Listing, chosen: Machine) -> list[str]:
@@ -289,16 +295,16 @@ def summary(listing: Listing, chosen: Machine) -> list[str]:
     done = quantity(sum(w.flops + w.transcendentals for w in work))
     cost = time_text(sum(row.launches * row.cost for row in rows))
     several = f" ({len(rows)} of them distinct)" if len(rows) < count else ""
-    line = f"[bold]{plural(count, 'kernel')}[/]{several}"
+    line = f"{plural(count, 'kernel')}{several}"
     lines = [f"{line}: {moved} moved, {done} flops, a cost of {cost} on {chosen.name}"]
     if listing.whole is not None:
         kernels = sum(row.seconds for row in rows)
         numpy = sum(part.seconds or 0.0 for part in listing.others)
         told = f"{time_text(kernels)} in kernels"
         told += f", {time_text(numpy)} in numpy" if numpy else ""
-        lines.append(f"[bold]measured[/]: {time_text(listing.whole)} a run: {told}")
+        lines.append(f"measured: {time_text(listing.whole)} a run: {told}")
     if listing.others:
-        lines.append("[yellow]in no kernel[/], run by numpy:")
+        lines.append("in no kernel, run by numpy:")
         lines += [f"  {line}" for line in others_text(listing.others, listing.target)]
     return lines
 

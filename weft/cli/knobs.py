@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.cli.parser import Commands, command
-from weft.cli.screen import console, print_json
+from weft.cli.screen import print_json, print_table
+from weft.columns import Column
 from weft.errors import WeftError
 from weft.knobs import CACHE, KNOBS, Knob, cache_folder
 
@@ -81,17 +82,17 @@ def as_json(found: State) -> dict[str, object]:
 
 def show(states: list[State]) -> None:
     """A row for each: long texts are wrapped, so that it fits the terminal."""
-    screen = console()
-    from rich.table import Table
-    from rich.text import Text
+    columns = (
+        Column("knob"),
+        Column("value", fit="wrap"),
+        Column("from"),
+        Column("what it does", fit="wrap", least=16),
+    )
+    rows = [(s.knob.name, s.value, s.source, s.knob.about) for s in states]
 
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column("knob", no_wrap=True)
-    table.add_column("value", overflow="fold")
-    table.add_column("from", no_wrap=True)
-    table.add_column("what it does", overflow="fold", ratio=1)
-    for found in states:
-        colour = "red" if found.is_wrong else "bold" if found.source != _DEFAULT else ""
-        cells = (found.knob.name, found.value, found.source, found.knob.about)
-        table.add_row(*(Text(cell, colour if n < 3 else "") for n, cell in enumerate(cells)))
-    screen.print(table)
+    def style(row: int, column: int, nth: int) -> str:
+        found = states[row]
+        marked = "red" if found.is_wrong else "bold" if found.source != _DEFAULT else ""
+        return marked if column < 3 else ""
+
+    print_table(columns, rows, style)

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.cli.op_examples import example
 from weft.cli.parser import Commands, command
-from weft.cli.screen import console, plural, print_json, quantity
+from weft.cli.screen import plural, print_json, print_labelled, print_table, print_text, quantity
+from weft.columns import Column
 from weft.emit.numpy.table import kinds
 from weft.errors import WeftError, warn
 from weft.ir.module import Node, Region
@@ -23,9 +24,6 @@ from weft.ir.write import node_text
 from weft.ops import BY_NAME, FAMILIES
 from weft.target import Cell
 from weft.targets import installed_targets
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _SIZES = re.compile(r" \{[^}]*\}", re.S)
 
@@ -50,13 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([describe(family, op) for family, op in chosen])
     elif arguments.name is None:
-        screen = console()
-        (_summary if arguments.summary else _table)(screen)
-        screen.print(f"[bold]{total()}[/]")
+        (_summary if arguments.summary else _table)()
+        print_text(total())
     else:
-        screen = console()
         for family, op in chosen:
-            _explain(screen, family, op)
+            _explain(family, op)
     return 0
 
 
@@ -189,64 +185,43 @@ def _work_text(counted: Work) -> str:
 # What is shown
 
 
-def _table(screen: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
+def _table() -> None:
+    work_column = Column("its work", fit="wrap", least=10)
+    targets = [Column(name, fit="cut", least=7) for name in columns()[1:]]  # all have a reference
+    shown = (
+        Column("op", fit="cut", least=20),
+        Column("rule of an example", fit="wrap", least=24),
+        work_column,
+    )
     for family in FAMILIES:
-        table = Table(
-            title=Text.assemble(
-                (_family_name(family), "bold cyan"), "  ", (_sentence(family), "dim italic")
-            ),
-            title_justify="left",
-            title_style="",
-            box=None,
-            header_style="dim",
-            padding=(0, 2, 0, 0),
-            expand=True,
-        )
-        table.add_column("op", no_wrap=True, min_width=24)
-        table.add_column("rule of an example", ratio=1, overflow="fold")
-        table.add_column("its work", no_wrap=True, min_width=16)
-        for target in columns():
-            table.add_column(target, justify="center", width=max(len(target), 10))
-        for op in family.OPS:
-            table.add_row(*_row(op))
-        screen.print(table)
-        screen.print()
+        print_text(f"{_family_name(family)}: {_sentence(family)}")
+        print_table((*shown, *targets), [_row(op) for op in family.OPS], _ops_style)
+        print()
 
 
-def _row(op: type[Op]) -> list[Any]:
-    from rich.text import Text
+def _ops_style(row: int, column: int, nth: int) -> str:
+    return ("bold", "", "dim")[column] if column < 3 else "green"
 
-    name = _op_name(op.name.removeprefix("stablehlo."))
+
+def _row(op: type[Op]) -> tuple[str, ...]:
+    name = op.name.removeprefix("stablehlo.")
     node = example(op.name)
     if isinstance(node, WeftError):
-        return [name, Text(f"refused: {node.message}", "yellow"), "", *[NONE for _ in columns()]]
-    factors = Text(_SIZES.sub("", str(_rule(node)), count=1).replace(", ", ","))
-    return [
-        name,
-        factors,
-        Text(_work_text(work(node)), "dim"),
-        *[f"[green]{cell(op, t)}[/]" for t in columns()],
-    ]
+        return (name, f"refused: {node.message}", "", *[NONE for _ in columns()[1:]])
+    factors = _SIZES.sub("", str(_rule(node)), count=1).replace(", ", ",")
+    return (name, factors, _work_text(work(node)), *[cell(op, t) for t in columns()[1:]])
 
 
-def _summary(screen: Console) -> None:
+def _summary() -> None:
     """One line a family."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold cyan")
-    table.add_column(justify="right", style="bold")
-    table.add_column(overflow="fold")
+    rows = []
     for family in FAMILIES:
         named = ", ".join(op.name.partition(".")[2] for op in family.OPS[:5])
         more = ", ..." if len(family.OPS) > 5 else ""
-        about = Text.assemble(_sentence(family), (f"\n{named}{more}", "dim"))
-        table.add_row(_family_name(family), str(len(family.OPS)), about)
-    screen.print(table)
+        about = f"{_sentence(family)}\n{named}{more}"
+        rows.append((_family_name(family), str(len(family.OPS)), about))
+    table = (Column(), Column(right=True), Column(fit="wrap", least=24))
+    print_table(table, rows, lambda row, column, nth: "" if column else "bold cyan")
 
 
 def total() -> str:
@@ -256,39 +231,27 @@ def total() -> str:
     return f"{count}: {len(BY_NAME) - refused} with a reference in numpy, {refused} refused"
 
 
-def _op_name(name: str) -> Any:
-    from rich.text import Text
-
-    dialect, dot, short = name.rpartition(".")
-    return Text.assemble((dialect + dot, "dim"), (short, "bold"))
+def _explain(family: ModuleType, op: type[Op]) -> None:
+    print_text(f"{op.name}  {_family_name(family)}\n{_sentence(op)}")
+    print_labelled(_about(op))
 
 
-def _explain(screen: Console, family: ModuleType, op: type[Op]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    screen.print(_op_name(op.name), Text(f"  {_family_name(family)}", "cyan"))
-    screen.print(Text(_sentence(op)))
-    rows = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    rows.add_column(style="dim", no_wrap=True)
-    rows.add_column(overflow="fold")
+def _about(op: type[Op]) -> Iterator[tuple[str, str]]:
+    """What there is to know of an op, a label and a text each."""
     for name, text, default in _attributes(op):
-        rows.add_row(
-            "attribute", Text.assemble((name, "bold"), f": {text}", (f"  {default}", "dim"))
-        )
+        yield "attribute", f"{name}: {text}  {default}".rstrip()
     if op.regions != 0:
-        rows.add_row("regions", "any number" if op.regions is None else str(op.regions))
+        yield "regions", "any number" if op.regions is None else str(op.regions)
     node = example(op.name)
     if isinstance(node, WeftError):
-        rows.add_row("refused", Text(f"{node.message}; {node.help}", "yellow"))
-    else:
-        rows.add_row("example", Text(_example_text(node)))
-        rows.add_row("rule", Text(str(_rule(node))))
-        rows.add_row("work", Text(_work_text(work(node))))
-        runs = [(target, cell(op, target)) for target in columns()]
-        shown = [t if how == "✓" else f"{t} ({how})" for t, how in runs if how != NONE]
-        rows.add_row("targets", ", ".join(shown))
-        for name, table in tables().items():
-            if why := table[op].why:
-                rows.add_row(name, Text(f"left to {table[op]}: {why}"))
-    screen.print(rows)
+        yield "refused", f"{node.message}; {node.help}"
+        return
+    yield "example", _example_text(node)
+    yield "rule", str(_rule(node))
+    yield "work", _work_text(work(node))
+    runs = [(target, cell(op, target)) for target in columns()]
+    shown = [t if how == "✓" else f"{t} ({how})" for t, how in runs if how != NONE]
+    yield "targets", ", ".join(shown)
+    for name, table in tables().items():
+        if why := table[op].why:
+            yield name, f"left to {table[op]}: {why}"

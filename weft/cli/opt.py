@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from weft.cli.files import write
+from weft.cli.files import add_out, put_out
 from weft.cli.parser import Commands, command
 from weft.cli.partition import partitioned
 from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
 from weft.cli.program import add_program, read_program
 from weft.cli.rules import add_rules, read_rules
+from weft.cli.screen import print_json, print_labelled, print_table, working
 from weft.cli.script import is_script
+from weft.columns import Column, table_text
 from weft.ir.module import Module
 from weft.machine import HOST, Machine, bytes_text
 from weft.optimize import (
@@ -53,15 +54,13 @@ def add(commands: Commands) -> None:
         "--levels", action="store_true", help="show which level runs which pass, and stop"
     )
     parser.add_argument("--times", action="store_true", help="say how long every pass took")
-    parser.add_argument(
-        "-o", "--out", metavar="OUT.mlir", help="write the program to this file, and a summary here"
-    )
+    add_out(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Optimize the program, and print it or write it."""
     if arguments.levels:
-        show_levels()
+        show_levels(arguments.json)
         return 0
     if arguments.program is None:
         arguments.parser.error("the following arguments are required: FILE|script.py:function")
@@ -72,20 +71,15 @@ def run(arguments: argparse.Namespace) -> int:
     passes = named(arguments.passes) if arguments.passes else steps(chosen_level(arguments))
     module = local_program(arguments.program, arguments.mesh, arguments.rules)
     ran: list[Ran] = []
-    made = run_passes(module, passes, options, ran.append)
+    with working(f"optimizing {arguments.program}"):
+        made = run_passes(module, passes, options, ran.append)
     if arguments.memory or arguments.machine:
         for plan in plans(made):
             plan.fits(chosen)
     out = sys.stderr if arguments.out is None else sys.stdout
     if arguments.times:
         print(times_text(ran), file=out)
-    if arguments.out is None:
-        print(made.text(), end="")
-        return 0
-    write(Path(arguments.out), made.text())
-    for name, what in summary(module, made, chosen):
-        print(f"{name:<11} {what}")
-    print(f"{'written':<11} {arguments.out}")
+    put_out(arguments, made.text(), summary(module, made, chosen))
     return 0
 
 
@@ -97,19 +91,23 @@ def local_program(program: str, mesh: str | None, rules: str | None) -> Module:
     return partitioned(module, read_rules(rules))
 
 
-def show_levels() -> None:
+def show_levels(as_json: bool) -> None:
     """Which pass runs at which level, in running order, with what it does."""
-    for number, what in LEVELS.items():
-        print(f"-O{number}  {what}")
+    if as_json:
+        steps = [{"pass": run.__name__, "least": least} for run, least in STEPS]
+        print_json({"levels": LEVELS, "steps": steps})
+        return
+    print_labelled([(f"-O{number}", what) for number, what in LEVELS.items()])
     print()
-    width = max(len(run.__name__) for run in PASSES)
-    for run, least in STEPS:
-        marks = "  ".join("x" if number >= least else "." for number in LEVELS)
-        print(f"{marks}  {run.__name__:<{width}}  {_sentence(run)}")
-    named_only = [run for run in PASSES if all(run is not step for step, _ in STEPS)]
+    columns = (Column(), Column(), Column(fit="wrap", least=24))
+    marked = [
+        ("  ".join("x" if number >= least else "." for number in LEVELS), run)
+        for run, least in STEPS
+    ]
+    print_table(columns, [(marks, run.__name__, _sentence(run)) for marks, run in marked])
     print("\nwith --pass only:")
-    for run in named_only:
-        print(f"{run.__name__:<{width}}  {_sentence(run)}")
+    named_only = [run for run in PASSES if all(run is not step for step, _ in STEPS)]
+    print_labelled([(run.__name__, _sentence(run)) for run in named_only])
 
 
 def _sentence(thing: object) -> str:
@@ -118,14 +116,18 @@ def _sentence(thing: object) -> str:
 
 def times_text(ran: list[Ran]) -> str:
     """A line for every pass: its milliseconds, the verifier's, and whether it did a thing."""
-    width = max((len(r.name) for r in ran), default=0)
-    lines = [
-        f"{r.name:<{width}}  {1e3 * r.seconds:8.1f} ms  {1e3 * r.verifying:6.1f} ms to verify"
-        + ("" if r.changed else "  nothing to do")
+    columns = (Column("pass"), Column("ms", right=True), Column("to verify", right=True), Column())
+    rows = [
+        (
+            r.name,
+            f"{1e3 * r.seconds:.1f}",
+            f"{1e3 * r.verifying:.1f}",
+            "" if r.changed else "nothing to do",
+        )
         for r in ran
     ]
     total = sum(r.seconds + r.verifying for r in ran)
-    return "\n".join([*lines, f"{'in all':<{width}}  {1e3 * total:8.1f} ms"])
+    return table_text(columns, [*rows, ("in all", f"{1e3 * total:.1f}", "", "")])
 
 
 def plans(module: Module) -> list[MemoryPlan]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
 from weft.capture import normalize
-from weft.cli.files import write
+from weft.cli.files import add_out, put_out
 from weft.cli.parser import Commands, command
 from weft.cli.program import add_program, read_program
 from weft.cli.rules import add_rules, read_rules
-from weft.cli.screen import plural
+from weft.cli.screen import plural, working
 from weft.cost.sent import bytes_sent, total_sent
 from weft.ir.module import Module
 from weft.machine import bytes_text
@@ -37,23 +36,16 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="write groups as lists of devices and our own ops as plain StableHLO, as XLA wants",
     )
-    parser.add_argument(
-        "-o", "--out", metavar="OUT.mlir", help="write the program to this file, and a summary here"
-    )
+    add_out(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Partition the program, and print it or write it."""
     module = read_program(arguments.program, arguments.mesh)
-    local = partitioned(module, read_rules(arguments.rules))
+    with working(f"partitioning {arguments.program}"):
+        local = partitioned(module, read_rules(arguments.rules))
     text = (expand_groups(local) if arguments.expand_groups else local).text()
-    if arguments.out is None:
-        print(text, end="")
-        return 0
-    write(Path(arguments.out), text)
-    for name, what in summary(local):
-        print(f"{name:<11} {what}")
-    print(f"{'written':<11} {arguments.out}")
+    put_out(arguments, text, summary(local))
     return 0
 
 

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import weft
 from weft.capture.normalize.tokens import keep_tokens_inside
-from weft.cli.arrays import load, random_arguments, save, show
+from weft.cli.arrays import load, plain, random_arguments, save, show
 from weft.cli.files import source
 from weft.cli.parser import Commands, command, natural
 from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
 from weft.cli.program import add_program
 from weft.cli.rules import add_rules, read_rules
-from weft.cli.screen import console, plural, print_text
+from weft.cli.screen import (
+    plural,
+    print_check,
+    print_json,
+    print_table,
+    print_text,
+    width,
+    working,
+)
 from weft.cli.script import Script, is_script, load_script, users_code
+from weft.columns import Column
 from weft.compare import (
     Difference,
     KernelDifference,
@@ -34,9 +44,6 @@ from weft.ir.types import Array, Type
 from weft.knobs import TUNES, cache_folder
 from weft.machine import bytes_text
 from weft.mesh import as_mesh
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _SMALL, _FEW = 64, 4  # elements of a result, and results, that are shown in full
 
@@ -88,48 +95,108 @@ def add(commands: Commands) -> None:
         "--tune", choices=TUNES, help="whether large products are measured (default: WEFT_TUNE)"
     )
     parser.add_argument("-o", "--out", metavar="OUT.npz", help="write the results to this file")
+    parser.add_argument("--json", action="store_true", help="print results and findings as JSON")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a comparison found: a line behind a ✓ or a ✗, and remarks below it."""
+
+    ok: bool
+    text: str
+    remarks: tuple[str, ...] = ()
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, run, show what came out, and compare it if asked to."""
     if not arguments.check and (arguments.rtol is not None or arguments.atol is not None):
         arguments.parser.error("--rtol and --atol are tolerances of --check")
-    screen = console()
     script = load_script(arguments.program) if is_script(arguments.program) else None
-    compiled, values = compiled_script(script, arguments) if script else compiled_file(arguments)
+    with working(f"compiling {arguments.program}"):
+        made = compiled_script(script, arguments) if script else compiled_file(arguments)
+    compiled, values = made
     began = time.perf_counter()
-    # Results are there at once; only their elements have been waited for.
-    with users_code("the program ran"):  # it may call functions of the script
+    # Results are there at once; only their elements have been waited for. The program may call
+    # functions of the script.
+    with working(f"running {arguments.program}"), users_code("the program ran"):
         arrays = [None if r is None else np.asarray(r) for r in compiled.flat(values)]
     seconds = time.perf_counter() - began
     if arguments.out:
         save(Path(arguments.out), arrays)
-    show_results(screen, result_types(compiled), arrays)
+    if not arguments.json:
+        show_run(compiled, arrays, seconds)
+    verdicts = [*checked(compiled, values, arrays, arguments)]
+    if arguments.json:
+        print_json(run_json(compiled, arrays, seconds, verdicts))
+    for verdict in () if arguments.json else verdicts:
+        print_check(verdict.ok, verdict.text)
+        for remark in verdict.remarks:
+            print_text(remark, "dim")
+    return 0 if all(verdict.ok for verdict in verdicts) else 1
+
+
+def show_run(compiled: Compiled, arrays: Sequence[Array | None], seconds: float) -> None:
+    """The results, the time and memory it took, and what the devices sent each other."""
+    show_results(result_types(compiled), arrays)
+    devices, peak = plural(device_count(compiled), "device"), bytes_text(compiled.memory().peak)
+    print_text(f"ran on {devices} in {1e3 * seconds:.3g} ms, {peak} on each", "dim")
+    if rows := compiled.collectives():
+        print_text("collectives, in bytes that one device sends", "bold")
+        print(sent_text(rows, width()))
+
+
+def device_count(compiled: Compiled) -> int:
+    """How many devices a program runs on."""
     mesh = next(iter(compiled.program.module.meshes.values()), None)
-    devices = plural(1 if mesh is None else mesh.size, "device")
-    peak = bytes_text(compiled.memory().peak)
-    screen.print(f"[dim]ran on {devices} in {1e3 * seconds:.3g} ms, {peak} on each[/]")
-    rows = compiled.collectives()
-    if rows:
-        screen.print("[bold]collectives[/][dim], in bytes that one device sends[/]")
-        print_text(screen, sent_text(rows, screen.width))
-    status = 0
-    if arguments.check:
-        status = check(compiled, values, arrays, arguments.rtol, arguments.atol)
-    if arguments.check_every_op:
-        status = max(status, check_every_op(compiled, values))
-    return status
+    return 1 if mesh is None else mesh.size
 
 
-def show_results(screen: Console, types: Sequence[Type], arrays: Sequence[Array | None]) -> None:
+def run_json(
+    compiled: Compiled,
+    arrays: Sequence[Array | None],
+    seconds: float,
+    verdicts: Sequence[Verdict],
+) -> dict[str, Any]:
+    """A run as data; elements of small results only, `-o` writes all of them."""
+    results = [
+        {
+            "type": str(type),
+            "value": plain(array) if array is None or array.size <= _SMALL else None,
+        }
+        for type, array in zip(result_types(compiled), arrays, strict=True)
+    ]
+    collectives = [
+        {
+            "collective": row.name,
+            "over": row.over,
+            "count": row.count,
+            "bytes": row.bytes,
+            "line": row.loc.line,
+        }
+        for row in compiled.collectives()
+    ]
+    return {
+        "devices": device_count(compiled),
+        "seconds": seconds,
+        "memory": compiled.memory().peak,
+        "results": results,
+        "collectives": collectives,
+        "checks": [{"ok": v.ok, "text": v.text, "remarks": [*v.remarks]} for v in verdicts],
+    }
+
+
+def show_results(types: Sequence[Type], arrays: Sequence[Array | None]) -> None:
     """Small results in full, of large ones what their numbers are like."""
     small = all(array is None or array.size <= _SMALL for array in arrays)
     if small and len(arrays) <= _FEW:
-        show(screen, types, arrays)
+        show(types, arrays)
         return
-    for n, (type, array) in enumerate(zip(types, arrays, strict=True)):
-        told = "a token" if array is None else described(array)
-        screen.print(f"[dim]result[/] [bold]{n}[/]  [cyan]{type}[/]  {told}")
+    rows = [
+        (f"result {n}", str(type), "a token" if array is None else described(array))
+        for n, (type, array) in enumerate(zip(types, arrays, strict=True))
+    ]
+    columns = (Column(), Column(fit="wrap"), Column(fit="wrap"))
+    print_table(columns, rows, lambda row, column, nth: ("dim", "cyan", "")[column])
 
 
 def described(array: Array) -> str:
@@ -200,66 +267,53 @@ def result_types(compiled: Compiled) -> tuple[Any, ...]:
     return compiled.program.stage("captured").function("main").result_types
 
 
-def check(
+def checked(
     compiled: Compiled,
     values: list[Any],
     arrays: list[Array | None],
-    rtol: float | None = None,
-    atol: float | None = None,
-) -> int:
-    """Compare with the reference on one device; 1 if they differ."""
-    screen = console()
-    captured = compiled.program.stage("captured")
-    expected = evaluate(captured, *map(np.asarray, values))
-    worst = errors(arrays, expected, rtol, atol)
-    for difference in worst:
-        mark = "[green]✓[/]" if difference.is_close else "[red]✗[/]"
-        screen.print(f"{mark} {difference}", highlight=False)
-    return 0 if all(d.is_close for d in worst) else 1
+    arguments: argparse.Namespace,
+) -> Iterator[Verdict]:
+    """What the comparisons that are asked for find, one after the other."""
+    if arguments.check:
+        with working("evaluating on one device"):
+            expected = evaluate(compiled.program.stage("captured"), *map(np.asarray, values))
+        for difference in errors(arrays, expected, arguments.rtol, arguments.atol):
+            yield Verdict(difference.is_close, str(difference))
+    if arguments.check_every_op:
+        given = [*map(np.asarray, values)]
+        with working("comparing every kernel with its nodes"):
+            found = check_kernels(compiled, given)
+        yield found
+        with working("comparing every value with the one of one device"):
+            found = check_values(compiled, given)
+        yield found
 
 
-def check_every_op(compiled: Compiled, values: list[Any]) -> int:
-    """Name the first kernel and the first value that differ; 1 if there is one."""
-    arrays = [*map(np.asarray, values)]
-    return max(check_kernels(compiled, arrays), check_values(compiled, arrays))
-
-
-def check_kernels(compiled: Compiled, arrays: list[Array]) -> int:
-    """Name the first kernel that differs from its nodes, and the first step in it."""
-    screen, local = console(), compiled.program.local
+def check_kernels(compiled: Compiled, arrays: list[Array]) -> Verdict:
+    """The first kernel that differs from its nodes, and the first step in it."""
+    local = compiled.program.local
     if local.target is None:
-        screen.print("[dim]no kernels to compare: every node runs in numpy[/]")
-        return 0
+        return Verdict(True, "no kernels to compare: every node runs in numpy")
     found = compare_kernels(local, arrays)
     if isinstance(found, KernelDifference):
-        tell_difference(screen, found.told())
-        return 1
+        return Verdict(False, found.told())
     ran, results = plural(found.launches, "kernel run"), plural(found.values, "result")
-    told = f"{ran}: {results} compared with those of their nodes in numpy, none differs"
-    screen.print(f"[green]✓[/] {told}", highlight=False)
+    remarks = []
     if found.excess:
-        told = f"{plural(found.excess, 'result')} of them only without excess precision"
-        screen.print(f"[dim]{told}, which bf16 and fused products and sums have[/]")
+        excess = f"{plural(found.excess, 'result')} of them only without excess precision"
+        remarks.append(f"{excess}, which bf16 and fused products and sums have")
     if found.skipped:
         named = ", ".join(found.skipped)
-        screen.print(f"[yellow]not compared, or not in full, as they share nodes: {named}[/]")
-    return 0
+        remarks.append(f"not compared, or not in full, as they share nodes: {named}")
+    told = f"{ran}: {results} compared with those of their nodes in numpy, none differs"
+    return Verdict(True, told, tuple(remarks))
 
 
-def check_values(compiled: Compiled, arrays: list[Array]) -> int:
-    """Name the first value of the sharded program that differs from the one on one device."""
-    screen, sharded = console(), compiled.program.stage("sharded")
-    folder = cache_folder()
+def check_values(compiled: Compiled, arrays: list[Array]) -> Verdict:
+    """The first value of the sharded program that differs from the one on one device."""
+    sharded, folder = compiled.program.stage("sharded"), cache_folder()
     found = compare_every_op(sharded, arrays, None if folder is None else folder / "reference")
     if isinstance(found, Difference):
-        tell_difference(screen, f"the first value that differs: {found.told()}")
-        return 1
+        return Verdict(False, f"the first value that differs: {found.told()}")
     told = f"{plural(found, 'value')} compared with those of one device, none differs"
-    screen.print(f"[green]✓[/] node by node, without kernels: {told}", highlight=False)
-    return 0
-
-
-def tell_difference(screen: Console, told: str) -> None:
-    """What differs, and where; brackets in it are types, not colours."""
-    screen.print("[red]✗[/]", end=" ")
-    screen.print(told, markup=False, highlight=False, soft_wrap=True)
+    return Verdict(True, f"node by node, without kernels: {told}")

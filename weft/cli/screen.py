@@ -1,4 +1,4 @@
-"""What commands put on the screen: consoles, errors with the source line, readable numbers."""
+"""The screen of commands: tables, errors with their source line, progress, readable numbers."""
 
 from __future__ import annotations
 
@@ -7,38 +7,122 @@ import importlib.util
 import json
 import linecache
 import os
+import shutil
 import sys
+import textwrap
 import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TextIO, TypeAlias
 
-from weft.errors import WeftError, WeftWarning, missing_extra
+from weft.columns import Column, table_lines
+from weft.errors import WeftError, WeftWarning
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_PIPED_WIDTH = 120
+_PIPED_WIDTH = 120  # of tables in a pipe or a log file, where nothing else is wrapped
+Span: TypeAlias = tuple[str, str]  # a text, and its style
+_LABELLED = (Column(), Column(fit="wrap", least=24))
 
 
 def has_rich() -> bool:
-    """Whether the extra `cli` is installed."""
+    """Whether the extra `cli` is installed, which has colours and progress bars."""
     return importlib.util.find_spec("rich") is not None
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A console for tables and colours."""
-    if not has_rich():
-        raise missing_extra("rich", "cli", "showing this in the terminal (--json does not)")
+def has_colours(stream: TextIO) -> bool:
+    """Whether colours are wanted there: on a terminal, unless NO_COLOR is set."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+
+def is_piped(stream: TextIO) -> bool:
+    """Whether a stream has no width of its own: a pipe or a file, and no COLUMNS are set."""
+    return not stream.isatty() and not os.environ.get("COLUMNS", "").isdecimal()
+
+
+def width() -> int:
+    """How wide a table on standard output may be."""
+    return _PIPED_WIDTH if is_piped(sys.stdout) else shutil.get_terminal_size((80, 24)).columns
+
+
+def print_spans(lines: Iterable[Sequence[Span]]) -> None:
+    """Lines as they are, each of texts in styles, which show where there are colours."""
+    if not has_rich() or not has_colours(sys.stdout):
+        print("\n".join("".join(text for text, _ in line).rstrip() for line in lines))
+        return
     from rich.console import Console
+    from rich.text import Text
 
-    stream = sys.stderr if stderr else sys.stdout
-    fixed = not stream.isatty() and "COLUMNS" not in os.environ
-    return Console(stderr=stderr, highlight=False, width=_PIPED_WIDTH if fixed else None)
+    screen = Console(highlight=False, soft_wrap=True)
+    for line in lines:
+        screen.print(Text.assemble(*line))
 
 
-def print_text(screen: Console, text: str) -> None:
-    """A text as it is: brackets are no markup, and long lines stay whole."""
-    screen.print(text, markup=False, highlight=False, soft_wrap=True)
+def print_text(text: str, style: str = "", mark: Span | None = None) -> None:
+    """Sentences, wrapped at words in a terminal, with a mark before the first of them."""
+    head = [] if mark is None else [(f"{mark[0]} ", mark[1])]
+    first, *rest = _wrapped(text, sum(len(text) for text, _ in head))
+    print_spans([[*head, (first, style)], *[[(line, style)] for line in rest]])
+
+
+def print_check(works: bool, text: str) -> None:
+    """A sentence behind a green ✓ or a red ✗."""
+    print_text(text, mark=("✓", "green") if works else ("✗", "red"))
+
+
+def _wrapped(text: str, indent: int = 0) -> list[str]:
+    """Lines that fit the terminal; what has no space to break at stays whole, to be copied."""
+    lines = text.split("\n")
+    if is_piped(sys.stdout):
+        return lines
+    return [
+        part
+        for n, line in enumerate(lines)
+        for part in textwrap.wrap(
+            line,
+            width() if n else width() - indent,
+            subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+        )
+        or [""]
+    ]
+
+
+def print_table(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    style: Callable[[int, int, int], str] = lambda row, column, nth: "",
+) -> None:
+    """A table that fits the screen; `style` is of the nth line of the cell in a row and column."""
+    print_spans(
+        [
+            (f"{cell}  ", "dim" if line.row is None else style(line.row, number, line.nth))
+            for number, cell in enumerate(line.cells)
+        ]
+        for line in table_lines(columns, rows, width())
+    )
+
+
+def print_labelled(lines: Iterable[tuple[str, str]]) -> None:
+    """`nodes  11`: a label and a text a line, texts wrapped beside their label."""
+    print_table(_LABELLED, [*lines], lambda row, column, nth: "" if column else "dim")
+
+
+@contextlib.contextmanager
+def working(on: str) -> Iterator[None]:
+    """Show on standard error, if that is a terminal, what takes its time and how long so far."""
+    if not sys.stderr.isatty() or not has_rich():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    screen = Console(stderr=True)
+    with Progress(*columns, console=screen, transient=True, redirect_stdout=False) as progress:
+        progress.add_task(on, total=None)
+        yield
 
 
 def print_json(value: object) -> None:
@@ -74,7 +158,7 @@ def error_text(error: WeftError) -> str:
 def print_error(error: WeftError) -> None:
     """An error on standard error, its first word in red on a terminal."""
     text = error_text(error)
-    if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
+    if has_colours(sys.stderr):
         text = text.replace("error:", "\033[1;31merror:\033[0m", 1)
         head, found, tail = text.rpartition("\nhelp:")
         text = f"{head}\n\033[1;32mhelp:\033[0m{tail}" if found else text

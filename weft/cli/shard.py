@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import get_args
 
-from weft.cli.files import write
+from weft.cli.files import add_out, put_out
 from weft.cli.parser import Commands, command
 from weft.cli.program import add_program, captured_program, read_program
 from weft.cli.rules import add_rules, read_rules
-from weft.cli.screen import plural
+from weft.cli.screen import plural, working
 from weft.ir.module import Module, Value, walk
 from weft.ir.types import TensorType
 from weft.ir.write import SHARDINGS
@@ -31,9 +30,7 @@ def add(commands: Commands) -> None:
     )
     add_program(parser)
     add_rules(parser)
-    parser.add_argument(
-        "-o", "--out", metavar="OUT.mlir", help="write the program to this file, and a summary here"
-    )
+    add_out(parser)
     parser.add_argument(
         "--level",
         choices=get_args(Level),
@@ -56,14 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         module = captured_program(arguments.program, arguments.mesh)
         rules = read_rules(arguments.rules)
-        made = shard(module, level=arguments.level, rules=rules, pads="named")
-    if arguments.out is None:
-        print(made.text(), end="")
-        return 0
-    write(Path(arguments.out), made.text())
-    for name, what in summary(made):
-        print(f"{name:<10} {what}")
-    print(f"{'written':<10} {arguments.out}")
+        with working(f"sharding {arguments.program}"):
+            made = shard(module, level=arguments.level, rules=rules, pads="named")
+    put_out(arguments, made.text(), summary(made))
     return 0
 
 

@@ -9,11 +9,13 @@ from typing import Any
 from weft.cli.parser import Commands, command
 from weft.cli.program import add_program, captured_program, check_mesh
 from weft.cli.rules import add_rules, read_rules
-from weft.cli.screen import console, has_rich, plural, print_json
+from weft.cli.screen import plural, print_json, print_spans, width, working
+from weft.columns import Column, Line, table_lines
 from weft.errors import WeftError
 from weft.explain import Layer, Reasons, Row, layers, lookup, reasons
 from weft.ir.module import Module
 from weft.ir.types import TensorType
+from weft.machine import bytes_text
 from weft.mesh import Mesh, Sharding
 from weft.mesh.pieces import pieces
 from weft.report.mesh_picture import mesh_picture
@@ -21,9 +23,14 @@ from weft.shard import propagate
 from weft.shard.closing import unsplit
 
 _LISTED = 32  # pieces that are listed in the terminal
-_NAME = 40  # the longest name that is shown whole
-_HEAD = ("value", "type", "sharding", "on a device", "bytes", "note")
-_BYTES = _HEAD.index("bytes")
+_COLUMNS = (
+    Column("value", fit="wrap", least=18),
+    Column("type", fit="cut", least=10),
+    Column("sharding", fit="wrap", least=14),
+    Column("on a device"),
+    Column("bytes", right=True),
+    Column("note", fit="wrap", least=8),
+)
 
 
 def add(commands: Commands) -> None:
@@ -53,7 +60,8 @@ def add(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Show the table, or one value."""
     module = captured_program(arguments.program, arguments.mesh)
-    found = reasons(propagate(module, rules=read_rules(arguments.rules), pads="named"))
+    with working(f"sharding {arguments.program}"):
+        found = reasons(propagate(module, rules=read_rules(arguments.rules), pads="named"))
     check_mesh(found.propagated.module, arguments.program)
     shown = layers(found, everything=arguments.all)
     if arguments.svg or arguments.value is not None:
@@ -145,31 +153,25 @@ def _listed(devices: list[int]) -> str:
 
 
 def _show_table(found: Reasons, shown: list[Layer]) -> None:
-    """The table, its columns as wide as they need to be and its colours where there is rich."""
+    """The table, a title over the rows of every layer."""
     lines: list[tuple[str, str]] = []
     for name, mesh in found.propagated.module.meshes.items():
         axes = " x ".join(f"{axis}={size}" for axis, size in mesh.axes)
         lines.append((f"mesh {name}: {axes}, {plural(mesh.size, 'device')}", ""))
-    rows = [_cells(row) for layer in shown for row in layer.rows]
-    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
-    lines += [("", ""), (_aligned(_HEAD, widths), "bold")]
+    rows = [row for layer in shown for row in layer.rows]
+    by_row: dict[int | None, list[Line]] = {}
+    for line in table_lines(_COLUMNS, [_cells(row) for row in rows], width()):
+        by_row.setdefault(line.row, []).append(line)
+    lines += [("", ""), *[(str(line), "bold") for line in by_row[None]]]
+    first = 0
     for layer in shown:
         lines += [("", ""), (_title(layer), "bold cyan")]
-        lines += [(_aligned(_cells(row), widths), _style(row)) for row in layer.rows]
+        for number, row in enumerate(layer.rows, first):
+            lines += [(str(line), _style(row)) for line in by_row[number]]
+        first += len(layer.rows)
     if notes := found.notes():
         lines += [("", ""), (f"{plural(len(notes), 'note')}: `weft why FILE` tells them", "")]
-    _print(lines)
-
-
-def _print(lines: list[tuple[str, str]]) -> None:
-    if not has_rich():
-        print("\n".join(text for text, _ in lines))
-        return
-    from rich.text import Text
-
-    screen = console()
-    for text, style in lines:
-        screen.print(Text(text, style=style), soft_wrap=True)
+    print_spans([line] for line in lines)
 
 
 def _title(layer: Layer) -> str:
@@ -182,19 +184,9 @@ def _style(row: Row) -> str:
     return "yellow" if "padded" in row.note or "conflict" in row.note else ""
 
 
-def _aligned(cells: tuple[str, ...], widths: list[int]) -> str:
-    """One line; numbers of bytes stand at the right of their column."""
-    parts = [
-        cell.rjust(width) if n == _BYTES else cell.ljust(width)
-        for n, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-    return "  ".join(parts).rstrip()
-
-
 def _cells(row: Row) -> tuple[str, ...]:
     more = len(row.names) - 1
     name = f"{row.names[0]} {row.op}".strip()
-    name = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
     shape = "x".join(map(str, row.local.bounds)) or "scalar"
     sharding = "" if row.sharding is None else sharding_text(row.sharding)
     named = f"  {name}" + (f" + {more} more" if more else "")
@@ -206,15 +198,6 @@ def sharding_text(sharding: Sharding) -> str:
     body = ", ".join(str(dim).replace('"', "") for dim in sharding.dims)
     owing = ", ".join(map(str, sharding.unreduced)).replace('"', "")
     return f"[{body}]" + (f" unreduced={{{owing}}}" if owing else "")
-
-
-def bytes_text(count: float) -> str:
-    """`1.5 KiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} TiB"
 
 
 def _layer_json(layer: Layer) -> dict[str, Any]:

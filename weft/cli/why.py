@@ -7,7 +7,7 @@ import argparse
 from weft.cli.parser import Commands, command
 from weft.cli.program import add_program, captured_program, check_mesh
 from weft.cli.rules import add_rules, read_rules
-from weft.cli.screen import plural, print_json
+from weft.cli.screen import plural, print_json, print_text, working
 from weft.errors import WeftError
 from weft.explain import Note, Reasons, Story, lookup, made_by, reasons
 from weft.ir.module import Module
@@ -58,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.stage is not None:
         return _show_maker(module, arguments)
     rules = read_rules(arguments.rules)
-    found = reasons(propagate(module, arguments.level, rules, pads="named"))
+    with working(f"sharding {arguments.program}"):
+        found = reasons(propagate(module, arguments.level, rules, pads="named"))
     if arguments.value is None:
         _show_notes(found.notes(), arguments.json)
         return 0
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([story_json(story) for story in stories])
     else:
-        print("\n".join(story.text() for story in stories), end="")
+        print_text("\n".join(story.text() for story in stories).rstrip("\n"))
     return 0
 
 
@@ -82,7 +83,8 @@ def _show_maker(module: Module, arguments: argparse.Namespace) -> int:
         optimize(stages[-1][1], watch=lambda ran: stages.append((ran.name, ran.module)))
     for value in lookup(stages[-1][1], arguments.value, arguments.func):
         found = made_by(stages, arguments.value, value)
-        print(f"{arguments.value}: an argument\n" if found is None else found.text(), end="")
+        text = f"{arguments.value}: an argument" if found is None else found.text()
+        print_text(text.rstrip("\n"))
     return 0
 
 
@@ -118,7 +120,6 @@ def _show_notes(notes: tuple[Note, ...], as_json: bool) -> None:
         keys = ("kind", "message", "count")
         print_json([{k: getattr(n, k) for k in keys} | {"line": n.loc.line} for n in notes])
         return
-    print("\n".join(note.text() for note in notes), end="")
-    if notes:
-        print()
-    print(f"{plural(len(notes), 'note')}; `weft why FILE %3` tells the story of one value")
+    for note in notes:
+        print_text(note.text())
+    print_text(f"{plural(len(notes), 'note')}; `weft why FILE %3` tells the story of one value")

@@ -6,13 +6,19 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+from weft.columns import Column, table_text
 from weft.cost.sent import Sent, bytes_sent, total_sent
 from weft.ir.module import Module
 from weft.machine import bytes_text
 
-HEADS = ("collective", "over", "times", "sent each", "sent in all", "line")
-_LEAST_LINE = 16  # characters that are left of a source line on a narrow screen
-TO_THE_RIGHT = frozenset({2, 3, 4})  # the columns of numbers
+COLUMNS = (
+    Column("collective"),
+    Column("over"),
+    Column("times", right=True),
+    Column("sent each", right=True),
+    Column("sent in all", right=True),
+    Column("line", fit="cut", least=16),
+)
 
 
 def sent_by_line(module: Module, func: str = "main") -> list[Sent]:
@@ -45,22 +51,4 @@ def cells(rows: Sequence[Sent]) -> list[tuple[str, ...]]:
 
 def sent_text(rows: Sequence[Sent], width: int | None = None) -> str:
     """The table as text in columns; source lines, the last of them, are cut at a width."""
-    lines = [HEADS, *cells(rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    shown = [_line(line, widths) for line in lines]
-    if width is not None:
-        least = sum(widths[:-1]) + 2 * len(widths) + _LEAST_LINE
-        shown = [_cut(line, max(width, least)) for line in shown]
-    return "\n".join(shown)
-
-
-def _cut(line: str, width: int) -> str:
-    return line if len(line) <= width else f"{line[: width - 1]}…"
-
-
-def _line(line: Sequence[str], widths: Sequence[int]) -> str:
-    parts = [
-        text.rjust(width) if n in TO_THE_RIGHT else text.ljust(width)
-        for n, (text, width) in enumerate(zip(line, widths, strict=True))
-    ]
-    return "  ".join(parts).rstrip()
+    return table_text(COLUMNS, cells(rows), width)

@@ -1,0 +1,125 @@
+"""Golden screens of the commands: in a terminal of 80 columns, and in a pipe."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+from weft.cli import COMMANDS, main
+from weft.cli.doctor import lines
+from weft.cli.screen import print_labelled, print_text
+from weft.errors import WeftWarning
+
+ROOT = Path(__file__).parent.parent.parent
+GOLDEN = ROOT / "tests" / "golden" / "screens"
+MLP, LLAMA, MESH = "examples/sharded_mlp.mlir", "examples/llama.py:loss", "--mesh=data=2,model=4"
+SCREENS = {
+    "run": ["run", LLAMA, MESH, "--check", "--check-every-op"],
+    "run-large": ["run", MLP],
+    "eval": ["eval", "examples/all_reduce.mlir", "--devices", "4"],
+    "check": ["check", "examples/mlp.mlir", "examples/errors/sizes.mlir"],
+    "shard": ["shard", MLP, "-o", "OUT"],
+    "partition": ["partition", MLP, "-o", "OUT"],
+    "opt": ["opt", MLP, "--mesh=data=2,model=4", "-O2", "-o", "OUT"],
+    "opt-levels": ["opt", "--levels"],
+    "compile": ["compile", MLP, "--to", "tiled", "-o", "OUT"],
+    "show": ["show", MLP],
+    "show-value": ["show", MLP, "--value", "%6"],
+    "why": ["why", MLP],
+    "why-value": ["why", MLP, "%6"],
+    "kernels": ["kernels", MLP],
+    "ops": ["ops"],
+    "ops-one": ["ops", "reduce_window"],
+    "ops-summary": ["ops", "--summary"],
+    "knobs": ["knobs"],
+    "cache": ["cache"],
+    "conformance": ["conformance", "examples/mlp.mlir"],
+}
+
+
+@pytest.fixture
+def shown(tmp_path, capsys, monkeypatch):
+    """What a command puts on a screen of some width, or of none."""
+    monkeypatch.chdir(ROOT)
+    for name in ("NO_COLOR", "FORCE_COLOR", "WEFT_THREADS", "WEFT_TRACE", "WEFT_TUNE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(line: list[str], columns: int | None) -> str:
+        if columns is None:
+            monkeypatch.delenv("COLUMNS", raising=False)
+        else:
+            monkeypatch.setenv("COLUMNS", str(columns))
+        out = str(tmp_path / "out")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", WeftWarning)  # the same as in `weft.compile`
+            main([out if word == "OUT" else word for word in line])
+        found = capsys.readouterr()
+        return (found.out + found.err).replace(out, "OUT")
+
+    return run
+
+
+def tidy(text: str) -> str:
+    """A screen without what differs from machine to machine."""
+    return re.sub(r"ran on (\d+) devices in \S+ ms", r"ran on \1 devices in … ms", text)
+
+
+@pytest.mark.parametrize("name", [n for n in SCREENS if n not in ("cache", "knobs")])
+def test_screens_are_as_they_were(name, shown, golden):
+    line = SCREENS[name]
+    narrow, piped = tidy(shown(line, 80)), tidy(shown(line, None))
+    golden(GOLDEN / f"{name}.txt", f"{narrow}\n{'=' * 26} in a pipe {'=' * 26}\n{piped}")
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("name", ["show", "kernels", "ops", "ops-summary", "knobs", "opt-levels"])
+def test_tables_fit_the_screen(name, columns, shown):
+    lines = [line for line in shown(SCREENS[name], columns).splitlines() if "result 0" not in line]
+    widest = max(lines, key=len)
+    assert len(widest) <= columns, widest
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_a_doctors_screen_fits(capsys, monkeypatch, golden):
+    found = json.loads((GOLDEN / "doctor.json").read_text())
+    monkeypatch.setenv("COLUMNS", "80")
+    print_labelled(lines(found))
+    golden(GOLDEN / "doctor.txt", capsys.readouterr().out)
+
+
+def test_every_command_has_a_screen_and_json():
+    names = {module.__name__.rpartition(".")[2] for module in COMMANDS} - {"doctor"}
+    covered = {name.partition("-")[0].replace("eval", "evaluate") for name in SCREENS}
+    assert names <= covered
+    for module in COMMANDS:
+        source = Path(module.__file__ or "").read_text()
+        assert '"--json"' in source or "add_out(" in source, module.__name__
+
+
+@pytest.mark.parametrize(
+    ("settings", "coloured"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ({"FORCE_COLOR": "1", "TERM": "dumb"}, False),
+    ],
+)
+def test_colours_are_where_they_are_wanted(settings, coloured, capsys, monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    print_text("two 📐 words", "bold")
+    assert ("\033[" in capsys.readouterr().out) == coloured
+
+
+@pytest.mark.parametrize("line", ["run", "shard", "partition", "opt", "compile", "show", "why"])
+def test_json_is_json(line, shown):
+    words = [w for w in SCREENS[line] if w not in ("--check-every-op",)]
+    assert json.loads(shown([*words, "--json"], 80).partition("\nwarning:")[0])
