@@ -13,7 +13,7 @@ from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_num
 from weft.cli.program import add_program, read_program
 from weft.cli.rules import add_rules, read_rules
 from weft.cli.script import is_script, load_script, users_code
-from weft.emit.numpy import Numpy
+from weft.emit import emit
 from weft.errors import WeftError
 from weft.executable.container import beside, read_constants, write_constants
 from weft.executable.executable import Executable
@@ -22,7 +22,6 @@ from weft.executable.verify import verify_tiled
 from weft.ir.types import Array
 from weft.mesh import as_mesh
 from weft.pipeline import STAGES, Program, compile_module
-from weft.run import LocalProgram
 from weft.targets import target_named, target_names
 
 
@@ -118,9 +117,7 @@ def written(arguments: argparse.Namespace) -> Program:
     kernels = "launch " in text
     name = arguments.target or ("llvm" if kernels else "numpy")
     made = Executable(tiled, plan, name)
-    if arguments.to == "tiled":
-        return Program({}, made)
-    return Program({}, made, LocalProgram(tiled, plan, Numpy(), target_named(name)))
+    return Program({}, made if arguments.to == "tiled" else emit(made, target_named(name)))
 
 
 def save(arguments: argparse.Namespace) -> None:
