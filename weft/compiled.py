@@ -30,7 +30,7 @@ from weft.optimize import Level, given_numbers
 from weft.optimize.memory_plan import MemoryPlan
 from weft.optimize.plan_memory import plan_memory
 from weft.pipeline import OPTIMIZED, Program, compile_module
-from weft.run import execute
+from weft.run import run
 from weft.run.execute import at_once, face_of
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
@@ -72,7 +72,7 @@ class Ready:
     def run(self, values: Sequence[Any]) -> list[Any]:
         """Run the program on the leaves of the arguments, and give those of the results."""
         arrays = self.arguments(values)
-        results = execute(self.program.local, *arrays, sync_every_op=self.sync_every_op)
+        results = run(self.program.local, *arrays, sync_every_op=self.sync_every_op)
         return [*map(self.source.to_user, results, self.captured.results)]
 
     def check_count(self, values: Sequence[Any]) -> None:

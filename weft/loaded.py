@@ -16,7 +16,7 @@ from weft.executable.files import read
 from weft.executable.plan import Memory
 from weft.executable.signature import Signature
 from weft.mesh import Mesh
-from weft.run import LocalProgram, execute
+from weft.run import LocalProgram, run
 from weft.target import Target
 from weft.targets import target_named
 
@@ -30,7 +30,7 @@ class Loaded:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays, scalars and nested dicts, lists and tuples of them."""
         arrays = call.arguments(self.signature, args, kwargs)
-        return call.results(self.signature, execute(self.program, *arrays))
+        return call.results(self.signature, run(self.program, *arrays))
 
     @property
     def mesh(self) -> Mesh:
