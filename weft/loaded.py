@@ -13,7 +13,7 @@ from weft.executable import call
 from weft.executable.container import open_container
 from weft.executable.executable import Executable
 from weft.executable.files import read
-from weft.executable.plan import Memory
+from weft.executable.memory import MemoryUse
 from weft.executable.signature import Signature
 from weft.mesh import Mesh
 from weft.run import LocalProgram, run
@@ -37,7 +37,7 @@ class Loaded:
         """The devices that it runs on."""
         return self.signature.mesh
 
-    def memory(self) -> Memory:
+    def memory(self) -> MemoryUse:
         """The bytes that one run holds of one device."""
         return self.program.memory_of_one()
 

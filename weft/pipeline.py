@@ -22,7 +22,6 @@ from weft.knobs import TRACE, Tune
 from weft.machine import Machine, bytes_text
 from weft.mesh import Axis, as_mesh
 from weft.optimize import Level, Ran, optimize
-from weft.optimize.plan_memory import plan_memory
 from weft.partition import is_of_one, partition
 from weft.run import LocalProgram
 from weft.shard import Pads, Rules, Shrunk, shard
@@ -130,8 +129,6 @@ def compile_module(
             lambda m: optimize(m, level, machine=machine, watch=stages.saw, **numbers),
         )
         trace.note(map(str, notes))
-        if machine is not None and OPTIMIZED in stages.modules:
-            plan_memory(made).fits(machine)
         if to in STAGES[:4]:
             return Program(stages.modules, notes=tuple(notes))
         runs = to == STAGES[-1]
@@ -141,6 +138,8 @@ def compile_module(
         with trace.timed("tiled"):
             tiled = tile(made, host=host, target=chosen, fold=fold, stacked=stacked)
         trace.write_executable("tiled", tiled)
+        if machine is not None:
+            tiled.memory().fits(machine)
         if not runs:
             return Program(stages.modules, tiled, None, tuple(notes))
         op_by_op = partial(local_program, made, fold=fold, stacked=stacked, process=process)

@@ -126,8 +126,8 @@ def _memory(program: LocalProgram) -> Iterator[str]:
     sizes = {
         "arguments": memory.arguments,
         "results": memory.results,
-        "temporaries": memory.arena + memory.others,
-        "results in donated arguments": memory.reused,
+        "temporaries": memory.temporaries,
+        "results in donated arguments": memory.aliased,
         "peak": memory.peak,
     }
     yield from [f"  {name:<32}{bytes_text(size):>12}" for name, size in sizes.items()]

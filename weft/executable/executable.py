@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.executable.items import Launch, Tiled, all_items
+from weft.executable.memory import MemoryUse, memory_use
 from weft.executable.plan import Plan
 from weft.executable.text import TiledText, emitted_text, tiled_text
 from weft.kernels.group import Launch as Kernel
@@ -24,6 +25,10 @@ class Executable:
         """The distinct kernels, in the order of their first launches."""
         items = [item for item in all_items(self.tiled.block) if isinstance(item, Launch)]
         return [*dict.fromkeys([item.kernel for item in items])]
+
+    def memory(self) -> MemoryUse:
+        """What one device holds in a run, before anything runs."""
+        return memory_use(self.tiled, self.plan)
 
     def text(self, *, locations: bool = True) -> TiledText:
         """The program as text, and the constants that are kept beside it."""

@@ -215,7 +215,9 @@ class _Reader:
         if self.begins("reused"):
             line = _after(self.line(), "reused")
             reused = tuple(_separated(line, line.integer))
-        return owned, lent, reused, self.bytes_of("all"), self.bytes_of("one")
+        memory = self.bytes_of("all")
+        self.bytes_of("one")  # for those who read it: what a device holds follows from the rest
+        return owned, lent, reused, memory
 
     def bytes_of(self, word: str) -> Memory:
         line = self.line()
