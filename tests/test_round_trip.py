@@ -14,12 +14,20 @@ import pytest
 from tests.tolerance import assert_close
 from weft.capture import parse
 from weft.conformance import find_cases
+from weft.emit import emit
+from weft.emit.numpy import Numpy
 from weft.errors import Unsupported, WeftError
 from weft.evaluate import evaluate
+from weft.executable.executable import Executable
+from weft.executable.read import read_tiled
+from weft.executable.verify import verify_tiled
 from weft.ir.module import Module
 from weft.ir.types import Array, TensorType
 from weft.ir.verify import verify
 from weft.optimize import optimize
+from weft.pipeline import STAGES, Program, compile_module
+from weft.run import LocalProgram, run
+from weft.targets import target_named
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFORMANCE = ROOT.parent / "shared" / "conformance" / "stablehlo"
@@ -138,6 +146,63 @@ def test_errors_show_the_users_line(programs: Path):
         evaluate(module, good[0], good[0], *good[2:])
 
 
+# The texts of all stages
+
+FEW = ("mlp_step", "mixture_of_experts", "loops", "branches", "element_types", "told_apart")
+EXAMPLES = sorted((ROOT / "examples").glob("*.mlir"))
+LATE = STAGES[4:]
+
+
+def bits(program: LocalProgram, arrays: list[Array]) -> list[bytes]:
+    """What a program computes, to the bit."""
+    return [np.asarray(array).tobytes() for array in run(program, *arrays)]
+
+
+def check_stages(module: Module, arrays: list[Array], since: str | None = None) -> None:
+    """The text of every stage is the program again, and runs to the same bits."""
+    target = target_named("llvm")
+    whole = compile_module(module, target="llvm", since=since)
+    expected = bits(whole.local, arrays)
+    for stage in (*whole.stages, *LATE):
+        text = whole.text(stage, locations=True)
+        if stage in LATE:
+            kept = whole.executable.text().resources
+            tiled, plan = read_tiled(text, kept)
+            verify_tiled(tiled, plan)
+            made = emit(Executable(tiled, plan, "llvm"), target)
+            again, local = Program({}, made), LocalProgram(tiled, plan, Numpy(), target)
+        else:
+            again = compile_module(parse(text), target="llvm", since=stage)
+            local = again.local
+        assert again.text(stage, locations=True) == text, stage
+        assert bits(local, arrays) == expected, stage
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_stages_of_examples_are_read_back(path: Path):
+    module = parse(path)
+    types = [t for t in module.function("main").arg_types if isinstance(t, TensorType)]
+    draw = np.random.default_rng(0)
+    arrays = [draw.integers(0, 4, t.sizes).astype(t.dtype.numpy) for t in types]
+    check_stages(module, arrays, "partitioned" if path.stem == "all_reduce" else None)
+
+
+def check_stages_of(programs: Path, name: str) -> None:
+    module = parse(programs / f"{name}.mlirbc")
+    check_stages(module, load(programs, name, "arguments", module))
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_stages_are_read_back(programs: Path, name: str):
+    check_stages_of(programs, name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in FEW])
+def test_stages_of_all_programs_are_read_back(programs: Path, name: str):
+    check_stages_of(programs, name)
+
+
 # StableHLO's own test files
 
 CASES = find_cases(CONFORMANCE) if CONFORMANCE.is_dir() else []
@@ -161,6 +226,21 @@ def check_case(path: Path) -> None:
 @pytest.mark.parametrize("path", SAMPLE, ids=lambda path: path.stem)
 def test_conformance_file_is_printed(path: Path):
     check_case(path)
+
+
+@absent
+@pytest.mark.long
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_stages_of_a_conformance_file_are_read_back(path: Path):
+    try:
+        module = verify(parse(path))
+        main = module.function("main")
+        compile_module(module, target="llvm", to="tiled")
+    except (Unsupported, WeftError) as error:
+        pytest.skip(error.message)
+    if main.arg_types or not all(isinstance(t, TensorType) for t in main.result_types):
+        pytest.skip("it takes arguments")
+    check_stages(module, [])
 
 
 @absent

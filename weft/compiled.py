@@ -21,16 +21,15 @@ from weft.cost.sent_table import sent_by_line
 from weft.describe import described, mesh_text
 from weft.errors import WeftError, warn
 from weft.executable.files import save
+from weft.executable.memory import MemoryUse
 from weft.executable.signature import Signature
 from weft.ir.module import Module
 from weft.knobs import Tune
 from weft.machine import MACHINES, Machine
 from weft.machine import machine as machine_named
 from weft.optimize import Level, given_numbers
-from weft.optimize.memory_plan import MemoryPlan
-from weft.optimize.plan_memory import plan_memory
 from weft.pipeline import OPTIMIZED, Program, compile_module
-from weft.run import execute
+from weft.run import run
 from weft.run.execute import at_once, face_of
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
@@ -72,7 +71,7 @@ class Ready:
     def run(self, values: Sequence[Any]) -> list[Any]:
         """Run the program on the leaves of the arguments, and give those of the results."""
         arrays = self.arguments(values)
-        results = execute(self.program.local, *arrays, sync_every_op=self.sync_every_op)
+        results = run(self.program.local, *arrays, sync_every_op=self.sync_every_op)
         return [*map(self.source.to_user, results, self.captured.results)]
 
     def check_count(self, values: Sequence[Any]) -> None:
@@ -208,9 +207,9 @@ class Compiled:
         assert made is not None, "it was compiled to run"
         save(path, made, ready.signature(), f"weft {__version__}")
 
-    def memory(self) -> MemoryPlan:
-        """What one device needs to run it: the most bytes at once, and where each value lives."""
-        return plan_memory(self.program.module)
+    def memory(self) -> MemoryUse:
+        """What one device needs to run it: the most bytes at once, and what holds them."""
+        return self.program.local.memory_of_one()
 
     def collectives(self) -> list[Sent]:
         """What devices send each other: one row for each kind, axes, size and source line."""

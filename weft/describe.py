@@ -10,7 +10,6 @@ from weft.cost.sent import bytes_sent, total_sent
 from weft.ir.types import Type
 from weft.machine import bytes_text
 from weft.mesh import Mesh, P, Sharding
-from weft.optimize.plan_memory import plan_memory
 from weft.pipeline import STAGES, Program
 
 _LISTED = 12  # arguments, and results, that have a line of their own
@@ -37,7 +36,7 @@ def described(
     rows = bytes_sent(program.module)
     sent = f", {bytes_text(round(total_sent(rows)))} sent by each device" if rows else ""
     lines.append(f"  collectives  {sum(row.count for row in rows):,}{sent}")
-    lines.append(f"  memory       {bytes_text(plan_memory(program.module).peak)} on each device")
+    lines.append(f"  memory       {bytes_text(local.memory_of_one().peak)} on each device")
     return "\n".join(lines)
 
 

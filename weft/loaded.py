@@ -13,10 +13,10 @@ from weft.executable import call
 from weft.executable.container import open_container
 from weft.executable.executable import Executable
 from weft.executable.files import read
-from weft.executable.plan import Memory
+from weft.executable.memory import MemoryUse
 from weft.executable.signature import Signature
 from weft.mesh import Mesh
-from weft.run import LocalProgram, execute
+from weft.run import LocalProgram, run
 from weft.target import Target
 from weft.targets import target_named
 
@@ -30,14 +30,14 @@ class Loaded:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays, scalars and nested dicts, lists and tuples of them."""
         arrays = call.arguments(self.signature, args, kwargs)
-        return call.results(self.signature, execute(self.program, *arrays))
+        return call.results(self.signature, run(self.program, *arrays))
 
     @property
     def mesh(self) -> Mesh:
         """The devices that it runs on."""
         return self.signature.mesh
 
-    def memory(self) -> Memory:
+    def memory(self) -> MemoryUse:
         """The bytes that one run holds of one device."""
         return self.program.memory_of_one()
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from weft.capture import normalize
+from weft.emit import emit
 from weft.emit.numpy import Numpy
 from weft.errors import Unsupported, WeftError
 from weft.executable.executable import Executable
 from weft.executable.process import Process
-from weft.executable.text import emitted_text
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.ir.on_mesh import with_mesh
@@ -22,16 +22,14 @@ from weft.knobs import TRACE, Tune
 from weft.machine import Machine, bytes_text
 from weft.mesh import Axis, as_mesh
 from weft.optimize import Level, Ran, optimize
-from weft.optimize.plan_memory import plan_memory
 from weft.partition import is_of_one, partition
 from weft.run import LocalProgram
 from weft.shard import Pads, Rules, Shrunk, shard
 from weft.target import Target
 from weft.targets import target_named
-from weft.tile.lower import lower
-from weft.tile.plan import plan
+from weft.tile import tile
 from weft.trace import Trace
-from weft.traced import emitted_texts, trace_program
+from weft.traced import trace_program
 from weft.varying.world import World
 
 STAGES = ("captured", "sharded", "partitioned", "optimized", "tiled", "emitted")
@@ -61,21 +59,19 @@ class Program:
     def stage(self, name: str) -> Module:
         """The module after a stage."""
         if name not in self.stages:
-            raise WeftError(f"no stage {name!r}", help=f"stages are {', '.join(self.stages)}")
+            late = 0 if self.executable is None else 1 if self.executable.texts is None else 2
+            known = (*self.stages, *STAGES[4 : 4 + late])
+            raise WeftError(f"no stage {name!r}", help=f"stages are {', '.join(known)}")
         return self.stages[name]
 
     def text(self, stage: str, *, locations: bool = False) -> str:
         """The program after a stage; of the last two, as text of executables."""
-        if stage in STAGES[4:] and self.executable is not None:
-            tiled = self.executable.text(locations=locations).text
-            if stage == "tiled":
-                return tiled
-            if self.loaded is not None:
-                return emitted_text(tiled, self.executable.target, emitted_texts(self.loaded))
-        known = [*self.stages, *(STAGES[4:] if self.executable is not None else ())]
-        if stage not in self.stages:
-            raise WeftError(f"no stage {stage!r}", help=f"stages are {', '.join(known)}")
-        return self.stages[stage].text(locations=locations)
+        made = self.executable
+        if made is not None and stage == "tiled":
+            return made.text(locations=locations).text
+        if made is not None and made.texts is not None and stage == "emitted":
+            return made.emitted_text(locations=locations)
+        return self.stage(stage).text(locations=locations)
 
 
 def compile_module(
@@ -117,77 +113,89 @@ def compile_module(
     it is. Without both, all devices are here.
     """
     notes: list[Shrunk] = []
-    with without_gc():
-        trace = trace or Trace(TRACE.value(), module.name)
-        try:
-            given = (trace, pads, notes, pieces, rules or Rules(), numbers)
-            stages = _stages(module, mesh, level, machine, *given, since, to)
-            if OPTIMIZED not in stages or to == OPTIMIZED:
-                return Program(stages, notes=tuple(notes))
-            options = {"fold_sums": fold_sums, "tune": tune, "excess_precision": excess_precision}
-            chosen = target_named(target, runs=to == STAGES[-1], **options)  # type: ignore[arg-type]
-            rest = (trace, tuple(notes), to, stacked, process)
-            return _tiled(stages, chosen, fold_sums, *rest)
-        except MemoryError:
-            raise _out_of_memory(module) from None
+    rules, trace = rules or Rules(), trace or Trace(TRACE.value(), module.name)
+    spread = partial(shard, rules=rules)
+    stages = _Stages(trace, since, to)
+    made = module if mesh is None else with_mesh(module, as_mesh(mesh))
+    with without_gc(), _enough_memory(module):
+        made = stages.after("captured", made, lambda m: normalize(m, spread, pieces=pieces))
+        made = stages.after(
+            "sharded", made, lambda m: m if is_of_one(m) else spread(m, pads=pads, notes=notes)
+        )
+        made = stages.after("partitioned", made, lambda m: partition(m, rules))
+        made = stages.after(
+            "optimized",
+            made,
+            lambda m: optimize(m, level, machine=machine, watch=stages.saw, **numbers),
+        )
+        trace.note(map(str, notes))
+        if to in STAGES[:4]:
+            return Program(stages.modules, notes=tuple(notes))
+        runs = to == STAGES[-1]
+        options = {"fold_sums": fold_sums, "tune": tune, "excess_precision": excess_precision}
+        chosen = target_named(target, runs=runs, **options)  # type: ignore[arg-type]
+        host, fold = Numpy(process), fold_sums or chosen is not None
+        with trace.timed("tiled"):
+            tiled = tile(made, host=host, target=chosen, fold=fold, stacked=stacked)
+        trace.write_executable("tiled", tiled)
+        if machine is not None:
+            tiled.memory().fits(machine)
+        if not runs:
+            return Program(stages.modules, tiled, None, tuple(notes))
+        op_by_op = partial(local_program, made, fold=fold, stacked=stacked, process=process)
+        with trace.timed("emitted"):
+            emitted = emit(tiled, chosen)
+            loaded = LocalProgram(emitted.tiled, emitted.plan, host, chosen, op_by_op)
+        trace_program(trace, made, loaded)
+        return Program(stages.modules, emitted, loaded, tuple(notes))
 
 
-def _out_of_memory(module: Module) -> WeftError:
-    """The refusal of a program that is too large to compile, at the line of its largest value."""
+@dataclass(frozen=True, slots=True)
+class _Stages:
+    """The stages of modules from the one after `since` up to `to`, timed and traced."""
+
+    trace: Trace
+    since: str | None
+    to: str
+    modules: dict[str, Module] = field(default_factory=dict)
+
+    def after(self, stage: str, module: Module, make: Callable[[Module], Module]) -> Module:
+        """The module after a stage; as it is, if that comes before `since` or after `to`."""
+        first = STAGES.index(self.since) if self.since is not None else -1
+        if not first <= STAGES.index(stage) <= STAGES.index(self.to):
+            return module
+        # A text that was sharded is sharded again, which changes nothing: it has no side table.
+        if stage != self.since or stage == "sharded":
+            with self.trace.timed(stage):
+                module = make(module)
+        if stage != OPTIMIZED or stage == self.since:  # its passes are traced
+            self.trace.write(stage, module)
+        self.modules[stage] = module
+        return module
+
+    def saw(self, ran: Ran) -> None:
+        """Trace a pass of the optimizer."""
+        self.trace.took(f"optimized/{ran.name}", ran.seconds + ran.verifying)
+        if ran.changed:
+            self.trace.write(f"optimized-{ran.name}", ran.module)
+
+
+@contextmanager
+def _enough_memory(module: Module) -> Iterator[None]:
+    """Refuse a program that is too large to compile, at the line of its largest value."""
+    try:
+        yield
+    except MemoryError:
+        raise _too_large(module) from None
+
+
+def _too_large(module: Module) -> WeftError:
     told = f"out of memory: {module.name or 'the program'} cannot be compiled"
     node = max(module.nodes(), key=lambda n: moved(*n.types), default=None)
     if node is None:
         return Unsupported(told, help="use smaller sizes")
     told += f"; its largest value, of {bytes_text(moved(*node.types))}, is of this line"
     return Unsupported(told, help="use smaller sizes", loc=node.loc, node=node_text(node))
-
-
-def optimized_program(
-    module: Module,
-    *,
-    target: str | None = None,
-    fold_sums: bool = True,
-    tune: Tune | None = None,
-    excess_precision: bool = True,
-    to: str = STAGES[-1],
-) -> Program:
-    """The program of a module that went through all stages before, and was written down."""
-    with without_gc():
-        trace = Trace(TRACE.value(), module.name)
-        trace.write(OPTIMIZED, module)
-        options = {"fold_sums": fold_sums, "tune": tune, "excess_precision": excess_precision}
-        chosen = target_named(target, runs=to == STAGES[-1], **options)  # type: ignore[arg-type]
-        return _tiled({OPTIMIZED: module}, chosen, fold_sums, trace, (), to)
-
-
-def _tiled(
-    stages: Mapping[str, Module],
-    target: Target | None,
-    fold_sums: bool,
-    trace: Trace,
-    notes: tuple[Shrunk, ...],
-    to: str,
-    stacked: Sequence[Axis] | None = None,
-    process: Process | None = None,
-) -> Program:
-    """The last stages: nodes are grouped to kernels, which are emitted and loaded."""
-    best, fold = stages[OPTIMIZED], fold_sums or target is not None
-    with trace.timed("tiled"):
-        host = Numpy(process)
-        tiled = lower(best, host=host, target=target, fold=fold, stacked=stacked)
-        made = Executable(tiled, plan(tiled), "numpy" if target is None else target.name)
-    trace.write_executable("tiled", made)
-    if to == "tiled":
-        return Program(stages, made, None, notes)
-    with trace.timed("emitted"):
-        rest = (
-            host,
-            target,
-            lambda: local_program(best, fold=fold, stacked=stacked, process=process),
-        )
-        loaded = LocalProgram(tiled, made.plan, *rest)
-    trace_program(trace, best, loaded)
-    return Program(stages, made, loaded, notes)
 
 
 def local_program(
@@ -209,96 +217,9 @@ def local_program(
     axes this is the `process` that has the devices along these; without, all devices are here.
     """
     host = Numpy(process)
+    placing = {"devices": devices, "donate": donate, "world": world, "stacked": stacked}
     with without_gc():
-        tiled = lower(
-            module,
-            function,
-            host=host,
-            target=target,
-            fold=fold,
-            devices=devices,
-            donate=donate,
-            world=world,
-            stacked=stacked,
-        )
-
-    def op_by_op() -> LocalProgram:
-        given: dict[str, Any] = {"devices": devices, "donate": donate, "fold": fold}
-        given |= {"world": world, "stacked": stacked, "process": process}
-        return local_program(module, function, target=None, **given)
-
-    return LocalProgram(tiled, plan(tiled), host, target if fold else None, op_by_op)
-
-
-def _stages(
-    module: Module,
-    mesh: object,
-    level: Level,
-    machine: Machine | None,
-    trace: Trace,
-    pads: Pads,
-    notes: list[Shrunk],
-    pieces: bool,
-    rules: Rules,
-    numbers: Mapping[str, int],
-    since: str | None,
-    to: str,
-) -> dict[str, Module]:
-    if since == OPTIMIZED:
-        return {OPTIMIZED: module}
-    stages: dict[str, Module] = {}
-    local = module
-    if since != "partitioned":
-        stages = _partitioned(module, mesh, trace, pads, notes, pieces, rules, since, to)
-        if to in stages:
-            return stages
-        local = stages["partitioned"]
-    trace.took("optimized", 0.0)  # before its passes, of which it is the sum
-
-    def see(ran: Ran) -> None:
-        for stage in ("optimized", f"optimized/{ran.name}"):
-            trace.took(stage, ran.seconds + ran.verifying)
-        if ran.changed:
-            trace.write(f"optimized-{ran.name}", ran.module)
-
-    best = optimize(local, level, machine=machine, watch=see, **numbers)
-    if machine is not None:
-        plan_memory(best).fits(machine)
-    return stages | {OPTIMIZED: best}
-
-
-def _partitioned(
-    module: Module,
-    mesh: object,
-    trace: Trace,
-    pads: Pads,
-    notes: list[Shrunk],
-    pieces: bool,
-    rules: Rules,
-    since: str | None,
-    to: str,
-) -> dict[str, Module]:
-    """The first stages, up to the program of one device; sharding again changes nothing."""
-    if mesh is not None:
-        module = with_mesh(module, as_mesh(mesh))
-    if since is None:
-        with trace.timed("captured"):
-            module = normalize(module, partial(shard, rules=rules), pieces=pieces)
-    trace.write("captured", module)
-    stages = {"captured": module}
-    if to == "captured":
-        return stages
-    whole = is_of_one(module)  # most of what JAX compiles while a program starts
-    sharded = module
-    with trace.timed("sharded"):
-        if not whole:
-            sharded = shard(module, rules=rules, pads=pads, notes=notes)
-    trace.write("sharded", sharded)
-    trace.note(map(str, notes))
-    stages["sharded"] = sharded
-    if to == "sharded":
-        return stages
-    with trace.timed("partitioned"):
-        local = partition(sharded, rules)
-    trace.write("partitioned", local)
-    return stages | {"partitioned": local}
+        made = tile(module, function, host=host, target=target, fold=fold, **placing)  # type: ignore[arg-type]
+    again = partial(local_program, module, function, target=None, fold=fold, process=process)
+    rest = (target if fold else None, partial(again, **placing))
+    return LocalProgram(made.tiled, made.plan, host, *rest)

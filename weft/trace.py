@@ -72,6 +72,7 @@ class Trace:
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         """Note how long a stage takes."""
+        self.took(stage, 0.0)  # in its place before those that are inside
         begin = time.perf_counter()
         yield
         self.took(stage, time.perf_counter() - begin)

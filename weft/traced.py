@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from weft.cost.kernels import kernel_seconds
 from weft.cost.sent import total_sent
 from weft.cost.sent_table import sent_by_line, sent_text
-from weft.executable.text import kernel_names
 from weft.ir.module import Module, Node
 from weft.kernels.group import Launch
 from weft.kernels.text import kernel_text
@@ -53,12 +52,6 @@ def kernel_texts(program: LocalProgram) -> dict[str, str]:
     """The text of each kernel of a program, below its contract, by a name with a number."""
     rows, _ = _rows(program)
     return {} if program.target is None else _texts(rows, program.target)
-
-
-def emitted_texts(program: LocalProgram) -> dict[str, str]:
-    """What each distinct kernel of a program becomes, by the name that its tiled text has."""
-    target, names = program.target, kernel_names(program.tiled)
-    return {} if target is None else {name: target.text(kernel) for kernel, name in names.items()}
 
 
 def _rows(program: LocalProgram) -> tuple[dict[str, _Row], list[Part]]:
@@ -133,8 +126,8 @@ def _memory(program: LocalProgram) -> Iterator[str]:
     sizes = {
         "arguments": memory.arguments,
         "results": memory.results,
-        "temporaries": memory.arena + memory.others,
-        "results in donated arguments": memory.reused,
+        "temporaries": memory.temporaries,
+        "results in donated arguments": memory.aliased,
         "peak": memory.peak,
     }
     yield from [f"  {name:<32}{bytes_text(size):>12}" for name, size in sizes.items()]

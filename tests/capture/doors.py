@@ -215,11 +215,11 @@ def receive(text: str, args: tuple[np.ndarray, ...]) -> list[Any]:
     """What the plugin makes of a text: jaxlib hands Shardy's collectives over to no plugin."""
     from tests.oracles.xla_local import options
     from weft.jax.programs.compiling import compiled
-    from weft.run import execute
+    from weft.run import run
 
     asked = options(4)
     made = compiled(text.encode(), "mlir", asked.SerializeAsString())
-    return [*execute(made.local, *args)]
+    return [*run(made.local, *args)]
 
 
 def hand_over(text: str, args: tuple[np.ndarray, ...]) -> list[Any]:

@@ -28,7 +28,7 @@ from weft.executable.structure import parse_structure
 from weft.ir.types import DTYPES, TensorType, tensor
 from weft.mesh import Mesh
 from weft.mesh.pieces import local_shape
-from weft.run import execute
+from weft.run import run
 
 F32 = np.float32
 GOLDEN = Path(__file__).parent.parent / "golden" / "executable"
@@ -312,7 +312,7 @@ def test_a_call_through_the_signature_is_the_call(stepped):
     compiled = weft.compile(step, *args, **options, **rest)
     wanted = compiled(*args, **rest)
     made = parse_signature(str(stepped))
-    found = call.results(made, execute(compiled.program.local, *call.arguments(made, args, rest)))
+    found = call.results(made, run(compiled.program.local, *call.arguments(made, args, rest)))
     assert jax.tree_util.tree_structure(found) == jax.tree_util.tree_structure(wanted)
     np.testing.assert_array_equal(np.asarray(found["y"]), np.asarray(wanted["y"]))
     np.testing.assert_array_equal(np.asarray(found["s"][0]), np.asarray(wanted["s"][0]))

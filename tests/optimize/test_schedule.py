@@ -17,8 +17,9 @@ from weft.ir.module import Module, Region
 from weft.ir.verify import verify
 from weft.machine import H100, Machine
 from weft.ops.control import AsyncDone, AsyncStart
-from weft.optimize import assign_streams, plan_memory, schedule, split_async
+from weft.optimize import assign_streams, schedule, split_async
 from weft.optimize.flights import Flights
+from weft.optimize.lifetimes import live_bytes
 
 
 def prepared(seed: int, steps: int) -> Module:
@@ -61,9 +62,8 @@ def test_order_and_meaning_are_kept(seed: int, steps: int, memory: int):
 @given(seeds, st.integers(1, 24), st.sampled_from((0, 4096, 16384, 1 << 40)))
 def test_memory_is_kept(seed: int, steps: int, memory: int):
     module = prepared(seed, steps)
-    before = plan_memory(module)
-    after = plan_memory(schedule(module, H100.with_memory(memory)))
-    assert after.needed <= max(before.needed, memory)
+    after = schedule(module, H100.with_memory(memory))
+    assert live_bytes(after, "main") <= max(live_bytes(module, "main"), memory)
 
 
 @settings(max_examples=40)
@@ -129,7 +129,7 @@ def test_no_more_is_in_flight_than_is_needed():
 
 def test_without_memory_nothing_is_ahead():
     module = layers(4)
-    small: Machine = H100.with_memory(plan_memory(module).peak)
+    small: Machine = H100.with_memory(live_bytes(module, "main"))
     assert order(schedule(module, small)) == order(module)
 
 

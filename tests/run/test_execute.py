@@ -20,7 +20,7 @@ from weft.mesh import Mesh, P
 from weft.ops.callbacks import HOST_CALL, HostFunction
 from weft.ops.calls import config_text
 from weft.pipeline import local_program
-from weft.run import LocalProgram, execute
+from weft.run import LocalProgram, run
 
 MESH = Mesh(x=4)
 STEP = """module {
@@ -59,14 +59,14 @@ def calling(function: HostFunction, result: str = "tensor<2xf32>") -> LocalProgr
 
 
 def test_results_are_arrays_with_the_sharding_of_the_program():
-    (out,) = execute(step(), put(W, P("x"), MESH), put(W / 2, P("x"), MESH))
+    (out,) = run(step(), put(W, P("x"), MESH), put(W / 2, P("x"), MESH))
     assert out.shape == (8, 3) and out.mesh == MESH
     assert np.array_equal(out.numpy(), W / 2)
     assert out.wait() is out and out.is_ready
 
 
 def test_whole_arrays_are_put_where_the_program_wants_them():
-    (out,) = execute(step(), W, W / 2)
+    (out,) = run(step(), W, W / 2)
     assert np.array_equal(np.asarray(out), W / 2)
 
 
@@ -77,7 +77,7 @@ def test_tokens_are_neither_given_nor_taken():
     %1 = stablehlo.add %x, %x : tensor<2xf32>
     return %1, %0 : tensor<2xf32>, !stablehlo.token
   }"""
-    (out,) = execute(local_program(parse(text), devices=2), np.ones(2, np.float32))
+    (out,) = run(local_program(parse(text), devices=2), np.ones(2, np.float32))
     assert out.numpy().tolist() == [2, 2]
 
 
@@ -85,8 +85,8 @@ def test_results_feed_programs_before_they_are_ready():
     gate = threading.Event()
     wait = HostFunction(lambda x: (gate.wait(5), (x + 1,))[1])
     program = calling(wait)
-    (first,) = execute(program, np.zeros(4, np.float32))
-    (second,) = execute(program, first)
+    (first,) = run(program, np.zeros(4, np.float32))
+    (second,) = run(program, first)
     assert not first.is_ready and not second.is_ready
     assert "not ready" in repr(second)
     gate.set()
@@ -96,7 +96,7 @@ def test_results_feed_programs_before_they_are_ready():
 def test_the_host_is_called_once_for_each_distinct_value():
     seen: list[float] = []
     note = HostFunction(lambda x: (seen.append(float(x[0])), (x,))[1])
-    (out,) = execute(calling(note), np.array([1, 2, 3, 4], np.float32))
+    (out,) = run(calling(note), np.array([1, 2, 3, 4], np.float32))
     assert out.numpy().tolist() == [1, 2, 3, 4] and seen == [1, 3]
 
 
@@ -105,15 +105,15 @@ def test_an_error_reaches_whoever_uses_the_results():
         raise ZeroDivisionError("no such thing")
 
     program = calling(HostFunction(fail))
-    (first,) = execute(program, np.zeros(4, np.float32))
-    (second,) = execute(program, first)
+    (first,) = run(program, np.zeros(4, np.float32))
+    (second,) = run(program, first)
     for out in (first, second):
         with pytest.raises(ZeroDivisionError) as caught:
             out.numpy()
         assert any("custom_call" in note for note in caught.value.__notes__)
     assert "failed" in repr(second)
     with pytest.raises(ZeroDivisionError):  # op by op, at once
-        execute(program, np.zeros(4, np.float32), sync_every_op=True)
+        run(program, np.zeros(4, np.float32), sync_every_op=True)
 
 
 def test_callbacks_may_run_programs_and_wait_for_them():
@@ -121,7 +121,7 @@ def test_callbacks_may_run_programs_and_wait_for_them():
     stream = Stream()
 
     def call_back(x):
-        (made,) = execute(inner, W, W / 2, stream=stream)
+        (made,) = run(inner, W, W / 2, stream=stream)
         return (x + made.numpy()[0, 1],)
 
     def in_a_thread(x):
@@ -133,7 +133,7 @@ def test_callbacks_may_run_programs_and_wait_for_them():
 
     for function in (call_back, in_a_thread):
         program = calling(HostFunction(function))
-        outs = [execute(program, np.zeros(4, np.float32), stream=stream)[0] for _ in range(3)]
+        outs = [run(program, np.zeros(4, np.float32), stream=stream)[0] for _ in range(3)]
         assert all(out.wait(10).numpy().tolist() == [0.5] * 4 for out in outs)
 
 
@@ -146,7 +146,7 @@ def test_callbacks_of_several_runs_come_in_order():
         return (x,)
 
     program = calling(HostFunction(slow))
-    outs = [execute(program, np.full(4, n, np.float32))[0] for n in range(4)]
+    outs = [run(program, np.full(4, n, np.float32))[0] for n in range(4)]
     for out in reversed(outs):
         out.wait(10)
     assert seen == sorted(seen)
@@ -161,8 +161,8 @@ def test_a_callback_may_wait_for_what_is_enqueued_behind_it():
         return (x + behind[0].numpy()[0, 1],)
 
     stream = Stream()
-    (out,) = execute(calling(HostFunction(ask)), np.zeros(4, np.float32), stream=stream)
-    behind += execute(step(), W, W / 2, stream=stream)
+    (out,) = run(calling(HostFunction(ask)), np.zeros(4, np.float32), stream=stream)
+    behind += run(step(), W, W / 2, stream=stream)
     gate.set()
     assert out.wait(10).numpy().tolist() == [0.5] * 4
 
@@ -175,7 +175,7 @@ def test_a_callback_that_waits_for_its_own_results_is_an_error():
         gate.wait(5)
         return (mine[0].numpy(),)
 
-    mine += execute(calling(HostFunction(ask)), np.zeros(4, np.float32))
+    mine += run(calling(HostFunction(ask)), np.zeros(4, np.float32))
     gate.set()
     with pytest.raises(WeftError, match="waits for a result of the program that calls it"):
         mine[0].wait(10)
@@ -183,10 +183,10 @@ def test_a_callback_that_waits_for_its_own_results_is_an_error():
 
 def test_donated_arrays_are_gone_and_their_memory_is_used_again():
     program = step(donated=True)
-    (first,) = execute(program, put(W, P("x"), MESH), W)
+    (first,) = run(program, put(W, P("x"), MESH), W)
     pointer = first.wait().stacked.data.ctypes.data
     given = first
-    (second,) = execute(program, given, W)
+    (second,) = run(program, given, W)
     assert given.is_deleted
     with pytest.raises(WeftError, match="donated to a program"):
         given.numpy()
@@ -197,7 +197,7 @@ def test_donated_arrays_are_gone_and_their_memory_is_used_again():
 def test_an_array_may_be_read_and_then_donated_before_it_is_ready():
     gate = threading.Event()
     wait = HostFunction(lambda x: (gate.wait(5), (x + 1,))[1])
-    (pending,) = execute(calling(wait), np.zeros(4, np.float32))
+    (pending,) = run(calling(wait), np.zeros(4, np.float32))
     text = """module { sdy.mesh @mesh = <["x"=2]>
   func.func @main(%x: tensor<2xf32> {weft.sharding = #sdy.sharding<@mesh, [{"x"}]>DONATED})
       -> (tensor<2xf32> {weft.sharding = #sdy.sharding<@mesh, [{"x"}]>}) {
@@ -207,7 +207,7 @@ def test_an_array_may_be_read_and_then_donated_before_it_is_ready():
 }"""
     plain = local_program(parse(text.replace("DONATED", "")))
     taking = local_program(parse(text.replace("DONATED", ", jax.buffer_donor = true")))
-    (read,), (taken,) = execute(plain, pending), execute(taking, pending)
+    (read,), (taken,) = run(plain, pending), run(taking, pending)
     assert pending.is_deleted
     gate.set()
     assert read.numpy().tolist() == taken.numpy().tolist() == [2] * 4
@@ -222,16 +222,16 @@ def test_a_result_that_is_a_view_of_an_argument_outlives_its_donation():
     return %x, %0 : tensor<2x3xf32>, tensor<6xf32>
   }
 }"""
-    (made,) = execute(step(donated=True), put(2 * W, P("x"), MESH), W)
-    same, flat = execute(local_program(parse(text)), made)
-    (last,) = execute(step(donated=True), made, W)
+    (made,) = run(step(donated=True), put(2 * W, P("x"), MESH), W)
+    same, flat = run(local_program(parse(text)), made)
+    (last,) = run(step(donated=True), made, W)
     assert np.array_equal(last.numpy(), 0 * W)
     assert np.array_equal(same.numpy(), W) and np.array_equal(flat.numpy(), W.reshape(-1))
 
 
 def test_what_a_user_holds_is_never_written_over():
     mine = W.copy()
-    (out,) = execute(step(donated=True), put(mine, P("x"), MESH), W)
+    (out,) = run(step(donated=True), put(mine, P("x"), MESH), W)
     assert np.array_equal(out.numpy(), 0 * W) and np.array_equal(mine, W)
 
 
@@ -239,13 +239,13 @@ def test_a_deleted_array_is_refused_at_once():
     array = put(W, P("x"), MESH)
     array.delete()
     with pytest.raises(WeftError, match="its elements are gone"):
-        execute(step(), array, W)
+        run(step(), array, W)
 
 
 def test_wrong_arguments_are_refused_before_anything_runs():
     with pytest.raises(WeftError, match="takes 2 arguments, 1 given"):
-        execute(step(), W)
-    (out,) = execute(step(), W[:4], W)
+        run(step(), W)
+    (out,) = run(step(), W[:4], W)
     with pytest.raises(WeftError, match="argument 0 holds"):
         out.wait()
 
@@ -268,7 +268,7 @@ def test_many_threads_run_one_program():
     assert program.memory().arena > 0
     draw = np.random.default_rng(0)
     inputs = [draw.standard_normal((256, 64)).astype(np.float32) / 8 for _ in range(8)]
-    expected = [execute(program, x)[0].numpy().copy() for x in inputs]
+    expected = [run(program, x)[0].numpy().copy() for x in inputs]
     wrong: list[int] = []
 
     def work(n: int) -> None:
@@ -294,7 +294,7 @@ LAST = """
 import threading, numpy as np
 from tests.run.test_execute import calling
 from weft.ops.callbacks import HostFunction
-from weft.run import execute
+from weft.run import run
 
 def late(x):
     threading.main_thread().join()
@@ -303,7 +303,7 @@ def late(x):
 
 program = calling(HostFunction(late))
 for start in (1, 3):
-    execute(program, np.full(4, start, np.float32))
+    run(program, np.full(4, start, np.float32))
 """
 
 
@@ -328,7 +328,7 @@ def test_an_error_that_no_result_can_carry_is_told(monkeypatch):
       return
     }}"""
     stream = Stream()
-    assert execute(local_program(parse(text)), np.zeros(2, np.float32), stream=stream) == ()
+    assert run(local_program(parse(text)), np.zeros(2, np.float32), stream=stream) == ()
     for _ in range(500):  # the call runs on the stream's thread
         if told:
             break
@@ -352,9 +352,9 @@ def later() -> LocalProgram:
 
 def test_who_waits_does_what_nobody_has_begun(monkeypatch):
     stream, program = idle_stream(monkeypatch), later()
-    (first,) = execute(program, W, W / 2, stream=stream)
-    (second,) = execute(program, first, W / 2, stream=stream)
-    (third,) = execute(program, second, W / 2, stream=stream)
+    (first,) = run(program, W, W / 2, stream=stream)
+    (second,) = run(program, first, W / 2, stream=stream)
+    (third,) = run(program, second, W / 2, stream=stream)
     assert not first.is_ready
     assert np.array_equal(second.numpy(), np.zeros_like(W))
     assert first.is_ready and not third.is_ready and not stream.busy
@@ -364,7 +364,7 @@ def test_who_waits_does_what_nobody_has_begun(monkeypatch):
 
 def test_who_has_no_time_does_nothing_for_others(monkeypatch):
     stream = idle_stream(monkeypatch)
-    (out,) = execute(later(), W, W / 2, stream=stream)
+    (out,) = run(later(), W, W / 2, stream=stream)
     with pytest.raises(WeftError, match="not ready after"):
         out.wait(0.01)
     assert not out.is_ready and len(stream.tasks) == 1
@@ -374,8 +374,8 @@ def test_who_has_no_time_does_nothing_for_others(monkeypatch):
 def test_callbacks_are_left_to_the_stream():
     stream, seen = Stream(), []
     note = HostFunction(lambda x: (seen.append(threading.current_thread()), (x,))[1])
-    (out,) = execute(calling(note), np.zeros(4, np.float32), stream=stream)
-    (behind,) = execute(later(), W, W / 2, stream=stream)
+    (out,) = run(calling(note), np.zeros(4, np.float32), stream=stream)
+    (behind,) = run(later(), W, W / 2, stream=stream)
     behind.wait()
     out.wait()  # what is behind may overtake it while it calls
     assert seen and threading.current_thread() not in seen
@@ -383,7 +383,7 @@ def test_callbacks_are_left_to_the_stream():
 
 def test_an_error_in_what_is_taken_over_is_raised(monkeypatch):
     stream, program = idle_stream(monkeypatch), later()
-    (out,) = execute(program, W, W / 2, stream=stream)
+    (out,) = run(program, W, W / 2, stream=stream)
 
     def fail() -> None:
         raise ZeroDivisionError("no such thing")
@@ -396,8 +396,8 @@ def test_an_error_in_what_is_taken_over_is_raised(monkeypatch):
 
 def test_an_interrupt_is_told_to_all_who_wait(monkeypatch):
     stream, program = idle_stream(monkeypatch), later()
-    (out,) = execute(program, W, W / 2, stream=stream)
-    (behind,) = execute(program, W, W / 4, stream=stream)
+    (out,) = run(program, W, W / 2, stream=stream)
+    (behind,) = run(program, W, W / 4, stream=stream)
 
     def interrupted(task: object) -> None:
         raise KeyboardInterrupt
@@ -418,7 +418,7 @@ def test_many_wait_for_the_same_stream():
         x = put(W * 0 + number, P("x"), MESH)
         one = put(W * 0 + 1, P("x"), MESH)
         for n in range(1, 40):
-            (x,) = execute(program, x, one, stream=stream)
+            (x,) = run(program, x, one, stream=stream)
             if n % 3 == 0 and not (x.numpy() == number - n).all():
                 wrong.append(number)
 

@@ -18,7 +18,7 @@ from weft.evaluate import evaluate
 from weft.ops.callbacks import HOST_CALL, HostFunction
 from weft.ops.calls import config_text
 from weft.pipeline import local_program
-from weft.run import LocalProgram, execute, turns
+from weft.run import LocalProgram, run, turns
 
 pytestmark = pytest.mark.parametrize("target", ["toy", "llvm"], indirect=True)
 
@@ -254,10 +254,10 @@ def test_frames_are_for_one_run_at_a_time():
 def test_what_is_brief_runs_at_once_and_in_order():
     program = on_one(STEP.replace("DTYPE", "f32").replace("N", "4"))
     w = np.arange(4, dtype=np.float32)
-    (out,) = execute(program, w, w)
+    (out,) = run(program, w, w)
     assert out.is_ready
     for _ in range(20):
-        (out,) = execute(program, out, w * 0)
+        (out,) = run(program, out, w * 0)
     assert np.isfinite(out.numpy()).all() or out.is_ready
 
 

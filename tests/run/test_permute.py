@@ -11,7 +11,7 @@ from weft.capture import parse
 from weft.evaluate import evaluate
 from weft.ir.types import DTYPES
 from weft.pipeline import local_program
-from weft.run import LocalProgram, execute
+from weft.run import LocalProgram, run
 from weft.run.parts import parts_of
 
 pytestmark = pytest.mark.parametrize("target", ["llvm"], indirect=True)
@@ -62,7 +62,7 @@ def check(source: str, split: str, dtype: str = "f32", *, bits: bool = True) -> 
     module = parse(source)
     program = local_program(module)
     whole, parts = pieces(split, dtype)
-    (made,) = execute(program, whole)
+    (made,) = run(program, whole)
     (wanted,) = evaluate(module, parts, devices=DEVICES)
     got, want = made.numpy(), wanted.reshape(made.numpy().shape)
     if bits:

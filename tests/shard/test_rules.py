@@ -18,7 +18,7 @@ from weft.ir.rule import Factor, Rule
 from weft.ir.scan import parse_signature
 from weft.ir.types import TensorType, Types, tensor
 from weft.shard import Rules, propagate
-from weft.shard.rules import parse_rule
+from weft.shard.notation import parse_rule
 
 DOT = "(tensor<8x16xf32>, tensor<16x4xf32>) -> tensor<8x4xf32>"
 

@@ -14,7 +14,7 @@ from weft.kernels.group import Group
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel
 from weft.kernels.placed import Placed
-from weft.tile import tile
+from weft.tile.fuse import fuse
 
 
 class Plain(LLVM):
@@ -33,7 +33,7 @@ def groups_of(module: Module) -> list[Group]:
     placed = [
         Placed(node, (0,) * len(node.operands), (0,) * len(node.results)) for node in body.nodes
     ]
-    return tile(placed, (), body.results, Plain())
+    return fuse(placed, (), body.results, Plain())
 
 
 def run(module: Module, groups: Sequence[Group], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

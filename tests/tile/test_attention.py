@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 import weft
+from tests.kernels.interpret_attention import interpret_attention
 from tests.ops.example import Example
 from tests.ops.examples_attention import EXAMPLES
 from tests.tile.attention_programs import FORWARD, OTHERS, WITH_GRADIENTS, squares
@@ -20,7 +21,6 @@ from tests.tolerance import assert_close
 from weft.ir.module import Module
 from weft.kernels.attention import Attention, Window
 from weft.kernels.group import Group
-from weft.kernels.interpret_attention import interpret_attention
 from weft.kernels.placed import Placed
 from weft.ops import attention as composite
 from weft.run.parts import parts_of

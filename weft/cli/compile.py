@@ -15,7 +15,7 @@ from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import print_json, print_labelled, working
 from weft.cli.script import is_script, load_script, users_code
 from weft.compiled import Compiled
-from weft.emit.numpy import Numpy
+from weft.emit import emit
 from weft.errors import WeftError
 from weft.executable.container import beside, read_constants, write_constants
 from weft.executable.executable import Executable
@@ -24,7 +24,6 @@ from weft.executable.verify import verify_tiled
 from weft.ir.types import Array
 from weft.mesh import as_mesh
 from weft.pipeline import STAGES, Program, compile_module
-from weft.run import LocalProgram
 from weft.targets import target_named, target_names
 
 
@@ -140,9 +139,7 @@ def written(arguments: argparse.Namespace) -> Program:
     kernels = "launch " in text
     name = arguments.target or ("llvm" if kernels else "numpy")
     made = Executable(tiled, plan, name)
-    if arguments.to == "tiled":
-        return Program({}, made)
-    return Program({}, made, LocalProgram(tiled, plan, Numpy(), target_named(name)))
+    return Program({}, made if arguments.to == "tiled" else emit(made, target_named(name)))
 
 
 def saved(arguments: argparse.Namespace) -> Compiled:

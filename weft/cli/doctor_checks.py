@@ -81,12 +81,12 @@ def _target(name: str) -> str:
     from weft.ir.read import read_module
     from weft.ops import BY_NAME
     from weft.pipeline import compile_module
-    from weft.run import execute
+    from weft.run import run
 
     module = read_module(_GENERIC, BY_NAME)
     began = time.perf_counter()
     program = compile_module(module, target=name)
-    got = np.asarray(execute(program.local, np.arange(4, dtype=np.float32))[0])
+    got = np.asarray(run(program.local, np.arange(4, dtype=np.float32))[0])
     assert got.tolist() == [0.0, 2.0, 4.0, 6.0], got
     milliseconds = 1e3 * (time.perf_counter() - began)
     return f"a program ran, compiled and all in {milliseconds:.0f} ms"

@@ -14,20 +14,23 @@ from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import print_json, print_labelled, print_table, working
 from weft.cli.script import is_script
 from weft.columns import Column, table_text
+from weft.emit.numpy import Numpy
+from weft.errors import WeftError
+from weft.executable.memory import MemoryUse
 from weft.ir.module import Module
 from weft.machine import HOST, Machine, bytes_text
 from weft.optimize import (
     LEVELS,
     PASSES,
     STEPS,
-    MemoryPlan,
     Options,
     Ran,
     named,
-    plan_memory,
     run_passes,
     steps,
 )
+from weft.targets import target_named
+from weft.tile import tile
 
 
 def add(commands: Commands) -> None:
@@ -74,8 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     with working(f"optimizing {arguments.program}"):
         made = run_passes(module, passes, options, ran.append)
     if arguments.memory or arguments.machine:
-        for plan in plans(made):
-            plan.fits(chosen)
+        for name in called(made):
+            memory_of(made, name).fits(chosen)
     out = sys.stderr if arguments.out is None else sys.stdout
     if arguments.times:
         print(times_text(ran), file=out)
@@ -130,10 +133,15 @@ def times_text(ran: list[Ran]) -> str:
     return table_text(columns, [*rows, ("in all", f"{1e3 * total:.1f}", "", "")])
 
 
-def plans(module: Module) -> list[MemoryPlan]:
-    """The memory plan of every function that a host may call."""
-    called = [name for name, f in module.functions.items() if f.visibility != "private"]
-    return [plan_memory(module, name) for name in called]
+def called(module: Module) -> list[str]:
+    """The functions that a host may call."""
+    return [name for name, f in module.functions.items() if f.visibility != "private"]
+
+
+def memory_of(module: Module, function: str) -> MemoryUse:
+    """What one device holds when it runs a function."""
+    target = target_named(None, runs=False)
+    return tile(module, function, host=Numpy(), target=target).memory()
 
 
 def summary(before: Module, after: Module, chosen: Machine) -> list[tuple[str, str]]:
@@ -144,23 +152,28 @@ def summary(before: Module, after: Module, chosen: Machine) -> list[tuple[str, s
         ("nodes", f"{counts[0]:,} -> {counts[1]:,}"),
         ("collectives", f"{met[0]:,} -> {met[1]:,}"),
     ]
-    for plan in plans(after):
-        most = f"{bytes_text(plan.peak)} of {bytes_text(chosen.memory)} a device"
-        lines.append((plan.function.name, f"{most}: {memory_parts(plan)}"))
+    for name in called(after):
+        try:
+            use = memory_of(after, name)
+        except WeftError as error:  # a program that is not yet that of a device
+            lines.append((name, f"memory is not known: {error.message}"))
+            continue
+        most = f"{bytes_text(use.peak)} of {bytes_text(chosen.memory)} a device"
+        lines.append((name, f"{most}: {memory_parts(use)}"))
     return lines
 
 
-def memory_parts(plan: MemoryPlan) -> str:
+def memory_parts(use: MemoryUse) -> str:
     """What a device's bytes hold."""
     parts = [
         f"{bytes_text(size)} {what}"
         for what, size in (
-            ("arguments", plan.arguments),
-            ("results", plan.results),
-            ("constants", plan.constants),
-            ("temporaries", plan.temporaries),
+            ("arguments", use.arguments),
+            ("results", use.results),
+            ("constants", use.constants),
+            ("temporaries", use.temporaries),
         )
         if size
     ]
-    shared = f", {bytes_text(plan.aliased)} of them donated" if plan.aliased else ""
+    shared = f", {bytes_text(use.aliased)} of them donated" if use.aliased else ""
     return f"{', '.join(parts) or 'nothing'}{shared}"

@@ -1,1 +1,37 @@
-"""Emit: kernels become programs of a target."""
+"""Emit: the kernels of an executable become text of a target."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from weft.executable.executable import Executable
+from weft.executable.text import kernel_names
+from weft.kernels.group import Launch
+from weft.target import Target
+
+
+def emit(executable: Executable, target: Target | None) -> Executable:
+    """The executable with the text that each of its kernels becomes, by the kernel's name."""
+    if target is None:  # numpy, node by node
+        return replace(executable, texts={})
+    names = kernel_names(executable.tiled)
+    return replace(executable, texts=_Texts(target, {name: k for k, name in names.items()}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts(Mapping[str, str]):
+    """Texts of kernels, each had from the target when it is read: a program may have megabytes."""
+
+    target: Target
+    kernels: Mapping[str, Launch]
+
+    def __getitem__(self, name: str) -> str:
+        return self.target.text(self.kernels[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kernels)
+
+    def __len__(self) -> int:
+        return len(self.kernels)
+
+
+__all__ = ["emit"]

@@ -16,7 +16,7 @@ class Memory:
     results: int
     arena: int  # of values that are computed into memory which is planned
     others: int  # the most that other values take at once
-    reused: int = 0  # of donated arguments that results are written over
+    reused: int = 0  # of results that are written over donated arguments
 
     @property
     def peak(self) -> int:
@@ -53,6 +53,5 @@ class Plan:
     own: Mapping[Slot, frozenset[int]] = field(default_factory=dict)
     owned: frozenset[Slot] = frozenset()  # results whose memory is nobody else's
     lent: Mapping[int, int] = field(default_factory=dict)  # results in the memory of an argument
-    reused: tuple[int, ...] = ()  # donated arguments that results are written over
+    reused: tuple[int, ...] = ()  # donated arguments that are written over
     memory: Memory = Memory(0, 0, 0, 0)  # of all devices, equal parts counted once
-    memory_of_one: Memory = Memory(0, 0, 0, 0)  # of one device

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from weft.errors import WeftError
 from weft.executable.fork import Fork, Seen
@@ -29,13 +29,26 @@ from weft.executable.items import (
 )
 from weft.executable.layout import Layout
 from weft.executable.plan import Memory, Plan, Turn
+from weft.executable.words import (
+    attributes,
+    branch_way,
+    is_slot,
+    location,
+    mask,
+    masks,
+    pair,
+    slot_of,
+    slots,
+    symbol,
+    type_of,
+)
 from weft.ir.attrs import SYMBOL, Attrs
 from weft.ir.dense import parse_dense
-from weft.ir.location import UNKNOWN, Location
+from weft.ir.location import Location
 from weft.ir.module import Function, Module, Region, Value
 from weft.ir.read import read_module, read_node
-from weft.ir.scan import dictionary, parse_type
-from weft.ir.types import Array, TensorType, Type
+from weft.ir.scan import parse_type
+from weft.ir.types import Array, TensorType
 from weft.kernels.group import Launch as AnyKernel
 from weft.kernels.read import parse_kernel
 from weft.kernels.tokens import Line, wrong
@@ -45,9 +58,6 @@ from weft.ops import BY_NAME
 from weft.ops.shape import Constant
 from weft.varying.masks import Mask
 from weft.varying.world import World
-
-T = TypeVar("T")
-MOST_SLOTS = 1 << 24
 
 
 def read_tiled(text: str, resources: Mapping[str, Array] = {}) -> tuple[Tiled, Plan]:
@@ -89,13 +99,23 @@ class _Reader:
         self.at += 1
         return Line(text)
 
+    def after(self, *words: str) -> Line:
+        """Read a line behind the words that it begins with."""
+        line = self.line()
+        line.expect(*words)
+        return line
+
     def begins(self, word: str) -> bool:
         """Whether the next line begins with a word."""
         return self.next.strip().partition(" ")[0] == word
 
     def below(self) -> list[str]:
         """Read the lines that are indented more than the last one."""
-        depth, found = _depth(self.all[self.at - 1]), list[str]()
+        return self.deeper(_depth(self.all[self.at - 1]))
+
+    def deeper(self, depth: int) -> list[str]:
+        """Read the lines that are indented more than so much."""
+        found = list[str]()
         while self.next and _depth(self.next) > depth:
             found.append(self.next)
             self.at += 1
@@ -104,13 +124,12 @@ class _Reader:
     # The program
 
     def program(self) -> tuple[Tiled, Plan]:
-        head = self.line()
-        head.expect("tiled")
-        name = SYMBOL.read(_symbol(head))
+        head = self.after("tiled")
+        name = SYMBOL.read(symbol(head))
         head.expect("on")
         first, second = head.take(), head.take()
         grid = (int(first), int(second.removeprefix("x")))
-        _expect(head, "devices", ",", "digits")
+        head.expect("devices", ",", "digits")
         sizes = head.listed("[", "]", head.integer)
         head.expect(",")
         absent: list[int] = []
@@ -139,8 +158,7 @@ class _Reader:
         self.world = world
         constants: dict[Slot, object] = {}
         while self.begins("const"):
-            line = self.line()
-            line.expect("const")
+            line = self.after("const")
             slot = self.defined(line)
             line.expect("=")
             constants[slot] = self.constant(line)
@@ -174,8 +192,7 @@ class _Reader:
         arg_attrs: list[Attrs] = []
         arg_locs: list[Location] = []
         while self.begins("take"):
-            line = self.line()
-            line.expect("take")
+            line = self.after("take")
             slot = self.defined(line)
             line.expect("along")
             masks.append(mask(line))
@@ -189,9 +206,8 @@ class _Reader:
         res_attrs: list[Attrs] = []
         result_masks: list[Mask] = []
         while self.begins("give"):
-            line = self.line()
-            line.expect("give")
-            results.append(Value(_type(line)))
+            line = self.after("give")
+            results.append(Value(type_of(line)))
             line.expect("along")
             result_masks.append(mask(line))
             res_attrs.append(attributes(line))
@@ -208,18 +224,19 @@ class _Reader:
         lent: dict[int, int] = {}
         reused: tuple[int, ...] = ()
         if self.begins("owned"):
-            owned = frozenset(slots(_after(self.line(), "owned")))
+            owned = frozenset(slots(self.after("owned")))
         if self.begins("lent"):
-            line = _after(self.line(), "lent")
-            lent = dict(_separated(line, lambda: _pair(line)))
+            line = self.after("lent")
+            lent = dict(line.separated(lambda: pair(line)))
         if self.begins("reused"):
-            line = _after(self.line(), "reused")
-            reused = tuple(_separated(line, line.integer))
-        return owned, lent, reused, self.bytes_of("all"), self.bytes_of("one")
+            line = self.after("reused")
+            reused = tuple(line.separated(line.integer))
+        memory = self.bytes_of("all")
+        self.bytes_of("one")  # for those who read it: what a device holds follows from the rest
+        return owned, lent, reused, memory
 
     def bytes_of(self, word: str) -> Memory:
-        line = self.line()
-        _expect(line, "memory", "of", word, ":")
+        line = self.after("memory", "of", word, ":")
         found = []
         for name in ("arguments", "results", "arena", "others", "reused"):
             line.expect(name)
@@ -269,17 +286,17 @@ class _Reader:
         if line.taken("?"):
             head = None
         else:
-            head = [] if line.token == "|" else _separated(line, line.integer)
+            head = [] if line.token == "|" else line.separated(line.integer)
         line.expect("|")
-        dims = [] if line.token == "]" else _separated(line, line.integer)
+        dims = [] if line.token == "]" else line.separated(line.integer)
         line.expect("]")
         type = TensorType(tuple(dims), dtype)
         return Stack(type, None if head is None else (*head, *dims))
 
     def all_defined(self, line: Line) -> Slots:
-        if not _is_slot(line.token):
+        if not is_slot(line.token):
             return ()
-        return tuple(_separated(line, lambda: self.defined(line)))
+        return tuple(line.separated(lambda: self.defined(line)))
 
     def constant(self, line: Line) -> object:
         if line.taken("none"):
@@ -289,7 +306,7 @@ class _Reader:
         if line.taken("resource"):
             name = line.name()
             line.expect(":")
-            type = _type(line)
+            type = type_of(line)
             if name not in self.resources:
                 raise wrong(f"the resource {name} is missing")
             array = self.resources[name]
@@ -301,7 +318,7 @@ class _Reader:
         value = line.brackets()
         line.expect(":")
         start = line.text.index(value)
-        return parse_dense(f"dense{line.text[start : start + len(value)]} : {_type(line)}").array
+        return parse_dense(f"dense{line.text[start : start + len(value)]} : {type_of(line)}").array
 
     # Items
 
@@ -309,7 +326,7 @@ class _Reader:
         items: list[Item] = []
         while self.next and not self.begins("yield"):
             items.append(self.item(layout))
-        line = _after(self.line(), "yield")
+        line = self.after("yield")
         results = slots(line) if line.token else ()
         return Block(tuple(items), results)
 
@@ -335,7 +352,7 @@ class _Reader:
 
     def flow(self, line: Line) -> tuple[Slots, Slots, Location]:
         ins = self.read(line)
-        _expect(line, "-", ">")
+        line.expect("-", ">")
         outs = self.all_defined(line)
         return ins, outs, location(line)
 
@@ -351,7 +368,7 @@ class _Reader:
     def host(self, line: Line, kind: type[Host], layout: Layout) -> Host:
         ins, outs, loc = self.flow(line)
         depth = _depth(self.all[self.at - 1])
-        line = _after(self.line(), "along")
+        line = self.after("along")
         given, made = masks(line), masks(line)
         summed = masks(line) if line.taken("summed") else ()
         spread = bool(line.taken("spread"))
@@ -359,13 +376,10 @@ class _Reader:
         in_place: Sequence[int] = ()
         if line.taken("in"):
             line.expect("place")
-            in_place = _separated(line, line.integer)
+            in_place = line.separated(line.integer)
         sees, rows = bool(line.taken("sees")), bool(line.taken("rows"))
         line.finish()
-        lines = []
-        while self.next and _depth(self.next) > depth:
-            lines.append(self.next)
-            self.at += 1
+        lines = self.deeper(depth)
         operands = ins[:-1] if rows else ins
         types = tuple([self.stack(slot).type for slot in operands])
         *constants, node = read_node("\n".join(lines), types, BY_NAME)
@@ -385,12 +399,12 @@ class _Reader:
         return Move(how, ins, outs, loc, index)  # type: ignore[arg-type]
 
     def carried(self) -> Slots:
-        return self.all_defined(_after(self.line(), "carry"))
+        return self.all_defined(self.after("carry"))
 
     def blocks(self, layout: Layout) -> tuple[Block, ...]:
         found: list[Block] = []
         while self.begins("block"):
-            line = _after(self.line(), "block")
+            line = self.after("block")
             if line.integer() != len(found):
                 raise wrong(f"expected block {len(found)}")
             found.append(self.block(layout))
@@ -399,13 +413,13 @@ class _Reader:
     def loop(self, line: Line, layout: Layout) -> Loop:
         ins, outs, loc = self.flow(line)
         carried = self.carried()
-        line = _after(self.line(), "along")
+        line = self.after("along")
         given, made, held = masks(line), masks(line), masks(line)
         if line.taken("own"):
-            self.own[carried[0]] = frozenset(_separated(line, line.integer))
+            self.own[carried[0]] = frozenset(line.separated(line.integer))
         turns: list[Turn] = []
         while line.taken("turn"):
-            indices = tuple(_separated(line, line.integer))
+            indices = tuple(line.separated(line.integer))
             line.expect("from")
             result = slot_of(line)
             line.expect("in")
@@ -421,17 +435,17 @@ class _Reader:
         return Loop(test, body, carried, ins, outs, layout, given, made, held, loc)
 
     def branch(self, line: Line, layout: Layout) -> Branch:
-        way = _way(line)
+        way = branch_way(line)
         ins, outs, loc = self.flow(line)
-        line = _after(self.line(), "along")
+        line = self.after("along")
         held, made = masks(line), list[Masks]()
         while line.token:
             made.append(masks(line))
         return Branch(way, self.blocks(layout), ins, outs, layout, tuple(made), held, loc)
 
     def fork(self, outer: Layout) -> tuple[Fork, tuple[Seen, ...]]:
-        line = _after(self.line(), "rows")
-        rows = tuple(_separated(line, line.integer))
+        line = self.after("rows")
+        rows = tuple(line.separated(line.integer))
         line.expect("of")
         which = mask(line)
         line.expect("active")
@@ -441,7 +455,7 @@ class _Reader:
         assert isinstance(which, int), "rows are of leading dims"
         seen: list[Seen] = []
         while self.begins("see"):
-            line = _after(self.line(), "see")
+            line = self.after("see")
             given = slot_of(line)
             line.expect("as")
             slot = self.defined(line)
@@ -452,7 +466,7 @@ class _Reader:
     def loop_apart(self, line: Line, layout: Layout) -> LoopApart:
         ins, outs, loc = self.flow(line)
         carried = self.carried()
-        line = _after(self.line(), "along")
+        line = self.after("along")
         given, entered, made, held, results = [masks(line) for _ in range(5)]
         fork, seen = self.fork(layout)
         test, body = self.blocks(fork.inner)
@@ -461,16 +475,13 @@ class _Reader:
         )
 
     def branch_apart(self, line: Line, layout: Layout) -> BranchApart:
-        way = _way(line)
+        way = branch_way(line)
         ins, outs, loc = self.flow(line)
-        line = _after(self.line(), "along")
+        line = self.after("along")
         (given,), results = masks(line), masks(line)
         fork, seen = self.fork(layout)
         blocks = self.blocks(fork.inner)
         return BranchApart(way, blocks, ins, outs, fork, seen, given, results, loc)
-
-
-# Parts of lines
 
 
 def _depth(text: str) -> int:
@@ -480,112 +491,6 @@ def _depth(text: str) -> int:
 def _dedented(lines: Sequence[str]) -> list[str]:
     depth = _depth(lines[0]) if lines else 0
     return [line[depth:] for line in lines]
-
-
-def _expect(line: Line, *tokens: str) -> None:
-    for token in tokens:
-        line.expect(token)
-
-
-def _after(line: Line, word: str) -> Line:
-    line.expect(word)
-    return line
-
-
-def _separated(line: Line, read: Callable[[], T]) -> list[T]:
-    found = [read()]
-    while line.taken(","):
-        found.append(read())
-    return found
-
-
-def _pair(line: Line) -> tuple[int, int]:
-    first = line.integer()
-    line.expect("=")
-    return first, line.integer()
-
-
-def _way(line: Line) -> Any:
-    if line.token not in ("if", "case"):
-        raise wrong(f"a branch is an if or a case, not {line.token!r}")
-    return line.take()
-
-
-def _is_slot(token: str) -> bool:
-    return token[:1] == "b" and token[1:].isdecimal()
-
-
-def slot_of(line: Line) -> Slot:
-    """`b12`."""
-    if not _is_slot(line.token):
-        raise wrong(f"expected a value such as b12, found {line.token!r}")
-    slot = int(line.take()[1:])
-    if slot >= MOST_SLOTS:
-        raise wrong(f"b{slot} is too many")
-    return slot
-
-
-def slots(line: Line) -> Slots:
-    """`b1, b2` up to the end of the line."""
-    found = tuple(_separated(line, lambda: slot_of(line)))
-    line.finish()
-    return found
-
-
-def mask(line: Line) -> Mask:
-    """`d0.d2`, `-`, or parts in brackets."""
-    if line.token == "(":
-        return tuple(line.listed("(", ")", lambda: mask(line)))
-    if line.taken("-"):
-        return 0
-    found = 0
-    for part in line.take().split("."):
-        dim = int(part.removeprefix("d"))
-        if not 0 <= dim < 64:
-            raise wrong(f"no leading dim is called {part!r}")
-        found |= 1 << dim
-    return found
-
-
-def masks(line: Line) -> Masks:
-    """`[d0, -]`."""
-    return tuple(line.listed("[", "]", lambda: mask(line)))
-
-
-def location(line: Line) -> Location:
-    """`loc(...)` at the end of a line; a short one is only there to be looked at."""
-    if line.token == ";" or not line.token:
-        return UNKNOWN
-    line.expect("loc")
-    text = line.brackets()[1:-1]
-    line.finish()
-    return Location(text)
-
-
-def attributes(line: Line) -> Attrs:
-    """`{name = value}`."""
-    return tuple(dictionary(line.brackets()).items()) if line.token == "{" else ()
-
-
-def _symbol(line: Line) -> str:
-    line.expect("@")
-    if line.token == '"':
-        start = line.text.index('"')
-        end = line.text.index('"', start + 1) + 1
-        while line.token != "on":
-            line.take()
-        return f"@{line.text[start:end]}"
-    return f"@{line.take()}"
-
-
-def _type(line: Line) -> Type:
-    """A type in MLIR's text."""
-    text = line.take()
-    while line.token in (".", "!"):
-        text += line.take()
-    if text == "!":
-        text += line.take()
-    return parse_type(text + (line.brackets() if line.token == "<" else ""))
 
 
 def _functions(lines: Sequence[str]) -> dict[str, Function]:

@@ -40,6 +40,7 @@ from weft.executable.items import (
     Tiled,
     all_items,
 )
+from weft.executable.memory import MemoryUse, memory_use
 from weft.executable.plan import Memory, Plan
 from weft.ir.attrs import SYMBOL, Attrs
 from weft.ir.dense import Dense
@@ -123,8 +124,9 @@ class _Writer:
             yield f"  lent {', '.join(f'{n}={m}' for n, m in plan.lent.items())}"
         if plan.reused:
             yield f"  reused {', '.join(map(str, plan.reused))}"
-        for word, held in (("all", plan.memory), ("one", plan.memory_of_one)):
-            yield f"  memory of {word}: {memory_text(held)}"
+        one, all_ = memory_use(self.tiled, plan), plan.memory
+        yield f"  memory of all: {memory_text(all_, all_.reused)}"
+        yield f"  memory of one: {memory_text(one, one.aliased)}"
 
     def functions(self) -> Iterator[Function]:
         """The functions that the regions of host nodes call."""
@@ -336,9 +338,9 @@ def stack_text(stack: Stack) -> str:
     return f"{type.dtype.name}[{head}|{dims}]"
 
 
-def memory_text(memory: Memory) -> str:
+def memory_text(memory: Memory | MemoryUse, reused: int) -> str:
     """The bytes of a run."""
     return (
         f"arguments {memory.arguments} results {memory.results} arena {memory.arena} "
-        f"others {memory.others} reused {memory.reused}"
+        f"others {memory.others} reused {reused}"
     )

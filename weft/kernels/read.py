@@ -426,8 +426,7 @@ class _Reader:
     # Nodes alone, attention
 
     def alone(self, name: str, line: Line, excess: bool) -> Alone:
-        line.expect("lead")
-        line.expect("=")
+        line.expect("lead", "=")
         lead, known = line.integer(), [None for o in self.operands if not o.output]
         if line.taken("known"):
             line.expect("=")
@@ -440,8 +439,7 @@ class _Reader:
         return Alone(name, node.op, self.operands, lead, node.regions, tuple(known), excess)
 
     def attention(self, name: str, line: Line) -> Attention:
-        line.expect("outer")
-        line.expect("=")
+        line.expect("outer", "=")
         outer = tuple(line.listed("[", "]", line.integer))
         words = self.words(line)
         line.finish()

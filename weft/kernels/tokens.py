@@ -47,11 +47,12 @@ class Line:
         """The next token if it is one of these, else nothing."""
         return self.take() if self.token in tokens else ""
 
-    def expect(self, token: str) -> None:
-        """Read a token that must be there."""
-        if self.token != token:
-            raise wrong(f"expected {token!r}, found {self.token or 'the end of the line'!r}")
-        self.take()
+    def expect(self, *tokens: str) -> None:
+        """Read tokens that must be there."""
+        for token in tokens:
+            if self.token != token:
+                raise wrong(f"expected {token!r}, found {self.token or 'the end of the line'!r}")
+            self.take()
 
     def name(self) -> str:
         """A name."""
@@ -90,6 +91,13 @@ class Line:
         while not self.taken(end):
             if found:
                 self.expect(",")
+            found.append(read())
+        return found
+
+    def separated(self, read: Callable[[], T]) -> list[T]:
+        """One thing or more, with commas."""
+        found = [read()]
+        while self.taken(","):
             found.append(read())
         return found
 

@@ -18,8 +18,6 @@ from weft.optimize.drop_dead import drop_dead
 from weft.optimize.fold_constants import fold_constants
 from weft.optimize.hoist_gather import hoist_gather
 from weft.optimize.inline_calls import inline_calls
-from weft.optimize.memory_plan import MemoryPlan
-from weft.optimize.plan_memory import plan_memory
 from weft.optimize.rematerialize_gather import rematerialize_gather
 from weft.optimize.runner import Options, Pass, Ran, Watch, given_numbers, run_passes
 from weft.optimize.schedule import schedule
@@ -96,7 +94,6 @@ __all__ = [
     "PASSES",
     "STEPS",
     "Level",
-    "MemoryPlan",
     "Options",
     "Pass",
     "Ran",
@@ -113,7 +110,6 @@ __all__ = [
     "inline_calls",
     "named",
     "optimize",
-    "plan_memory",
     "rematerialize_gather",
     "run_passes",
     "schedule",

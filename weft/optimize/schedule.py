@@ -10,8 +10,8 @@ from weft.ir.rebuild import Rebuild
 from weft.machine import HOST, Machine
 from weft.ops.control import AsyncStart, Call
 from weft.optimize.flights import Flights
+from weft.optimize.lifetimes import live_bytes
 from weft.optimize.order_region import order_region
-from weft.optimize.plan_memory import plan_memory
 
 
 def schedule(module: Module, machine: Machine = HOST) -> Module:
@@ -58,8 +58,8 @@ class _Scheduling(Rebuild):
 
 
 def peak(module: Module) -> int:
-    """The bytes that a device needs for whichever function the host calls."""
-    return max((plan_memory(module, name).peak for name in _called(module)), default=0)
+    """An estimate of the bytes that a device needs for whichever function the host calls."""
+    return max((live_bytes(module, name) for name in _called(module)), default=0)
 
 
 def depth(module: Module) -> int:

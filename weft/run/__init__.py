@@ -1,6 +1,6 @@
 """Run: a tiled program and arrays become arrays, on all virtual devices in lockstep."""
 
-from weft.run.execute import execute
+from weft.run.execute import run
 from weft.run.local import LocalProgram
 
-__all__ = ["LocalProgram", "execute"]
+__all__ = ["LocalProgram", "run"]

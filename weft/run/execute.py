@@ -20,7 +20,7 @@ from weft.mesh.pieces import counts, local_shape
 from weft.run.local import LocalProgram
 
 
-def execute(
+def run(
     program: LocalProgram,
     *arguments: Any,
     sync_every_op: bool = False,

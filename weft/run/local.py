@@ -14,6 +14,7 @@ from weft.array.stacked import Kind, Stacked, kind_of
 from weft.errors import WeftError
 from weft.executable.items import Tiled
 from weft.executable.layout import Layout
+from weft.executable.memory import MemoryUse, memory_use
 from weft.executable.plan import Memory, Plan
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node
@@ -119,9 +120,9 @@ class LocalProgram:
         """The bytes that one run holds, all devices together, equal parts counted once."""
         return self.plan.memory
 
-    def memory_of_one(self) -> Memory:
+    def memory_of_one(self) -> MemoryUse:
         """The bytes that one run holds of one device."""
-        return self.plan.memory_of_one
+        return memory_use(self.tiled, self.plan)
 
     def frame(self) -> list[Any]:
         """Slots for one run: those of an earlier one, with its memory, or new ones."""

@@ -14,7 +14,7 @@ from weft.ir.module import Node
 from weft.kernels.group import Group
 from weft.run.bind import all_codes, loaded_kernels
 from weft.run.code import Slots, Step
-from weft.run.execute import execute
+from weft.run.execute import run
 from weft.run.local import LocalProgram
 from weft.run.separate import SeparateKernel, SeparateTarget
 from weft.target import Addresses
@@ -54,7 +54,7 @@ def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[lis
     rounds: list[tuple[float, dict[int, list[float]]]] = []
     for _ in range(1 + ROUNDS):
         clock.times = defaultdict(list)
-        for result in execute(timed, *arguments):
+        for result in run(timed, *arguments):
             result.wait()
         rounds.append((timed.seconds, clock.times))
     # The first round only warms up; of the others, the one in the middle tells a whole story.

@@ -1,4 +1,4 @@
-"""Tile: the nodes of a local program become kernels."""
+"""Tile: the nodes of a local program become kernels, in order, over buffers with offsets."""
 
 from weft.tile.groups import group
 from weft.tile.tile import tile

@@ -16,7 +16,7 @@ from weft.ops.reduce import Reduce
 from weft.ops.transcendental import Exponential
 from weft.tile.draft import Draft, tensor
 from weft.tile.index import ZERO, At, Expr, Split, factor, linear
-from weft.tile.pulls import dot_dims
+from weft.tile.products import dot_dims
 from weft.tile.views import VIEWS, lead_of, read_through, sees_through
 
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Literal
 
 from weft.ir.module import Node, Value
 from weft.ir.reading import reads
-from weft.ir.types import TensorType, Type
+from weft.ir.types import TensorType
 from weft.kernels.group import Group
 from weft.kernels.placed import Placed
 from weft.ops.collective import AllReduce, CollectivePermute, ReduceScatter
-from weft.ops.convert import Convert
 from weft.ops.convolution import Convolution
 from weft.ops.local import AxisIndex, PermuteAlongAxes
 from weft.ops.reduce import Reduce
@@ -29,19 +27,10 @@ from weft.target import Target
 from weft.tile.draft import Draft, tensor
 from weft.tile.index import At, Bound, Split, covers, factors_of, limits
 from weft.tile.lookup import same_as
+from weft.tile.nodes import element_by_element, is_dense, is_simple, plain_product, widens
 from weft.tile.picks import counts, pick_of
-from weft.tile.pulls import (
-    MAPS,
-    PLACED_MAPS,
-    PRODUCTS,
-    REDUCTIONS,
-    Pull,
-    combine_of,
-    elementwise,
-    is_outer,
-    is_plain_convolution,
-    outer,
-)
+from weft.tile.products import PRODUCTS, is_outer, is_plain_convolution, outer
+from weft.tile.pulls import MAPS, PLACED_MAPS, REDUCTIONS, Pull, combine_of, elementwise
 from weft.tile.refusal import refusal
 from weft.tile.rows import rows_fit
 from weft.tile.views import is_alias, read_through, sees_through
@@ -98,7 +87,7 @@ class Grouping:
     def _kind(self, placed: Placed) -> Kind:
         """How a node may take part in kernels."""
         node = placed.node
-        if not _dense(node) or refusal(node, self.target) is not None:
+        if not is_dense(node) or refusal(node, self.target) is not None:
             return "other"
         if sees_through(placed):
             return "view"
@@ -115,10 +104,10 @@ class Grouping:
             case AllReduce() | ReduceScatter():
                 return "reduce" if self._meets_evenly(placed) else "other"
             case Convolution():
-                plain = is_plain_convolution(node) and _plain_product(node)
+                plain = is_plain_convolution(node) and plain_product(node)
                 return "product" if plain else "other"
             case op if type(op) in PRODUCTS:
-                if not _plain_product(node):
+                if not plain_product(node):
                     return "other"
                 return "map" if is_outer(node) else "product"
             case AxisIndex() | CollectivePermute() | PermuteAlongAxes():
@@ -126,7 +115,7 @@ class Grouping:
             case op if type(op) in MAPS:
                 return "map"
             case op if op.elementwise and node.operands and not node.regions:
-                return "map" if _element_by_element(node) else "other"
+                return "map" if element_by_element(node) else "other"
         return "other"
 
     def _picks(self, node: Node) -> bool:
@@ -157,7 +146,7 @@ class Grouping:
                 case Constant() | Iota() | AxisIndex():
                     is_light = True
                 case op if op.elementwise or kind == "view":
-                    is_light = all(v in found for v in node.operands) and _simple(node)
+                    is_light = all(v in found for v in node.operands) and is_simple(node)
                 case _:
                     is_light = False
             if is_light:
@@ -225,8 +214,8 @@ class Grouping:
         It does not if one value, which is read instead, is as large; even a function that takes
         a while to compute is faster computed twice than written and read.
         """
-        cheap = _simple(placed.node) or readers <= 2
-        return _widens(placed.node) or (cheap and len(self._sources(placed.node)) <= 1)
+        cheap = is_simple(placed.node) or readers <= 2
+        return widens(placed.node) or (cheap and len(self._sources(placed.node)) <= 1)
 
     def _sources(self, node: Node) -> set[Value]:
         """Large values that suffice to compute a node: its operands, or what they are made of."""
@@ -247,7 +236,7 @@ class Grouping:
 
     def _is_short(self, node: Node) -> bool:
         """Whether a node is done to each element, soon, and nobody needs its result in memory."""
-        is_map = self.kinds[node] == "map" and node.op.elementwise and _simple(node)
+        is_map = self.kinds[node] == "map" and node.op.elementwise and is_simple(node)
         return is_map and self.outside.isdisjoint(node.results)
 
     def _is_small(self, value: Value, elements: int) -> bool:
@@ -424,7 +413,7 @@ class Grouping:
         self, placed: Placed, value: Value, numbers: list[int], draft: Draft
     ) -> bool:
         """What is done to a product's operand once, while it is brought into place."""
-        if len(numbers) != 1 or not _simple(placed.node):
+        if len(numbers) != 1 or not is_simple(placed.node):
             return value in self.light
         if value in self.light:
             return True
@@ -442,7 +431,7 @@ class Grouping:
         if points <= self.elements(value):
             return True
         size = self.elements(value) * tensor(value).dtype.numpy.itemsize
-        return _simple(placed.node) and size <= self.limits.near
+        return is_simple(placed.node) and size <= self.limits.near
 
     # Shapes
 
@@ -466,38 +455,3 @@ def _points(draft: Draft, order: Sequence[int], number: int) -> float:
         least, most = limits(expr, draft.size)
         points *= min(1.0, (high - low) / (most - least + 1))
     return points
-
-
-def _dense(node: Node) -> bool:
-    """Whether a node has one or more results, all of them tensors with known, nonzero sizes."""
-    return bool(node.results) and all(map(_is_dense, {*node.operand_types, *node.types}))
-
-
-@cache
-def _is_dense(type: Type) -> bool:
-    return isinstance(type, TensorType) and type.is_static and type.size > 0
-
-
-def _element_by_element(node: Node) -> bool:
-    """Whether every operand has the result's shape, or is a scalar."""
-    shape = tensor(node.results[0]).shape
-    return all(tensor(v).shape in (shape, ()) for v in node.operands)
-
-
-def _plain_product(node: Node) -> bool:
-    lhs, rhs = (tensor(v).dtype for v in node.operands)
-    return lhs is rhs and not lhs.is_complex and lhs.kind != "bool"
-
-
-def _simple(node: Node) -> bool:
-    """Whether computing a node costs no more than reading its result."""
-    work = getattr(type(node.op), "each_element", None)
-    return work is None or not work.transcendentals
-
-
-def _widens(node: Node) -> bool:
-    """Whether a node only spells numbers with more bits."""
-    if not isinstance(node.op, Convert):
-        return False
-    given, made = tensor(node.operands[0]).dtype, tensor(node.results[0]).dtype
-    return given.bits < made.bits

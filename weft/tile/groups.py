@@ -16,11 +16,11 @@ from weft.ir.types import TensorType
 from weft.kernels.group import Group, Launch
 from weft.kernels.placed import Placed
 from weft.target import Target
+from weft.tile.fuse import fuse
 from weft.tile.pulls import REDUCTIONS
 from weft.tile.recall import fingerprint, packed, restored
 from weft.tile.refusal import refusal
 from weft.tile.sums import sums_apart
-from weft.tile.tile import tile
 from weft.tune import tuned
 
 LARGE = 300  # nodes of a region that takes long enough to group
@@ -57,7 +57,7 @@ def _groups(
         placed = sums_apart(placed, results)
     identity = target.identity if len(placed) >= LARGE else None
     if identity is None:
-        return tile(placed, sizes, results, target)
+        return fuse(placed, sizes, results, target)
     store, parts = the_store(), [("region", fingerprint(placed, sizes, results))]
     parts += [("processor", identity), ("target", target.name)]
     parts += [("fold_sums", str(target.options.fold_sums))]
@@ -72,7 +72,7 @@ def _groups(
         else:
             target.recall(_kernels(groups), hashlib.sha256(data).hexdigest())
             return groups
-    groups = tile(placed, sizes, results, target)
+    groups = fuse(placed, sizes, results, target)
     data = packed(groups, placed)
     if data is not None:
         store.put(key, data)

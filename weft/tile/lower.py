@@ -17,19 +17,15 @@ from weft.executable.items import (
     Site,
     Slots,
     Stack,
-    Tiled,
     Traits,
     moved,
 )
 from weft.executable.layout import Layout
-from weft.ir.attrs import Attrs
-from weft.ir.module import Module, Node, Region, Value
-from weft.ir.names import DONATED
+from weft.ir.module import Node, Region, Value
 from weft.ir.reading import captured
 from weft.ir.types import TensorType
 from weft.ir.write import node_text
 from weft.kernels.group import Group
-from weft.mesh import Axis
 from weft.ops.control import (
     AfterAll,
     AsyncDone,
@@ -58,9 +54,7 @@ from weft.tile.left_to_readers import (
 from weft.tile.placed import awaited_in, placed_at
 from weft.tile.scope import Scope
 from weft.tile.together import branch, loop
-from weft.varying import varying
 from weft.varying.masks import Mask, union
-from weft.varying.world import World
 
 KEPT = 1 << 14  # elements of a result that may be computed before the program runs
 RESERVED = 2  # slots: the arena, and the arguments that may be written over in this run
@@ -76,64 +70,6 @@ class HostKernels(Functions, Protocol):
     def compute(self, site: Site, operands: Sequence[Any]) -> tuple[Any, ...]:
         """The results of a node."""
         ...
-
-
-def lower(
-    module: Module,
-    function: str = "main",
-    *,
-    host: HostKernels,
-    target: Target | None = None,
-    fold: bool = True,
-    devices: int | tuple[int, int] | None = None,
-    donate: Sequence[int] | None = None,
-    world: World | None = None,
-    stacked: Sequence[Axis] | None = None,
-) -> Tiled:
-    """A function of a local module as items over stacks of the values of a process's devices.
-
-    Arguments vary along the axes that their `weft.sharding` names, or along all where they have
-    none. Without `fold` every value is computed as it is written, for those who look at each.
-    A process has the devices along the axes that are `stacked`, parts of the mesh's perhaps: all
-    where that is None, a single one where it is empty.
-    """
-    main = module.function(function)
-    facts = varying(module, (function,), devices=devices, world=world)
-    absent: tuple[int, ...] = ()
-    if stacked is not None:
-        fine, absent = facts.world.apart(stacked)
-        if fine is not facts.world:
-            facts = varying(module, (function,), world=fine)
-    body = main.body
-    attrs = main.arg_attrs or ((),) * len(body.args)
-    lowering = Lowering(host, target if fold else None, fold)
-    known = facts.roots[function]
-    layout = Layout(facts.world.atoms, absent=absent)
-    scope = Scope(module, facts.world, layout, known, calls=(function,))
-    masks = scope.of(body.args)
-    inputs = tuple([lowering.new(v, m, scope) for v, m in zip(body.args, masks, strict=True)])
-    scope.slots.update(zip(body.args, inputs, strict=True))
-    block = lowering.region(body, scope)
-    return Tiled(
-        module,
-        function,
-        facts.world,
-        scope.layout,
-        block,
-        inputs,
-        tuple(lowering.stacks),
-        lowering.constants,
-        masks,
-        scope.of(body.results),
-        donated_arguments(attrs, donate),
-    )
-
-
-def donated_arguments(attrs: Sequence[Attrs], donate: Sequence[int] | None) -> tuple[int, ...]:
-    """The arguments whose memory results may take, as the program says or as is asked."""
-    if donate is not None:
-        return tuple(donate)
-    return tuple(n for n, listed in enumerate(attrs) if DONATED & {name for name, _ in listed})
 
 
 class Lowering:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
-from typing import TypeGuard
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
 from weft.array.place_buffers import Span, most_alive, place
-from weft.executable.items import Host, Item, Launch, Loop, Slot, Stack, Tiled, piece_bytes
+from weft.executable.items import Host, Item, Launch, Loop, Slot, Stack, Tiled
+from weft.executable.lives import Lives
+from weft.executable.memory import outside_arena, results_over_arguments
 from weft.executable.plan import Memory, Plan, Turn
 from weft.ir.types import TensorType, Type
 from weft.tile.in_place import Pairs, overwritten
-from weft.tile.lives import Lives, shares
 from weft.tile.reuse import Turning, owned, reuse_carried, reuse_donated, turning_of
 from weft.varying.masks import Mask
 
@@ -30,7 +30,7 @@ def plan(tiled: Tiled) -> Plan:
     root = planner.lives.root
     given = {root(slot): n for n, slot in enumerate(tiled.inputs)}
     roots = [root(slot) for slot in tiled.block.results]
-    return Plan(
+    made = Plan(
         arena,
         planner.places,
         planner.over,
@@ -40,33 +40,26 @@ def plan(tiled: Tiled) -> Plan:
         owned(planner),
         {n: given[found] for n, found in enumerate(roots) if found in given},
         reused,
-        *_memory(planner, arena, reused),
     )
+    return replace(made, memory=_memory(planner, made))
 
 
-def _memory(planner: Planner, arena: int, reused: Collection[int]) -> tuple[Memory, Memory]:
-    """The bytes of a run: of all devices together, and of one."""
+def _memory(planner: Planner, plan: Plan) -> Memory:
+    """The bytes of a run, of all devices together."""
     tiled, function = planner.tiled, planner.tiled.module.function(planner.tiled.function)
-    others = [*_outside_arena(planner)]
-    arguments, results = function.arg_types, function.result_types
-    whole = Memory(
-        sum(_argument_bytes(tiled, n) for n in range(len(arguments))),
-        sum(
-            _bytes(tiled, type, mask)
-            for type, mask in zip(results, tiled.result_masks, strict=True)
-        ),
-        arena,
-        most_alive([whole for whole, _ in others]),
-        sum(_argument_bytes(tiled, n) for n in reused),
+    others = [
+        Span(count * planner.stack(slot).nbytes, start, stop)
+        for slot, count, start, stop in outside_arena(tiled, plan, planner.lives)
+    ]
+    over = results_over_arguments(tiled, plan, planner.lives)
+    results = zip(function.result_types, tiled.result_masks, strict=True)
+    return Memory(
+        sum(_argument_bytes(tiled, n) for n in range(len(tiled.inputs))),
+        sum(_bytes(tiled, type, mask) for type, mask in results),
+        plan.arena,
+        most_alive([span for span in others if span.size]),
+        sum(_argument_bytes(tiled, n) for n in over),
     )
-    one = Memory(
-        sum(map(piece_bytes, arguments)),
-        sum(map(piece_bytes, results)),
-        place([Span(b.piece, b.begin, b.end) for b in planner.buffers])[1],
-        most_alive([piece for _, piece in others]),
-        sum(piece_bytes(arguments[n]) for n in reused),
-    )
-    return whole, one
 
 
 def _argument_bytes(tiled: Tiled, index: int) -> int:
@@ -87,7 +80,6 @@ class Buffer:
     size: int
     begin: int
     end: int
-    piece: int  # the bytes that one device has of it
     holds: list[Slot] = field(default_factory=list)
     turn: Turning | None = None
 
@@ -143,8 +135,7 @@ class Planner:
         return tuple([Turn(t.indices, t.slots, t.result, t.buffers, t.places) for t in found])
 
     def _new(self, slot: Slot, start: int) -> Buffer:
-        stack = self.stack(slot)
-        made = Buffer(stack.nbytes, start, start, stack.piece)
+        made = Buffer(self.stack(slot).nbytes, start, start)
         self.buffers.append(made)
         return made
 
@@ -215,9 +206,8 @@ class Planner:
             if any(life.escapes for life in lives):
                 continue
             end = max(stop, *[life.end for life in lives])
-            stack = self.stack(turn.result)
-            for _ in range(turn.buffers):
-                self.buffers.append(Buffer(stack.nbytes, start, end, stack.piece, turn=turn))
+            size = self.stack(turn.result).nbytes
+            self.buffers += [Buffer(size, start, end, turn=turn) for _ in range(turn.buffers)]
 
     def _over_itself(self, turn: Turning) -> bool:
         """Whether the oldest value that is carried is read no more when a new one is written."""
@@ -230,26 +220,3 @@ class Planner:
         over = {given for given, made in self.pairs(turn.maker) if made == turn.number}
         reads = [n for n, slot in enumerate(turn.maker.ins) if lives.root(slot) == root]
         return last == stop and bool(reads) and over.issuperset(reads)
-
-
-def _outside_arena(planner: Planner) -> Iterator[tuple[Span, Span]]:
-    """What takes memory of its own beside arguments and results: of all devices, and of one."""
-    results = {planner.lives.root(slot) for slot in planner.block.results}
-    for item, start, stop in planner.items:
-        found = planner.turning.get(item.carried[0], ()) if _carries(item) else ()
-        for turn in found:  # one of its buffers is what the loop gives
-            if not turn.places:
-                stack, more = planner.stack(turn.result), turn.buffers - 1
-                yield Span(more * stack.nbytes, start, stop), Span(more * stack.piece, start, stop)
-        for slot in item.outs:
-            stack = planner.stack(slot)
-            inside = slot in planner.places or slot in planner.in_turns
-            root = planner.lives.root(slot)
-            if inside or shares(item) or root in results or not stack.nbytes:
-                continue
-            end = planner.lives.by_root[root].end
-            yield Span(stack.nbytes, start, end), Span(stack.piece, start, end)
-
-
-def _carries(item: Item) -> TypeGuard[Loop]:
-    return isinstance(item, Loop) and bool(item.carried)

@@ -19,7 +19,7 @@ from weft.executable.items import (
     all_items,
     blocks_of,
 )
-from weft.tile.lives import shares
+from weft.executable.lives import shares
 
 if TYPE_CHECKING:
     from weft.tile.plan import Planner

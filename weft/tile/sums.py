@@ -15,7 +15,8 @@ from weft.kernels.placed import Placed
 from weft.ops.collective import AllReduce
 from weft.ops.pointwise import Add
 from weft.ops.shape import Reshape, Transpose
-from weft.tile.pulls import PRODUCTS, combine_of, is_outer
+from weft.tile.products import PRODUCTS, is_outer
+from weft.tile.pulls import combine_of
 
 
 def sums_apart(placed: Sequence[Placed], results: Sequence[Value]) -> list[Placed]:

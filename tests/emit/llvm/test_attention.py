@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.attention_cases import Sizes, backward, forward, inputs, kernels, windows
+from tests.kernels.interpret_attention import interpret_attention
 from tests.tolerance import assert_close
 from weft.emit.llvm.attention.attention import emit_attention
 from weft.emit.llvm.jit.engine import load
@@ -19,7 +20,6 @@ from weft.emit.llvm.jit.machine_code import Processor, host
 from weft.emit.llvm.pool.commands import Commands
 from weft.ir.types import DTYPES, F32, Array
 from weft.kernels.attention import Attention, Window
-from weft.kernels.interpret_attention import interpret_attention
 
 GUARD = 64  # elements around every buffer that must not change
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from tests.emit.llvm.test_attention import check, launch
 from tests.kernels.attention_cases import Sizes, forward, inputs, windows
+from tests.kernels.interpret_attention import interpret_attention
 from tests.tolerance import assert_close
 from weft.emit.llvm.attention import tiles as attention_tiles
 from weft.emit.llvm.attention.attention import emit_attention
 from weft.emit.llvm.jit.machine_code import Processor, assembly, host
 from weft.ir.types import DTYPES, F32
 from weft.kernels.attention import Window
-from weft.kernels.interpret_attention import interpret_attention
 
 BF16 = DTYPES["bf16"]
 WITHOUT = replace(host(), features=host().features.replace("+amx", "-amx"))

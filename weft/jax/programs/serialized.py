@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from weft.capture.normalize.absorb_composites import absorb_composites
 from weft.capture.stablehlo.mlir_parser import read_in_process
+from weft.emit import emit
 from weft.emit.numpy import Numpy
 from weft.errors import Unsupported, WeftError
 from weft.executable.container import (
@@ -30,7 +31,7 @@ from weft.jax.programs.dumping import dump
 from weft.jax.programs.options import Options
 from weft.jax.versions import makers
 from weft.ops import BY_NAME
-from weft.pipeline import OPTIMIZED, Program, local_program, optimized_program
+from weft.pipeline import OPTIMIZED, Program, compile_module, local_program
 from weft.run import LocalProgram
 from weft.targets import target_named
 
@@ -67,8 +68,9 @@ def restored(data: bytes, options: bytes | None) -> Executable:
     if _of_kernels(how) == _of_kernels(asked_in(own).options):
         program = _loaded(container, module, how)
     else:
-        program = optimized_program(
+        program = compile_module(
             module,
+            since=OPTIMIZED,
             target=how.target,
             fold_sums=how.fold_sums,
             tune=how.tune,
@@ -110,7 +112,8 @@ def _loaded(container: Container, module: Module, options: Options) -> Program:
         excess_precision=options.excess_precision,
     )
     rest = (Numpy(), target, lambda: local_program(module, fold=True))
-    return Program({OPTIMIZED: module}, made, LocalProgram(made.tiled, made.plan, *rest))
+    loaded = LocalProgram(made.tiled, made.plan, *rest)
+    return Program({OPTIMIZED: module}, emit(made, target), loaded)
 
 
 def _check_makers(found: dict[str, str]) -> None:

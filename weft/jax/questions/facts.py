@@ -58,8 +58,8 @@ def _memory(handles: Handles, args: Any) -> None:
     args.generated_code_size_in_bytes = len(described.executable.code)
     args.argument_size_in_bytes = memory.arguments
     args.output_size_in_bytes = memory.results
-    args.alias_size_in_bytes = memory.reused
-    args.temp_size_in_bytes = memory.arena + memory.others
+    args.alias_size_in_bytes = memory.aliased
+    args.temp_size_in_bytes = memory.temporaries
     args.peak_memory_in_bytes = memory.peak
     args.total_size_in_bytes = memory.peak
     args.total_allocation_bytes = memory.peak

@@ -1,0 +1,292 @@
+"""The memory of one device that runs an executable: what is allocated, when, and for what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from weft.array.place_buffers import Span, most_alive, place
+from weft.errors import WeftError
+from weft.executable.items import Item, Loop, Slot, Stack, Tiled, piece_bytes
+from weft.executable.lives import Lives, shares
+from weft.executable.plan import Plan
+from weft.ir.location import UNKNOWN, Location
+from weft.ir.types import Type
+from weft.machine import Machine, bytes_text
+
+Kind: TypeAlias = Literal["argument", "constant", "result", "temporary"]
+_SHOWN = 8  # values that an error or a table names
+_COLUMNS, _BYTES = 80, 10  # of a table, and of the bytes in it
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Bytes of a device, and the value that they hold first; others may take them over.
+
+    They are in use from one position of the program to another, both included; -1 is before it.
+    """
+
+    kind: Kind
+    size: int
+    begin: int
+    end: int
+    name: str  # of a value as in the tiled text, or of an argument
+    type: Type
+    loc: Location
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """The bytes that one device holds in a run."""
+
+    function: str
+    buffers: tuple[Buffer, ...]
+    arguments: int
+    results: int
+    constants: int
+    arena: int  # of values that are computed into memory which is planned
+    others: int  # the most that other values take at once
+    aliased: int  # of results that take no memory: it is that of arguments, or of another value
+
+    @property
+    def temporaries(self) -> int:
+        """The bytes of values that are neither arguments nor results."""
+        return self.arena + self.others
+
+    @property
+    def peak(self) -> int:
+        """The most bytes at once."""
+        held = self.arguments + self.results + self.constants + self.temporaries
+        return held - self.aliased
+
+    @property
+    def needed(self) -> int:
+        """The most bytes that are read later, at once; the rest of the peak is reserved."""
+        return int(self._in_use().max(initial=0))
+
+    def _in_use(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """The bytes in use at every position, from -1 on."""
+        change = np.zeros(max([b.end for b in self.buffers], default=-1) + 3, np.int64)
+        np.add.at(change, [b.begin + 1 for b in self.buffers], [b.size for b in self.buffers])
+        np.add.at(change, [b.end + 2 for b in self.buffers], [-b.size for b in self.buffers])
+        return np.cumsum(change)[:-1]
+
+    def at_peak(self) -> tuple[Buffer, ...]:
+        """What is in use when most is, the largest first."""
+        point = int(self._in_use().argmax()) - 1
+        found = [b for b in self.buffers if b.begin <= point <= b.end and b.size]
+        return tuple(sorted(found, key=lambda b: -b.size))
+
+    def __str__(self) -> str:
+        """A table: the bytes by what they hold, and the largest values at the peak."""
+        parts = [
+            ("arguments", self.arguments),
+            ("results", self.results),
+            ("constants", self.constants),
+            ("temporaries", self.temporaries),
+        ]
+        lines = [f"{self.function}: {bytes_text(self.peak)} on each device"]
+        lines += [f"  {word:<12}{bytes_text(size):>10}" for word, size in parts]
+        extra = [("shared", self.aliased, "of results and other values")]
+        extra.append(("reserved", self.peak - self.needed, "beyond what is in use at the peak"))
+        lines += [f"  {word:<12}{bytes_text(n):>10}  {why}" for word, n, why in extra if n]
+        shown = self.at_peak()
+        lines += ["  in use at the peak, the largest first:"] if shown else []
+        rows = [*map(_cells, shown[:_SHOWN])]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+            lines.append(f"    {row[0]:>{_BYTES}}  {'  '.join(cells[1:])}"[:_COLUMNS].rstrip())
+        rest = shown[_SHOWN:]
+        if rest:
+            size = bytes_text(sum(buffer.size for buffer in rest))
+            lines.append(f"    {size:>{_BYTES}}  in {len(rest):,} more")
+        return "\n".join(lines)
+
+    def fits(self, machine: Machine) -> MemoryUse:
+        """This, if the machine can hold it; else an error with the largest values."""
+        if self.peak <= machine.memory:
+            return self
+        shown = self.at_peak()
+        lines = [
+            f"{bytes_text(b.size):>10}  {b.name} : {b.type}"
+            + (f"  {b.loc.describe().partition('  ')[0]}" if b.loc.known else "")
+            for b in shown[:_SHOWN]
+        ]
+        if rest := shown[_SHOWN:]:
+            size = bytes_text(sum(b.size for b in rest))
+            lines.append(f"{size:>10}  in {len(rest)} more")
+        most = "\n  ".join(lines)
+        raise WeftError(
+            f"{self.function!r} needs {bytes_text(self.peak)} on every device, but "
+            f"{machine.name} has {bytes_text(machine.memory)}; largest at the peak:\n  {most}",
+            help="split the large values over more devices, donate arguments that are not read "
+            "again, recompute activations, or use a smaller batch",
+            loc=shown[0].loc if shown else None,
+        )
+
+
+def _cells(buffer: Buffer) -> tuple[str, ...]:
+    """A value at the peak: its bytes, kind, name, type and line."""
+    type, loc = str(buffer.type).removeprefix("tensor<").removesuffix(">"), buffer.loc
+    line = loc.describe().partition("  ")[0].rpartition("/")[2] if loc.line else ""
+    name = buffer.name if loc.line else loc.name or buffer.name
+    return bytes_text(buffer.size), buffer.kind, name, type, line
+
+
+def memory_use(tiled: Tiled, plan: Plan) -> MemoryUse:
+    """What one device holds in a run of a program."""
+    return _Use(tiled, plan).use()
+
+
+def lives_of(tiled: Tiled, plan: Plan) -> Lives:
+    """When the memory of every value is in use."""
+    turning = {
+        slot: frozenset([n for turn in turns for n in turn.indices])
+        for slot, turns in plan.turns.items()
+    }
+    return Lives(tiled.block, tiled.inputs, turning)
+
+
+def outside_arena(tiled: Tiled, plan: Plan, lives: Lives) -> Iterator[tuple[Slot, int, int, int]]:
+    """Values with memory of their own beside arguments and results: how many, and from when on."""
+    results = {lives.root(slot) for slot in tiled.block.results}
+    in_turns = {turn.result for turns in plan.turns.values() for turn in turns}
+    for item, start, stop in lives.items:
+        if isinstance(item, Loop) and item.carried:
+            for turn in plan.turns.get(item.carried[0], ()):
+                if not turn.places:  # one of its buffers is what the loop gives
+                    yield turn.result, turn.buffers - 1, start, stop
+        if shares(item):
+            continue
+        for slot in item.outs:
+            root = lives.root(slot)
+            inside = slot in plan.places or slot in in_turns or slot in plan.over
+            if not inside and slot not in plan.donors and root not in results:
+                yield slot, 1, start, lives.by_root[root].end
+
+
+def overwritten(tiled: Tiled, plan: Plan, lives: Lives) -> Iterator[tuple[Slot, Slot, int]]:
+    """Donated arguments with the values that are written over them, and from when on."""
+    for item, start, _ in lives.items:
+        for slot in item.outs:
+            index, always = plan.over.get(slot, (-1, True))
+            donor = plan.donors.get(slot, -1 if always else item.ins[index])
+            if donor in tiled.inputs:
+                yield donor, slot, start
+
+
+def results_over_arguments(tiled: Tiled, plan: Plan, lives: Lives) -> list[int]:
+    """The donated arguments, by number, in whose memory results are."""
+    results = {lives.root(slot) for slot in tiled.block.results}
+    pairs = overwritten(tiled, plan, lives)
+    found = {donor for donor, slot, _ in pairs if lives.root(slot) in results}
+    return [n for n, slot in enumerate(tiled.inputs) if slot in found]
+
+
+class _Use:
+    def __init__(self, tiled: Tiled, plan: Plan) -> None:
+        self.tiled, self.plan, self.lives = tiled, plan, lives_of(tiled, plan)
+        self.main = tiled.module.function(tiled.function)
+        self.makers: dict[Slot, tuple[Item, int]] = {
+            slot: (item, start) for item, start, _ in self.lives.items for slot in item.outs
+        }
+
+    def use(self) -> MemoryUse:
+        tiled, plan, lives = self.tiled, self.plan, self.lives
+        given, made = self.main.arg_types, self.main.result_types
+        constants = [*self.constants()]
+        planned = [*self.arena()]
+        others = [
+            self.buffer("temporary", slot, start, stop, count)
+            for slot, count, start, stop in outside_arena(tiled, plan, lives)
+        ]
+        results = [*self.results()]
+        size = sum(map(piece_bytes, made))
+        aliased = size - sum(buffer.size for buffer in results)
+        aliased += sum(piece_bytes(given[n]) for n in results_over_arguments(tiled, plan, lives))
+        borders = (*self.arguments(), *constants, *results)
+        buffers = (*borders, *planned, *others, *self.over_arguments())
+        return MemoryUse(
+            tiled.function,
+            tuple([buffer for buffer in buffers if buffer.size]),
+            sum(map(piece_bytes, given)),
+            size,
+            sum(buffer.size for buffer in constants),
+            place(spans(planned))[1],
+            most_alive(spans(others)),
+            aliased,
+        )
+
+    def stack(self, slot: Slot) -> Stack:
+        found = self.tiled.stacks[slot]
+        assert found is not None, "only values take memory"
+        return found
+
+    def buffer(self, kind: Kind, slot: Slot, begin: int, end: int, count: int = 1) -> Buffer:
+        stack = self.stack(slot)
+        size = count * stack.piece if kind != "temporary" or stack.nbytes else 0
+        loc = self.makers[slot][0].loc if slot in self.makers else UNKNOWN
+        return Buffer(kind, size, begin, end, f"b{slot}", stack.type, loc)
+
+    def arguments(self) -> Iterator[Buffer]:
+        """The arguments; one that is written over ends where that begins."""
+        over = {n: start for n, _, start in overwritten(self.tiled, self.plan, self.lives)}
+        locs = self.main.body.arg_locs
+        for n, (slot, type) in enumerate(zip(self.tiled.inputs, self.main.arg_types, strict=True)):
+            end = over.get(slot, self.lives.clock + 1) - 1
+            yield Buffer("argument", piece_bytes(type), -1, end, f"%arg{n}", type, locs[n])
+
+    def over_arguments(self) -> Iterator[Buffer]:
+        """The values in the memory of donated arguments that are no results."""
+        results = {self.lives.root(slot) for slot in self.tiled.block.results}
+        for _, slot, start in overwritten(self.tiled, self.plan, self.lives):
+            if self.lives.root(slot) not in results:
+                yield self.buffer("temporary", slot, start, self.lives.of(slot).end)
+
+    def results(self) -> Iterator[Buffer]:
+        """The results that are not in the memory of another, or of an argument."""
+        found: set[int] = set()
+        for n, slot in enumerate(self.tiled.block.results):
+            root = self.lives.root(slot)
+            if n in self.plan.lent or slot in self.tiled.constants or root in found:
+                continue
+            found.add(root)
+            yield self.buffer("result", slot, self.lives.by_root[root].begin, self.lives.clock)
+
+    def constants(self) -> Iterator[Buffer]:
+        """The constants; one of a number that is repeated takes no memory."""
+        for slot, value in self.tiled.constants.items():
+            if isinstance(value, np.ndarray) and (value.size <= 1 or any(value.strides)):
+                made = self.buffer("constant", slot, -1, self.lives.clock)
+                yield replace(made, size=min(made.size, value.nbytes))
+
+    def arena(self) -> Iterator[Buffer]:
+        """The buffers of the arena; what is at one place while it is in use is one of them."""
+        plan, lives = self.plan, self.lives
+        made = [(slot, self.makers[slot][1]) for slot in plan.places]
+        latest: dict[int, Buffer] = {}  # by place
+        for slot, start in sorted(made, key=lambda entry: entry[1]):
+            at, end = plan.places[slot], lives.of(slot).end
+            found, new = latest.get(at), self.buffer("temporary", slot, start, end)
+            if found is not None and start <= found.end:  # it was written over
+                size, end = max(found.size, new.size), max(found.end, end)
+                new = replace(found, size=size, end=end)
+            elif found is not None:
+                yield found
+            latest[at] = new
+        yield from latest.values()
+        for item, start, stop in lives.items:
+            if isinstance(item, Loop) and item.carried:
+                for turn in plan.turns.get(item.carried[0], ()):
+                    end = max([stop, *[lives.of(item.outs[n]).end for n in turn.indices]])
+                    for _ in turn.places:
+                        yield self.buffer("temporary", turn.result, start, end)
+
+
+def spans(buffers: list[Buffer]) -> list[Span]:
+    """The sizes and lifetimes of buffers."""
+    return [Span(b.size, b.begin, b.end) for b in buffers]

@@ -1,0 +1,108 @@
+"""Words of the text of a tiled program: slots, masks, locations, attributes and types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.executable.items import Masks, Slot, Slots
+from weft.ir.attrs import Attrs
+from weft.ir.location import UNKNOWN, Location
+from weft.ir.scan import dictionary, parse_type
+from weft.ir.types import Type
+from weft.kernels.tokens import Line, wrong
+from weft.varying.masks import Mask
+
+MOST_SLOTS = 1 << 24
+
+
+def is_slot(token: str) -> bool:
+    """Whether a token names a value."""
+    return token[:1] == "b" and token[1:].isdecimal()
+
+
+def slot_of(line: Line) -> Slot:
+    """`b12`."""
+    if not is_slot(line.token):
+        raise wrong(f"expected a value such as b12, found {line.token!r}")
+    slot = int(line.take()[1:])
+    if slot >= MOST_SLOTS:
+        raise wrong(f"b{slot} is too many")
+    return slot
+
+
+def slots(line: Line) -> Slots:
+    """`b1, b2` up to the end of the line."""
+    found = tuple(line.separated(lambda: slot_of(line)))
+    line.finish()
+    return found
+
+
+def mask(line: Line) -> Mask:
+    """`d0.d2`, `-`, or parts in brackets."""
+    if line.token == "(":
+        return tuple(line.listed("(", ")", lambda: mask(line)))
+    if line.taken("-"):
+        return 0
+    found = 0
+    for part in line.take().split("."):
+        dim = int(part.removeprefix("d"))
+        if not 0 <= dim < 64:
+            raise wrong(f"no leading dim is called {part!r}")
+        found |= 1 << dim
+    return found
+
+
+def masks(line: Line) -> Masks:
+    """`[d0, -]`."""
+    return tuple(line.listed("[", "]", lambda: mask(line)))
+
+
+def location(line: Line) -> Location:
+    """`loc(...)` at the end of a line; a short one is only there to be looked at."""
+    if line.token == ";" or not line.token:
+        return UNKNOWN
+    line.expect("loc")
+    text = line.brackets()[1:-1]
+    line.finish()
+    return Location(text)
+
+
+def attributes(line: Line) -> Attrs:
+    """`{name = value}`."""
+    return tuple(dictionary(line.brackets()).items()) if line.token == "{" else ()
+
+
+def symbol(line: Line) -> str:
+    """`@main`, in quotes where it is no identifier."""
+    line.expect("@")
+    if line.token == '"':
+        start = line.text.index('"')
+        end = line.text.index('"', start + 1) + 1
+        while line.token != "on":
+            line.take()
+        return f"@{line.text[start:end]}"
+    return f"@{line.take()}"
+
+
+def type_of(line: Line) -> Type:
+    """A type in MLIR's text."""
+    text = line.take()
+    while line.token in (".", "!"):
+        text += line.take()
+    if text == "!":
+        text += line.take()
+    return parse_type(text + (line.brackets() if line.token == "<" else ""))
+
+
+def pair(line: Line) -> tuple[int, int]:
+    """`0=1`."""
+    first = line.integer()
+    line.expect("=")
+    return first, line.integer()
+
+
+def branch_way(line: Line) -> Any:
+    """How a branch chooses."""
+    if line.token not in ("if", "case"):
+        raise wrong(f"a branch is an if or a case, not {line.token!r}")
+    return line.take()
