@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, MutableSequence, Sequence
 from typing import Any
 
 from weft.array.array import Array, Placement, placement
 from weft.array.awaited import Awaited
 from weft.array.exchange import to_numpy
+from weft.array.host import is_dense
 from weft.array.put import put
-from weft.array.room import is_dense
 from weft.array.stacked import Kind, Stacked, Way, kind_of, way_to_split
-from weft.array.stream import DEFAULT, Stream, released
+from weft.array.stream import DEFAULT, HostStream, released, report
 from weft.errors import WeftError
 from weft.ir.types import TensorType, Type
 from weft.mesh import DimSharding, Mesh, Sharding
@@ -24,7 +23,7 @@ def execute(
     program: LocalProgram,
     *arguments: Any,
     sync_every_op: bool = False,
-    stream: Stream = DEFAULT,
+    stream: HostStream = DEFAULT,
 ) -> tuple[Array, ...]:
     """Run a program on arrays; the results are there at once, and ready when they are computed.
 
@@ -60,7 +59,7 @@ def execute(
 
 
 def at_once(
-    program: LocalProgram, face: Face, arrays: Sequence[Array], stream: Stream = DEFAULT
+    program: LocalProgram, face: Face, arrays: Sequence[Array], stream: HostStream = DEFAULT
 ) -> tuple[Array, ...] | None:
     """The results of a program that takes less time than to enqueue it; None if it has to wait.
 
@@ -84,7 +83,7 @@ def at_once(
 
 
 def take_over(
-    stream: Stream,
+    stream: HostStream,
     donated: Sequence[int],
     arrays: Sequence[Awaited],
     stacks: MutableSequence[Stacked | None],
@@ -113,7 +112,7 @@ class Run:
         program: LocalProgram,
         arrays: Mapping[int, Awaited],
         results: Mapping[int, Awaited],
-        stream: Stream,
+        stream: HostStream,
     ) -> None:
         self.program = program
         self.places = results
@@ -136,8 +135,7 @@ class Run:
             for result in self.results:
                 result.fail(error)
             if not self.results:
-                told = (type(error), error, error.__traceback__, threading.current_thread())
-                threading.excepthook(threading.ExceptHookArgs(told))
+                report(error)
 
     def abandon(self, error: BaseException) -> None:
         """Say that an interrupt has kept it from running."""

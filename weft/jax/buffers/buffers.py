@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 
-from weft.array.room import ROOM, address_of
+from weft.array.host import HOST_MEMORY, address_of
 from weft.array.stacked import Stacked, kind_of, one_for_all
 from weft.ir.types import Array
 from weft.jax.abi import api
@@ -90,7 +90,7 @@ _entered: dict[int, Any] = {}  # what is there
 
 def _moved(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Stacked:
     """A copy of dense memory of the host."""
-    made = ROOM.empty((1, *shape), dtype, nbytes)
+    made = HOST_MEMORY.allocate((1, *shape), dtype, nbytes)
     ctypes.memmove(address_of(made), address, nbytes)
     return Stacked(made, ONE_DEVICE, owned=True)
 
@@ -272,13 +272,13 @@ def _error_buffer(handles: Handles, args: Any) -> None:
 def _memory_stats(handles: Handles, args: Any) -> None:
     """The device's share of the memory that all have: equal pieces are there once."""
     count = len(the_client().devices)
-    args.bytes_in_use = ROOM.used // count
-    args.peak_bytes_in_use, args.peak_bytes_in_use_is_set = ROOM.most // count, True
+    args.bytes_in_use = HOST_MEMORY.used // count
+    args.peak_bytes_in_use, args.peak_bytes_in_use_is_set = HOST_MEMORY.most // count, True
     for name in ("num_allocs", "largest_alloc_size", "bytes_limit", "bytes_reserved"):
         setattr(args, f"{name}_is_set", False)
     for name in ("peak_bytes_reserved", "bytes_reservable_limit", "largest_free_block_bytes"):
         setattr(args, f"{name}_is_set", False)
-    args.pool_bytes, args.pool_bytes_is_set = (ROOM.used + ROOM.kept) // count, True
+    args.pool_bytes, args.pool_bytes_is_set = (HOST_MEMORY.used + HOST_MEMORY.kept) // count, True
     args.peak_pool_bytes_is_set = False
 
 

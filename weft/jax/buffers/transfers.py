@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.room import ROOM, address_of
+from weft.array.host import HOST_MEMORY, address_of
 from weft.array.stacked import one_for_all
 from weft.ir.types import Array
 from weft.jax.abi import api
@@ -27,7 +27,7 @@ class Awaiting:
         self.shape, self.dtype = shape, dtype
         self.nbytes = math.prod(shape) * dtype.itemsize
         self.value = Value()
-        self.room: Array = ROOM.empty(shape, dtype, self.nbytes)
+        self.room: Array = HOST_MEMORY.allocate(shape, dtype, self.nbytes)
 
     def fill(self, data: int, offset: int, size: int, is_last: bool) -> None:
         """Take some of the bytes."""

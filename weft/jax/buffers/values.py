@@ -14,8 +14,8 @@ import ml_dtypes
 import numpy as np
 
 from weft.array.awaited import Awaited
+from weft.array.host import HOST_MEMORY, address_of
 from weft.array.lease import Lease
-from weft.array.room import ROOM, address_of
 from weft.array.stacked import Kind, Stacked, one_for_all
 from weft.errors import WeftError
 from weft.ir.types import Array
@@ -249,7 +249,7 @@ _free.argtypes, _free.restype = [ctypes.c_size_t], None
 
 def copied(array: Array) -> Stacked:
     """An array of one device, in memory of its own."""
-    made = ROOM.empty(array.shape, array.dtype, array.nbytes)
+    made = HOST_MEMORY.allocate(array.shape, array.dtype, array.nbytes)
     made[...] = array
     return one_for_all(made, ONE_DEVICE, owned=True)
 

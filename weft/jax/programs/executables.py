@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.room import ROOM
+from weft.array.host import HOST_MEMORY
 from weft.array.stacked import Kind, Stacked
 from weft.errors import WeftError
 from weft.executable.items import piece_bytes
@@ -199,7 +199,7 @@ class Loaded:
         shape = (*head, *type.sizes)
         if len(pieces) == 1:
             return Stacked(pieces[0].reshape(shape), self.program.atoms)
-        data = ROOM.empty(shape, type.dtype.numpy, piece_bytes(type) * len(pieces))
+        data = HOST_MEMORY.allocate(shape, type.dtype.numpy, piece_bytes(type) * len(pieces))
         rows = data.reshape(len(pieces), *type.sizes)
         for row, piece in zip(rows, pieces, strict=True):
             row[...] = piece

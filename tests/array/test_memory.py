@@ -8,76 +8,76 @@ import threading
 import numpy as np
 import pytest
 
-from weft.array.room import PAGE, SMALL, Room, address_of, aligned_bytes, dense, is_dense
+from weft.array.host import PAGE, SMALL, HostMemory, address_of, aligned_bytes, dense, is_dense
 
 F32 = np.dtype(np.float32)
 SIZE = 1 << 20
 
 
-def taken(room: Room, nbytes: int = SIZE) -> np.ndarray:
-    return room.empty((nbytes // 4,), F32, nbytes)
+def taken(memory: HostMemory, nbytes: int = SIZE) -> np.ndarray:
+    return memory.allocate((nbytes // 4,), F32, nbytes)
 
 
 def test_memory_is_used_again():
-    room = Room()
-    first = taken(room)
+    memory = HostMemory()
+    first = taken(memory)
     where = address_of(first)
     del first
-    assert room.kept == SIZE and room.used == 0
-    assert address_of(taken(room)) == where
+    assert memory.kept == SIZE and memory.used == 0
+    assert address_of(taken(memory)) == where
 
 
 def test_a_view_keeps_the_memory():
-    room = Room()
-    view = taken(room).reshape(512, -1)[3:, ::2]
+    memory = HostMemory()
+    view = taken(memory).reshape(512, -1)[3:, ::2]
     view[...] = 7
-    other = taken(room)
+    other = taken(memory)
     other[...] = 1
-    assert room.used == 2 * SIZE
+    assert memory.used == 2 * SIZE
     assert (view == 7).all()
     del view
-    assert room.used == SIZE
+    assert memory.used == SIZE
 
 
 def test_no_more_is_kept_than_was_used():
-    room = Room()
-    small = [taken(room, 64 * PAGE) for _ in range(4)]
+    memory = HostMemory()
+    small = [taken(memory, 64 * PAGE) for _ in range(4)]
     del small
-    large = taken(room, 1 << 28)
+    large = taken(memory, 1 << 28)
     del large
-    assert room.kept <= room.most == 1 << 28
-    rest = [taken(room, PAGE * n) for n in range(64, 600)]
+    assert memory.kept <= memory.most == 1 << 28
+    rest = [taken(memory, PAGE * n) for n in range(64, 600)]
     del rest
-    assert room.kept <= max(room.most, 1 << 26)
+    assert memory.kept <= max(memory.most, 1 << 26)
 
 
 def test_sizes_that_nobody_asks_for_go_first():
-    room = Room()
-    old = taken(room, 1 << 26)
+    memory = HostMemory()
+    old = taken(memory, 1 << 26)
     del old
     for _ in range(3):
-        new = taken(room, (1 << 26) - PAGE)
+        new = taken(memory, (1 << 26) - PAGE)
         del new
-    waiting = {size: len(shelf.waiting) for size, shelf in room.shelves.items()}
+    waiting = {size: len(shelf.waiting) for size, shelf in memory.shelves.items()}
     assert waiting == {1 << 26: 0, (1 << 26) - PAGE: 1}
-    room.clear()
-    assert room.kept == 0 and not any(shelf.waiting for shelf in room.shelves.values())
+    memory.clear()
+    assert memory.kept == 0 and not any(shelf.waiting for shelf in memory.shelves.values())
 
 
 def test_small_values_are_left_to_the_system():
-    room = Room()
-    made = room.empty((3, 4), F32, 48)
-    assert made.shape == (3, 4) and room.used == 0
-    assert taken(room, SMALL).ctypes.data % PAGE == 0
+    memory = HostMemory()
+    made = memory.allocate((3, 4), F32, 48)
+    assert made.shape == (3, 4) and memory.used == 0
+    assert taken(memory, SMALL).ctypes.data % PAGE == 0
 
 
 def test_threads_and_the_collector_may_give_back_at_any_time():
-    room = Room()
+    memory = HostMemory()
     wrong: list[int] = []
 
     def work(number: int) -> None:
         for n in range(200):
-            one, other = taken(room), taken(room, SIZE + PAGE * (n % 3))
+            one, other = taken(memory), taken(memory, SIZE + PAGE * (n % 3))
             one[0], other[0] = number, -number
             cycle: list[object] = [one]
             cycle.append(cycle)
@@ -91,8 +91,8 @@ def test_threads_and_the_collector_may_give_back_at_any_time():
         thread.join()
     gc.collect()
     assert not wrong
-    assert room.used == 0
-    assert room.kept == sum(s.size * len(s.waiting) for s in room.shelves.values())
+    assert memory.used == 0
+    assert memory.kept == sum(s.size * len(s.waiting) for s in memory.shelves.values())
 
 
 @pytest.mark.parametrize(
