@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from weft.array.addressable import Addressable, addressable
 from weft.array.host import HOST_MEMORY, aligned_bytes
 from weft.array.stacked import Kind, Stacked, kind_of
+from weft.array.stream import DEFAULT
 from weft.errors import WeftError
 from weft.executable.items import Tiled
 from weft.executable.layout import Layout
@@ -57,20 +59,23 @@ class LocalProgram:
         self.function = tiled.module.function(tiled.function)
         self.frames: list[list[Any]] = []
         self.face: Any = None  # what it is to those who have arrays
-        if tiled.layout.absent:
-            self._require_process()
+        self.here = self._addressable() if tiled.layout.absent else None
+        process = host.process
+        self.runs_on = DEFAULT if process is None else process.stream
         with without_gc():
             self._load()
 
-    def _require_process(self) -> None:
-        """Refuse to run as one of several processes without knowing which."""
-        process, count = self.host.process, self.tiled.world.count
+    def _addressable(self) -> Addressable | None:
+        """The devices of this process, one of several that has to know which it is."""
+        process, world, layout = self.host.process, self.tiled.world, self.tiled.layout
+        count = world.count
         if process is None or not 0 <= process.device < count:
             raise WeftError(
                 f"{self.tiled.function} has devices in other processes, and this one is not told "
                 f"which of all {count} it has",
                 help="give it a Process: one of its devices, and what reaches the others",
             )
+        return addressable(world.atoms, layout.absent, int(world.places()[process.device]))
 
     def _load(self) -> None:
         """Load the kernels, and make steps of the items."""
