@@ -162,6 +162,8 @@ class Array(Operators, Awaited):
     @property
     def shards(self) -> tuple[Shard, ...]:
         """The shards of all devices; those of other processes without their data."""
+        if self.is_fully_addressable:
+            return self.addressable_shards
         lent, here = self.pinned(), {*self.place.places}
         found = [self._shard(lent, place) for place in range(self.mesh.size)]
         return tuple([s if n in here else replace(s, data=None) for n, s in enumerate(found)])

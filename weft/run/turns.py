@@ -28,7 +28,7 @@ class Turning:
     def __init__(self, turn: Turn, binder: Binder) -> None:
         calls, stack = binder.calls, binder.stacks[turn.result]
         assert calls is not None, "kernels of a target are launched"
-        self.memory = calls.memory
+        self.memory, self.is_on_host = calls.memory, calls.memory.is_host
         assert stack is not None and stack.shape is not None
         assert isinstance(stack.type, TensorType), "kernels make tensors"
         self.shape, self.dtype, self.nbytes = stack.shape, stack.type.dtype.numpy, stack.nbytes
@@ -45,7 +45,7 @@ class Turning:
 
     def begin(self, s: Slots) -> None:
         """Have memory for the rounds, and say where the first one writes."""
-        if not self.memory.is_host:
+        if not self.is_on_host:
             for slot in self.slots:
                 s[slot] = self.memory.place(s[slot])
         if s[self.held] is None:
