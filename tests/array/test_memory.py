@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -62,6 +63,20 @@ def test_sizes_that_nobody_asks_for_go_first():
     assert waiting == {1 << 26: 0, (1 << 26) - PAGE: 1}
     memory.clear()
     assert memory.kept == 0 and not any(shelf.waiting for shelf in memory.shelves.values())
+
+
+def test_parts_of_an_array_are_arrays():
+    memory = HostMemory()
+    for dtype in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(bool)):
+        whole = memory.place(np.arange(24).reshape(4, 6).T.astype(dtype))
+        part = memory.view(whole, 4 * dtype.itemsize, (5, 2), dtype)
+        assert is_dense(whole) and np.shares_memory(part, whole)
+        assert np.array_equal(part.reshape(-1), whole.reshape(-1)[4:14])
+        bits = memory.view(whole, 0, (whole.nbytes,), np.dtype(np.uint8))
+        assert memory.address(bits) == memory.address(whole) == whole.ctypes.data
+        memory.copy(np.zeros((5, 2), dtype), part)
+        assert not whole.reshape(-1)[4:14].any()
+    assert memory.view(whole, 24, (0, 3), dtype).shape == (0, 3)
 
 
 def test_small_values_are_left_to_the_system():
