@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, update_wrapper
 from typing import Any
@@ -22,11 +22,14 @@ from weft.describe import described, mesh_text
 from weft.errors import WeftError, warn
 from weft.executable.files import save
 from weft.executable.memory import MemoryUse
+from weft.executable.process import Process
 from weft.executable.signature import Signature
 from weft.ir.module import Module
 from weft.knobs import Tune
 from weft.machine import MACHINES, Machine
 from weft.machine import machine as machine_named
+from weft.mesh import Axis
+from weft.mesh.spelling import as_axes
 from weft.optimize import Level, given_numbers
 from weft.pipeline import OPTIMIZED, Program, compile_module
 from weft.run import run
@@ -50,6 +53,8 @@ class Options:
     sync_every_op: bool
     rules: Rules | None = None
     numbers: Mapping[str, int] = field(default_factory=dict)  # of weft.optimize.Options
+    stacked: tuple[Axis, ...] | None = None  # axes along which this process has all devices
+    process: Process | None = None
     pads: Pads = "named"  # which arguments and results are padded where sizes do not divide
 
 
@@ -106,7 +111,7 @@ class Known:
     def __call__(self, values: Sequence[Any]) -> Any:
         """The results, packed."""
         if self.is_plain:
-            made = at_once(self.local, self.face, values)
+            made = at_once(self.local, self.face, values, self.local.runs_on)
             if made is not None:
                 return made[0] if self.is_one else self.packed([*made])
         return self.packed(self.ready.run(values))
@@ -241,6 +246,8 @@ class Compiled:
                     pads=chosen.pads,
                     rules=chosen.rules,
                     numbers=chosen.numbers,
+                    stacked=chosen.stacked,
+                    process=chosen.process,
                 )
                 _warn(program)
                 captured = replace(captured, kept=())  # it is compiled
@@ -270,6 +277,8 @@ def compile(
     communication_streams: int | None = None,
     combine_bytes: int | None = None,
     combine_ops: int | None = None,
+    stacked: Iterable[Axis | str] | None = None,
+    process: Process | None = None,
     **kwargs: Any,
 ) -> Compiled:
     """Compile a JAX function, a module, or StableHLO (its text, bytes or path) for a mesh.
@@ -284,7 +293,9 @@ def compile(
     it does by itself: bf16 after every op, and no product and sum at once. With `sync_every_op` a
     call waits for every op, so that an error names the one that failed. `rules` say how custom
     calls and composites are split, by their names. The streams are those that level 2 assigns, and
-    collectives are combined up to `combine_bytes` and `combine_ops`; 0 combines none.
+    collectives are combined up to `combine_bytes` and `combine_ops`; 0 combines none. A `process`
+    that has only the devices along `stacked` axes of the mesh runs its part of the program, takes
+    and gives its own shards of arrays, and meets the others by its transport.
     """
     modelled = machine_named(machine) if isinstance(machine, str) else machine
     _check(fn, kwargs, modelled)
@@ -300,6 +311,7 @@ def compile(
     options = Options(
         level, modelled, target, fold_sums, tune, excess_precision, sync_every_op,
         None if rules is None else as_rules(rules), numbers,
+        None if stacked is None else as_axes(stacked), process,
     )  # fmt: skip
     made = Compiled(source, options)
     if source.function is not None:

@@ -17,6 +17,8 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from weft.array.host import HOST_MEMORY
+from weft.array.memory import Memory, Stream
 from weft.array.stacked import Kind, Stacked
 from weft.ir.op import Op
 from weft.ir.types import DType
@@ -169,6 +171,16 @@ class TakesStacks(Protocol):
 class Runtime(Protocol):
     """What runs a target's kernels."""
 
+    @property
+    def memory(self) -> Memory:
+        """Where the operands of kernels are."""
+        ...
+
+    @property
+    def stream(self) -> Stream | None:
+        """The queue that `Commands.run` enqueues kernels on; None if it returns when they ran."""
+        ...
+
     def load(self, kernels: Sequence[Any]) -> Sequence[Any]:
         """Kernels in memory, ready for `Commands.kernel`."""
         ...
@@ -286,6 +298,16 @@ class Target(ABC):
         """Take what an earlier process has kept of these kernels, if it has."""
 
     # What runs them
+
+    @property
+    def memory(self) -> Memory:
+        """Where the operands of kernels are: what else a program has is copied there and back."""
+        return HOST_MEMORY
+
+    @property
+    def stream(self) -> Stream | None:
+        """The queue that kernels are enqueued on; None if `Commands.run` waits for them."""
+        return None
 
     @abstractmethod
     def load(self, kernels: Sequence[Any]) -> Sequence[Any]:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.array import Array, devices, put
+from weft.array.host import HOST_MEMORY
 from weft.array.stacked import Stacked, one_for_all, stack
 from weft.errors import WeftError
 from weft.mesh import Mesh, P
@@ -148,6 +149,11 @@ def test_devices():
     ]
     with pytest.raises(WeftError, match="0 devices"):
         devices(0)
+    (device,) = devices()
+    assert (device.id, device.process_index, device.memories) == (0, 0, (device.memory(),))
+    assert device.memory("device") is HOST_MEMORY
+    with pytest.raises(WeftError, match="device 0 has no memory 'fast'"):
+        device.memory("fast")
 
 
 # Digits

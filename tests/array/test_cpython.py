@@ -50,8 +50,8 @@ def test_it_is_said_once(monkeypatch):
 
 SCRIPT = """
 import numpy as np, weft
-from weft.array import references, room
-assert references.offsets() is None and room.address_of is room._ask
+from weft.array import host, references
+assert references.offsets() is None and host.address_of is host._ask
 ADD = '''func.func @main(%x: tensor<4x8xTYPE>, %y: tensor<4x8xTYPE>) -> tensor<4x8xTYPE> {
   %0 = stablehlo.add %x, %y : tensor<4x8xTYPE>
   return %0 : tensor<4x8xTYPE>

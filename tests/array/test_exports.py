@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.array.room import address_of
+from weft.array.host import address_of
 from weft.array.stream import DEFAULT
 from weft.ir.types import DTYPES, DType
 

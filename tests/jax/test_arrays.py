@@ -66,13 +66,13 @@ large[:] = 2
 assert np.asarray(jax.device_put(large, D[1])).sum() == 2 * np.asarray(everywhere).sum() == 8192
 
 # Pieces that were put one by one move into the whole that a program takes: no memory is doubled.
-from weft.array.room import ROOM
+from weft.array.host import HOST_MEMORY
 big = np.ones((8, 1 << 20), np.float32)
 array = jax.device_put(big, NamedSharding(mesh, P(("x", "y"))))
-before = ROOM.used
+before = HOST_MEMORY.used
 total = jax.jit(lambda a: a.sum(1))(array)
 total.block_until_ready()
-assert ROOM.used - before < big.nbytes // 4, (ROOM.used, before)
+assert HOST_MEMORY.used - before < big.nbytes // 4, (HOST_MEMORY.used, before)
 np.testing.assert_array_equal(total, big.sum(1))
 for shard in array.addressable_shards:
     np.testing.assert_array_equal(np.asarray(shard.data), big[shard.index])

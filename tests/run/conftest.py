@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.run.device_target import DeviceTarget, Enqueued
 from tests.run.toy_target import ToyTarget
 from weft import pipeline
 from weft.executable.items import Tiled
@@ -28,6 +29,8 @@ TARGETS: dict[str, Any] = {
     "numpy": lambda: None,
     "toy": ToyTarget,
     "llvm": lambda: target_named("llvm"),
+    "device": DeviceTarget,
+    "enqueued": Enqueued,
 }
 
 
@@ -39,7 +42,7 @@ def plan_everything() -> Iterator[None]:
     planning.SMALL = before
 
 
-@pytest.fixture(autouse=True, scope="module", params=list(TARGETS))
+@pytest.fixture(autouse=True, scope="module", params=["numpy", "toy", "llvm"])
 def target(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run the tests of every file with every target, unless they name one themselves."""
     defaults = local_program.__kwdefaults__

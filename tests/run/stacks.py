@@ -59,15 +59,15 @@ def run_often(
     """What a program gives; it gives the same again, and runs on other values change nothing."""
     first = program.checked(*given)
     again = program(*given)  # now into memory that is planned
-    kept = [s.data.copy() for s in (*first, *again)]
+    kept = [s.on_host().data.copy() for s in (*first, *again)]
     with suppress(WeftError):  # these values may be none that the program takes
         program(*[Stacked(np.roll(s.data, 1), s.atoms) for s in given])
     for stack_, before in zip((*first, *again), kept, strict=True):
-        assert_close(stack_.data, before, what="a result after another run")
+        assert_close(stack_.on_host().data, before, what="a result after another run")
     for a, b in zip(first, again, strict=True):
-        assert_close(a.data, b.data, length, "the second run")
+        assert_close(a.on_host().data, b.on_host().data, length, "the second run")
     for a, b in zip(again, program(*given), strict=True):
-        assert_close(a.data, b.data, what="the third run")
+        assert_close(a.on_host().data, b.on_host().data, what="the third run")
     return again
 
 

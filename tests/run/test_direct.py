@@ -10,7 +10,7 @@ import pytest
 
 from tests.tolerance import assert_close
 from weft.array import references
-from weft.array.room import ROOM, SMALL, address_of
+from weft.array.host import HOST_MEMORY, SMALL, address_of
 from weft.array.stacked import Stacked, one_for_all
 from weft.capture import parse
 from weft.errors import WeftError
@@ -118,14 +118,14 @@ def test_results_that_are_gone_leave_their_memory():
     program = adding(rows)
     x = stack(program, 1, rows)
     (made,) = program(x, x)
-    where, used = address_of(made.data), ROOM.used
+    where, used = address_of(made.data), HOST_MEMORY.used
     view = made.data[0, 3:, ::2]
     del made
     (other,) = program(x, x)
     assert address_of(other.data) != where and (view == 2).all()
     del view, other
-    assert ROOM.used == used - rows * 32
-    assert address_of(program(x, x)[0].data) == where or ROOM.kept >= 2 * rows * 32
+    assert HOST_MEMORY.used == used - rows * 32
+    assert address_of(program(x, x)[0].data) == where or HOST_MEMORY.kept >= 2 * rows * 32
 
 
 def test_threads_may_call_one_program_at_once():

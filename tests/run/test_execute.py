@@ -13,7 +13,7 @@ import pytest
 
 import weft.array as wa
 from weft.array import Array, put
-from weft.array.stream import Stream
+from weft.array.stream import HostStream
 from weft.capture import parse
 from weft.errors import WeftError
 from weft.mesh import Mesh, P
@@ -118,7 +118,7 @@ def test_an_error_reaches_whoever_uses_the_results():
 
 def test_callbacks_may_run_programs_and_wait_for_them():
     inner = step()
-    stream = Stream()
+    stream = HostStream()
 
     def call_back(x):
         (made,) = run(inner, W, W / 2, stream=stream)
@@ -160,7 +160,7 @@ def test_a_callback_may_wait_for_what_is_enqueued_behind_it():
         gate.wait(5)
         return (x + behind[0].numpy()[0, 1],)
 
-    stream = Stream()
+    stream = HostStream()
     (out,) = run(calling(HostFunction(ask)), np.zeros(4, np.float32), stream=stream)
     behind += run(step(), W, W / 2, stream=stream)
     gate.set()
@@ -327,7 +327,7 @@ def test_an_error_that_no_result_can_carry_is_told(monkeypatch):
         : (tensor<2xf32>) -> ()
       return
     }}"""
-    stream = Stream()
+    stream = HostStream()
     assert run(local_program(parse(text)), np.zeros(2, np.float32), stream=stream) == ()
     for _ in range(500):  # the call runs on the stream's thread
         if told:
@@ -336,9 +336,9 @@ def test_an_error_that_no_result_can_carry_is_told(monkeypatch):
     assert fail is not None and isinstance(told[0], ZeroDivisionError)
 
 
-def idle_stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
+def idle_stream(monkeypatch: pytest.MonkeyPatch) -> HostStream:
     """A stream whose own threads never come to work."""
-    stream = Stream()
+    stream = HostStream()
     monkeypatch.setattr(stream, "_staff", lambda: None)
     return stream
 
@@ -372,7 +372,7 @@ def test_who_has_no_time_does_nothing_for_others(monkeypatch):
 
 
 def test_callbacks_are_left_to_the_stream():
-    stream, seen = Stream(), []
+    stream, seen = HostStream(), []
     note = HostFunction(lambda x: (seen.append(threading.current_thread()), (x,))[1])
     (out,) = run(calling(note), np.zeros(4, np.float32), stream=stream)
     (behind,) = run(later(), W, W / 2, stream=stream)
@@ -411,7 +411,7 @@ def test_an_interrupt_is_told_to_all_who_wait(monkeypatch):
 
 def test_many_wait_for_the_same_stream():
     """Whoever does it, everything is done once and in order."""
-    stream, program = Stream(), later()
+    stream, program = HostStream(), later()
     wrong: list[int] = []
 
     def work(number: int) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.run.stacks import assert_same, run_often
 from tests.tolerance import assert_close
-from weft.array.room import ROOM, SMALL, address_of
+from weft.array.host import HOST_MEMORY, SMALL, address_of
 from weft.array.stacked import Stacked, one_for_all
 from weft.capture import parse
 from weft.evaluate import evaluate
@@ -140,7 +140,7 @@ LARGE = CHAIN.replace("5x7", "128x256")
 
 
 def test_memory_of_results_that_are_gone_is_used_again():
-    ROOM.clear()
+    HOST_MEMORY.clear()
     program = on_one(LARGE)
     x = np.ones((128, 256), np.float32)
     assert x.nbytes >= SMALL

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 
+from weft.array.addressable import Addressable
 from weft.array.awaited import Awaited
 from weft.array.device import Device, device_at
 from weft.array.exchange import to_jax, to_torch
+from weft.array.host import HOST_MEMORY, copied
 from weft.array.operators import Operators
 from weft.array.stacked import Stacked, assemble, split
+from weft.errors import WeftError
 from weft.ir.types import Array as Numpy
 from weft.ir.types import DType, dtype_of
 from weft.mesh import Mesh, Sharding
@@ -22,6 +25,7 @@ from weft.mesh.parts import Atoms, atoms_of, mesh_spans, span_of
 from weft.mesh.pieces import counts, local_shape, piece_at
 
 Index = tuple[slice, ...]
+CPU = HOST_MEMORY.dlpack_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Shard:
 
     device: Device
     index: Index
-    data: Numpy  # without padding
+    data: Any  # without padding; None if the device is another process's
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,12 +48,26 @@ class Placement:
     dtype: DType
     sharding: Sharding
     mesh: Mesh
+    here: Addressable | None  # the devices of this process; None if these are all
+
+    @property
+    def places(self) -> Sequence[int]:
+        """The places in the mesh of this process's devices."""
+        return range(self.mesh.size) if self.here is None else self.here.places
 
 
-@lru_cache(maxsize=1 << 14)
-def placement(shape: tuple[int, ...], dtype: DType, sharding: Sharding, mesh: Mesh) -> Placement:
+def placement(
+    shape: tuple[int, ...],
+    dtype: DType,
+    sharding: Sharding,
+    mesh: Mesh,
+    here: Addressable | None = None,
+) -> Placement:
     """The placement of arrays like this."""
-    return Placement(shape, dtype, sharding, mesh)
+    return _placement(shape, dtype, sharding, mesh, here)  # one key however it is called
+
+
+_placement = lru_cache(maxsize=1 << 14)(Placement)
 
 
 class Array(Operators, Awaited):
@@ -68,8 +86,9 @@ class Array(Operators, Awaited):
         sharding: Sharding,
         mesh: Mesh,
         stacked: Stacked | None = None,
+        here: Addressable | None = None,
     ) -> None:
-        self.place = placement(shape, dtype, sharding, mesh)
+        self.place = _placement(shape, dtype, sharding, mesh, here)
         super().__init__(stacked)
 
     _committed = False  # to devices of JAX's, which asks
@@ -135,13 +154,27 @@ class Array(Operators, Awaited):
     # Pieces and the whole
 
     @property
-    def shards(self) -> tuple[Shard, ...]:
-        """What each device holds, in the order of the mesh; read-only views."""
+    def addressable_shards(self) -> tuple[Shard, ...]:
+        """What each device of this process holds, in the order of the mesh; read-only views."""
         lent = self.pinned()
-        return tuple(self._shard(lent, place) for place in range(self.mesh.size))
+        return tuple(self._shard(lent, place) for place in self.place.places)
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards of all devices; those of other processes without their data."""
+        if self.is_fully_addressable:
+            return self.addressable_shards
+        lent, here = self.pinned(), {*self.place.places}
+        found = [self._shard(lent, place) for place in range(self.mesh.size)]
+        return tuple([s if n in here else replace(s, data=None) for n, s in enumerate(found)])
+
+    @property
+    def addressable_devices(self) -> tuple[Device, ...]:
+        """The devices of this process that hold a shard."""
+        return tuple(device_at(self.mesh, n, self.place.here) for n in self.place.places)
 
     def _shard(self, lent: Stacked, place: int) -> Shard:
-        device = device_at(self.mesh, place)
+        device = device_at(self.mesh, place, self.place.here)
         position = tuple(n for _, n in device.position)
         found = piece_at(position, self.shape, self.sharding, self.mesh)
         index = tuple(slice(a, b) for a, b in found.bounds)
@@ -149,7 +182,12 @@ class Array(Operators, Awaited):
         return Shard(device, index, held[tuple([slice(b - a) for a, b in found.bounds])])
 
     @property
-    def is_one_shard(self) -> bool:
+    def is_fully_addressable(self) -> bool:
+        """Whether all of its devices are this process's."""
+        return self.place.here is None
+
+    @property
+    def is_fully_replicated(self) -> bool:
         """Whether every device holds the whole value."""
         whole = all(n == 1 for n in counts(self.sharding, self.mesh))
         return whole and not self.sharding.unreduced
@@ -162,11 +200,22 @@ class Array(Operators, Awaited):
         return self._whole(self.pinned())
 
     def _whole(self, pieces: Stacked) -> Numpy:
-        if self.is_one_shard:
+        if self.is_fully_replicated:
             return pieces.piece(0)
+        if self.place.here is not None:
+            raise self._elsewhere(self.place.here)
         made = assemble(pieces, self.shape, self.sharding, self.mesh)
         made.flags.writeable = False
         return made
+
+    def _elsewhere(self, here: Addressable) -> WeftError:
+        """The refusal of a whole value of which other processes have parts."""
+        return WeftError(
+            f"this array is not fully addressable: process {here.index} has "
+            f"{len(here.places)} of {here.count} devices, and the array is split over all as "
+            f"{self.sharding.body()}",
+            help="read addressable_shards, or have the program replicate it: out_shardings=P()",
+        )
 
     def _shared(self) -> Numpy:
         """The whole value for libraries without read-only arrays, in memory that is pinned.
@@ -174,7 +223,7 @@ class Array(Operators, Awaited):
         Memory that its own owner has as read-only is copied.
         """
         stacked, lease = self.lend()
-        if not stacked.data.flags.writeable:
+        if stacked.is_on_host and not stacked.data.flags.writeable:
             return self.numpy().copy()
         made = self._whole(Stacked(lease.writeable_view(), stacked.atoms))
         return made if made.flags.writeable else made.copy()
@@ -188,6 +237,8 @@ class Array(Operators, Awaited):
         return made.copy() if copy else made
 
     def __dlpack__(self, *, max_version: tuple[int, int] | None = None, **options: Any) -> Any:
+        if not self.stacked.is_on_host and options.get("dl_device") != CPU:
+            raise BufferError("the elements are in a device's memory: ask for device='cpu'")
         if max_version is not None and max_version >= (1, 0):  # it can say that it is read-only
             return self.numpy().__dlpack__(max_version=max_version, **options)
         return self._shared().__dlpack__(**options)
@@ -199,7 +250,7 @@ class Array(Operators, Awaited):
         return self.to_jax()
 
     def __dlpack_device__(self) -> tuple[Any, Any]:
-        return (1, 0)  # the CPU
+        return self.stacked.memory.dlpack_device
 
     def to_jax(self) -> Any:
         """The whole value as an array of JAX, without a copy where JAX can share the memory."""
@@ -223,6 +274,9 @@ class Array(Operators, Awaited):
 
     def copy(self, order: str = "C") -> Array:
         """The same value, split alike, in memory of its own."""
+        if not self.is_fully_addressable:
+            held = self.pinned()
+            return Array.of(Stacked(copied(held.data), held.atoms, True), self.place)
         return _rebuilt(self.numpy().copy(), self.sharding, self.mesh)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -275,8 +329,9 @@ def _rebuilt(array: Numpy, sharding: Sharding, mesh: Mesh) -> Array:
     return Array(array.shape, dtype_of(array.dtype), settled, mesh, stacked)
 
 
-def atoms_for(sharding: Sharding, mesh: Mesh) -> Atoms:
-    """The digits that a sharding splits the devices' numbers into."""
+def atoms_for(sharding: Sharding, mesh: Mesh, here: Addressable | None = None) -> Atoms:
+    """The digits that a sharding splits the devices' numbers into, and processes."""
     used = [a for dim in sharding.dims for a in dim.axes]
     spans = [span_of(a, mesh) for a in (*used, *sharding.unreduced)]
-    return atoms_of(mesh.size, [*mesh_spans(mesh), *spans])
+    absent = () if here is None else here.absent
+    return atoms_of(mesh.size, [*absent, *mesh_spans(mesh), *spans])

@@ -1,29 +1,49 @@
-"""Virtual devices: who they are, and where they stand in a mesh."""
+"""Devices: their numbers, processes and memories, and where they stand in a mesh."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
+from weft.array.addressable import Addressable, addressable_along
+from weft.array.host import HOST_MEMORY
+from weft.array.memory import Memory
 from weft.errors import WeftError
-from weft.mesh import Mesh, as_mesh
+from weft.mesh import Axis, Mesh, as_mesh
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A virtual device of this process, as real to a program as any other."""
+    """A device, of this process or of another."""
 
-    id: int
+    id: int  # the only one in all processes
     position: tuple[tuple[str, int], ...] = ()  # along each axis of its mesh
+    process_index: int = 0
+    platform: str = "lockstep"
+    memories: tuple[Memory, ...] = (HOST_MEMORY,)  # the default first
+    attributes: Mapping[str, object] = field(default_factory=dict, compare=False)
 
-    platform = "lockstep"
+    def memory(self, kind: str | None = None) -> Memory:
+        """The memory of a kind, or the default."""
+        for memory in self.memories:
+            if kind is None or memory.kind == kind:
+                return memory
+        kinds = ", ".join(memory.kind for memory in self.memories)
+        raise WeftError(f"device {self.id} has no memory {kind!r}", help=f"its memories: {kinds}")
 
     def __repr__(self) -> str:
-        where = ", ".join(f"{name}={n}" for name, n in self.position)
-        return f"Device({self.id}{', ' if where else ''}{where})"
+        where = [f"{name}={n}" for name, n in self.position]
+        where += [f"process {self.process_index}"] if self.process_index else []
+        return f"Device({', '.join([str(self.id), *where])})"
 
 
-def devices(given: object = 1) -> tuple[Device, ...]:
-    """The devices of a mesh, in its order; or so many, without one."""
+def devices(
+    given: object = 1, *, stacked: Iterable[Axis | str] | None = None
+) -> tuple[Device, ...]:
+    """The devices of a mesh, in its order; or so many, without one.
+
+    A process has those along `stacked` axes; without them, all are in one.
+    """
     if isinstance(given, int):
         if given < 1:
             raise WeftError(f"{given} devices", help="ask for at least one")
@@ -31,14 +51,15 @@ def devices(given: object = 1) -> tuple[Device, ...]:
         return tuple(Device(n) for n in range(given))
     mesh = as_mesh(given)
     mesh.check_listed()
-    return tuple(device_at(mesh, place) for place in range(mesh.size))
+    here = None if stacked is None else addressable_along(mesh, stacked)
+    return tuple(device_at(mesh, place, here) for place in range(mesh.size))
 
 
-def device_at(mesh: Mesh, place: int) -> Device:
+def device_at(mesh: Mesh, place: int, here: Addressable | None = None) -> Device:
     """The device at a place in the order of a mesh."""
     rest, at = place, []
     for name, size in reversed(mesh.axes):
         rest, digit = divmod(rest, size)
         at.append((name, digit))
     number = place if mesh.device_ids is None else mesh.device_ids[place]
-    return Device(number, tuple(reversed(at)))
+    return Device(number, tuple(reversed(at)), 0 if here is None else int(here.processes[place]))

@@ -6,17 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.room import address_of
+from weft.array.host import address_of
+from weft.array.memory import Buffer
 from weft.ir.types import Array
 
 
 class _Base:
-    """What numpy makes a view of, by the interface that it asks for."""
+    """What numpy makes a view of, by the interface that it asks for.
 
-    __slots__ = ("__array_interface__", "__weakref__", "data")
+    Of a buffer of a device's memory it is given a copy, while the buffer itself is pinned.
+    """
 
-    def __init__(self, data: Array, read_only: bool) -> None:
-        self.data = data
+    __slots__ = ("__array_interface__", "__weakref__", "data", "read_only")
+
+    def __init__(self, data: Any, read_only: bool) -> None:
+        self.data, self.read_only = data, read_only
+        if data.__class__ is Buffer:
+            return
         self.__array_interface__: dict[str, Any] = {
             "shape": data.shape,
             "strides": data.strides,
@@ -27,6 +33,10 @@ class _Base:
 
     def view(self) -> Array:
         """A view of the memory, which refers to this."""
+        if self.data.__class__ is Buffer:
+            copy: Array = self.data.numpy()
+            copy.flags.writeable = not self.read_only
+            return copy
         made = np.asarray(self)
         dtype = self.data.dtype
         return made if made.dtype is dtype else made.view(dtype)  # of ml_dtypes
@@ -41,7 +51,7 @@ class Lease(_Base):
 
     __slots__ = ("beside",)
 
-    def __init__(self, data: Array) -> None:
+    def __init__(self, data: Any) -> None:
         super().__init__(data, read_only=True)
         self.beside: Lease | None = None  # of another stack that has the same memory
 

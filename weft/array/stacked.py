@@ -11,8 +11,9 @@ from weakref import ref
 
 import numpy as np
 
+from weft.array.host import HOST_MEMORY, dense, is_dense
 from weft.array.lease import Lease
-from weft.array.room import address_of, dense, is_dense
+from weft.array.memory import Buffer, Memory, on_host
 from weft.ir.types import Array
 from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.parts import Atoms, atoms_of, common, span_of
@@ -26,12 +27,19 @@ class Kind:
     atoms: Atoms
     shape: tuple[int, ...]  # leading dims included
     dtype: np.dtype[Any]
+    memory: Memory
+
+
+def kind_of(
+    atoms: Atoms, shape: tuple[int, ...], dtype: np.dtype[Any], memory: Memory = HOST_MEMORY
+) -> Kind:
+    """The kind of dense stacks of these digits, shape and type, in a memory."""
+    return _kind_of(atoms, shape, dtype, memory)  # one key however it is called
 
 
 @lru_cache(maxsize=1 << 16)
-def kind_of(atoms: Atoms, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Kind:
-    """The kind of dense stacks of these digits, shape and type."""
-    return Kind(atoms, shape, dtype)
+def _kind_of(atoms: Atoms, shape: tuple[int, ...], dtype: np.dtype[Any], memory: Memory) -> Kind:
+    return Kind(atoms, shape, dtype, memory)
 
 
 @final
@@ -43,7 +51,7 @@ class Stacked:
     changes; only where it lies may.
     """
 
-    data: Array
+    data: Any  # an array, or a buffer of a device's memory
     atoms: Atoms
     owned: bool = False  # nobody else holds the memory, so a donated value may be overwritten
     kind: Kind | None = None  # known only of one that is dense
@@ -58,7 +66,8 @@ class Stacked:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one device's piece."""
-        return self.data.shape[self.lead :]
+        shape: tuple[int, ...] = self.data.shape
+        return shape[self.lead :]
 
     @property
     def nbytes(self) -> int:
@@ -71,11 +80,11 @@ class Stacked:
         for n, (stride, size) in enumerate(zip(self.atoms.strides, self.atoms.sizes, strict=True)):
             at.append(place // stride % size if self.data.shape[n] > 1 else 0)
         index: tuple[Any, ...] = (*at, ...)  # a view, of a single element, too
-        return np.asarray(self.data[index])
+        return np.asarray(on_host(self.data)[index])
 
     def pieces(self) -> Array:
         """Every device's piece along one leading dim, in the order of the mesh."""
-        full = np.broadcast_to(self.data, (*self.atoms.sizes, *self.shape))
+        full = np.broadcast_to(on_host(self.data), (*self.atoms.sizes, *self.shape))
         return full.reshape(self.atoms.count, *self.shape)
 
     @property
@@ -96,16 +105,30 @@ class Stacked:
 
     def located(self) -> Kind:
         """Have the elements lie in row-major order, if they do not, so that the kind is known."""
-        if not is_dense(self.data):
+        if self.is_on_host and not is_dense(self.data):
             self.lease = None  # first: an export that comes between these lines keeps its own
             self.data, self.owned = dense(self.data), True
-        self.kind = kind_of(self.atoms, self.data.shape, self.data.dtype)
+        self.kind = kind_of(self.atoms, self.data.shape, self.data.dtype, self.memory)
         return self.kind
 
     def locate(self) -> int:
         """The address of the elements, which are dense."""
-        self.address = address_of(self.data)
+        self.address = self.memory.address(self.data)
         return self.address
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether numpy reads it as it is."""
+        return self.data.__class__ is not Buffer
+
+    @property
+    def memory(self) -> Memory:
+        """Where it lies."""
+        return HOST_MEMORY if self.is_on_host else self.data.memory
+
+    def on_host(self) -> Stacked:
+        """The same pieces where numpy reads them: itself, or a copy."""
+        return self if self.is_on_host else Stacked(on_host(self.data), self.atoms)
 
     def read_only(self) -> Stacked:
         """The same pieces, not to be written to."""
@@ -125,7 +148,8 @@ class Stacked:
             dims = fine.dims((stride, size))
             assert dims is not None, "finer digits refine every digit"
             shape += [fine.sizes[d] if self.data.shape[n] > 1 else 1 for d in dims]
-        return self.data.reshape(*shape, *self.shape)
+        made: Array = on_host(self.data).reshape(*shape, *self.shape)
+        return made
 
 
 def _merge(data: Array, fine: Atoms, coarse: Atoms) -> Array:
@@ -220,7 +244,7 @@ def assemble(
 
     Where pieces owe a reduction they are added up. With `whole` false, padding is left in.
     """
-    atoms, data = stacked.atoms, stacked.data
+    atoms, data = stacked.atoms, on_host(stacked.data)
     own = _own_digits(sharding, mesh, atoms)
     if own != atoms:
         return assemble(stack(stacked.pieces(), own), shape, sharding, mesh, whole=whole)
@@ -240,7 +264,7 @@ def assemble(
     for n, digits in enumerate(dims):
         order += [*digits, lead + n]
         room.append(stacked.shape[n] * math.prod(atoms.sizes[d] for d in digits))
-    made = data.transpose(order).reshape(room)
+    made: Array = data.transpose(order).reshape(room)
     return made[tuple([slice(size) for size in shape])] if whole else made
 
 

@@ -1,4 +1,4 @@
-"""A stream: work is enqueued and done in order by a thread, and callbacks may call back.
+"""Host streams: work is enqueued and done in order by a thread, and callbacks may call back.
 
 While a run is inside of a callback, what the callback itself enqueues or waits for is done at once,
 by its own thread. A second thread goes on with the work that calls nobody, for whoever else waits;
@@ -17,9 +17,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Protocol
+from typing import Protocol, Self
 
 from weft.array.awaited import Awaited
+from weft.array.memory import Event
 from weft.errors import WeftError
 
 LINGER = 0.05  # seconds that a thread waits for more work
@@ -47,7 +48,7 @@ class Task(Protocol):
 class _Here(threading.local):
     """Whose thread this is, and which tasks it is in the midst of."""
 
-    stream: Stream | None = None
+    stream: HostStream | None = None
     tasks: list[Task]
 
     def __init__(self) -> None:
@@ -57,7 +58,47 @@ class _Here(threading.local):
 _here = _Here()
 
 
-class Stream:
+class HostEvent(Awaited):
+    """A point in a host stream, which is ready when all before it is done."""
+
+    def reach(self) -> Self:
+        """Say that all before it is done."""
+        self._helper = None
+        self._tell()
+        return self
+
+
+class _Mark:
+    """A task that waits for an event of another stream, or that says where an event is."""
+
+    calls_host = True  # so that it keeps its order
+
+    def __init__(self, event: HostEvent, after: Event | None = None) -> None:
+        self.results, self.event, self.after = (event,), event, after
+
+    @property
+    def is_ready(self) -> bool:
+        return self.after is None or self.after.is_ready
+
+    def __call__(self) -> None:
+        try:
+            if self.after is not None:
+                self.after.wait()
+        except BaseException as error:  # noqa: BLE001  # what has failed is its own stream's work
+            report(error)
+        self.event.reach()
+
+    def abandon(self, error: BaseException) -> None:
+        self.event.fail(error)
+
+
+def report(error: BaseException) -> None:
+    """Show an error that nothing waits for."""
+    shown = (type(error), error, error.__traceback__, threading.current_thread())
+    threading.excepthook(threading.ExceptHookArgs(shown))
+
+
+class HostStream:
     """Work in order."""
 
     def __init__(self, name: str = "weft") -> None:
@@ -82,6 +123,24 @@ class Stream:
             self._staff()
             self.changed.notify_all()
 
+    def record(self) -> HostEvent:
+        """The point after all that is enqueued now."""
+        event = HostEvent().helped_by(self.help)
+        with self.lock:
+            if self.is_idle:
+                return event.reach()
+            self.enqueue(_Mark(event))
+        return event
+
+    def wait(self, event: Event) -> None:
+        """Have what is enqueued from now on begin after an event of another stream."""
+        if not event.is_ready:
+            self.enqueue(_Mark(HostEvent(), event))
+
+    def synchronize(self) -> None:
+        """Wait until all that is enqueued now is done."""
+        self.record().wait()
+
     @property
     def is_inside(self) -> bool:
         """Whether this thread does the stream's work, so that a callback has called."""
@@ -98,7 +157,12 @@ class Stream:
             return None
         if not self.outside:
             return self.tasks[0]
-        return next((t for t in self.tasks if not t.calls_host and t.is_ready), None)
+        for task in self.tasks:
+            if isinstance(task, _Mark) and task.after is not None:
+                return None  # nothing passes it
+            if not task.calls_host and task.is_ready:
+                return task
+        return None
 
     def _staff(self) -> None:
         """Start a thread if there is work and nobody to do it."""
@@ -241,4 +305,4 @@ def calling() -> Iterator[None]:
         yield
 
 
-DEFAULT = Stream()
+DEFAULT = HostStream()

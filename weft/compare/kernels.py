@@ -172,7 +172,8 @@ class _Checker:
         """A value of a part, where a target computes it."""
         module, _ = part.module(self.program.module, [value])
         (made,) = self.local(module, target)(*self.stacks(launched))
-        return made.data
+        data: Array = made.on_host().data
+        return data
 
     def local(self, module: Module, target: Target | None) -> LocalProgram:
         """A part of the program, on stacks like those of the whole."""

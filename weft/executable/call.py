@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.array import Array, put
 from weft.array.exchange import in_native_order, to_numpy
-from weft.array.room import copied
+from weft.array.host import copied
 from weft.errors import WeftError
 from weft.executable.signature import Parameter, Signature, ValueSpec
 from weft.executable.structure import Path, path_text

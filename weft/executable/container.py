@@ -31,7 +31,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from weft.array.room import aligned_bytes
+from weft.array.host import aligned_bytes
 from weft.errors import WeftError
 from weft.executable.signature import Signature, parse_signature, tensor_type
 from weft.ir.types import Array, DType, TensorType, type_of

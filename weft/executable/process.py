@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from weft.array.stream import DEFAULT, HostStream
 from weft.ir.module import Node
 from weft.ir.types import Array
 
@@ -34,3 +35,4 @@ class Process:
 
     device: int
     transport: Transport
+    stream: HostStream = DEFAULT  # of its programs' runs, so that they meet others in order

@@ -103,6 +103,15 @@ def mesh_spans(mesh: Mesh) -> list[Span]:
     return [span_of(Axis(name), mesh) for name, _ in mesh.axes]
 
 
+def apart(atoms: Atoms, spans: Sequence[Span]) -> tuple[Atoms, tuple[int, ...]] | None:
+    """Digits that tell some runs apart, and which of them are in none; None if runs cross."""
+    fine = atoms_of(atoms.count, [*zip(atoms.strides, atoms.sizes, strict=True), *spans])
+    found = fine.dims_of(spans)
+    if found is None:
+        return None
+    return fine, tuple([n for n, s in enumerate(fine.sizes) if s > 1 and n not in found])
+
+
 def common(first: Atoms, second: Atoms) -> Atoms:
     """The coarsest digits that both are unions of."""
     both = [*zip(first.strides, first.sizes, strict=True)]

@@ -106,6 +106,11 @@ def _dim(given: DimSpelling, priority: int | None) -> DimSharding:
     raise WeftError(f"{given!r} does not say how a dim is split", help=_EXAMPLE)
 
 
+def as_axes(given: Iterable[object]) -> tuple[Axis, ...]:
+    """Axes of a mesh, or parts of them, by name."""
+    return tuple(map(_axis, (given,) if isinstance(given, str) else given))
+
+
 def _axis(given: object) -> Axis:
     if isinstance(given, Axis):
         return given

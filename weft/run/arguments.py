@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from weft.array.room import address_of, dense
+from weft.array.host import HOST_MEMORY
+from weft.array.memory import Memory, on_host
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.errors import WeftError
 from weft.executable.layout import Layout
 from weft.ir.module import Function
-from weft.ir.types import Array, TensorType
+from weft.ir.types import TensorType
 from weft.run.code import Slots
 from weft.run.launch import Place
 from weft.varying.masks import Mask, union
@@ -28,7 +30,9 @@ class Arguments:
         layout: Layout,
         slots: Sequence[int],
         places: Mapping[int, list[Place]],
+        memory: Memory,
     ) -> None:
+        self.memory = HOST_MEMORY if memory.is_host else memory  # kernels read all of the host's
         self.function, self.layout, self.atoms = function, layout, layout.atoms
         self.types, self.slots = function.arg_types, slots
         self.masks = [union(mask) for mask in masks]
@@ -41,7 +45,7 @@ class Arguments:
         if not isinstance(type, TensorType):
             return None
         shape = self.layout.shape(self.masks[index]) + type.sizes
-        return kind_of(self.atoms, shape, type.dtype.numpy)
+        return kind_of(self.atoms, shape, type.dtype.numpy, self.memory)
 
     def put(self, stacks: Sequence[Stacked | None], s: Slots) -> None:
         """Write the arguments of a call into its slots."""
@@ -75,21 +79,24 @@ class Arguments:
 
     def _put(
         self, index: int, given: Stacked | None, kind: Kind | None, places: Sequence[Place]
-    ) -> tuple[Array | None, int]:
+    ) -> tuple[Any, int]:
         """An argument that is not known to fit, and its address if a kernel reads it."""
         array = self.array(index, given)
-        if not places or array is None:
+        if array is None or (not places and self.memory.is_host):
             return array, 0
         assert given is not None
         if array is given.data:  # the next time it fits
             if given.located() is kind:
                 return given.data, given.locate()
             array = given.data
-        array = dense(array)
-        return array, address_of(array)
+        array = self.memory.place(array)
+        return array, self.memory.address(array)
 
-    def array(self, index: int, given: Stacked | None) -> Array | None:
-        """One argument, spelled out along what the program takes it to vary along."""
+    def array(self, index: int, given: Stacked | None) -> Any:
+        """One argument, spelled out along what the program takes it to vary along.
+
+        It lies in the program's own memory, or else where the host reads it.
+        """
         type, mask = self.types[index], self.masks[index]
         if not isinstance(type, TensorType):
             return None
@@ -101,7 +108,8 @@ class Arguments:
                 f"but the program takes {type}",
                 help="split it as the program's shardings say",
             )
-        data = given.to(self.atoms).data
+        stack = given.to(self.atoms)
+        data = stack.data if stack.memory is self.memory else on_host(stack.data)
         head = self.layout.shape(mask)
         if data.shape[: self.layout.lead] == head:
             return data
@@ -111,4 +119,4 @@ class Arguments:
                 f"argument {index} differs between devices that the program takes to have the same",
                 help="split it as the argument's weft.sharding says",
             )
-        return np.broadcast_to(data, head + type.sizes)
+        return np.broadcast_to(on_host(data), head + type.sizes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
+from weft.array.memory import on_host
 from weft.executable.items import (
     Block,
     BranchApart,
@@ -47,6 +48,7 @@ class Binder:
     ) -> None:
         self.tiled, self.plan, self.host, self.calls = tiled, plan, host, calls
         self.stacks, self.constants = tiled.stacks, tiled.constants
+        self.is_on_host = calls is None or calls.memory.is_host
         self._slots = slots
 
     def new(self) -> Slot:
@@ -99,19 +101,37 @@ class Binder:
     def _step(self, item: Item, dead: tuple[Slot, ...], code: Code) -> Step:
         match item:
             case Host():
-                return host_step(self, item, dead)
+                return self._fetching(item, host_step(self, item, dead))
             case Move():
                 return move_step(item, dead)
             case Loop():
                 return loop_step(self, item, dead, code)
             case LoopApart():
-                return loop_apart_step(self, item, dead, code)
+                return self._fetching(item, loop_apart_step(self, item, dead, code))
             case BranchApart():
-                return branch_apart_step(self, item, dead, code)
+                return self._fetching(item, branch_apart_step(self, item, dead, code))
             case Launch():
                 raise AssertionError("launches run in calls")
             case _:
                 return branch_step(self, item, dead, code)
+
+    def _fetching(self, item: Item, step: Step) -> Step:
+        """A step of the host, which reads copies of what lies in a device's memory."""
+        if self.is_on_host:
+            return step
+        ins = tuple(dict.fromkeys(item.ins))
+
+        def fetching(s: Slots) -> None:
+            held = [s[n] for n in ins]
+            read = [on_host(value) for value in held]
+            for n, value in zip(ins, read, strict=True):
+                s[n] = value
+            step(s)
+            for n, before, value in zip(ins, held, read, strict=True):
+                if s[n] is value:  # neither dead nor written
+                    s[n] = before
+
+        return fetching
 
 
 def _then(step: Step, after: Step | None) -> Step:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from weft.array.host import HOST_MEMORY, SMALL, dense
+from weft.array.memory import Memory
 from weft.array.references import offsets
-from weft.array.room import ROOM, SMALL, dense
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.ir.types import Array
 from weft.run.arguments import Arguments
@@ -35,6 +36,7 @@ class Direct:
         (call,) = code.units
         assert isinstance(call, Call), "the only unit is a call"
         self.code, self.call, self.arguments = code, call, arguments
+        self.memory = memory = calls.memory
         self.donated = donated
         self.given = [(kind, _numbers(places)) for kind, _, places in arguments.listed if kind]
         self.kinds = [kind for kind, _ in self.given]
@@ -51,7 +53,9 @@ class Direct:
                 kind = kind_of(arguments.atoms, shape, dtype)
                 self.made.append((kind, nbytes, owned.get(slot, False)))
                 self.written.append((kind, _numbers(places)))
-        self.taken = [(*_taking(kind, nbytes), own, kind) for kind, nbytes, own in self.made]
+        self.taken = [
+            (*_taking(kind, nbytes, memory), own, kind) for kind, nbytes, own in self.made
+        ]
         self.is_whole = [slot for slot, _ in results] == [*numbers]
         # What each result is: one that is made, an argument, or else a constant in a slot.
         self.picked = [(numbers.get(slot), slots.get(slot), slot, own) for slot, own in results]
@@ -108,9 +112,9 @@ class Direct:
         for number, (kind, nbytes, owned) in enumerate(self.made):
             donor = stacks[self.over[number]] if self.over.get(number) in writable else None
             if donor is None:
-                data = ROOM.empty(kind.shape, kind.dtype, nbytes)
+                data = self.memory.allocate(kind.shape, kind.dtype, nbytes)
             else:
-                data = reshaped(donor.data, kind.shape, kind.dtype)
+                data = reshaped(donor.data, kind.shape, kind.dtype, self.memory)
             made.append(Stacked(data, self.arguments.atoms, owned, kind))
         return tuple(made)
 
@@ -169,6 +173,8 @@ def direct_of(
     known = {*calls.fresh, *arguments.slots, *calls.constants}
     if not known.issuperset(slot for slot, _ in results):
         return None
+    if not calls.memory.is_host:  # native code reads stacks that are arrays
+        return None
     if offsets() is None or not isinstance(calls.target.commands(), TakesStacks):
         return None
     if any(kind is None for kind, *_ in arguments.listed):  # tokens
@@ -176,10 +182,14 @@ def direct_of(
     return Direct(code, calls, arguments, results, donated, frames)
 
 
-def _taking(kind: Kind, nbytes: int) -> tuple[Callable[..., Array], tuple[Any, ...]]:
+def _taking(
+    kind: Kind, nbytes: int, memory: Memory
+) -> tuple[Callable[..., Array], tuple[Any, ...]]:
     """What takes memory for something, and what it has to be told."""
     needed = (kind.shape, kind.dtype)
-    return (np.empty, needed) if nbytes < SMALL else (ROOM.empty, (*needed, nbytes))
+    if memory is HOST_MEMORY and nbytes < SMALL:  # what it does, without asking it
+        return np.empty, needed
+    return memory.allocate, (*needed, nbytes)
 
 
 def _numbers(places: Sequence[Place]) -> list[int]:

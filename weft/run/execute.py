@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, MutableSequence, Sequence
 from typing import Any
 
 from weft.array.array import Array, Placement, placement
 from weft.array.awaited import Awaited
 from weft.array.exchange import to_numpy
-from weft.array.put import put
-from weft.array.room import is_dense
+from weft.array.host import is_dense
+from weft.array.put import put, put_here
 from weft.array.stacked import Kind, Stacked, Way, kind_of, way_to_split
-from weft.array.stream import DEFAULT, Stream, released
+from weft.array.stream import HostStream, released, report
 from weft.errors import WeftError
 from weft.ir.types import TensorType, Type
-from weft.mesh import DimSharding, Mesh, Sharding
+from weft.mesh import DimSharding, Mesh, Sharding, as_sharding
 from weft.mesh.pieces import counts, local_shape
 from weft.run.local import LocalProgram
 
@@ -24,14 +23,14 @@ def run(
     program: LocalProgram,
     *arguments: Any,
     sync_every_op: bool = False,
-    stream: Stream = DEFAULT,
+    stream: HostStream | None = None,
 ) -> tuple[Array, ...]:
     """Run a program on arrays; the results are there at once, and ready when they are computed.
 
     Arrays that the program was compiled to take over are deleted. With `sync_every_op` nothing is
     enqueued: every op is waited for, its result is checked, and an error names it.
     """
-    face = face_of(program)
+    face, stream = face_of(program), stream or program.runs_on
     if len(arguments) != len(face.taken):
         raise WeftError(
             f"{program.function.name} takes {len(face.taken)} arguments, {len(arguments)} given",
@@ -60,7 +59,7 @@ def run(
 
 
 def at_once(
-    program: LocalProgram, face: Face, arrays: Sequence[Array], stream: Stream = DEFAULT
+    program: LocalProgram, face: Face, arrays: Sequence[Array], stream: HostStream
 ) -> tuple[Array, ...] | None:
     """The results of a program that takes less time than to enqueue it; None if it has to wait.
 
@@ -84,7 +83,7 @@ def at_once(
 
 
 def take_over(
-    stream: Stream,
+    stream: HostStream,
     donated: Sequence[int],
     arrays: Sequence[Awaited],
     stacks: MutableSequence[Stacked | None],
@@ -113,7 +112,7 @@ class Run:
         program: LocalProgram,
         arrays: Mapping[int, Awaited],
         results: Mapping[int, Awaited],
-        stream: Stream,
+        stream: HostStream,
     ) -> None:
         self.program = program
         self.places = results
@@ -136,8 +135,7 @@ class Run:
             for result in self.results:
                 result.fail(error)
             if not self.results:
-                told = (type(error), error, error.__traceback__, threading.current_thread())
-                threading.excepthook(threading.ExceptHookArgs(told))
+                report(error)
 
     def abandon(self, error: BaseException) -> None:
         """Say that an interrupt has kept it from running."""
@@ -182,7 +180,7 @@ class Face:
 
     def __init__(self, program: LocalProgram) -> None:
         self.types, self.shardings = program.arg_types, program.shardings
-        self.mesh = program.mesh
+        self.mesh, self.here = program.mesh, program.here
         self.taken = tensors(program.arg_types)
         self.given = {n: _result(program, n) for n in tensors(program.result_types)}
         whole = len(self.taken) == len(program.arg_types)
@@ -214,6 +212,7 @@ class Face:
         type, wanted = self.types[index], self.shardings[index]
         assert isinstance(type, TensorType), "only tensors are arrays"
         same = given.mesh.size == self.mesh.size and given.element_type is type.dtype
+        same = same and given.place.here == self.here
         pieces = local_shape(given.shape, given.sharding, given.mesh)
         return same and pieces == type.sizes and _splits_alike(given.sharding, wanted)
 
@@ -230,12 +229,18 @@ class Face:
         type, mesh = self.types[index], self.mesh
         assert isinstance(type, TensorType), "only tensors are arrays"
         wanted = self.shardings[index] or _whole(type.rank, mesh)
-        made = put(held, wanted if isinstance(wanted.mesh, Mesh) else _on(wanted, mesh))
+        wanted = wanted if isinstance(wanted.mesh, Mesh) else _on(wanted, mesh)
+        made = put(held, wanted) if self.here is None else self._put_here(held, wanted)
         place, atoms = made.place, made.stacked.atoms
         way_there = way_to_split(place.shape, place.sharding, place.mesh, atoms)
-        if way_there is not None:
+        if way_there is not None and self.here is None:
             self.split[index] = (place, kind_of(atoms, way_there.shape, made.dtype), way_there)
         return made
+
+    def _put_here(self, held: Any, wanted: Sharding) -> Array:
+        """This process's shards of an argument that it has whole."""
+        whole = to_numpy(held)
+        return put_here(whole, as_sharding(wanted, whole.ndim, self.mesh), self.mesh, self.here)
 
 
 def face_of(program: LocalProgram) -> Face:
@@ -270,7 +275,7 @@ def _result(program: LocalProgram, index: int) -> Placement:
     mesh = program.mesh
     placed = _whole(type.rank, mesh) if sharding is None else _on(sharding, mesh)
     shape = program.global_shape(index) or _joined(type.sizes, placed, mesh)
-    return placement(shape, type.dtype, placed, mesh)
+    return placement(shape, type.dtype, placed, mesh, program.here)
 
 
 def _joined(sizes: Sequence[int], sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:

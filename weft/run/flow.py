@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from weft.array.memory import on_host
 from weft.executable.layout import Layout
 from weft.varying.masks import Mask
 
@@ -33,6 +34,6 @@ def widen(given: Mask, wanted: Mask, layout: Layout) -> Any:
         if x is None:
             return None
         head = layout.shape(mask, 1 if active is None else len(active))
-        return np.broadcast_to(x, head + x.shape[lead:])
+        return np.broadcast_to(on_host(x), head + x.shape[lead:])
 
     return run

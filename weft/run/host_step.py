@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 def host_step(binder: Binder, item: Host, dead: tuple[int, ...]) -> Step:
     """The step of a host node, made for its number of operands."""
     kernel, plan, ins, outs = binder.host.kernel(item.site), binder.plan, item.ins, item.outs
+    if not binder.is_on_host:
+        return simple_step(kernel.run, ins, outs, dead)
     if len(outs) == 1 and outs[0] in plan.places:
         return _planned(binder, item, kernel, dead)
     if len(outs) == 1 and outs[0] in plan.over:

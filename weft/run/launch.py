@@ -13,10 +13,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.array.room import ROOM, address_of, dense, is_dense
+from weft.array.host import is_dense
+from weft.array.memory import Memory
 from weft.executable.items import Block, Launch, Slot, Stack, Tiled, all_blocks, all_items
 from weft.executable.plan import Plan
-from weft.ir.types import Array, TensorType
+from weft.ir.types import TensorType
 from weft.run.code import Call, Code, Slots, Step
 from weft.target import Runtime
 
@@ -28,6 +29,7 @@ class Calls:
 
     def __init__(self, target: Runtime, tiled: Tiled, plan: Plan, slots: Iterator[int]) -> None:
         self.target, self.tiled, self.plan = target, tiled, plan
+        self.memory: Memory = target.memory
         self.constants, self.new = dict[Slot, Any](tiled.constants), slots.__next__
         self.places: dict[Slot, list[Place]] = {}  # by slot, where its address is to be written
         self.views: dict[Slot, int] = {}  # by slot, where an array of it in the arena is kept
@@ -79,7 +81,7 @@ class Calls:
             start = commands.kernel(loaded, [0] * len(slots))
             for number, slot in enumerate(slots):
                 if slot in self.constants:
-                    self.constants[slot] = dense(self.constants[slot])
+                    self.constants[slot] = self.memory.place(self.constants[slot])
                 elif slot not in self.arena:
                     self.places.setdefault(slot, []).append((call.table, start + number))
 
@@ -88,9 +90,9 @@ class Calls:
     def fill(self, slots: Slots) -> None:
         """Write the commands of a frame that has its arena."""
         arena = slots[0]
-        base = address_of(arena)
+        base = self.memory.address(arena)
         for slot, where in self.views.items():
-            slots[where] = _array(self.tiled.stacks[slot], self.arena[slot], arena)
+            slots[where] = self._viewed(self.tiled.stacks[slot], self.arena[slot], arena)
         for call in self.calls:
             commands = self.target.commands()
             for launch, loaded in zip(call.launches, call.loaded, strict=True):
@@ -103,7 +105,13 @@ class Calls:
         if place is not None:
             return base + place
         known = self.constants.get(slot)
-        return 0 if known is None else address_of(known)
+        return 0 if known is None else self.memory.address(known)
+
+    def _viewed(self, stack: Stack | None, place: int, arena: Any) -> Any:
+        """A result as a buffer in the arena."""
+        assert stack is not None and stack.shape is not None
+        assert isinstance(stack.type, TensorType), "kernels make tensors"
+        return self.memory.view(arena, place, stack.shape, stack.type.dtype.numpy)
 
     # Steps
 
@@ -117,14 +125,17 @@ class Calls:
         if not listed:
             return None
 
+        locate, put = self.memory.address, self.memory.place
+        is_there = is_dense if self.memory.is_host else _never
+
         def settle(s: Slots) -> None:
             for slot, shape, places in listed:
                 array = s[slot]
-                if array.__class__ is not np.ndarray or not is_dense(array):
-                    s[slot] = array = dense(np.asarray(array))
+                if array.__class__ is not np.ndarray or not is_there(array):
+                    s[slot] = array = put(array)
                 if array.shape != shape:  # a kernel would read what is not there
                     raise AssertionError(f"a kernel reads {array.shape}, expected {shape}")
-                address = address_of(array)
+                address = locate(array)
                 for table, place in places:
                     s[table][place] = address
 
@@ -136,7 +147,8 @@ class Calls:
         fresh = [entry for launch in call.launches for entry in self.fresh_of(launch)]
         outs = [slot for launch in call.launches for slot in launch.outs]
         views = [(slot, self.views[slot]) for slot in outs if slot in self.views]
-        empty = ROOM.empty
+        memory = self.memory
+        allocate, locate = memory.allocate, memory.address
         if not fresh and not views and not dead:
 
             def bare(s: Slots) -> None:
@@ -147,11 +159,11 @@ class Calls:
         def step(s: Slots) -> None:
             for slot, donor, shape, dtype, nbytes, places in fresh:
                 if donor in s[1]:
-                    array = reshaped(s[donor], shape, dtype)
+                    array = reshaped(s[donor], shape, dtype, memory)
                 else:
-                    array = empty(shape, dtype, nbytes)
+                    array = allocate(shape, dtype, nbytes)
                 s[slot] = array
-                address = address_of(array)
+                address = locate(array)
                 for table, place in places:
                     s[table][place] = address
             s[commands].run()
@@ -175,18 +187,15 @@ class Calls:
             yield slot, donor, *rest
 
 
-def _array(stack: Stack | None, place: int, arena: Array) -> Array:
-    """A result as an array in the arena."""
-    assert stack is not None and stack.shape is not None
-    assert isinstance(stack.type, TensorType), "kernels make tensors"
-    return np.ndarray(stack.shape, stack.type.dtype.numpy, arena, place)
+def reshaped(buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any], memory: Memory) -> Any:
+    """The memory of a dense buffer as one of another shape and type."""
+    if buffer.shape == shape and buffer.dtype == dtype:
+        return buffer
+    return memory.view(buffer, 0, shape, dtype)
 
 
-def reshaped(array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """The memory of an array that is dense, as one of another shape and type."""
-    if array.shape == shape and array.dtype == dtype:
-        return array
-    return array.reshape(-1).view(dtype).reshape(shape)
+def _never(_: Any) -> bool:
+    return False
 
 
 def _read_by_others(block: Block) -> Iterator[Slot]:

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.room import aligned_bytes
+from weft.array.addressable import Addressable, addressable
+from weft.array.host import HOST_MEMORY, aligned_bytes
 from weft.array.stacked import Kind, Stacked, kind_of
+from weft.array.stream import DEFAULT
 from weft.errors import WeftError
 from weft.executable.items import Tiled
 from weft.executable.layout import Layout
@@ -52,24 +54,29 @@ class LocalProgram:
     ) -> None:
         self.tiled, self.plan, self.host, self.target = tiled, plan, host, target
         self.op_by_op, self.runtime = op_by_op, runtime or target
+        self.held_in = HOST_MEMORY if self.runtime is None else self.runtime.memory
+        self.stream = None if self.runtime is None else self.runtime.stream
         self.module: Module = tiled.module
         self.function = tiled.module.function(tiled.function)
         self.frames: list[list[Any]] = []
         self.face: Any = None  # what it is to those who have arrays
-        if tiled.layout.absent:
-            self._require_process()
+        self.here = self._addressable() if tiled.layout.absent else None
+        process = host.process
+        self.runs_on = DEFAULT if process is None else process.stream
         with without_gc():
             self._load()
 
-    def _require_process(self) -> None:
-        """Refuse to run as one of several processes without knowing which."""
-        process, count = self.host.process, self.tiled.world.count
+    def _addressable(self) -> Addressable | None:
+        """The devices of this process, one of several that has to know which it is."""
+        process, world, layout = self.host.process, self.tiled.world, self.tiled.layout
+        count = world.count
         if process is None or not 0 <= process.device < count:
             raise WeftError(
                 f"{self.tiled.function} has devices in other processes, and this one is not told "
                 f"which of all {count} it has",
                 help="give it a Process: one of its devices, and what reaches the others",
             )
+        return addressable(world.atoms, layout.absent, int(world.places()[process.device]))
 
     def _load(self) -> None:
         """Load the kernels, and make steps of the items."""
@@ -89,7 +96,8 @@ class LocalProgram:
         self.code = binder.code(tiled.block, tiled.inputs)
         self.results = [(slot, slot in self.plan.owned) for slot in self.code.results]
         places = {} if self.calls is None else self.calls.places
-        self.arguments = Arguments(function, self.masks, self.layout, self.inputs, places)
+        rest = (self.masks, self.layout, self.inputs, places, self.held_in)
+        self.arguments = Arguments(function, *rest)
         self.template: list[Any] = [None] * binder.new()
         constants = tiled.constants if self.calls is None else self.calls.constants
         for slot, value in constants.items():
@@ -101,15 +109,16 @@ class LocalProgram:
         self.is_native = self.calls is not None and is_native(self.code)
         self.direct: Direct | None = None
         if self.calls is not None:
-            rest = (self.arguments, self.results, self.donated, self.frames)
-            self.direct = direct_of(self.code, self.calls, *rest)
+            known = (self.arguments, self.results, self.donated, self.frames)
+            self.direct = direct_of(self.code, self.calls, *known)
 
     def _known_kinds(self) -> list[tuple[int, Kind]]:
         """The results that kernels write into memory of their own, and what they are."""
         if self.calls is None:
             return []
+        where = self.arguments.memory
         return [
-            (n, kind_of(self.atoms, self.layout.shape(mask) + type.sizes, type.dtype.numpy))
+            (n, kind_of(self.atoms, self.layout.shape(mask) + type.sizes, type.dtype.numpy, where))
             for n, (slot, _) in enumerate(self.results)
             if slot in self.calls.fresh
             and isinstance(type := self.result_types[n], TensorType)
@@ -131,7 +140,7 @@ class LocalProgram:
         except IndexError:
             made = self.template.copy()
             try:
-                made[0] = aligned_bytes(self.plan.arena)
+                made[0] = aligned_bytes(self.plan.arena, self.held_in)
             except MemoryError:
                 raise self.shortage("temporaries", self.plan.arena) from None
             if self.calls is not None:
@@ -198,6 +207,8 @@ class LocalProgram:
             with np.errstate(all="ignore"):
                 self.code.run(slots)
         atoms = self.atoms
+        if not self.arguments.memory.is_host:
+            self._place_results(slots)
         made = [Stacked(slots[slot], atoms, owned) for slot, owned in self.results]
         for stacked, kind in self.known:
             made[stacked].kind = kind
@@ -205,6 +216,14 @@ class LocalProgram:
             slots[slot] = value
         self.frames.append(slots)
         return tuple(made)
+
+    def _place_results(self, slots: list[Any]) -> None:
+        """Have all results in the memory of the runtime, and know when they are there."""
+        event = None if self.stream is None else self.stream.record()
+        for slot, _ in self.results:
+            if slots[slot] is not None:
+                slots[slot] = self.held_in.place(slots[slot])
+                slots[slot].event = event
 
     def checked(
         self, *stacks: Stacked | None, watch: Callable[[Node, list[Stacked]], None] | None = None

@@ -27,6 +27,7 @@ class SeparateTarget:
 
     def __init__(self, target: Runtime, around: Around) -> None:
         self.target, self.around = target, around
+        self.memory, self.stream = target.memory, target.stream
 
     def load(self, kernels: Sequence[Any]) -> Sequence[SeparateKernel]:
         return [SeparateKernel(own) for own in self.target.load(kernels)]

@@ -73,7 +73,7 @@ def _rounds(
         count = 0
         while True:
             test.run(s)
-            if not s[verdict].item():
+            if not s[verdict].item(0):
                 return count
             work.run(s)
             if changing:
@@ -112,7 +112,7 @@ def branch_step(binder: Binder, branch: Branch, dead: tuple[Slot, ...], code: Co
     choose, rows = chooser_of(branch.way, len(codes)), layout.active
 
     def step(s: Slots) -> None:
-        taken = choose(s[chooser].reshape(-1)[0])
+        taken = choose(s[chooser].item(0))
         code = codes[taken]
         code.run(s)
         active = None if rows is None else s[rows]

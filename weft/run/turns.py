@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.array.room import ROOM, address_of
+from weft.array.host import address_of
 from weft.executable.plan import Turn
-from weft.ir.types import Array, TensorType
+from weft.ir.types import TensorType
 from weft.run.code import Code, Slots
 from weft.target import Repeats
 
@@ -28,6 +28,7 @@ class Turning:
     def __init__(self, turn: Turn, binder: Binder) -> None:
         calls, stack = binder.calls, binder.stacks[turn.result]
         assert calls is not None, "kernels of a target are launched"
+        self.memory, self.is_on_host = calls.memory, calls.memory.is_host
         assert stack is not None and stack.shape is not None
         assert isinstance(stack.type, TensorType), "kernels make tensors"
         self.shape, self.dtype, self.nbytes = stack.shape, stack.type.dtype.numpy, stack.nbytes
@@ -44,23 +45,27 @@ class Turning:
 
     def begin(self, s: Slots) -> None:
         """Have memory for the rounds, and say where the first one writes."""
+        if not self.is_on_host:
+            for slot in self.slots:
+                s[slot] = self.memory.place(s[slot])
         if s[self.held] is None:
-            s[self.held] = [(array, address_of(array)) for array in self._arrays(s)]
+            s[self.held] = [(buffer, self.memory.address(buffer)) for buffer in self._buffers(s)]
         s[self.result], address = s[self.held][0]
         for table, place in self.written:
             s[table][place] = address
 
-    def _arrays(self, s: Slots) -> list[Array]:
+    def _buffers(self, s: Slots) -> list[Any]:
+        memory, shape, dtype = self.memory, self.shape, self.dtype
         if self.offsets:
-            return [np.ndarray(self.shape, self.dtype, s[0], at) for at in self.offsets]
-        return [ROOM.empty(self.shape, self.dtype, self.nbytes) for _ in range(self.count)]
+            return [memory.view(s[0], at, shape, dtype) for at in self.offsets]
+        return [memory.allocate(shape, dtype, self.nbytes) for _ in range(self.count)]
 
     def go_on(self, s: Slots, count: int) -> None:
         """Every level is what the one above was, and the next round writes into another buffer."""
         held = s[self.held]
         for level in range(len(self.slots) - 1, 0, -1):
-            array = s[self.slots[level]] = s[self.slots[level - 1]]
-            self._tell(s, level, address_of(array))
+            buffer = s[self.slots[level]] = s[self.slots[level - 1]]
+            self._tell(s, level, self.memory.address(buffer))
         s[self.slots[0]], address = held[count % self.count]
         self._tell(s, 0, address)
         s[self.result], address = held[(count + 1) % self.count]
@@ -79,7 +84,7 @@ class Turning:
             if level < count:
                 s[slot] = held[(count - 1 - level) % self.count]
             else:
-                held[level][...] = given[level]
+                self.memory.copy(given[level], held[level])
                 s[slot] = held[level]
         if not self.offsets:
             s[self.held] = None
@@ -105,7 +110,7 @@ def native_rounds(
         given = [[s[slot] for slot in turn.slots] for turn in turns]
         run: Callable[..., int] = s[one.commands].repeat
         rest = s[other.commands]
-        said, where = address_of(s[0]) + verdict, address_of(moves)
+        said, where = calls.memory.address(s[0]) + verdict, address_of(moves)
         count = last = AT_ONCE
         while last == AT_ONCE:
             last = run(rest, said, where, AT_ONCE)
@@ -124,7 +129,7 @@ def _moves(s: Slots, turns: Sequence[Turning]) -> list[int]:
     listed = [len(turns)]
     for turn in turns:
         listed += [len(turn.slots), turn.count, 0]
-        listed += [address_of(s[slot]) for slot in turn.slots]
+        listed += [turn.memory.address(s[slot]) for slot in turn.slots]
         listed += [address for _, address in s[turn.held]]
         wanted = [*turn.read, turn.written]
         listed += [len(places) for places in wanted]

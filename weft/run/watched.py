@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.array.stacked import Stacked
+from weft.errors import WeftError
 from weft.ir.types import Array
 from weft.kernels.group import Group
 from weft.kernels.kernel import Operand
@@ -34,6 +35,12 @@ See: TypeAlias = Callable[[Launched], None]
 def run_watched(program: LocalProgram, stacks: Sequence[Stacked | None], see: See) -> None:
     """Run a program's kernels on the arguments of all devices, and show every launch."""
     assert program.target is not None, "without a target there are no kernels"
+    if not program.target.memory.is_host:
+        raise WeftError(
+            f"operands of {program.target.name} kernels cannot be watched: they lie in the memory "
+            "of a device, where the host does not read",
+            help="compare whole programs, as with another target",
+        )
 
     def around(loaded: SeparateKernel, places: Addresses, run: Callable[[], None]) -> None:
         group = loaded.group

@@ -15,7 +15,7 @@ from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.mesh import Axis, Lists, Mesh, MeshAxes, Sharding, parse_sharding
 from weft.mesh.axes import named
-from weft.mesh.parts import Atoms, Span, atoms_of, mesh_spans, span_of
+from weft.mesh.parts import Atoms, Span, apart, atoms_of, mesh_spans, span_of
 from weft.ops.collective import Collective, CollectivePermute
 from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 
@@ -75,16 +75,15 @@ class World:
         Its digits are fine enough to tell these axes apart; with it come the digits along which
         devices are in other processes.
         """
-        atoms, spans = self.atoms, [span_of(axis, self.mesh) for axis in stacked]
-        fine = atoms_of(self.count, [*zip(atoms.strides, atoms.sizes, strict=True), *spans])
-        here = fine.dims_of(spans)
-        if here is None:
+        atoms = self.atoms
+        found = apart(atoms, [span_of(axis, self.mesh) for axis in stacked])
+        if found is None:
             raise WeftError(
                 f"the devices along {', '.join(map(str, stacked))} cannot be stacked: the program "
                 f"takes the devices apart as {atoms.sizes}",
                 help="stack whole axes, or parts that the program's own parts of the axis divide",
             )
-        absent = tuple([n for n, s in enumerate(fine.sizes) if s > 1 and n not in here])
+        fine, absent = found
         if fine == atoms:
             return self, absent
         world = World(self.grid, self.mesh, self.meshes)

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.array import Array, put
 from weft.array.exchange import in_native_order
-from weft.array.room import copied
+from weft.array.host import copied
 from weft.capture.captured import Leaf
 from weft.errors import WeftError
 

@@ -10,12 +10,12 @@ from weakref import ref
 
 import numpy as np
 
-from weft.array.room import ROOM, address_of
+from weft.array.host import HOST_MEMORY, address_of
 from weft.array.stacked import Stacked, kind_of, one_for_all
 from weft.ir.types import Array
 from weft.jax.abi import api
 from weft.jax.buffers.aliasing import NOW
-from weft.jax.buffers.client import Memory, the_client
+from weft.jax.buffers.client import Space, the_client
 from weft.jax.buffers.events import event_of
 from weft.jax.buffers.values import (
     NOTHING,
@@ -60,7 +60,7 @@ def _from_host(handles: Handles, args: Any) -> None:
         value = _shared(address, shape, dtype, nbytes)
     else:
         value = Value(_moved(address, shape, dtype, nbytes))
-    args.buffer = single(handles, value, shape, dtype, memory_of(args.memory, args.device))
+    args.buffer = single(handles, value, shape, dtype, space_of(args.memory, args.device))
     args.done_with_host_buffer = handles.ready
 
 
@@ -90,7 +90,7 @@ _entered: dict[int, Any] = {}  # what is there
 
 def _moved(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Stacked:
     """A copy of dense memory of the host."""
-    made = ROOM.empty((1, *shape), dtype, nbytes)
+    made = HOST_MEMORY.allocate((1, *shape), dtype, nbytes)
     ctypes.memmove(address_of(made), address, nbytes)
     return Stacked(made, ONE_DEVICE, owned=True)
 
@@ -116,10 +116,9 @@ _compare = ctypes.PyDLL(None).memcmp  # with Python's lock held: nothing happens
 _compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
-def memory_of(memory: int, device: int) -> Memory:
+def space_of(memory: int, device: int) -> Space:
     """The memory that is asked for: that, or the first one of a device."""
-    devices = the_client().devices
-    return devices.memory_at(memory) if memory else devices.at(device).memories[0]
+    return the_client().devices.space_at(memory or device)
 
 
 def host_array(
@@ -202,14 +201,14 @@ def after(handles: Handles, value: Value, act: Any) -> int:
 
 
 def _to_device(handles: Handles, args: Any) -> None:
-    args.dst_buffer = _copy(handles, args.buffer, memory_of(0, args.dst_device))
+    args.dst_buffer = _copy(handles, args.buffer, space_of(0, args.dst_device))
 
 
 def _to_memory(handles: Handles, args: Any) -> None:
-    args.dst_buffer = _copy(handles, args.buffer, memory_of(args.dst_memory, 0))
+    args.dst_buffer = _copy(handles, args.buffer, space_of(args.dst_memory, 0))
 
 
-def _copy(handles: Handles, buffer: int, memory: Memory) -> int:
+def _copy(handles: Handles, buffer: int, space: Space) -> int:
     """The same piece elsewhere; nobody writes to it, so the memory is shared."""
     handles.drain()
     value, place = value_of(handles, buffer)
@@ -226,7 +225,7 @@ def _copy(handles: Handles, buffer: int, memory: Memory) -> int:
         made.resolve(one_for_all(value.borrow().piece(at), ONE_DEVICE))
 
     value.then(share)
-    return single(handles, made, shape, dtype_at(family[names["type"]]), memory)
+    return single(handles, made, shape, dtype_at(family[names["type"]]), space)
 
 
 def _unsafe_pointer(handles: Handles, args: Any) -> None:
@@ -265,20 +264,20 @@ def _error_buffer(handles: Handles, args: Any) -> None:
     message = ctypes.string_at(args.error_message, args.error_message_size).decode()
     failed = Value().failed(Refused(args.error_code, message))
     shape = sizes_at(args.shape_dims, args.shape_num_dims)
-    memory = memory_of(args.memory, 0)
-    args.buffer = single(handles, failed, shape, dtype_at(args.shape_element_type), memory)
+    space = space_of(args.memory, 0)
+    args.buffer = single(handles, failed, shape, dtype_at(args.shape_element_type), space)
 
 
 def _memory_stats(handles: Handles, args: Any) -> None:
     """The device's share of the memory that all have: equal pieces are there once."""
     count = len(the_client().devices)
-    args.bytes_in_use = ROOM.used // count
-    args.peak_bytes_in_use, args.peak_bytes_in_use_is_set = ROOM.most // count, True
+    args.bytes_in_use = HOST_MEMORY.used // count
+    args.peak_bytes_in_use, args.peak_bytes_in_use_is_set = HOST_MEMORY.most // count, True
     for name in ("num_allocs", "largest_alloc_size", "bytes_limit", "bytes_reserved"):
         setattr(args, f"{name}_is_set", False)
     for name in ("peak_bytes_reserved", "bytes_reservable_limit", "largest_free_block_bytes"):
         setattr(args, f"{name}_is_set", False)
-    args.pool_bytes, args.pool_bytes_is_set = (ROOM.used + ROOM.kept) // count, True
+    args.pool_bytes, args.pool_bytes_is_set = (HOST_MEMORY.used + HOST_MEMORY.kept) // count, True
     args.peak_pool_bytes_is_set = False
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from weft.array.device import Device
 from weft.jax.abi import api
 from weft.jax.native.handles import FOR_EVER, INVALID, Handles, Refused, text_at
 from weft.jax.native.records import FIELDS, SIZE, STATIC, words
@@ -20,32 +21,15 @@ KINDS = ("device", "pinned_host", "unpinned_host")  # of memory, the default fir
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """A memory of a device."""
+class Space:
+    """A memory of a device as JAX has it: the handles of both."""
 
     handle: int
-    device: Device
-    kind: str
-
-
-@dataclass(slots=True)
-class Device:
-    """A virtual device."""
-
-    number: int
-    handle: int
-    memories: tuple[Memory, ...] = ()
-
-    def memory(self, kind: str) -> Memory:
-        """The memory of a kind."""
-        for memory in self.memories:
-            if memory.kind == kind:
-                return memory
-        raise Refused(INVALID, f"there is no memory {kind!r}: there are {', '.join(KINDS)}")
+    device: int
 
 
 class Devices(Sequence[Device]):
-    """All devices; a Python object is made of one when it is first used.
+    """All devices; a Python object is made of one when it is asked for.
 
     Their records lie one after another, and so do those of their memories: a handle tells a number.
     """
@@ -55,7 +39,7 @@ class Devices(Sequence[Device]):
         self.memory_records = _records(count * len(KINDS))
         self.handles = _addresses(self.records)
         self.memory_handles = _addresses(self.memory_records)
-        self._used: dict[int, Device] = {}
+        self._spaces: dict[int, Space] = {}  # by handle
         self._fill_memories(count)
         self._fill_devices(count)
 
@@ -66,28 +50,32 @@ class Devices(Sequence[Device]):
         """The device of a number, or those of a slice."""
         if isinstance(number, slice):
             return [self[n] for n in range(*number.indices(len(self)))]
-        found = self._used.get(number)
-        if found is None:
-            found = Device(number, int(self.handles[number]))
-            first = number * len(KINDS)
-            made = [
-                Memory(int(self.memory_handles[first + n]), found, kind)
-                for n, kind in enumerate(KINDS)
-            ]
-            found.memories = tuple(made)
-            self._used[number] = found
-        return found
+        return Device(range(len(self))[number], platform=PLATFORM)
 
     def at(self, handle: int) -> Device:
         """The device of a handle."""
         found: Device = self[(handle - int(self.handles[0])) // SIZE]
         return found
 
-    def memory_at(self, handle: int) -> Memory:
-        """The memory of a handle."""
-        device, kind = divmod((handle - int(self.memory_handles[0])) // SIZE, len(KINDS))
-        found: Device = self[device]
-        return found.memories[kind]
+    def space(self, device: Device, kind: str = KINDS[0]) -> Space:
+        """The memory of a kind of a device."""
+        if kind not in KINDS:
+            raise Refused(INVALID, f"there is no memory {kind!r}: there are {', '.join(KINDS)}")
+        which = device.id * len(KINDS) + KINDS.index(kind)
+        return Space(int(self.memory_handles[which]), int(self.handles[device.id]))
+
+    def space_at(self, handle: int) -> Space:
+        """The memory of a handle; of a device's handle, its first one."""
+        found = self._spaces.get(handle)
+        if found is None:
+            number, rest = divmod(handle - int(self.handles[0]), SIZE)
+            if not rest and 0 <= number < len(self):
+                found = self.space(self[number])
+            else:
+                device = (handle - int(self.memory_handles[0])) // SIZE // len(KINDS)
+                found = Space(handle, int(self.handles[device]))
+            self._spaces[handle] = found
+        return found
 
     def _fill_devices(self, count: int) -> None:
         kind, kind_size = text_at(PLATFORM)

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from weft.array.room import address_of
+from weft.array.host import address_of
 from weft.jax.buffers.values import ONE_DEVICE, Value, note, template, value_at, value_of
 from weft.jax.native.handles import Handles
 from weft.jax.native.records import FIELDS, READY, words

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.room import ROOM, address_of
+from weft.array.host import HOST_MEMORY, address_of
 from weft.array.stacked import one_for_all
 from weft.ir.types import Array
 from weft.jax.abi import api
-from weft.jax.buffers.buffers import memory_of, sizes_at
-from weft.jax.buffers.client import Memory
+from weft.jax.buffers.buffers import sizes_at, space_of
+from weft.jax.buffers.client import Space
 from weft.jax.buffers.values import ONE_DEVICE, Value, dtype_at, single
 from weft.jax.native.handles import INVALID, Handles, Refused
 from weft.jax.native.records import LENT
@@ -27,7 +27,7 @@ class Awaiting:
         self.shape, self.dtype = shape, dtype
         self.nbytes = math.prod(shape) * dtype.itemsize
         self.value = Value()
-        self.room: Array = ROOM.empty(shape, dtype, self.nbytes)
+        self.room: Array = HOST_MEMORY.allocate(shape, dtype, self.nbytes)
 
     def fill(self, data: int, offset: int, size: int, is_last: bool) -> None:
         """Take some of the bytes."""
@@ -41,8 +41,8 @@ class Awaiting:
 class Transfer:
     """Buffers on one device that are filled by and by."""
 
-    def __init__(self, memory: Memory, buffers: list[Awaiting]) -> None:
-        self.memory, self.buffers = memory, buffers
+    def __init__(self, space: Space, buffers: list[Awaiting]) -> None:
+        self.space, self.buffers = space, buffers
 
 
 def _create(handles: Handles, args: Any) -> None:
@@ -50,7 +50,7 @@ def _create(handles: Handles, args: Any) -> None:
     kind: Any = api().structs["ShapeSpec"]
     specs = (kind * args.num_shape_specs).from_address(args.shape_specs)
     made = [Awaiting(sizes_at(s.dims, s.num_dims), dtype_at(s.element_type)) for s in specs]
-    args.transfer_manager = handles.keep(LENT, Transfer(memory_of(args.memory, 0), made))
+    args.transfer_manager = handles.keep(LENT, Transfer(space_of(args.memory, 0), made))
 
 
 def _buffer(handles: Handles, args: Any) -> Awaiting:
@@ -63,8 +63,8 @@ def _buffer(handles: Handles, args: Any) -> Awaiting:
 
 def _retrieve(handles: Handles, args: Any) -> None:
     found = _buffer(handles, args)
-    memory = handles.kept[args.transfer_manager].memory
-    args.buffer_out = single(handles, found.value, found.shape, found.dtype, memory)
+    space = handles.kept[args.transfer_manager].space
+    args.buffer_out = single(handles, found.value, found.shape, found.dtype, space)
 
 
 def _transfer(handles: Handles, args: Any) -> None:
@@ -85,7 +85,7 @@ def _fail(handles: Handles, args: Any) -> None:
 
 
 def _device(handles: Handles, args: Any) -> None:
-    args.device_out = handles.kept[args.transfer_manager].memory.device.handle
+    args.device_out = handles.kept[args.transfer_manager].space.device
 
 
 def _count(handles: Handles, args: Any) -> None:

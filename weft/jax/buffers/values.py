@@ -14,12 +14,12 @@ import ml_dtypes
 import numpy as np
 
 from weft.array.awaited import Awaited
+from weft.array.host import HOST_MEMORY, address_of
 from weft.array.lease import Lease
-from weft.array.room import ROOM, address_of
 from weft.array.stacked import Kind, Stacked, one_for_all
 from weft.errors import WeftError
 from weft.ir.types import Array
-from weft.jax.buffers.client import Memory
+from weft.jax.buffers.client import Space
 from weft.jax.buffers.events import follow
 from weft.jax.native.handles import FOR_EVER, Handles, text_at
 from weft.jax.native.records import FAMILY, FIELDS, MOST_DIMS, PENDING, READY, SIZE, words
@@ -215,11 +215,11 @@ def numbers_at(numbers: tuple[int, ...]) -> int:
     return ctypes.addressof(held)
 
 
-def single(handles: Handles, value: Value, shape: Sequence[int], dtype: Any, memory: Memory) -> int:
+def single(handles: Handles, value: Value, shape: Sequence[int], dtype: Any, space: Space) -> int:
     """A family of one buffer: the handle of the buffer."""
     ready = value.is_ready and value.error is None
     made = _template_at(tuple(shape), dtype, READY if ready else PENDING)
-    place = (ctypes.addressof(made), memory.device.handle, memory.handle)
+    place = (ctypes.addressof(made), space.device, space.handle)
     while not (buffer := handles.native.single(*place)):
         handles.more(2)
     note(handles, value, words(buffer)[_FAMILY])
@@ -249,7 +249,7 @@ _free.argtypes, _free.restype = [ctypes.c_size_t], None
 
 def copied(array: Array) -> Stacked:
     """An array of one device, in memory of its own."""
-    made = ROOM.empty(array.shape, array.dtype, array.nbytes)
+    made = HOST_MEMORY.allocate(array.shape, array.dtype, array.nbytes)
     made[...] = array
     return one_for_all(made, ONE_DEVICE, owned=True)
 

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.room import ROOM
+from weft.array.device import Device
+from weft.array.host import HOST_MEMORY
 from weft.array.stacked import Kind, Stacked
 from weft.errors import WeftError
 from weft.executable.items import piece_bytes
 from weft.ir.types import Array, TensorType
 from weft.jax.abi import api
 from weft.jax.buffers.borders import Border, borders, taken_over
-from weft.jax.buffers.client import Client, Device, fill, the_client
+from weft.jax.buffers.client import Client, fill, the_client
 from weft.jax.buffers.values import NUMBERS, step_of, template
 from weft.jax.native.handles import INVALID, Handles, Refused
 from weft.jax.native.records import EXECUTABLE, PENDING, READY
@@ -79,7 +80,7 @@ class Loaded:
     recipe: object = None  # how native code runs it
 
     def __init__(self, described: Described, client: Client) -> None:
-        self.described, executable = described, described.executable
+        self.described, executable, self.client = described, described.executable, client
         self.program, self.results = executable.local, described.results
         asked = executable.asked
         self.count = asked.replicas * asked.partitions
@@ -133,16 +134,17 @@ class Loaded:
 
     def places(self, devices: Sequence[Device]) -> tuple[int, int]:
         """The devices of results, and their memories: one after another, a row for each result."""
-        on = self.described.words(_Pointer, [device.handle for device in devices])
+        known = self.client.devices
+        on = self.described.words(_Pointer, [int(known.handles[d.id]) for d in devices])
         kinds = [border.memory for border in self.described.outside]
-        memories = [device.memory(kind).handle for kind in kinds for device in devices]
+        memories = [known.space(device, kind).handle for kind in kinds for device in devices]
         return on, self.described.words(_Pointer, memories)
 
     def elsewhere(self, device: Device) -> tuple[int, int]:
         """The same on another device, for a program that runs on any one."""
-        if device.number not in self._elsewhere:
-            self._elsewhere[device.number] = self.places([device])
-        return self._elsewhere[device.number]
+        if device.id not in self._elsewhere:
+            self._elsewhere[device.id] = self.places([device])
+        return self._elsewhere[device.id]
 
     def released(self) -> None:
         """JAX has let go of it: it lets go of what is behind it."""
@@ -199,7 +201,7 @@ class Loaded:
         shape = (*head, *type.sizes)
         if len(pieces) == 1:
             return Stacked(pieces[0].reshape(shape), self.program.atoms)
-        data = ROOM.empty(shape, type.dtype.numpy, piece_bytes(type) * len(pieces))
+        data = HOST_MEMORY.allocate(shape, type.dtype.numpy, piece_bytes(type) * len(pieces))
         rows = data.reshape(len(pieces), *type.sizes)
         for row, piece in zip(rows, pieces, strict=True):
             row[...] = piece

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.array.awaited import Awaited
-from weft.array.room import ROOM
+from weft.array.host import HOST_MEMORY
 from weft.array.stacked import Stacked
 from weft.array.stream import DEFAULT
 from weft.jax.abi import api
@@ -197,7 +197,7 @@ def _copied(loaded: Loaded, made: Sequence[Stacked]) -> Sequence[Stacked]:
     listed = [*made]
     for n in loaded.forwarded:
         data = listed[n].data
-        copy = ROOM.empty(data.shape, data.dtype, data.nbytes)
+        copy = HOST_MEMORY.allocate(data.shape, data.dtype, data.nbytes)
         copy[...] = data
         listed[n] = Stacked(copy, listed[n].atoms, owned=True)
     return listed

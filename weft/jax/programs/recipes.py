@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 
-from weft.array.room import SMALL
+from weft.array.host import SMALL
 from weft.emit.llvm.pool.unattended import Unattended
 from weft.jax.buffers.values import number_of, step_of, template
 from weft.jax.native.calls import ARGUMENT, FIRST, RECIPE, RESULT

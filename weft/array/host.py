@@ -1,8 +1,9 @@
-"""Memory for values: aligned, taken from what earlier values left, given back by itself."""
+"""Host memory: aligned, taken from what earlier values left, given back by itself."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap as mmap_module
 import threading
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.array.cpython import untried
+from weft.array.memory import Memory, Shape, on_host
 from weft.ir.types import Array
 
 ALIGNED = 64  # bytes
@@ -25,8 +27,27 @@ _HEADER = object.__basicsize__  # in numpy's arrays the address of the elements 
 _DENSE = 0x101  # of numpy's flags: in row-major order, and aligned to the elements
 
 
+def _read(array: Array) -> int:
+    """The address of an array's elements, read where numpy keeps it: `ctypes.data` is slow."""
+    return ctypes.c_void_p.from_address(id(array) + _HEADER).value or 0
+
+
+def _ask(array: Array) -> int:
+    return int(array.ctypes.data)
+
+
+def _reads_right() -> bool:
+    if untried() is not None:
+        return False
+    probes: list[Array] = [np.ones(3), np.ones((4, 4), np.int8)[1:, 2:], np.zeros(0)]
+    return all(_read(probe) == _ask(probe) for probe in probes)
+
+
+address_of = _read if _reads_right() else _ask
+
+
 class _Pages(mmap):
-    """Memory of the system's that a room has."""
+    """Pages of the system's that the memory has."""
 
     __slots__ = ("shelf",)
     shelf: _Shelf
@@ -43,31 +64,22 @@ class _Block(np.ndarray[Any, np.dtype[np.uint8]]):
     def __del__(self) -> None:
         base: Any = self.base
         if base.__class__ is _Pages:  # those of views of a block are not
-            base.shelf.give(base)
+            base.shelf.memory.free(base)
 
 
 class _Shelf:
-    """The memory of one size that a room has."""
+    """The memory of one size."""
 
-    __slots__ = ("asked", "room", "size", "waiting")
+    __slots__ = ("asked", "memory", "size", "waiting")
 
-    def __init__(self, room: Room, size: int) -> None:
-        self.room, self.size = room, size
+    def __init__(self, memory: HostMemory, size: int) -> None:
+        self.memory, self.size = memory, size
         self.waiting: list[_Pages] = []  # what nobody uses, the last to be used at the end
         self.asked = 0  # when it was last asked for
 
-    def give(self, pages: _Pages) -> None:
-        """Take bytes back."""
-        room, size = self.room, self.size
-        self.waiting.append(pages)
-        room.used -= size
-        room.kept += size
-        if room.kept > room.most and room.kept > LEAST:
-            room.let_go()
 
-
-class Room:
-    """Bytes of values that are gone, kept for new ones.
+class HostMemory:
+    """The memory that numpy reads; bytes of values that are gone are kept for new ones.
 
     A program that runs again and again gets the memory of its earlier results, whose pages are
     there already. No more is kept than values had at once; sizes that nobody asks for go first.
@@ -76,13 +88,18 @@ class Room:
     only there to say how much is kept.
     """
 
+    kind = "device"  # virtual devices have no other
+    is_host = True
+    dlpack_device = (1, 0)
+    address = staticmethod(address_of)
+
     def __init__(self) -> None:
         self.shelves: dict[int, _Shelf] = {}  # by size
         self.kept = self.used = self.most = 0  # bytes
         self.asked = 0  # counts what was asked for
         self.lock = threading.RLock()  # a block may be given back while memory is let go
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array:
+    def allocate(self, shape: Shape, dtype: np.dtype[Any], nbytes: int) -> Array:
         """An array of so many bytes whose elements are whatever they are."""
         if nbytes < SMALL:
             return np.empty(shape, dtype)
@@ -99,6 +116,28 @@ class Room:
             self.most = used
         self.asked = shelf.asked = self.asked + 1
         return np.ndarray(shape, dtype, _Block((size,), _BYTE, raw))
+
+    def free(self, block: _Pages) -> None:
+        """Take bytes back."""
+        shelf = block.shelf
+        shelf.waiting.append(block)
+        self.used -= shelf.size
+        self.kept += shelf.size
+        if self.kept > self.most and self.kept > LEAST:
+            self.let_go()
+
+    def view(self, buffer: Array, offset: int, shape: Shape, dtype: np.dtype[Any]) -> Array:
+        """A part of a dense array as an array."""
+        end = offset + math.prod(shape) * dtype.itemsize
+        return buffer.reshape(-1).view(_BYTE)[offset:end].view(dtype).reshape(shape)
+
+    def copy(self, source: Any, into: Array) -> None:
+        """Copy an array, or a buffer of another memory."""
+        into[...] = on_host(source)
+
+    def place(self, array: Any) -> Array:
+        """An array whose elements lie one after another."""
+        return dense(np.asarray(on_host(array)))
 
     def _from_system(self, size: int) -> _Pages:
         try:
@@ -140,7 +179,7 @@ class Room:
             self.most = self.used
 
 
-ROOM = Room()
+HOST_MEMORY = HostMemory()
 
 
 def pages(size: int) -> _Pages:
@@ -152,11 +191,10 @@ def pages(size: int) -> _Pages:
     return made
 
 
-def aligned_bytes(size: int) -> Array:
+def aligned_bytes(size: int, memory: Memory = HOST_MEMORY) -> Any:
     """So many bytes, from an address that vectors can be loaded from."""
-    room = np.empty(size + ALIGNED, np.uint8)
-    start = -room.ctypes.data % ALIGNED
-    return room[start : start + size]
+    room = memory.allocate((size + ALIGNED,), _BYTE, size + ALIGNED)
+    return memory.view(room, -memory.address(room) % ALIGNED, (size,), _BYTE)
 
 
 def is_dense(array: Array) -> bool:
@@ -171,25 +209,6 @@ def dense(array: Array) -> Array:
 
 def copied(array: Array) -> Array:
     """A copy that is dense, in memory that may have been another value's."""
-    made = ROOM.empty(array.shape, array.dtype, array.nbytes)
+    made = HOST_MEMORY.allocate(array.shape, array.dtype, array.nbytes)
     made[...] = array
     return made
-
-
-def _read(array: Array) -> int:
-    """The address of an array's elements, read where numpy keeps it: `ctypes.data` is slow."""
-    return ctypes.c_void_p.from_address(id(array) + _HEADER).value or 0
-
-
-def _ask(array: Array) -> int:
-    return int(array.ctypes.data)
-
-
-def _reads_right() -> bool:
-    if untried() is not None:
-        return False
-    probes: list[Array] = [np.ones(3), np.ones((4, 4), np.int8)[1:, 2:], np.zeros(0)]
-    return all(_read(probe) == _ask(probe) for probe in probes)
-
-
-address_of = _read if _reads_right() else _ask

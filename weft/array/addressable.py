@@ -1,0 +1,98 @@
+"""The devices of a mesh that one process has, where other processes have the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from weft.array.stacked import Stacked
+from weft.errors import WeftError
+from weft.ir.types import Array
+from weft.mesh import Axis, Mesh
+from weft.mesh.parts import Atoms, Span, apart, atoms_of, mesh_spans, span_of
+from weft.mesh.spelling import as_axes
+
+
+@dataclass(frozen=True)
+class Addressable:
+    """Which devices a process has: those that are alike along the absent digits of their places."""
+
+    count: int  # of all devices
+    absent: tuple[Span, ...]  # runs of digits along which devices are in other processes
+    index: int  # of the process: the number that the absent digits make
+
+    @cached_property
+    def processes(self) -> Array:
+        """The process of the device at each place."""
+        return process_at(self.absent, np.arange(self.count))
+
+    @cached_property
+    def places(self) -> tuple[int, ...]:
+        """The places of this process's devices."""
+        return tuple(np.flatnonzero(self.processes == self.index).tolist())
+
+    def window(self, stacked: Stacked) -> Stacked:
+        """What this process has of a stack of all devices, whose digits tell processes apart."""
+        atoms, place = stacked.atoms, self.places[0]
+        away = atoms.dims_of(self.absent)
+        assert away is not None, "absent digits are digits of the stack"
+        index = [slice(None)] * len(atoms.sizes)
+        for dim in away:
+            if stacked.data.shape[dim] > 1:
+                at = place // atoms.strides[dim] % atoms.sizes[dim]
+                index[dim] = slice(at, at + 1)
+        return Stacked(stacked.data[tuple(index)], atoms, stacked.owned)
+
+
+def process_at(absent: Sequence[Span], places: Array) -> Array:
+    """The processes of the devices at some places: the numbers that their absent digits make."""
+    found = np.zeros_like(places)
+    for stride, size in absent:
+        found = found * size + places // stride % size
+    return found
+
+
+def addressable(atoms: Atoms, absent: Iterable[int], place: int) -> Addressable | None:
+    """The devices of the process that has one at a place; None if it has all of them."""
+    spans: list[Span] = []
+    for dim in sorted(absent):
+        stride, size = atoms.strides[dim], atoms.sizes[dim]
+        if spans and spans[-1][0] == stride * size:  # both are one run
+            size *= spans.pop()[1]
+        spans.append((stride, size))
+    if not spans:
+        return None
+    return Addressable(atoms.count, tuple(spans), int(process_at(spans, np.array(place))))
+
+
+def addressable_along(
+    mesh: Mesh, stacked: Iterable[Axis | str], device: int | None = None
+) -> Addressable | None:
+    """The devices of the process that has a device, and those along some axes; None if all.
+
+    Without a device it is the first process.
+    """
+    place = 0
+    if device is not None:
+        where = np.flatnonzero(mesh.devices().reshape(-1) == device)
+        if not len(where):
+            raise WeftError(
+                f"the process has device {device}, which is none of the mesh's",
+                help=f"its devices are {', '.join(map(str, mesh.devices().reshape(-1)[:8]))}, ...",
+            )
+        place = int(where[0])
+    return addressable(*_apart(mesh, as_axes(stacked)), place)
+
+
+def _apart(mesh: Mesh, stacked: Sequence[Axis]) -> tuple[Atoms, tuple[int, ...]]:
+    spans = [span_of(axis, mesh) for axis in stacked]
+    found = apart(atoms_of(mesh.size, mesh_spans(mesh)), spans)
+    if found is None:
+        raise WeftError(
+            f"the devices along {', '.join(map(str, stacked))} cannot be stacked: parts cross",
+            help="stack whole axes, or parts of which one divides the other",
+        )
+    return found
