@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from weft.capture import normalize
-from weft.emit.numpy import Numpy
+from weft.emit.numpy import Lockstep, Numpy, Workers
 from weft.errors import Unsupported, WeftError
 from weft.executable.executable import Executable
 from weft.executable.process import Process
@@ -173,7 +173,7 @@ def _tiled(
     """The last stages: nodes are grouped to kernels, which are emitted and loaded."""
     best, fold = stages[OPTIMIZED], fold_sums or target is not None
     with trace.timed("tiled"):
-        host = Numpy(process)
+        host = host_of(process)
         tiled = lower(best, host=host, target=target, fold=fold, stacked=stacked)
         made = Executable(tiled, plan(tiled), "numpy" if target is None else target.name)
     trace.write_executable("tiled", made)
@@ -188,6 +188,11 @@ def _tiled(
         loaded = LocalProgram(tiled, made.plan, *rest)
     trace_program(trace, best, loaded)
     return Program(stages, made, loaded, notes)
+
+
+def host_of(process: Process | None) -> Numpy:
+    """What computes the nodes without kernels, in lockstep or as one of several processes."""
+    return Numpy(Lockstep() if process is None else Workers(process))
 
 
 def local_program(
@@ -208,7 +213,7 @@ def local_program(
     world, that of another program of the same meshes, stacks are as they are there. With `stacked`
     axes this is the `process` that has the devices along these; without, all devices are here.
     """
-    host = Numpy(process)
+    host = host_of(process)
     with without_gc():
         tiled = lower(
             module,

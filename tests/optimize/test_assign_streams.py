@@ -15,7 +15,7 @@ from weft.ir.module import Module
 from weft.ir.verify import verify
 from weft.ops.control import AsyncStart
 from weft.optimize import assign_streams, split_async
-from weft.optimize.assign_streams import stream_of
+from weft.ops.control import stream_of
 
 
 def streams(module: Module) -> list[tuple[object, str | None]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from weft.executable.layout import group_dims, moves
 from weft.ir.module import Node, Region, Value
 from weft.ir.reading import reads
@@ -46,3 +48,15 @@ def awaited_in(region: Region) -> list[Value]:
         for value in (*region.results, *(v for n in others for v in reads(n))):
             found.pop(value, None)
     return list(found)
+
+
+def waited_once(region: Region) -> list[Value]:
+    """The futures of single collectives that one node of the region waits for, and no other."""
+    dones = Counter(n.operands[0] for n in region.nodes if isinstance(n.op, AsyncDone))
+    alone = {
+        n.results[0]
+        for n in region.nodes
+        if isinstance(n.op, AsyncStart) and len(n.regions[0].nodes) == 1
+        if n.regions[0].results == n.regions[0].nodes[0].results
+    }
+    return [future for future in awaited_in(region) if dones[future] == 1 and future in alone]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Protocol
 
 from weft.emit.numpy import collective, contract, index, pointwise, reduce, shape
 from weft.emit.numpy.one_by_one import one_by_one
@@ -31,6 +31,17 @@ from weft.ops.custom import Infeed, Recv, Send
 from weft.ops.sharding import ManualComputation, NamedComputation, ShardingGroup
 from weft.ops.together import DoneTogether, StartTogether
 
+
+class Collectives(Protocol):
+    """What does the collectives of an engine: lockstep along the stack, workers by a transport."""
+
+    process: Process | None  # None if all devices are here
+
+    def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
+        """The function of a collective, or of a node that asks where its devices are."""
+        ...
+
+
 Kind = Literal["stacked", "control", "one by one", "refused"]
 
 KERNELS: dict[type[Op], Maker] = {
@@ -58,11 +69,11 @@ REFUSED: dict[type[Op], str] = {
 }
 
 
-def kernel_of(site: Site, process: Process | None) -> HostKernel:
-    """The kernel for a node where it stands, in a process that has all devices or some."""
+def kernel_of(site: Site, collectives: Collectives, stream: str | None = None) -> HostKernel:
+    """The kernel for a node where it stands."""
     op = type(site.op)
     if op in collective.KERNELS:
-        return collective.KERNELS[op](site, process)
+        return collectives.kernel(site, stream)
     if op in REFUSED:
         raise Unsupported(f"{site.op.name} does not run in lockstep", help=REFUSED[op])
     return KERNELS.get(op, one_by_one)(site)
