@@ -21,7 +21,8 @@ def placed_at(node: Node, given: Masks, made: Masks, scope: Scope) -> Placed:
         found = moves(node.op, scope.layout, scope.world)
         along, sources = (None, ()) if found is None else (found[0], tuple(found[1].tolist()))
         return Placed(node, _whole(given), _whole(made), along, sources)
-    return Placed(node, _whole(given), _whole(made), _along(node, scope))
+    sends = isinstance(node.op, AsyncStart) and scope.sends(node.regions[0].nodes[0])
+    return Placed(node, _whole(given), _whole(made), _along(node, scope), sends=sends)
 
 
 def _whole(masks: Masks) -> tuple[int, ...]:
