@@ -78,7 +78,7 @@ def test_work_runs_while_the_exchange_is_under_way(kind: str):
 
 def test_what_is_sent_stays_until_it_has_arrived():
     """What would be written over the operand of a start takes other memory."""
-    case = Case("permute", Mesh(x=2), (Axis("x"),), (Axis("x"),), "asynchronous", "f32")
+    case = Case("all_reduce add", Mesh(x=2), (Axis("x"),), (Axis("x"),), "asynchronous", "f32")
     module = case.module()
     made = Processes(module, [], transport=WhenWaited)
     items = [*all_items(made.first.tiled.block)]
