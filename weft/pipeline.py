@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from weft.capture import normalize
-from weft.emit.numpy import Lockstep, Numpy, Workers
+from weft.emit.numpy import host_of
 from weft.errors import Unsupported, WeftError
 from weft.executable.executable import Executable
 from weft.executable.process import Process
@@ -188,11 +188,6 @@ def _tiled(
         loaded = LocalProgram(tiled, made.plan, *rest)
     trace_program(trace, best, loaded)
     return Program(stages, made, loaded, notes)
-
-
-def host_of(process: Process | None) -> Numpy:
-    """What computes the nodes without kernels, in lockstep or as one of several processes."""
-    return Numpy(Lockstep() if process is None else Workers(process))
 
 
 def local_program(

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from weft.array.stacked import Stacked, stack
+from weft.emit.numpy import host_of
 from weft.executable.process import Process
 from weft.executable.read import read_tiled
 from weft.executable.text import tiled_text
@@ -18,7 +19,7 @@ from weft.executable.verify import verify_tiled
 from weft.ir.module import Module
 from weft.ir.types import Array
 from weft.mesh import Axis
-from weft.pipeline import host_of, local_program
+from weft.pipeline import local_program
 from weft.run import LocalProgram
 from weft.run.in_memory import InMemory, Mailboxes
 

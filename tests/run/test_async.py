@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+import weft
+from tests.partition.differential import cut
+from tests.partition.inputs import arguments
 from tests.run.collectives import Case, lockstep
 from tests.run.processes import Processes
+from tests.shard.corpus import annotated
+from tests.tolerance import assert_close
 from weft.errors import WeftError
+from weft.executable.container import open_container
+from weft.executable.files import save
 from weft.executable.items import Done, Start, all_items
 from weft.executable.process import Exchange, Peer, Values
 from weft.executable.read import read_tiled
 from weft.executable.text import tiled_text
 from weft.executable.verify import verify_tiled
 from weft.mesh import Axis, Mesh
+from weft.pipeline import compile_module
 from weft.run.in_memory import InMemory, Started
 
 pytestmark = pytest.mark.parametrize("target", ["numpy", "llvm"], indirect=True)
@@ -100,3 +109,24 @@ def test_the_text_of_starts_and_dones():
     for wrong in ("done (b4, b4)", "done (b5)", "done (b5, b2)", "done ()"):
         with pytest.raises(WeftError):
             verify_tiled(*read_tiled(text.text.replace("done (b5, b4)", wrong), {}))
+
+
+def test_a_saved_program_is_loaded_by_every_process(tmp_path: Path):
+    module = annotated("mlp", "2x4", "tensor")
+    whole = weft.compile(module, level=2)
+    stacked, file = [Axis("data")], tmp_path / "mlp.weft"
+    made = compile_module(module, level=2, stacked=stacked, to="tiled").executable
+    assert made is not None
+    save(file, made, whole.signature, "weft")
+    assert open_container(file).features == ("asynchronous",)
+    with pytest.raises(WeftError, match="has devices in other processes"):
+        weft.load(file)
+    local = whole.program.module
+    processes, pieces = Processes(local, stacked), cut(local, arguments(module, 0))
+    processes.programs = [
+        weft.load(file, process=processes.process(int(program.host.process.device))).program  # type: ignore[union-attr]
+        for program in processes.programs
+    ]
+    for ours, theirs in zip(processes.run(pieces), lockstep(local, pieces), strict=True):
+        assert_close(ours, theirs, 1 << 12)
+    assert processes.sent
