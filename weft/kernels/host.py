@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from weft.executable.items import Site, Traits
+from weft.executable.process import Process
 from weft.ir.types import Array
 
 
@@ -45,6 +46,16 @@ def in_two(
 
 
 Maker: TypeAlias = Callable[[Site], HostKernel]
+
+
+class Collectives(Protocol):
+    """What does the collectives of an engine: lockstep along the stack, workers by a transport."""
+
+    process: Process | None  # None if all devices are here
+
+    def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
+        """The function of a collective, or of a node that asks where its devices are."""
+        ...
 
 
 def local(array: Array, lead: int) -> tuple[int, ...]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal
 
 from weft.emit.numpy import collective, contract, index, pointwise, reduce, shape
 from weft.emit.numpy.one_by_one import one_by_one
 from weft.errors import Unsupported
 from weft.executable.items import Site
-from weft.executable.process import Process
 from weft.ir.op import Op
-from weft.kernels.host import HostKernel, Maker
+from weft.kernels.host import Collectives, HostKernel, Maker
 from weft.ops import OPS
 from weft.ops.checks import ExpectSerializedEq
 from weft.ops.control import (
@@ -30,17 +29,6 @@ from weft.ops.control import (
 from weft.ops.custom import Infeed, Recv, Send
 from weft.ops.sharding import ManualComputation, NamedComputation, ShardingGroup
 from weft.ops.together import DoneTogether, StartTogether
-
-
-class Collectives(Protocol):
-    """What does the collectives of an engine: lockstep along the stack, workers by a transport."""
-
-    process: Process | None  # None if all devices are here
-
-    def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
-        """The function of a collective, or of a node that asks where its devices are."""
-        ...
-
 
 Kind = Literal["stacked", "control", "one by one", "refused"]
 
@@ -69,11 +57,13 @@ REFUSED: dict[type[Op], str] = {
 }
 
 
-def kernel_of(site: Site, collectives: Collectives, stream: str | None = None) -> HostKernel:
-    """The kernel for a node where it stands."""
+def kernel_of(
+    site: Site, collectives: Collectives | None = None, stream: str | None = None
+) -> HostKernel:
+    """The kernel for a node where it stands; without others, collectives are lockstep's."""
     op = type(site.op)
     if op in collective.KERNELS:
-        return collectives.kernel(site, stream)
+        return (collectives or collective.Lockstep()).kernel(site, stream)
     if op in REFUSED:
         raise Unsupported(f"{site.op.name} does not run in lockstep", help=REFUSED[op])
     return KERNELS.get(op, one_by_one)(site)

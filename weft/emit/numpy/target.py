@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.emit.numpy.collective import Lockstep
 from weft.emit.numpy.pointwise import is_native, ufunc_of
-from weft.emit.numpy.table import Collectives, kernel_of
+from weft.emit.numpy.table import kernel_of
 from weft.executable.items import Site, Traits
 from weft.ir.op import Op
 from weft.ir.types import DType
-from weft.kernels.host import HostKernel
+from weft.kernels.host import Collectives, HostKernel
 from weft.ops.pointwise import Add, Compare
 
 
@@ -26,8 +25,8 @@ class Numpy:
     name = "numpy"
 
     def __init__(self, collectives: Collectives | None = None) -> None:
-        self.collectives = collectives or Lockstep()
-        self.process = self.collectives.process
+        self.collectives = collectives
+        self.process = None if collectives is None else collectives.process
         self._kernels: dict[object, HostKernel] = {}
 
     def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
