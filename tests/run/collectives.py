@@ -63,7 +63,7 @@ KINDS = (
     *("all_to_all", "all_to_all same", "broadcast", "permute", "permute pairs", "slice", "index"),
 )
 WAYS = ("plain", "asynchronous", "loop", "branch")
-WHOLE = (8, 16)
+ROWS = 8
 
 
 def parts(mesh: Mesh) -> list[Axis]:
@@ -106,11 +106,12 @@ class Case:
     dtype: str = "i32"
     count: int = 1  # of operands
     lists: bool = False
+    columns: int = 16
 
     @property
     def type(self) -> TensorType:
         bits = self.kind.split()[-1] in ("and", "or", "xor")
-        return TensorType(WHOLE, DTYPES["i32" if bits else self.dtype])
+        return TensorType((ROWS, self.columns), DTYPES["i32" if bits else self.dtype])
 
     @property
     def groups(self) -> Any:
@@ -121,7 +122,7 @@ class Case:
         """The node, whose results may have another shape."""
         type, count, groups = self.type, total_size(self.axes, self.mesh), self.groups
         kind, _, how = self.kind.partition(" ")
-        split = type.with_shape((8 // count, 16))
+        split = type.with_shape((ROWS // count, self.columns))
         outs, ids = (split,) * len(operands), {"use_global_device_ids": True}
         regions: tuple[Region, ...] = ()
         op: Op
@@ -134,7 +135,7 @@ class Case:
                 axes = MeshAxes("mesh", self.axes)
                 op = ReduceScatterTogether((0,) * len(operands), "add", axes, outs)
             case "all_gather", _:
-                gathered = (type.with_shape((8, 16 * count)),) * len(operands)
+                gathered = (type.with_shape((ROWS, self.columns * count)),) * len(operands)
                 op = AllGather(1, groups, gathered, CHANNEL, **ids)
             case "all_to_all", _:
                 op = AllToAll(0, 0 if how else 1, count, groups, CHANNEL)
@@ -185,7 +186,7 @@ class Case:
         found = []
         for n in range(self.operands):
             rng = np.random.default_rng(n)
-            drawn = rng.choice([-1, 1, 2], (self.mesh.size, *WHOLE))
+            drawn = rng.choice([-1, 1, 2], (self.mesh.size, *self.type.sizes))
             if self.type.dtype.numpy.kind == "c":
                 drawn = drawn * 1j
             found.append(drawn[self.places(self.varies)].astype(self.type.dtype.numpy))

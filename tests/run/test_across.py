@@ -24,12 +24,13 @@ def cases(draw: st.DrawFn) -> tuple[Case, list[Axis]]:
     axes = disjoint(draw(some.filter(bool)), mesh)
     kind, way = draw(st.sampled_from(KINDS)), draw(st.sampled_from(WAYS))
     varies = tuple(disjoint(draw(some), mesh))
-    dtype = draw(st.sampled_from(["i32", "f32", "bf16", "ui8", "complex<f32>"]))
+    dtype = draw(st.sampled_from(["i32", "f32", "bf16", "f8E4M3FN", "ui8", "complex<f32>"]))
     reduces = kind.split()[-1] in COMBINERS or kind == "scatter together"
     if reduces and dtype == "complex<f32>":
         dtype = "f32"
     rest = (draw(st.integers(1, 2)), draw(st.booleans()))
-    case = Case(kind, mesh, tuple(axes), varies, way, dtype, *rest)
+    columns = 16 if kind == "all_gather" else draw(st.sampled_from([16, 16, 16, 0]))
+    case = Case(kind, mesh, tuple(axes), varies, way, dtype, *rest, columns)
     if kind in ("index", "slice") and way == "asynchronous":
         case.way = "plain"
     return case, disjoint(draw(some), mesh)
