@@ -223,9 +223,11 @@ def _asynchronous(case: Case, args: tuple[Value, ...], flag: Value) -> list[Node
     start = Node(start.op, start.operands, start.types, start.regions, attrs, HERE)
     done = Node(done.op, start.results, done.types, (), (), HERE)
     work = [apply(Multiply(), n.results[0], n.results[0]) for n in sums]
-    nodes = [*sums, start, *work, done]
-    if done.results[0].type == args[0].type:
-        nodes.append(apply(Add(), done.results[0], work[0].results[0]))
+    nodes, total = [*sums, start, *work, done], done.results[0]
+    if total.type == args[0].type:
+        for other in (*done.results[1:], *[n.results[0] for n in work]):
+            nodes.append(apply(Add(), total, other))
+            (total,) = nodes[-1].results
     return nodes
 
 

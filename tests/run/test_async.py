@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ from weft.executable.read import read_tiled
 from weft.executable.text import tiled_text
 from weft.executable.verify import verify_tiled
 from weft.mesh import Axis, Mesh
-from weft.pipeline import compile_module
+from weft.pipeline import compile_module, local_program
 from weft.run.in_memory import InMemory, Started
 
 pytestmark = pytest.mark.parametrize("target", ["numpy", "llvm"], indirect=True)
@@ -46,7 +47,7 @@ class AfterWork(InMemory):
         return Started(exchange, begun.keys)
 
     def send(self, exchange: Exchange) -> None:
-        if self.worked.wait(5):
+        if self.worked.wait(20):
             super().start(exchange)
 
 
@@ -67,7 +68,7 @@ def test_work_runs_while_the_exchange_is_under_way(kind: str):
     """Nothing is sent before one process has done its work: a start that waits would time out."""
     case = Case(kind, Mesh(x=2), (Axis("x"),), (Axis("x"),), "asynchronous")
     module, pieces = case.module(), case.pieces()
-    processes = Processes(module, [], 2.0, AfterWork)
+    processes = Processes(module, [], 20.0, AfterWork)
     AfterWork.worked.clear()
     AfterWork.streams.clear()
     code = processes.programs[1].code
@@ -95,6 +96,22 @@ def test_what_is_sent_stays_until_it_has_arrived():
     assert done.ins == (*start.outs, *start.ins) and start.stream == "communication.0"
     for ours, theirs in zip(made.run(case.pieces()), lockstep(module, case.pieces()), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_every_op_is_looked_at_but_for_starts():
+    case = Case("all_reduce add", Mesh(x=2), (Axis("x"),), (Axis("x"),), "asynchronous", count=2)
+    module, pieces = case.module(), case.pieces()
+    processes, seen = Processes(module, []), list[str]()
+    works = [
+        partial(
+            local_program(module, stacked=[], process=processes.process(n)).checked,
+            *processes.given(n, pieces),
+            watch=lambda node, made: seen.append(node.op.name),
+        )
+        for n in range(2)
+    ]
+    processes.boxes.run(works)
+    assert seen.count("weft.async_done") == 2 and "stablehlo.all_reduce" not in seen
 
 
 def test_the_text_of_starts_and_dones():

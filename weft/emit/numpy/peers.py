@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from weft.executable.items import Site
 from weft.executable.process import Group, Meeting, Peer, Process, Transport
+from weft.mesh import Mesh
+from weft.mesh.parts import Atoms
 from weft.ops.collective import CollectivePermute
 
 
@@ -63,15 +66,30 @@ def peers_of(site: Site, process: Process | None, stream: str | None) -> Peers |
     world, absent = site.world, site.layout.absent
     if process is None or not absent:
         return None
-    which = world.atoms.index(absent, np.arange(world.count)).tolist()
+    devices = _processes(world.mesh, world.atoms, absent)
+    others = _elsewhere(world.mesh, world.atoms, absent, process.device)
+    groups = [g for g in _groups(site) if any(d not in others for d in g)]
+    here = next(peer for peer, group in devices.items() if process.device in group)
+    return Peers(site, process, Meeting(here, site.node, stream, groups, devices), others)
+
+
+@lru_cache(maxsize=64)
+def _processes(mesh: Mesh, atoms: Atoms, absent: tuple[int, ...]) -> Mapping[Peer, Group]:
+    """The devices of every process."""
+    which = atoms.index(absent, np.arange(atoms.count)).tolist()
     listed: dict[int, list[int]] = {}
-    for number, device in zip(which, world.devices().tolist(), strict=True):
+    for number, device in zip(which, mesh.devices().reshape(-1).tolist(), strict=True):
         listed.setdefault(number, []).append(device)
-    devices = {min(group): tuple(sorted(group)) for group in listed.values()}
-    mine = next(group for group in devices.values() if process.device in group)
-    groups = [g for g in _groups(site) if not {*g}.isdisjoint(mine)]
-    others = {d: peer for peer, group in devices.items() if group != mine for d in group}
-    return Peers(site, process, Meeting(mine[0], site.node, stream, groups, devices), others)
+    return {min(group): tuple(sorted(group)) for group in listed.values()}
+
+
+@lru_cache(maxsize=64)
+def _elsewhere(
+    mesh: Mesh, atoms: Atoms, absent: tuple[int, ...], device: int
+) -> Mapping[int, Peer]:
+    """The processes of the devices that are in another one than a device is."""
+    found = _processes(mesh, atoms, absent)
+    return {d: peer for peer, group in found.items() if device not in group for d in group}
 
 
 def _groups(site: Site) -> list[Group]:
