@@ -14,8 +14,7 @@ from weft.cli import main
 from weft.compare import difference
 from weft.errors import WeftWarning
 from weft.knobs import KNOBS
-from weft.ops.control import AsyncStart
-from weft.optimize.assign_streams import stream_of
+from weft.ops.control import AsyncStart, stream_of
 from weft.shard import Rules
 
 NORM = """

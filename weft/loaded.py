@@ -7,13 +7,14 @@ import os
 from typing import Any
 
 from weft import __version__
-from weft.emit.numpy import Numpy
+from weft.emit.numpy import host_of
 from weft.errors import WeftError
 from weft.executable import call
 from weft.executable.container import open_container
 from weft.executable.executable import Executable
 from weft.executable.files import read
 from weft.executable.memory import MemoryUse
+from weft.executable.process import Process
 from weft.executable.signature import Signature
 from weft.mesh import Mesh
 from weft.run import LocalProgram, run
@@ -49,11 +50,12 @@ class Loaded:
         return f"<weft.load: {self.signature.name} on {self.mesh.size} devices>"
 
 
-def load(path: str | os.PathLike[str] | bytes) -> Loaded:
+def load(path: str | os.PathLike[str] | bytes, *, process: Process | None = None) -> Loaded:
     """The executable of a file that `Compiled.save` wrote, or of its bytes.
 
     No code of the file is run: its kernels are verified, and this installation emits them. What was
-    emitted before is taken from the user's cache.
+    emitted before is taken from the user's cache. A program whose devices are in several processes
+    is told by `process` which one this is, and what reaches the others.
     """
     container = open_container(path)
     signature, made = container.signature(), read(container)
@@ -61,7 +63,7 @@ def load(path: str | os.PathLike[str] | bytes) -> Loaded:
     name = hashlib.sha256(container.read("tiled")).hexdigest()
     if target is not None and target.identity is not None:
         target.recall(kernels, name)
-    program = LocalProgram(made.tiled, made.plan, Numpy(), target)
+    program = LocalProgram(made.tiled, made.plan, host_of(process), target)
     if target is not None and target.identity is not None:
         target.remember(kernels, name)
     return Loaded(signature, made, program)

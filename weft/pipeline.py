@@ -9,7 +9,7 @@ from functools import partial
 
 from weft.capture import normalize
 from weft.emit import emit
-from weft.emit.numpy import Numpy
+from weft.emit.numpy import host_of
 from weft.errors import Unsupported, WeftError
 from weft.executable.executable import Executable
 from weft.executable.process import Process
@@ -134,7 +134,7 @@ def compile_module(
         runs = to == STAGES[-1]
         options = {"fold_sums": fold_sums, "tune": tune, "excess_precision": excess_precision}
         chosen = target_named(target, runs=runs, **options)  # type: ignore[arg-type]
-        host, fold = Numpy(process), fold_sums or chosen is not None
+        host, fold = host_of(process), fold_sums or chosen is not None
         with trace.timed("tiled"):
             tiled = tile(made, host=host, target=chosen, fold=fold, stacked=stacked)
         trace.write_executable("tiled", tiled)
@@ -216,7 +216,7 @@ def local_program(
     world, that of another program of the same meshes, stacks are as they are there. With `stacked`
     axes this is the `process` that has the devices along these; without, all devices are here.
     """
-    host = Numpy(process)
+    host = host_of(process)
     placing = {"devices": devices, "donate": donate, "world": world, "stacked": stacked}
     with without_gc():
         made = tile(module, function, host=host, target=target, fold=fold, **placing)  # type: ignore[arg-type]

@@ -13,9 +13,8 @@ from weft.cost import groups_of
 from weft.errors import WeftError
 from weft.ir.module import Module
 from weft.ir.verify import verify
-from weft.ops.control import AsyncStart
+from weft.ops.control import AsyncStart, stream_of
 from weft.optimize import assign_streams, split_async
-from weft.optimize.assign_streams import stream_of
 
 
 def streams(module: Module) -> list[tuple[object, str | None]]:

@@ -20,7 +20,7 @@ from weft.compare import compare_kernels
 from weft.errors import WeftError
 from weft.mesh import Mesh, P
 from weft.pipeline import compile_module, local_program
-from weft.run import execute
+from weft.run import run
 from weft.run.local import LocalProgram
 
 pytestmark = pytest.mark.parametrize("target", ["device", "enqueued"], indirect=True)
@@ -56,10 +56,10 @@ def program(body: str, result: str, arg: str = "") -> LocalProgram:
 
 def test_arrays_stay_in_the_memory_of_the_device(memory):
     square, a = program(SQUARED, "%0"), put(A, P("x"), MESH)
-    (once,) = execute(square, a)
+    (once,) = run(square, a)
     assert isinstance(once.wait().stacked.data, Buffer) and once.stacked.memory is memory
     counts = memory.copied_in, memory.copied_out
-    (twice,) = execute(square, once)
+    (twice,) = run(square, once)
     twice.wait()
     assert (memory.copied_in, memory.copied_out) == counts, "nothing goes through the host"
     assert_close(np.asarray(twice), A**4, 4)
@@ -74,25 +74,25 @@ def test_arrays_stay_in_the_memory_of_the_device(memory):
 
 def test_what_no_kernel_computes_is_copied_to_the_host_and_back(memory):
     sort, before = program(SQUARED + "\n" + SORTED, "%3"), memory.copied_out
-    (made,) = execute(sort, A)
+    (made,) = run(sort, A)
     made.wait()
     assert memory.copied_out == before + 1
     assert_close(np.asarray(made), np.sort(A * A, 1) + A, 4)
 
 
 def test_a_program_of_the_host_takes_what_a_device_has(memory):
-    (made,) = execute(program(SQUARED, "%0"), A)
+    (made,) = run(program(SQUARED, "%0"), A)
     text = "func.func @main(%a: tensor<8x4xf32>) -> tensor<8x4xf32> { return %a : tensor<8x4xf32> }"
     same = compile_module(parse(text), target="numpy").local
-    assert np.array_equal(np.asarray(execute(same, made)[0]), np.asarray(made))
+    assert np.array_equal(np.asarray(run(same, made)[0]), np.asarray(made))
 
 
 def test_donated_memory_is_written_over_unless_it_is_read(memory):
     square = program(SQUARED, "%0", "tf.aliasing_output = 0 : i32, ")
     assert square.donated == (0,)
-    (given,) = execute(program(SQUARED, "%0"), A)
+    (given,) = run(program(SQUARED, "%0"), A)
     where = memory.address(given.wait().stacked.data)
-    (made,) = execute(square, given)
+    (made,) = run(square, given)
     assert given.is_deleted and memory.address(made.wait().stacked.data) == where
     assert_close(np.asarray(made), A**4, 4)
 
@@ -112,10 +112,10 @@ def test_an_array_is_ready_when_the_device_is_done(memory, target: str):
     if target != "enqueued":
         return
     square, held, waited = program(SQUARED, "%0"), threading.Event(), []
-    (given,) = execute(square, A)
+    (given,) = run(square, A)
     given.wait()
     memory.stream.enqueue(Holding(held))
-    (made,) = execute(square, given)
+    (made,) = run(square, given)
     thread = threading.Thread(target=lambda: waited.append(made.wait()))
     thread.start()
     thread.join(0.05)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.optimize.local_programs import local_program as whole_numbers
 from tests.partition.differential import cut
 from tests.partition.inputs import arguments
-from tests.run.processes import Board, InMemory, Processes
+from tests.run.processes import Processes
 from tests.run.random_programs import Sample, programs
 from tests.run.stacks import along, shared
 from tests.run.test_control import EVERY, HALVE, IF, LOOP, SCALE, X, numbers, program, summed
@@ -22,7 +22,6 @@ from tests.tolerance import assert_close
 from weft.capture import parse
 from weft.errors import WeftError
 from weft.executable.items import Collective, all_items
-from weft.executable.process import Process
 from weft.executable.read import read_tiled
 from weft.executable.text import tiled_text
 from weft.executable.verify import verify_tiled
@@ -30,6 +29,7 @@ from weft.ir.module import Module
 from weft.ir.types import Array
 from weft.mesh import Axis, Mesh
 from weft.pipeline import compile_module, local_program
+from weft.run.in_memory import Mailboxes
 
 pytestmark = pytest.mark.parametrize("target", ["numpy", "llvm"], indirect=True)
 SUMS = 1 << 12  # roundings that a result may sum up
@@ -204,7 +204,9 @@ def test_who_never_comes_is_named():
     text = IF.format(yes="%y = " + summed("x", "b"), no=HALVE)
     module = along(program(text), [("a", "b"), ("a", "b")])
     processes = Processes(module, NONE, timeout=0.2)
-    with pytest.raises(WeftError, match=r"all_reduce: devices \[.*\] never came") as error:
+    with pytest.raises(
+        WeftError, match=r"all_reduce: devices \[.*\] of the group \[.*\] never came"
+    ) as error:
         processes.run([X, numbers("b")])
     assert error.value.loc is not None and error.value.loc.known
 
@@ -213,10 +215,9 @@ def test_the_pipeline_makes_one_executable_for_all_processes():
     module = annotated("mlp", "2x4", "tensor")
     stacked = [Axis("model")]
     tiled = compile_module(module, stacked=stacked, to="tiled").text("tiled", locations=True)
-    board = Board()
+    boxes = Mailboxes()
     for device in (0, 5):
-        process = Process(device, InMemory(board))
-        made = compile_module(module, stacked=stacked, process=process)
+        made = compile_module(module, stacked=stacked, process=boxes.process(device))
         assert made.text("tiled", locations=True) == tiled
         assert made.local.layout.absent == (0,)
     with pytest.raises(WeftError, match="has devices in other processes"):
@@ -225,7 +226,7 @@ def test_the_pipeline_makes_one_executable_for_all_processes():
 
 def test_a_program_that_is_not_told_who_it_is():
     module = along(program(LOOP.format(work=SCALE)), [("a", "b"), ("a",)])
-    for process in (None, Process(6, InMemory(Board())), Process(-1, InMemory(Board()))):
+    for process in (None, Mailboxes().process(6), Mailboxes().process(-1)):
         with pytest.raises(WeftError, match="has devices in other processes"):
             local_program(module, stacked=[Axis("b")], process=process)
 

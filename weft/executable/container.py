@@ -47,7 +47,9 @@ MAIN = "main"
 KINDS = ("signature", "tiled", "constant", "note", "emitted", "code")
 TRUSTED = ("emitted", "code")  # what runs as it is, so that only who trusts the file reads it
 # Everything that a reader must know and that the first readers did not, by name.
-FEATURES: dict[str, str] = {}
+FEATURES: dict[str, str] = {
+    "asynchronous": "collectives that begin at one place and are waited for at another",
+}
 
 Source: TypeAlias = str | os.PathLike[str] | bytes
 _FIRST = re.compile(r"format (\d{1,9}) reader (\d{1,9})( [^\n]*)?\n")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from weft.errors import Unsupported, WeftError
 from weft.executable.container import Container, Section, write_container
 from weft.executable.executable import Executable
-from weft.executable.items import Host, all_items, with_kernels
+from weft.executable.items import Host, Start, all_items, with_kernels
 from weft.executable.read import read_tiled
 from weft.executable.signature import Signature
 from weft.executable.verify import verify_tiled
@@ -23,7 +23,13 @@ TARGET = "target"  # the note that names the target
 
 def save(path: str | os.PathLike[str], made: Executable, signature: Signature, by: str) -> None:
     """Write an executable to a file."""
-    write_container(path, sections(made, signature), made_by=by)
+    write_container(path, sections(made, signature), features(made), by)
+
+
+def features(made: Executable) -> tuple[str, ...]:
+    """What a reader of the program must know, beside what all of them do."""
+    starts = any(isinstance(item, Start) for item in all_items(made.tiled.block))
+    return ("asynchronous",) if starts else ()
 
 
 def sections(made: Executable, signature: Signature) -> list[Section]:

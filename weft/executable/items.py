@@ -167,6 +167,23 @@ class Collective(Host):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Start(Collective):
+    """A collective that begins here; its one result is what its `Done` waits for."""
+
+    stream: str | None = None  # as the schedule says
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Done:
+    """The end of a collective: `ins` are what its start gave, and the operands that were sent."""
+
+    ins: Slots
+    outs: Slots
+    loc: Location
+    node: Node | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Move:
     """Values that change hands: the `same` ones, `pack`ed, `unpack`ed, a `part`, a `token`."""
 
@@ -265,7 +282,7 @@ class BranchApart:
     node: Node | None = None
 
 
-Item: TypeAlias = Launch | Host | Move | Loop | Branch | LoopApart | BranchApart
+Item: TypeAlias = Launch | Host | Done | Move | Loop | Branch | LoopApart | BranchApart
 
 
 def moved(move: Move, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -292,7 +309,7 @@ def item_text(item: Item) -> str:
 
 def blocks_of(item: Item) -> tuple[Block, ...]:
     """The blocks inside an item."""
-    return () if isinstance(item, Launch | Host | Move) else item.blocks
+    return () if isinstance(item, Launch | Host | Done | Move) else item.blocks
 
 
 def all_items(block: Block) -> Iterator[Item]:

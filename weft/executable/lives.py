@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from weft.executable.items import (
     Block,
     Branch,
+    Done,
     Host,
     Item,
     Launch,
@@ -101,7 +102,7 @@ class Lives:
 
     def _note_escapes(self, item: Item) -> None:
         """What goes into control flow may come out again, or be carried round."""
-        if isinstance(item, Launch | Host | Move):
+        if isinstance(item, Launch | Host | Done | Move):
             return
         if not isinstance(item, Loop) or item.layout.has_rows:
             self.escaping.update(item.outs)

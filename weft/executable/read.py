@@ -13,6 +13,7 @@ from weft.executable.items import (
     Branch,
     BranchApart,
     Collective,
+    Done,
     Host,
     Item,
     Launch,
@@ -24,6 +25,7 @@ from weft.executable.items import (
     Slot,
     Slots,
     Stack,
+    Start,
     Tiled,
     Traits,
 )
@@ -55,6 +57,7 @@ from weft.kernels.tokens import Line, wrong
 from weft.mesh import Mesh, parse_mesh
 from weft.mesh.parts import Atoms
 from weft.ops import BY_NAME
+from weft.ops.control import stream_of
 from weft.ops.shape import Constant
 from weft.varying.masks import Mask
 from weft.varying.world import World
@@ -338,6 +341,10 @@ class _Reader:
                 return self.launch(line)
             case "host" | "collective":
                 return self.host(line, Host if word == "host" else Collective, layout)
+            case "start":
+                return self.start(line, layout)
+            case "done":
+                return Done(*self.flow(line))
             case "move":
                 return self.move(line)
             case "loop" if line.taken("apart"):
@@ -389,6 +396,11 @@ class _Reader:
         rest = (given, made, tuple(m for m in summed if isinstance(m, int)), spread)
         site = Site(node, layout, self.world, self.module, *rest)
         return kind(site, ins, outs, Traits(shares, writes, tuple(in_place), sees, rows))
+
+    def start(self, line: Line, layout: Layout) -> Start:
+        stream = stream_of(attributes(line))
+        begun = self.host(line, Collective, layout)
+        return Start(begun.site, begun.ins, begun.outs, begun.traits, stream)
 
     def move(self, line: Line) -> Move:
         how = line.name()

@@ -27,6 +27,7 @@ from weft.executable.items import (
     Branch,
     BranchApart,
     Collective,
+    Done,
     Host,
     Item,
     Launch,
@@ -37,15 +38,17 @@ from weft.executable.items import (
     Slot,
     Slots,
     Stack,
+    Start,
     Tiled,
     all_items,
 )
 from weft.executable.memory import MemoryUse, memory_use
 from weft.executable.plan import Memory, Plan
-from weft.ir.attrs import SYMBOL, Attrs
+from weft.ir.attrs import STRING, SYMBOL, Attrs
 from weft.ir.dense import Dense
 from weft.ir.location import Location
 from weft.ir.module import Function, Node
+from weft.ir.names import STREAM
 from weft.ir.purity import called
 from weft.ir.reading import captured
 from weft.ir.types import Array, TensorType
@@ -201,6 +204,8 @@ class _Writer:
                     yield from [f"  {line}" for line in kernel_text(kernel).splitlines()]
             case Host():
                 yield from self.host(item, flow, place)
+            case Done():
+                yield f"done {flow}{place}"
             case Move(how=how, index=index):
                 yield f"move {how}{f' {index}' if how == 'part' else ''} {flow}{place}"
             case Loop():
@@ -230,6 +235,9 @@ class _Writer:
 
     def host(self, item: Host, flow: str, place: str) -> Iterator[str]:
         site, word = item.site, "collective" if isinstance(item, Collective) else "host"
+        if isinstance(item, Start):
+            stream = () if item.stream is None else ((STREAM, STRING.write(item.stream)),)
+            word = f"start{_attrs(stream)}"
         yield f"{word} {flow}{place}"
         more = f" summed {masks_text(site.summed)}" if site.summed else ""
         more += " spread" if site.spread_by_readers else ""

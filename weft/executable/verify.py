@@ -16,6 +16,7 @@ from weft.executable.items import (
     Block,
     Branch,
     BranchApart,
+    Done,
     Host,
     Item,
     Launch,
@@ -25,6 +26,7 @@ from weft.executable.items import (
     Slot,
     Slots,
     Stack,
+    Start,
     Tiled,
     all_items,
 )
@@ -123,6 +125,11 @@ class _Verifier:
                 self.alike(item.outs, item.masks, item.layout)
             case LoopApart() | BranchApart():
                 self.apart(item, known)
+            case Start():
+                _require(len(item.outs) == 1, "results of a start")
+                _require(self.stack(item.outs[0]).shape is None, "what a start gives")
+            case Done():
+                self.done(item)
             case Host():
                 _require(len(item.outs) == len(item.site.node.results), "results of a host node")
 
@@ -140,6 +147,15 @@ class _Verifier:
             _require(
                 same and stack.shape == operand.shape, f"b{slot} is not what {kernel.name} takes"
             )
+
+    def done(self, done: Done) -> None:
+        """Refuse what waits for anything but a start, or lets go of what that is sending."""
+        start = self.makers.get(done.ins[0]) if done.ins else None
+        if not isinstance(start, Start):
+            raise _wrong("a done without a start")
+        _require(done.ins[1:] == start.ins, "the operands of a start")
+        types = tuple([value.type for value in start.site.node.results])
+        _require(tuple([self.stack(slot).type for slot in done.outs]) == types, "results of a done")
 
     def loop(self, loop: Loop, known: set[Slot]) -> None:
         count = len(loop.carried)

@@ -5,6 +5,7 @@ from __future__ import annotations
 SHARDING = "sdy.sharding"  # of a whole value: before partition
 LOCAL_SHARDING = "weft.sharding"  # of the value whose piece an argument or a result is: after it
 GLOBAL = "weft.global"  # the type of that whole value
+STREAM = "weft.stream"  # of an asynchronous start
 PARTITIONS = "mhlo.num_partitions"
 REPLICAS = "mhlo.num_replicas"
 

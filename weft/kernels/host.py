@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from weft.executable.items import Site, Traits
+from weft.executable.process import Process
 from weft.ir.types import Array
 
 
@@ -15,7 +16,8 @@ class HostKernel:
     """A function that computes a node.
 
     `run` takes the operands and gives the result, or all results where there are several; `into`,
-    if there is one, takes the operands and the array that the result is to be written into.
+    if there is one, takes the operands and the array that the result is to be written into. What
+    waits for other processes can be run in two: `begin` gives what `finish` needs.
     """
 
     run: Callable[..., Any]
@@ -24,6 +26,8 @@ class HostKernel:
     in_place: tuple[int, ...] = ()  # operands in whose memory the result may be written
     sees_outside: bool = False  # values that its regions read follow the operands
     reads_rows: bool = False  # the rows that are active follow all operands
+    begin: Callable[..., Any] | None = None
+    finish: Callable[[Any], Any] | None = None
 
     @property
     def traits(self) -> Traits:
@@ -32,7 +36,26 @@ class HostKernel:
         return Traits(self.shares, writes, self.in_place, self.sees_outside, self.reads_rows)
 
 
+def in_two(
+    begin: Callable[..., Any], finish: Callable[[Any], Any], reads_rows: bool = False
+) -> HostKernel:
+    """A kernel of two halves; without other work between them they are one."""
+    return HostKernel(
+        lambda *arrays: finish(begin(*arrays)), reads_rows=reads_rows, begin=begin, finish=finish
+    )
+
+
 Maker: TypeAlias = Callable[[Site], HostKernel]
+
+
+class Collectives(Protocol):
+    """What does the collectives of an engine: lockstep along the stack, workers by a transport."""
+
+    process: Process | None  # None if all devices are here
+
+    def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
+        """The function of a collective, or of a node that asks where its devices are."""
+        ...
 
 
 def local(array: Array, lead: int) -> tuple[int, ...]:

@@ -20,3 +20,4 @@ class Placed:
     along: tuple[int, ...] | None = None  # of a collective: the leading dims that meet, major first
     # Of a permute: for each index along these dims the one that sends to it, -1 for none.
     sources: tuple[int, ...] = ()
+    sends: bool = False  # the start of a collective that leaves the process

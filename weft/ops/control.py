@@ -6,8 +6,9 @@ from collections.abc import Generator
 from typing import Annotated, Any
 
 from weft.errors import WeftError
-from weft.ir.attrs import SYMBOL, TEXT, array_of, integer
+from weft.ir.attrs import STRING, SYMBOL, TEXT, Attrs, array_of, integer
 from weft.ir.check import require
+from weft.ir.names import STREAM
 from weft.ir.op import Body, Op, RegionCall, Run, op
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import (
@@ -268,6 +269,11 @@ class AsyncStart(Control):
 
     def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
         return ((yield from regions[0].run(*values)),)
+
+
+def stream_of(attrs: Attrs) -> str | None:
+    """The stream that the attributes of a start name."""
+    return next((STRING.read(text) for name, text in attrs if name == STREAM), None)
 
 
 @op("stablehlo.async_done")

@@ -9,10 +9,10 @@ from weft.errors import WeftError
 from weft.ir.attrs import STRING, Attrs
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node
+from weft.ir.names import STREAM
 from weft.ir.rebuild import Rebuild
-from weft.ops.control import AsyncStart
+from weft.ops.control import AsyncStart, stream_of
 
-STREAM = "weft.stream"
 # What a program says of a stream in the words of XLA, among its frontend attributes.
 _ANNOTATION = re.compile(r'\b_xla_stream_annotation\s*=\s*"(\d+)"')
 
@@ -31,11 +31,6 @@ def assign_streams(
             raise WeftError(f"{count} {what} streams", help="give at least one")
     with without_gc():
         return _Assigning(module, compute_streams, communication_streams).module()
-
-
-def stream_of(attrs: Attrs) -> str | None:
-    """The stream that a node's attributes name."""
-    return next((STRING.read(text) for name, text in attrs if name == STREAM), None)
 
 
 class _Assigning(Rebuild):

@@ -8,8 +8,7 @@ from weft.array.place_buffers import aligned
 from weft.cost import Costs
 from weft.ir.module import Node
 from weft.ir.types import Type
-from weft.ops.control import AsyncDone, AsyncStart
-from weft.optimize.assign_streams import stream_of
+from weft.ops.control import AsyncDone, AsyncStart, stream_of
 from weft.optimize.lifetimes import leaves, stored
 
 _MARGIN = 1.1  # times the predicted travel, to begin that much earlier

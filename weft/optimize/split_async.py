@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node, Region, Value
+from weft.ir.names import STREAM
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import FutureType, TupleType
 from weft.ops.collective import (
@@ -17,7 +18,6 @@ from weft.ops.collective import (
 )
 from weft.ops.control import AsyncDone, AsyncStart
 from weft.ops.together import DoneTogether, StartTogether
-from weft.optimize.assign_streams import STREAM
 
 # What the text of stablehlo.async_start may hold, if it has one result.
 _HELD = (AllGather, AllReduce, AllToAll, CollectiveBroadcast, CollectivePermute, ReduceScatter)

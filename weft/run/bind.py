@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from weft.array.memory import on_host
 from weft.executable.items import (
     Block,
     BranchApart,
+    Done,
     Host,
     Item,
     Launch,
@@ -17,6 +18,7 @@ from weft.executable.items import (
     Move,
     Site,
     Slot,
+    Start,
     Tiled,
 )
 from weft.executable.plan import Plan
@@ -25,7 +27,7 @@ from weft.kernels.host import HostKernel
 from weft.run.apart import branch_apart_step, loop_apart_step
 from weft.run.code import Call, Code, Slots, Step, Unit
 from weft.run.deaths import deaths
-from weft.run.host_step import host_step, move_step
+from weft.run.host_step import host_step, move_step, simple_step
 from weft.run.launch import Calls
 from weft.run.together import branch_step, loop_step
 
@@ -35,8 +37,8 @@ class HostKernels(Protocol):
 
     process: Process | None  # None if all devices are here
 
-    def kernel(self, site: Site) -> HostKernel:
-        """The function of a node."""
+    def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
+        """The function of a node; of an asynchronous one, on a stream."""
         ...
 
 
@@ -50,6 +52,7 @@ class Binder:
         self.stacks, self.constants = tiled.stacks, tiled.constants
         self.is_on_host = calls is None or calls.memory.is_host
         self._slots = slots
+        self._finish: dict[Slot, Callable[[Any], Any]] = {}  # by what a start gives
 
     def new(self) -> Slot:
         """A slot of the runtime's own."""
@@ -98,8 +101,19 @@ class Binder:
         code.units.append(unit)
         code.steps.append(step)
 
+    def _start(self, item: Start, dead: tuple[Slot, ...]) -> Step:
+        """The step that begins a collective; another one waits for it."""
+        kernel = self.host.kernel(item.site, item.stream)
+        assert kernel.begin is not None and kernel.finish is not None, "it leaves the process"
+        self._finish[item.outs[0]] = kernel.finish
+        return simple_step(kernel.begin, item.ins, item.outs, dead)
+
     def _step(self, item: Item, dead: tuple[Slot, ...], code: Code) -> Step:
         match item:
+            case Start():
+                return self._start(item, dead)
+            case Done(ins=ins, outs=outs):
+                return simple_step(self._finish[ins[0]], ins[:1], outs, dead)
             case Host():
                 return self._fetching(item, host_step(self, item, dead))
             case Move():
@@ -155,7 +169,7 @@ def all_codes(code: Code) -> Iterator[Code]:
 
 def is_native(code: Code) -> bool:
     """Whether nothing is computed by the host."""
-    others = [u for c in all_codes(code) for u in c.units if isinstance(u, Host | Move)]
+    others = [u for c in all_codes(code) for u in c.units if isinstance(u, Host | Done | Move)]
     return not others
 
 

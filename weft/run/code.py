@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from weft.errors import Unsupported, WeftError
-from weft.executable.items import Item, Launch, Stack, blocks_of, item_text
+from weft.executable.items import Item, Launch, Stack, Start, blocks_of, item_text
 from weft.ir.module import Node
 from weft.ir.types import TensorType
 from weft.machine import bytes_text
@@ -95,7 +95,7 @@ class Code:
 
     def _look(self, unit: Unit, slots: Slots) -> None:
         """Refuse a result that is not what the analysis said: it would be wrong later on."""
-        if isinstance(unit, Call):
+        if isinstance(unit, Call | Start):  # what a start gives is nobody's value
             return
         for slot in unit.outs:
             stack, made = self.stacks[slot], slots[slot]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.array.stacked import Stacked
-from weft.executable.items import Host, Launch, Move
+from weft.executable.items import Done, Host, Launch, Move
 from weft.ir.module import Node
 from weft.kernels.group import Group
 from weft.run.bind import all_codes, loaded_kernels
@@ -48,7 +48,7 @@ def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[lis
     items = _items(timed)
     for code in all_codes(timed.code):
         code.steps = [
-            clock.around(step, id(unit)) if isinstance(unit, Host | Move) else step
+            clock.around(step, id(unit)) if isinstance(unit, Host | Done | Move) else step
             for step, unit in zip(code.steps, code.units, strict=True)
         ]
     rounds: list[tuple[float, dict[int, list[float]]]] = []

@@ -44,7 +44,8 @@ def fuse(
         inputs = node.operands if kernel is not None else (*node.operands, *captured(node))
         groups.append(Group((node,), kernel, inputs, node.results))
     ordered = in_order(groups, grouping.positions)
-    joined = reduced_products(ordered, results, grouping.positions, target)
+    rest = (grouping.positions, grouping.flights, target)
+    joined = reduced_products(ordered, results, *rest)
     made = in_order(joined, grouping.positions)
     return [_strict(group) for group in made] if exact else made
 

@@ -25,6 +25,7 @@ from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, Pad
 from weft.target import Target
 from weft.tile.draft import Draft, tensor
+from weft.tile.flights import flights_of
 from weft.tile.index import At, Bound, Split, covers, factors_of, limits
 from weft.tile.lookup import same_as
 from weft.tile.nodes import element_by_element, is_dense, is_simple, plain_product, widens
@@ -66,6 +67,7 @@ class Grouping:
         self.homes: dict[Value, Draft] = {}  # which group stores a value
         self.kinds = {p.node: self._kind(p) for p in self.placed}
         self.light = self._light_values()
+        self.flights = flights_of(self.placed)
 
     def run(self) -> None:
         """Meet all nodes."""
@@ -383,6 +385,9 @@ class Grouping:
         """Whether a node may be computed inside of a group."""
         numbers = draft.pending[value]
         if not numbers or len(draft.keys) > self.limits.steps:
+            return False
+        position = self.positions[placed.node]
+        if self.flights.land(position, draft.position) and value not in self.light:
             return False
         by_loops = kind != "map" or type(placed.node.op) in PLACED_MAPS
         if by_loops and any(factors_of(draft.at(n)) & draft.later.keys() for n in numbers):

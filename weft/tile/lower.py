@@ -10,6 +10,7 @@ from weft.errors import WeftError
 from weft.executable.items import (
     Block,
     Collective,
+    Done,
     Host,
     Item,
     Launch,
@@ -17,6 +18,7 @@ from weft.executable.items import (
     Site,
     Slots,
     Stack,
+    Start,
     Traits,
     moved,
 )
@@ -38,6 +40,7 @@ from weft.ops.control import (
     If,
     Tuple,
     While,
+    stream_of,
 )
 from weft.ops.sharding import NamedComputation, ShardingGroup
 from weft.target import Target
@@ -51,7 +54,7 @@ from weft.tile.left_to_readers import (
     summed_dims,
     uses_of,
 )
-from weft.tile.placed import awaited_in, placed_at
+from weft.tile.placed import awaited_in, placed_at, waited_once
 from weft.tile.scope import Scope
 from weft.tile.together import branch, loop
 from weft.varying.masks import Mask, union
@@ -81,6 +84,8 @@ class Lowering:
         self.stacks: list[Stack | None] = [None] * RESERVED
         self.constants: dict[int, Any] = {}  # what is known before the program runs, by slot
         self.awaited: dict[Value, list[int]] = {}  # futures that need no slot: those of their parts
+        self.pending: set[Value] = set()  # futures that one node waits for
+        self.begun: dict[Value, Start] = {}  # those of collectives that leave the process
 
     # Slots
 
@@ -105,6 +110,8 @@ class Lowering:
     def region(self, region: Region, scope: Scope) -> Block:
         """The block of a region whose arguments have slots."""
         items: list[Item] = []
+        if scope.layout.absent:
+            self.pending.update(waited_once(region))
         if self.target is not None and not scope.layout.has_rows:
             self.grouped(region, scope, self.target, items)
         else:
@@ -182,6 +189,10 @@ class Lowering:
                 items.append(branch_apart(self, site, scope))
             case If() | Case():
                 items.append(branch(self, site, scope))
+            case AsyncDone() if node.operands[0] in self.begun:
+                start = self.begun[node.operands[0]]
+                outs = self.results(node, site.made, scope)
+                items.append(Done((*start.outs, *start.ins), outs, node.loc, node))
             case AsyncDone() if node.operands[0] in self.awaited:
                 slots = self.awaited[node.operands[0]]
                 scope.slots.update(zip(node.results, slots, strict=True))
@@ -266,6 +277,9 @@ class Lowering:
         (region,) = site.node.regions
         for arg, value, mask in zip(region.args, site.node.operands, site.given, strict=True):
             scope.slots[arg], scope.masks[arg] = scope.slots[value], mask
+        if site.node.results[0] in self.pending and scope.sends(region.nodes[0]):
+            self.begin(site, scope, items)
+            return
         inner = self.region(region, scope)
         items += inner.items
         (future,) = site.node.results
@@ -274,6 +288,20 @@ class Lowering:
             return
         outs = self.results(site.node, site.made, scope)
         items.append(Move("pack", inner.results, outs, site.node.loc))
+
+    def begin(self, site: Site, scope: Scope, items: list[Item]) -> None:
+        """Append the start of a collective that leaves the process."""
+        (node,) = site.node.regions[0].nodes
+        inner = site_at(node, scope.of(node.operands), scope.of(node.results), scope)
+        traits = self.host.traits(inner)
+        ins = [scope.slots[v] for v in node.operands]
+        if traits.reads_rows:
+            assert scope.layout.active is not None
+            ins.append(scope.layout.active)
+        outs = self.results(site.node, site.made, scope)
+        start = Start(inner, tuple(ins), outs, traits, stream_of(site.node.attrs))
+        self.begun[site.node.results[0]] = start
+        items.append(start)
 
 
 def site_at(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from weft.executable.layout import group_dims, moves
 from weft.ir.module import Node, Region, Value
 from weft.ir.reading import reads
@@ -19,7 +21,8 @@ def placed_at(node: Node, given: Masks, made: Masks, scope: Scope) -> Placed:
         found = moves(node.op, scope.layout, scope.world)
         along, sources = (None, ()) if found is None else (found[0], tuple(found[1].tolist()))
         return Placed(node, _whole(given), _whole(made), along, sources)
-    return Placed(node, _whole(given), _whole(made), _along(node, scope))
+    sends = isinstance(node.op, AsyncStart) and scope.sends(node.regions[0].nodes[0])
+    return Placed(node, _whole(given), _whole(made), _along(node, scope), sends=sends)
 
 
 def _whole(masks: Masks) -> tuple[int, ...]:
@@ -46,3 +49,15 @@ def awaited_in(region: Region) -> list[Value]:
         for value in (*region.results, *(v for n in others for v in reads(n))):
             found.pop(value, None)
     return list(found)
+
+
+def waited_once(region: Region) -> list[Value]:
+    """The futures of single collectives that one node of the region waits for, and no other."""
+    dones = Counter(n.operands[0] for n in region.nodes if isinstance(n.op, AsyncDone))
+    alone = {
+        n.results[0]
+        for n in region.nodes
+        if isinstance(n.op, AsyncStart) and len(n.regions[0].nodes) == 1
+        if n.regions[0].results == n.regions[0].nodes[0].results
+    }
+    return [future for future in awaited_in(region) if dones[future] == 1 and future in alone]

@@ -36,7 +36,9 @@ def fingerprint(placed: Sequence[Placed], sizes: Sequence[int], results: Sequenc
     texts: dict[object, str] = {}
     lines = [code_digest(), repr(tuple(sizes)), repr([numbers.get(v, -1) for v in results])]
     for p in placed:
-        lines.append(f"{_node(p.node, numbers, texts)} {p.given} {p.made} {p.along} {p.sources}")
+        lines.append(
+            f"{_node(p.node, numbers, texts)} {p.given} {p.made} {p.along} {p.sources} {p.sends}"
+        )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -18,6 +18,7 @@ from weft.kernels.kernel import Contract, Kernel, Pick, Reduce
 from weft.kernels.roles import cannot_reduce, combined_along, results_reduced, roles_of
 from weft.kernels.work import bytes_moved
 from weft.target import Limits, Target
+from weft.tile.flights import Flights
 from weft.tile.joining import joined
 
 
@@ -25,12 +26,13 @@ def reduced_products(
     groups: Sequence[Group],
     results: Sequence[Value],
     positions: dict[Node, int],
+    flights: Flights,
     target: Target,
 ) -> list[Group]:
     """The groups, in order, with reductions of products' results in the products' kernels."""
     if not any(_is_product(g) for g in groups):
         return list(groups)
-    found = _Joining(groups, results, positions, target)
+    found = _Joining(groups, results, positions, flights, target)
     for n, group in enumerate(groups):
         if _is_reduction(group):
             found.join(n)
@@ -45,9 +47,10 @@ class _Joining:
         groups: Sequence[Group],
         results: Sequence[Value],
         positions: dict[Node, int],
+        flights: Flights,
         target: Target,
     ) -> None:
-        self.target = target
+        self.target, self.flights = target, flights
         self.groups: list[Group | None] = list(groups)
         self.positions = positions
         self.makers = {v: n for n, g in enumerate(groups) for v in g.outputs}
@@ -56,6 +59,9 @@ class _Joining:
         for n, group in enumerate(groups):
             for value in group.inputs:
                 self.readers.setdefault(value, set()).add(n)
+
+    def _rank(self, group: Group) -> int:
+        return max(self.positions[node] for node in group.nodes)
 
     def join(self, number: int) -> None:
         """Let a reduction join the product that it reads, if it can and if that pays."""
@@ -66,6 +72,8 @@ class _Joining:
             product = self.groups[maker]
             assert product is not None
             if not _is_product(product) or self._waits(group, maker):
+                continue
+            if self.flights.land(self._rank(product), self._rank(group)):
                 continue
             read = {v for v in group.inputs if v in product.outputs}
             unread = {v for v in read - self.results if self.readers[v] == {number}}

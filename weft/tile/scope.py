@@ -69,7 +69,13 @@ class Scope:
             return False
         if any(union(self.body.masks[v]) & absent for v in node.results):
             return True
-        return node.op.collective and meeting_dims(node.op, self.layout, self.world) is None
+        return self.sends(node)
+
+    def sends(self, node: Node) -> bool:
+        """Whether devices of other processes, or some that follow no digits, meet in a node."""
+        if not node.op.collective or not self.layout.absent:
+            return False
+        return meeting_dims(node.op, self.layout, self.world) is None
 
     def loop(self, node: Node) -> tuple[Masks, int]:
         """What the carried values of a loop vary along, and what its predicate does."""

@@ -1,25 +1,29 @@
 """Collectives without a kernel on stacks: by their own references, one group at a time.
 
-So do those whose groups are not all in this process: it sends what its devices bring, and waits for
-what the others do.
+So are those that follow no digits, or in which devices of a process go different ways, where groups
+have devices in other processes: every process sends what its devices bring, once to each process.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from weft.emit.numpy.one_by_one import empty, plain_region, store
+from weft.emit.numpy.peers import Peers, peers_of
 from weft.errors import WeftError
 from weft.executable.items import Site
-from weft.executable.process import Process, Transport, Values
+from weft.executable.process import Exchange, Group, Peer, Process, Values
 from weft.ir.module import Node
 from weft.ir.types import Array
-from weft.kernels.host import HostKernel, several
-from weft.ops.collective import CollectivePermute
+from weft.kernels.host import HostKernel, in_two
+from weft.ops.collective import CollectiveBroadcast, CollectivePermute
+
+Mine: TypeAlias = Mapping[int, Values]  # by device of this process
+Lists: TypeAlias = Mapping[Peer, Sequence[int]]  # devices, by process
 
 
 def rows_of(site: Site, active: Array | None, process: Process | None) -> Array:
@@ -46,29 +50,53 @@ def _place(site: Site, process: Process | None) -> int:
     return 0 if process is None else int(site.world.places()[process.device])
 
 
-def by_group(site: Site, process: Process | None) -> HostKernel:
+def by_group(site: Site, process: Process | None, stream: str | None = None) -> HostKernel:
     """Run a collective for one group of devices at a time."""
     node, world, lead = site.node, site.world, site.lead
-    there = _elsewhere(site, process)
     sends = isinstance(node.op, CollectivePermute) and bool(site.layout.absent)
-    meet = _sent(site, there, process) if sends else _met(site, there, process)
+    peers = peers_of(site, process, stream)
+    meeting = (_Pairs if sends else _Groups)(site, peers)
     has_rows = site.layout.has_rows
 
-    def run(*arrays: Any) -> tuple[Any, ...]:
+    def begin(*arrays: Any) -> tuple[Any, ...]:
         active = arrays[-1] if has_rows else None
         places = rows_of(site, active, process)
         devices = world.devices()[places.reshape(-1)].tolist()
         flat = [_flat(a, places.shape, lead) for a in arrays[: len(node.operands)]]
         mine = {d: tuple([a[n] for a in flat]) for n, d in enumerate(devices)}
-        made = meet(mine)
-        outs: tuple[Any, ...] | None = None
-        for n, d in enumerate(devices):
-            outs = store(outs, made[d], (len(devices),), (n,))
-        if outs is None:
-            return empty(site, places.shape)
-        return tuple([o.reshape(places.shape + o.shape[1:]) for o in outs])
+        sent, awaited = meeting.messages(mine)
+        return places.shape, mine, awaited, _started(site, peers, mine, sent, awaited)
 
-    return HostKernel(several(run, len(node.results)), reads_rows=has_rows)
+    def finish(begun: tuple[Any, ...]) -> Any:
+        head, mine, awaited, started = begun
+        known = dict(mine)
+        if started is not None:
+            assert peers is not None
+            for peer, got in peers.transport.wait(started).items():
+                count = len(node.operands)
+                for n, d in enumerate(awaited[peer]):
+                    known[d] = got[n * count : (n + 1) * count]
+        made, outs = meeting.results(mine, known), None
+        for n, d in enumerate(mine):
+            outs = store(outs, made[d], (len(mine),), (n,))
+        if outs is None:
+            outs = empty(site, head)
+        else:
+            outs = tuple([o.reshape(head + o.shape[1:]) for o in outs])
+        return outs[0] if len(node.results) == 1 else outs
+
+    return in_two(begin, finish, has_rows)
+
+
+def _started(site: Site, peers: Peers | None, mine: Mine, sent: Lists, awaited: Lists) -> object:
+    """The exchange of whole operands of devices; None where nothing leaves the process."""
+    if peers is None or not (sent or awaited):
+        return None
+    types = [site.operand(n) for n in range(len(site.node.operands))]
+    kinds = [(type.sizes, type.dtype.numpy) for type in types]
+    messages = {peer: tuple([a for d in listed for a in mine[d]]) for peer, listed in sent.items()}
+    kinds_of = {peer: kinds * len(listed) for peer, listed in awaited.items()}
+    return peers.transport.start(Exchange(peers.meeting, messages, kinds_of))
 
 
 def _flat(array: Array, head: tuple[int, ...], lead: int) -> Array:
@@ -76,46 +104,85 @@ def _flat(array: Array, head: tuple[int, ...], lead: int) -> Array:
     return full.reshape(math.prod(head), *array.shape[lead:])
 
 
-def _elsewhere(site: Site, process: Process | None) -> set[int]:
-    """The devices of other processes."""
-    world, absent = site.world, site.layout.absent
-    if not absent:
-        return set()
-    which = world.atoms.index(absent, np.arange(world.count))
-    return {*world.devices()[which != which[_place(site, process)]].tolist()}
+class _Groups:
+    """Groups of devices that all bring something."""
 
+    def __init__(self, site: Site, peers: Peers | None) -> None:
+        self.site, self.peers = site, peers
+        node = site.node
+        self.groups = [tuple(group) for group in site.world.groups(node.op)]
+        calls = tuple([plain_region(site, n) for n in range(len(node.regions))])
+        self.extra = {"regions": calls} if calls else {}
+        self.first = isinstance(node.op, CollectiveBroadcast)  # only the first is asked
 
-Meet = Callable[[Mapping[int, Values]], Mapping[int, Values]]
+    def present(self, mine: Mine) -> list[Group]:
+        """The groups with devices that are here."""
+        return [group for group in self.groups if any(d in mine for d in group)]
 
+    def messages(self, mine: Mine) -> tuple[Lists, Lists]:
+        """The devices whose operands are sent to other processes, and those that are awaited."""
+        sent: dict[Peer, dict[int, None]] = {}
+        awaited: dict[Peer, dict[int, None]] = {}
+        for group in self.present(mine):
+            _all_there(self.site.node, group, mine, self.peers)
+            if self.peers is None:
+                continue
+            asked = group[:1] if self.first else group
+            for peer, theirs in self.peers.apart(group).items():
+                if found := [d for d in asked if d in mine]:
+                    sent.setdefault(peer, {}).update(dict.fromkeys(found))
+                if found := [d for d in asked if d in theirs]:
+                    awaited.setdefault(peer, {}).update(dict.fromkeys(found))
+        return _lists(sent), _lists(awaited)
 
-def _met(site: Site, there: set[int], process: Process | None) -> Meet:
-    """What devices of this process get from what they bring, by groups."""
-    node = site.node
-    groups = [tuple(group) for group in site.world.groups(node.op)]
-    calls = tuple([plain_region(site, n) for n in range(len(node.regions))])
-    extra = {"regions": calls} if calls else {}
-
-    def meet(mine: Mapping[int, Values]) -> Mapping[int, Values]:
+    def results(self, mine: Mine, known: Mine) -> Mine:
+        """What devices of this process get."""
         made: dict[int, Values] = {}
-        present = [group for group in groups if any(d in mine for d in group)]
-        for group in present:
-            if any(d not in mine and d not in there for d in group):
-                raise not_all_there(node, group, [d for d in group if d in mine])
-        far = [(group, d) for group in present for d in group if d in there]
-        known = {(group, d): mine[d] for group in present for d in group if d in mine}
-        if far:
-            crossing = {group for group, _ in far}
-            sent = [entry for entry in known.items() if entry[0][0] in crossing]
-            known.update(zip(far, _transport(process).exchange(node, sent, far), strict=True))
-        for group in present:
-            members = [known[group, d] for d in group]
-            made.update(zip(group, node.op.reference(*members, **extra), strict=True))
+        for group in self.present(mine):
+            members = [known.get(d, known[group[0]]) if self.first else known[d] for d in group]
+            made.update(zip(group, self.site.op.reference(*members, **self.extra), strict=True))
         for d in mine:
             if d not in made:
-                made[d] = _alone(site, d, mine[d])
+                made[d] = _alone(self.site, d, mine[d])
         return made
 
-    return meet
+
+class _Pairs:
+    """Devices of which one sends to another."""
+
+    def __init__(self, site: Site, peers: Peers | None) -> None:
+        self.site, self.peers, world = site, peers, site.world
+        assert isinstance(site.op, CollectivePermute)
+        devices, sources = world.devices().tolist(), world.sources(site.op).tolist()
+        pairs = zip(devices, sources, strict=True)
+        self.source = {target: devices[source] for target, source in pairs if source >= 0}
+
+    def messages(self, mine: Mine) -> tuple[Lists, Lists]:
+        """The devices whose operands are sent to other processes, and those that are awaited."""
+        sent: dict[Peer, dict[int, None]] = {}
+        awaited: dict[Peer, dict[int, None]] = {}
+        for target, source in self.source.items():
+            if source not in mine and target not in mine:
+                continue
+            _all_there(self.site.node, (source, target), mine, self.peers)
+            assert self.peers is not None
+            if target not in mine:
+                sent.setdefault(self.peers.peer(target), {})[source] = None
+            elif source not in mine:
+                awaited.setdefault(self.peers.peer(source), {})[source] = None
+        return _lists(sent), _lists(awaited)
+
+    def results(self, mine: Mine, known: Mine) -> Mine:
+        """What devices of this process get."""
+        return {
+            d: known[self.source[d]] if d in self.source else tuple(map(np.zeros_like, mine[d]))
+            for d in mine
+        }
+
+
+def _lists(found: Mapping[Peer, Iterable[int]]) -> Lists:
+    """Devices in the order that sender and receiver agree on."""
+    return {peer: sorted(devices) for peer, devices in found.items()}
 
 
 def _alone(site: Site, device: int, values: Values) -> Values:
@@ -130,33 +197,10 @@ def _alone(site: Site, device: int, values: Values) -> Values:
     return made
 
 
-def _sent(site: Site, there: set[int], process: Process | None) -> Meet:
-    """What devices of this process get if only those meet that send to one another."""
-    node, world = site.node, site.world
-    assert isinstance(node.op, CollectivePermute)
-    devices, sources = world.devices().tolist(), world.sources(node.op).tolist()
-    source = {t: devices[s] for t, s in zip(devices, sources, strict=True) if s >= 0}
-
-    def meet(mine: Mapping[int, Values]) -> Mapping[int, Values]:
-        pairs = [(s, t) for t, s in source.items() if s in mine or t in mine]
-        for pair in pairs:
-            if any(d not in mine and d not in there for d in pair):
-                raise not_all_there(node, pair, [d for d in pair if d in mine])
-        sent = [((pair, pair[0]), mine[pair[0]]) for pair in pairs if pair[1] in there]
-        far = [(pair, pair[0]) for pair in pairs if pair[0] in there]
-        known = dict(mine)
-        if sent or far:
-            got = _transport(process).exchange(node, sent, far)
-            known.update((s, values) for (_, s), values in zip(far, got, strict=True))
-        nothing = {d: tuple([np.zeros_like(a) for a in mine[d]]) for d in mine if d not in source}
-        return nothing | {d: known[source[d]] for d in mine if d in source}
-
-    return meet
-
-
-def _transport(process: Process | None) -> Transport:
-    assert process is not None, "a program that has devices elsewhere is told who it is"
-    return process.transport
+def _all_there(node: Node, group: Sequence[int], mine: Mine, peers: Peers | None) -> None:
+    """Refuse a group of which devices of this process went another way, or are none at all."""
+    if any(d not in mine and (peers is None or not peers.has(d)) for d in group):
+        raise not_all_there(node, group, [d for d in group if d in mine])
 
 
 def not_all_there(node: Node, group: Sequence[int], present: Sequence[int]) -> WeftError:

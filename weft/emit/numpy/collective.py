@@ -16,7 +16,7 @@ from weft.executable.layout import group_dims, moves
 from weft.executable.process import Process
 from weft.ir.op import Op
 from weft.ir.types import Array, DType
-from weft.kernels.host import HostKernel, several
+from weft.kernels.host import HostKernel, in_two
 from weft.ops.collective import (
     AllGather,
     AllReduce,
@@ -141,14 +141,15 @@ def all_reduce(site: Site, process: Process | None) -> HostKernel:
     dims = group_dims(site.op, site.layout, site.world)
     names = site.node.regions[0].body.combiners
     op = NAMED.get(names[0] or "")
-    if dims is None or op is None or _changes_type(site):
+    if dims is None or op is None or changes_type(site):
         return _grouped(site, process)
     steps = [reduction(site, n, op, dims) for n in range(len(site.given))]
     found = [s for s in steps if s is not None]
     return each(found) if len(found) == len(steps) else _grouped(site, process)
 
 
-def _changes_type(site: Site) -> bool:
+def changes_type(site: Site) -> bool:
+    """Whether a reduction gives values of another element type."""
     return any(
         site.operand(n).dtype is not site.result(n).dtype for n in range(len(site.node.operands))
     )
@@ -156,19 +157,26 @@ def _changes_type(site: Site) -> bool:
 
 def _grouped(site: Site, process: Process | None) -> HostKernel:
     """By the reference, one group at a time, on what the result is said to vary along."""
-    kernel = by_group(site, process)
+    return windowed(site, by_group(site, process))
+
+
+def windowed(site: Site, kernel: HostKernel) -> HostKernel:
+    """A kernel in two whose results are spelled out, on what they are said to vary along."""
     masks = [site.out(n) for n in range(len(site.node.results))]
     everything = site.layout.everything
+    begin, finish = kernel.begin, kernel.finish
+    assert begin is not None and finish is not None
     if all(m == everything for m in masks):
         return kernel
     windows = [_window(site, n) for n in range(len(masks))]
+    if len(windows) == 1:
+        (only,) = windows
+        return in_two(begin, lambda begun: finish(begun)[only], kernel.reads_rows)
 
-    def run(*arrays: Any) -> tuple[Array, ...]:
-        made = kernel.run(*arrays)
-        listed = made if isinstance(made, tuple) else (made,)
-        return tuple([x[window] for x, window in zip(listed, windows, strict=True)])
+    def cut(begun: Any) -> tuple[Array, ...]:
+        return tuple([x[window] for x, window in zip(finish(begun), windows, strict=True)])
 
-    return HostKernel(several(run, len(masks)), reads_rows=kernel.reads_rows)
+    return in_two(begin, cut, kernel.reads_rows)
 
 
 def _window(site: Site, index: int = 0) -> tuple[slice, ...]:
@@ -179,14 +187,9 @@ def _window(site: Site, index: int = 0) -> tuple[slice, ...]:
 
 def reduce_scatter(site: Site, process: Process | None) -> HostKernel:
     """The sums, of which each device sees its own piece; nothing is copied for that."""
-    op, dims = site.op, group_dims(site.op, site.layout, site.world)
-    if isinstance(op, ReduceScatter):
-        where = (op.scatter_dimension,) * len(site.given)
-        combiner = NAMED.get(site.node.regions[0].body.combiners[0] or "")
-    else:
-        assert isinstance(op, ReduceScatterTogether)
-        where, combiner = op.scatter_dimensions, type(COMBINERS[op.reduction])
-    if dims is None or combiner is None or _changes_type(site):
+    dims = group_dims(site.op, site.layout, site.world)
+    where, combiner = scattered(site)
+    if dims is None or combiner is None or changes_type(site):
         return _grouped(site, process)
     parts: list[HostKernel] = []
     for n, dim in enumerate(where):
@@ -198,6 +201,16 @@ def reduce_scatter(site: Site, process: Process | None) -> HostKernel:
     return each(parts)
 
 
+def scattered(site: Site) -> tuple[Sequence[int], type[Op] | None]:
+    """The dim along which each operand is scattered, and the op that combines."""
+    op = site.op
+    if isinstance(op, ReduceScatter):
+        combiner = NAMED.get(site.node.regions[0].body.combiners[0] or "")
+        return (op.scatter_dimension,) * len(site.given), combiner
+    assert isinstance(op, ReduceScatterTogether)
+    return op.scatter_dimensions, type(COMBINERS[op.reduction])
+
+
 def _then(first: Step, second: Step) -> Step:
     return lambda x: second(first(x))
 
@@ -205,11 +218,17 @@ def _then(first: Step, second: Step) -> Step:
 # Own pieces
 
 
-def own_pieces(site: Site, mask: int, splits: dict[int, Sequence[int]], index: int = 0) -> Step:
+def own_pieces(
+    site: Site,
+    mask: int,
+    splits: dict[int, Sequence[int]],
+    index: int = 0,
+    sizes: Sequence[int] | None = None,
+) -> Step:
     """A view in which each device sees its piece along some local dims.
 
     `mask` is what the value varies along; a leading dim that it varies along already and that also
-    splits it gives a diagonal.
+    splits it gives a diagonal. `sizes` are those of a local value, the operand's if not given.
     """
     lead, layout = site.lead, site.layout
     used = {d for dims in splits.values() for d in dims}
@@ -217,7 +236,7 @@ def own_pieces(site: Site, mask: int, splits: dict[int, Sequence[int]], index: i
     before = [d for d in range(lead) if d not in used or mask >> d & 1]
     labels, shape = list(before), []
     kept = []
-    for dim, size in enumerate(site.operand(index).sizes):
+    for dim, size in enumerate(sizes or site.operand(index).sizes):
         dims = splits.get(dim, ())
         count = math.prod(layout.size(d) for d in dims)
         labels += [*dims, lead + dim]
@@ -260,10 +279,11 @@ def all_gather(site: Site, process: Process | None) -> HostKernel:
     if dims is None:
         return _grouped(site, process)
     axis = lead + op.all_gather_dim
-    return each([_gather(site, n, dims, axis) for n in range(len(site.given))])
+    return each([gathered(site, n, dims, axis) for n in range(len(site.given))])
 
 
-def _gather(site: Site, index: int, dims: Sequence[int], axis: int) -> HostKernel:
+def gathered(site: Site, index: int, dims: Sequence[int], axis: int) -> HostKernel:
+    """An operand whose leading dims become part of a local one."""
     lead, layout, full = site.lead, site.layout, spread(site, index, dims)
     sizes = site.result(index).sizes
     rank = lead + len(sizes)
@@ -303,10 +323,17 @@ def all_to_all(site: Site, process: Process | None) -> HostKernel:
     assert isinstance(op, AllToAll)
     if dims is None:
         return _grouped(site, process)
-    return each([_exchange(site, n, dims, op) for n in range(len(site.given))])
+    return each([exchanged(site, n, dims, dims, op) for n in range(len(site.given))])
 
 
-def _exchange(site: Site, index: int, dims: Sequence[int], op: AllToAll) -> HostKernel:
+def exchanged(
+    site: Site, index: int, dims: Sequence[int], split: Sequence[int], op: AllToAll
+) -> HostKernel:
+    """An operand of which every device gets pieces of those along the leading dims.
+
+    The operand has pieces for the devices along the `split` ones of these, which are all of them
+    but where other processes have kept theirs.
+    """
     lead, layout, full = site.lead, site.layout, spread(site, index, dims)
     given, sizes = site.operand(index).sizes, site.result(index).sizes
     opened: list[int] = []
@@ -314,13 +341,14 @@ def _exchange(site: Site, index: int, dims: Sequence[int], op: AllToAll) -> Host
     pieces: dict[int, int] = {}
     for dim, size in enumerate(given):
         if dim == op.split_dimension:
-            for d in dims:
+            for d in split:
                 pieces[d] = lead + len(opened)
                 opened.append(layout.size(d))
             size //= op.split_count
         places.append(lead + len(opened))
         opened.append(size)
-    order = [pieces.get(d, d) for d in range(lead)]
+    gone = {*dims} - {*split}
+    order = [pieces.get(d, d) for d in range(lead) if d not in gone]
     for dim, place in enumerate(places):
         order += [*dims, place] if dim == op.concat_dimension else [place]
 
@@ -328,7 +356,10 @@ def _exchange(site: Site, index: int, dims: Sequence[int], op: AllToAll) -> Host
         spelled = full(x)
         return spelled.reshape((*spelled.shape[:lead], *opened)).transpose(order)
 
-    return rearranged(moved, lambda x: full(x).shape[:lead] + sizes)
+    def head(x: Array) -> tuple[int, ...]:
+        return tuple([1 if d in gone else s for d, s in enumerate(full(x).shape[:lead])])
+
+    return rearranged(moved, lambda x: head(x) + sizes)
 
 
 def collective_broadcast(site: Site, process: Process | None) -> HostKernel:
@@ -460,3 +491,13 @@ KERNELS: dict[type[Op], Callable[[Site, Process | None], HostKernel]] = {
     PartitionId: partition_id,
     ReplicaId: replica_id,
 }
+
+
+class Lockstep:
+    """The collectives of a process that has all devices: along the stack."""
+
+    process: Process | None = None
+
+    def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
+        """The function of a collective, or of a node that asks where its devices are."""
+        return KERNELS[type(site.op)](site, self.process)

@@ -8,9 +8,8 @@ from weft.emit.numpy import collective, contract, index, pointwise, reduce, shap
 from weft.emit.numpy.one_by_one import one_by_one
 from weft.errors import Unsupported
 from weft.executable.items import Site
-from weft.executable.process import Process
 from weft.ir.op import Op
-from weft.kernels.host import HostKernel, Maker
+from weft.kernels.host import Collectives, HostKernel, Maker
 from weft.ops import OPS
 from weft.ops.checks import ExpectSerializedEq
 from weft.ops.control import (
@@ -58,11 +57,13 @@ REFUSED: dict[type[Op], str] = {
 }
 
 
-def kernel_of(site: Site, process: Process | None) -> HostKernel:
-    """The kernel for a node where it stands, in a process that has all devices or some."""
+def kernel_of(
+    site: Site, collectives: Collectives | None = None, stream: str | None = None
+) -> HostKernel:
+    """The kernel for a node where it stands; without others, collectives are lockstep's."""
     op = type(site.op)
     if op in collective.KERNELS:
-        return collective.KERNELS[op](site, process)
+        return (collectives or collective.Lockstep()).kernel(site, stream)
     if op in REFUSED:
         raise Unsupported(f"{site.op.name} does not run in lockstep", help=REFUSED[op])
     return KERNELS.get(op, one_by_one)(site)

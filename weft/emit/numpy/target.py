@@ -10,35 +10,35 @@ import numpy as np
 from weft.emit.numpy.pointwise import is_native, ufunc_of
 from weft.emit.numpy.table import kernel_of
 from weft.executable.items import Site, Traits
-from weft.executable.process import Process
 from weft.ir.op import Op
 from weft.ir.types import DType
-from weft.kernels.host import HostKernel
+from weft.kernels.host import Collectives, HostKernel
 from weft.ops.pointwise import Add, Compare
 
 
 class Numpy:
     """What computes nodes one by one; it remembers the functions of one program.
 
-    Without a process all devices are here, in lockstep.
+    The collectives are those of a process that has all devices, unless others are given.
     """
 
     name = "numpy"
 
-    def __init__(self, process: Process | None = None) -> None:
-        self.process = process
+    def __init__(self, collectives: Collectives | None = None) -> None:
+        self.collectives = collectives
+        self.process = None if collectives is None else collectives.process
         self._kernels: dict[object, HostKernel] = {}
 
-    def kernel(self, site: Site) -> HostKernel:
+    def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
         """The function of a node; nodes that are alike have one."""
         node = site.node
-        rest = (site.layout, site.given, site.made, site.summed, site.spread_by_readers)
+        rest = (site.layout, site.given, site.made, site.summed, site.spread_by_readers, stream)
         key: object = (node, *rest)
         if not node.regions and not node.op.collective and not node.op.control:
             key = (node.op, node.operand_types, node.types, *rest)
         found = self._kernels.get(key)
         if found is None:
-            found = self._kernels[key] = kernel_of(site, self.process)
+            found = self._kernels[key] = kernel_of(site, self.collectives, stream)
         return found
 
     def traits(self, site: Site) -> Traits:

@@ -1,0 +1,355 @@
+"""Collectives between processes that have several devices each, or one.
+
+Devices of a process meet first: a sum is taken along the stack, and one partial sum goes to every
+other process of the group. A piece that several devices of a process want, or that several have, is
+sent to it once. Everything is a stack whose leading dims of other processes' devices have size 1;
+what the processes send is joined along these dims.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.emit.numpy import collective
+from weft.emit.numpy.by_group import by_group
+from weft.emit.numpy.peers import Peers, peers_of
+from weft.emit.numpy.pointwise import is_native, ufunc_of
+from weft.executable.items import Site
+from weft.executable.layout import Layout, meeting_dims
+from weft.executable.process import Exchange, Process, Values
+from weft.ir.op import Op
+from weft.ir.types import Array
+from weft.kernels.host import HostKernel, in_two
+from weft.ops.collective import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectiveBroadcast,
+    CollectivePermute,
+    ReduceScatter,
+)
+from weft.ops.local import PermuteAlongAxes, ReduceScatterTogether
+
+Step: TypeAlias = Callable[[Array], Array]
+Cut: TypeAlias = Callable[[Array, int], Array]  # what the nth process gets of an array
+Parts: TypeAlias = Sequence[Array]  # what every process has sent, this one, too
+
+
+class Workers(collective.Lockstep):
+    """The collectives of a process that has some of the devices: messages go to the others."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+    def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
+        """The function of a collective, or of a node that asks where its devices are."""
+        if leaves(site):
+            assert self.process is not None
+            return across(site, self.process, stream)
+        return super().kernel(site)
+
+
+def leaves(site: Site) -> bool:
+    """Whether devices of other processes, or some that follow no digits, meet in a node."""
+    if not site.op.collective or not site.layout.absent:
+        return False
+    return meeting_dims(site.op, site.layout, site.world) is None
+
+
+def across(site: Site, process: Process, stream: str | None) -> HostKernel:
+    """The kernel of a collective that leaves the process."""
+    peers = peers_of(site, process, stream)
+    assert peers is not None, "there are other processes"
+    found = None
+    if not site.layout.has_rows:
+        found = _permute(site, peers) if type(site.op) in _MOVES else _together(site, peers)
+    return collective.windowed(site, found or by_group(site, process, stream))
+
+
+# Groups
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One operand: what of it is sent to which process, and the result of what all have sent."""
+
+    first: Step  # along the stack, before anything is sent
+    cut: Cut
+    last: Callable[[Parts], Array]
+
+
+def _together(site: Site, peers: Peers) -> HostKernel | None:
+    """A collective in which groups follow digits; None if it has to be done group by group."""
+    digits = site.world.meets_along(site.op)
+    if digits is None:
+        return None
+    route = _Route(site, digits)
+    parts: list[_Part] = []
+    for n in range(len(site.given)):
+        part = _PARTS[type(site.op)](site, n, route)
+        if part is None:
+            return None
+        parts.append(part)
+    listed, here = peers.along(route.absent)
+    others = [(n, peer) for n, peer in enumerate(listed) if n != here]
+    senders, targets = others, others
+    if isinstance(site.op, CollectiveBroadcast):
+        senders, targets = ([], others) if here == 0 else (others[:1], [])
+    transport, meeting = peers.transport, peers.meeting
+
+    def begin(*arrays: Array) -> tuple[Values, object]:
+        ready = [part.first(a) for part, a in zip(parts, arrays, strict=True)]
+        own = tuple([part.cut(a, here) for part, a in zip(parts, ready, strict=True)])
+        kinds = [(a.shape, a.dtype) for a in own]
+        sent = {
+            peer: tuple([part.cut(a, n) for part, a in zip(parts, ready, strict=True)])
+            for n, peer in targets
+        }
+        awaited = {peer: kinds for _, peer in senders}
+        return own, transport.start(Exchange(meeting, sent, awaited))
+
+    def finish(begun: tuple[Values, object]) -> Any:
+        own, started = begun
+        got = dict(transport.wait(started))
+        got[listed[here]] = own
+        found = [got[peer] for peer in listed if peer in got]
+        made = tuple([part.last([f[n] for f in found]) for n, part in enumerate(parts)])
+        return made[0] if len(made) == 1 else made
+
+    return in_two(begin, finish)
+
+
+class _Route:
+    """The digits of a collective's groups: those of other processes, and those stacked here."""
+
+    def __init__(self, site: Site, digits: Sequence[int]) -> None:
+        self.site, self.digits = site, tuple(digits)
+        layout = site.layout
+        self.absent = tuple([d for d in digits if d in layout.absent])
+        self.stacked = tuple([d for d in digits if d not in layout.absent])
+        self.sizes = [site.world.atoms.sizes[d] for d in self.absent]
+        self.count = math.prod(self.sizes)
+        self.indices = [*np.ndindex(*self.sizes)]
+        # The same program where these processes are one: their devices are in the stack.
+        more = layout.mask(self.absent)
+        rest = tuple([d for d in layout.absent if d not in digits])
+        whole = Layout(layout.atoms, absent=rest)
+        given = tuple([site.mask(n) | more for n in range(len(site.given))])
+        self.joined_site = replace(site, layout=whole, given=given)
+
+    def join(self, parts: Parts) -> Array:
+        """One stack of what the processes have sent."""
+        lead, absent = self.site.lead, self.absent
+        head = [size for d, size in enumerate(parts[0].shape[:lead]) if d not in absent]
+        local = parts[0].shape[lead:]
+        found = np.stack(parts).reshape(*self.sizes, *head, *local)
+        rest = [d for d in range(lead) if d not in absent]
+        now = [*absent, *rest]
+        order = [now.index(d) for d in range(lead)]
+        return found.transpose(*order, *range(lead, lead + len(local)))
+
+    def piece(self, dim: int) -> Cut:
+        """The piece for the devices of a process along a local dim; theirs lie in their order."""
+        axis, sizes = self.site.lead + dim, self.site.world.atoms.sizes
+        opened = [sizes[d] for d in self.digits]
+        windows = []
+        for index in self.indices:
+            at = dict(zip(self.absent, index, strict=True))
+            chosen = [at.get(d, slice(None)) for d in self.digits]
+            windows.append((*(slice(None),) * axis, *chosen))
+
+        def cut(x: Array, n: int) -> Array:
+            before, size, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+            found = x.reshape(*before, *opened, size // math.prod(opened), *after)[windows[n]]
+            return np.asarray(found.reshape(*before, size // self.count, *after))
+
+        return cut
+
+
+def _whole(x: Array, n: int) -> Array:
+    return x
+
+
+def _same(x: Array) -> Array:
+    return x
+
+
+def _first(parts: Parts) -> Array:
+    return parts[0].copy()
+
+
+def _fold(site: Site, index: int, op: type[Op]) -> Callable[[Parts], Array]:
+    """The partial results of all processes combined, in the order of the group."""
+    dtype = site.operand(index).dtype
+    ufunc, narrow = ufunc_of(op, dtype), not is_native(dtype)
+    assert ufunc is not None, "partial results are combined so"
+
+    def run(parts: Parts) -> Array:
+        made = parts[0].astype(np.float32) if narrow else parts[0].copy()
+        for part in parts[1:]:
+            ufunc(made, part, out=made)
+        return made.astype(dtype.numpy) if narrow else made
+
+    return run
+
+
+def _reduced(site: Site, index: int, route: _Route) -> _Part | None:
+    op = collective.NAMED.get(site.node.regions[0].body.combiners[0] or "")
+    if op is None or collective.changes_type(site):
+        return None
+    partial = collective.reduction(site, index, op, route.stacked)
+    return None if partial is None else _Part(partial.run, _whole, _fold(site, index, op))
+
+
+def _scattered(site: Site, index: int, route: _Route) -> _Part | None:
+    where, op = collective.scattered(site)
+    if op is None or collective.changes_type(site):
+        return None
+    partial, dim = collective.reduction(site, index, op, route.stacked), where[index]
+    if partial is None:
+        return None
+    sizes = [*site.operand(index).sizes]
+    sizes[dim] //= route.count
+    mask = site.mask(index) & ~site.layout.mask(route.stacked)
+    own = collective.own_pieces(site, mask, {dim: route.stacked}, index, sizes)
+    fold = _fold(site, index, op)
+    return _Part(partial.run, route.piece(dim), lambda parts: own(fold(parts)))
+
+
+def _gathered(site: Site, index: int, route: _Route) -> _Part:
+    assert isinstance(site.op, AllGather)
+    axis = site.lead + site.op.all_gather_dim
+    run = collective.gathered(route.joined_site, index, route.digits, axis).run
+    return _Part(_same, _whole, lambda parts: run(route.join(parts)))
+
+
+def _exchanged(site: Site, index: int, route: _Route) -> _Part:
+    op = site.op
+    assert isinstance(op, AllToAll)
+    run = collective.exchanged(route.joined_site, index, route.digits, route.stacked, op).run
+    return _Part(_same, route.piece(op.split_dimension), lambda parts: run(route.join(parts)))
+
+
+def _broadcast(site: Site, index: int, route: _Route) -> _Part:
+    window = tuple([slice(0, 1) if d in route.stacked else slice(None) for d in range(site.lead)])
+    return _Part(lambda x: x[window], _whole, _first)
+
+
+_PARTS: dict[type[Op], Callable[[Site, int, _Route], _Part | None]] = {
+    AllReduce: _reduced,
+    ReduceScatter: _scattered,
+    ReduceScatterTogether: _scattered,
+    AllGather: _gathered,
+    AllToAll: _exchanged,
+    CollectiveBroadcast: _broadcast,
+}
+_MOVES = (CollectivePermute, PermuteAlongAxes)
+
+
+# Permutations
+
+
+def _permute(site: Site, peers: Peers) -> HostKernel | None:
+    """Values that move along digits; None if it has to be done group by group."""
+    digits, sources = site.world.moves(site.op)  # type: ignore[arg-type]
+    if digits is None:
+        return None
+    route = _Route(site, digits)
+    listed, here = peers.along(route.absent)
+    ways = [_Way(site, n, route, sources, here) for n in range(len(site.given))]
+    # Whatever varies less has fewer rows, but moves between the same processes.
+    others = [(n, peer) for n, peer in enumerate(listed) if n != here]
+    targets = [(n, peer) for n, peer in others if any(len(way.sent[n]) for way in ways)]
+    senders = [(n, peer) for n, peer in others if any(len(way.got[n]) for way in ways)]
+    transport, meeting = peers.transport, peers.meeting
+
+    def begin(*arrays: Array) -> tuple[Any, ...]:
+        rows = [way.rows(a) for way, a in zip(ways, arrays, strict=True)]
+        pairs = [*zip(ways, rows, strict=True)]
+        own = tuple([r[way.got[here]] for way, r in pairs])
+        if not targets and not senders:
+            return own, None
+        sent = {peer: tuple([r[way.sent[n]] for way, r in pairs]) for n, peer in targets}
+        awaited = {
+            peer: [((len(way.got[n]), *r.shape[1:]), r.dtype) for way, r in pairs]
+            for n, peer in senders
+        }
+        return own, transport.start(Exchange(meeting, sent, awaited))
+
+    def finish(begun: tuple[Any, ...]) -> Any:
+        own, started = begun
+        got = {} if started is None else dict(transport.wait(started))
+        got[listed[here]] = own
+        made = tuple(
+            [
+                way.placed([got[peer][n] for peer in listed if peer in got])
+                for n, way in enumerate(ways)
+            ]
+        )
+        return made[0] if len(made) == 1 else made
+
+    return in_two(begin, finish)
+
+
+class _Way:
+    """How the rows of one operand move: a row for each device along the digits, if it varies."""
+
+    def __init__(self, site: Site, index: int, route: _Route, sources: Array, here: int) -> None:
+        atoms, mask, lead = site.world.atoms, site.mask(index), site.lead
+        self.lead, self.stacked = lead, route.stacked
+        self.sizes = [atoms.sizes[d] for d in route.stacked]
+        rank = lead + site.operand(index).rank
+        self.rest = [d for d in range(rank) if d not in route.stacked]
+        self.back = np.argsort([*route.stacked, *self.rest])
+        process, row = _numbers(route, mask)
+        source = np.asarray(sources)
+        where = np.where(source >= 0, process[source], -1)  # the process that sends
+        rows = row[source]
+        mine = process == here
+        # By process, the rows that this one sends to it, and those that it gets of it.
+        self.sent = [np.unique(rows[(where == here) & (process == n)]) for n in range(route.count)]
+        self.got = [np.unique(rows[mine & (where == n)]) for n in range(route.count)]
+        starts = np.cumsum([0, *map(len, self.got)])
+        order = np.argsort(_along(route.stacked, route), kind="stable")
+        chosen = [
+            starts[w] + np.searchsorted(self.got[w], r) if w >= 0 else starts[-1]
+            for w, r in zip(where[order], rows[order], strict=True)
+        ]
+        kept = mine[order]
+        self.chosen = np.asarray([c for c, k in zip(chosen, kept, strict=True) if k], np.int64)
+        self.has_holes = bool((self.chosen == starts[-1]).any())
+
+    def rows(self, x: Array) -> Array:
+        """An operand as rows."""
+        opened = x.transpose(*self.stacked, *self.rest)
+        count = len(self.stacked)
+        return opened.reshape(math.prod(opened.shape[:count]), *opened.shape[count:])
+
+    def placed(self, parts: Parts) -> Array:
+        """The rows that the devices of this process get, as a stack."""
+        table = np.concatenate(parts)
+        if self.has_holes:
+            table = np.concatenate([table, np.zeros_like(table, shape=(1, *table.shape[1:]))])
+        made = table[self.chosen]
+        return made.reshape(*self.sizes, *made.shape[1:]).transpose(self.back)
+
+
+def _numbers(route: _Route, mask: int) -> tuple[Array, Array]:
+    """For every index along the digits the process, and the row of a value that varies so."""
+    varying = [d for d in route.stacked if mask >> d & 1]
+    return _along(route.absent, route), _along(varying, route)
+
+
+def _along(digits: Sequence[int], route: _Route) -> Array:
+    """For every index along the digits of a route the number that some of them make."""
+    sizes = [route.site.world.atoms.sizes[d] for d in route.digits]
+    grid = np.indices(sizes).reshape(len(sizes), -1)
+    found = np.zeros(math.prod(sizes), np.int64)
+    for d in digits:
+        found = found * route.site.world.atoms.sizes[d] + grid[route.digits.index(d)]
+    return found

@@ -1,0 +1,101 @@
+"""The other processes of a program, as a collective of one of them sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from weft.executable.items import Site
+from weft.executable.process import Group, Meeting, Peer, Process, Transport
+from weft.mesh import Mesh
+from weft.mesh.parts import Atoms
+from weft.ops.collective import CollectivePermute
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """The processes of a program, and what reaches them."""
+
+    site: Site
+    process: Process
+    meeting: Meeting
+    processes: Mapping[int, Peer]  # by device, of those elsewhere
+
+    @property
+    def transport(self) -> Transport:
+        """What moves bytes between them."""
+        return self.process.transport
+
+    def has(self, device: int) -> bool:
+        """Whether another process has a device."""
+        return device in self.processes
+
+    def peer(self, device: int) -> Peer:
+        """The process that has a device."""
+        return self.processes[device]
+
+    def apart(self, group: Group) -> Mapping[Peer, list[int]]:
+        """The devices of a group that other processes have, by process."""
+        found: dict[Peer, list[int]] = {}
+        for device in group:
+            if device in self.processes:
+                found.setdefault(self.processes[device], []).append(device)
+        return found
+
+    def along(self, digits: Sequence[int]) -> tuple[list[Peer], int]:
+        """The processes that differ in some absent digits, in order, and which of them this is."""
+        world, atoms = self.site.world, self.site.world.atoms
+        place = int(world.places()[self.process.device])
+        own = [int(digit) for digit in atoms.digits(np.asarray(place))]
+        base = place - sum(own[d] * atoms.strides[d] for d in digits)
+        sizes = [atoms.sizes[d] for d in digits]
+        places = [
+            base + sum(n * atoms.strides[d] for n, d in zip(index, digits, strict=True))
+            for index in np.ndindex(*sizes)
+        ]
+        devices = world.devices()[places].tolist()
+        here = next(n for n, other in enumerate(devices) if other not in self.processes)
+        return [self.processes.get(d, self.meeting.here) for d in devices], here
+
+
+def peers_of(site: Site, process: Process | None, stream: str | None) -> Peers | None:
+    """The other processes; None if there are none, or this one is not told who it is."""
+    world, absent = site.world, site.layout.absent
+    if process is None or not absent:
+        return None
+    devices = _processes(world.mesh, world.atoms, absent)
+    others = _elsewhere(world.mesh, world.atoms, absent, process.device)
+    groups = [g for g in _groups(site) if any(d not in others for d in g)]
+    here = next(peer for peer, group in devices.items() if process.device in group)
+    return Peers(site, process, Meeting(here, site.node, stream, groups, devices), others)
+
+
+@lru_cache(maxsize=64)
+def _processes(mesh: Mesh, atoms: Atoms, absent: tuple[int, ...]) -> Mapping[Peer, Group]:
+    """The devices of every process."""
+    which = atoms.index(absent, np.arange(atoms.count)).tolist()
+    listed: dict[int, list[int]] = {}
+    for number, device in zip(which, mesh.devices().reshape(-1).tolist(), strict=True):
+        listed.setdefault(number, []).append(device)
+    return {min(group): tuple(sorted(group)) for group in listed.values()}
+
+
+@lru_cache(maxsize=64)
+def _elsewhere(
+    mesh: Mesh, atoms: Atoms, absent: tuple[int, ...], device: int
+) -> Mapping[int, Peer]:
+    """The processes of the devices that are in another one than a device is."""
+    found = _processes(mesh, atoms, absent)
+    return {d: peer for peer, group in found.items() if device not in group for d in group}
+
+
+def _groups(site: Site) -> list[Group]:
+    """The devices that meet: pairs where one sends to another."""
+    world, op = site.world, site.op
+    if not isinstance(op, CollectivePermute):
+        return [tuple(group) for group in world.groups(op)]
+    devices, sources = world.devices().tolist(), world.sources(op).tolist()
+    return [(devices[s], d) for d, s in zip(devices, sources, strict=True) if s >= 0]

@@ -1,0 +1,102 @@
+"""Processes that are threads of one, and their transport: mailboxes that all of them see."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from weft.errors import WeftError
+from weft.executable.process import Exchange, Peer, Process, Values
+from weft.ir.module import Node
+
+T = TypeVar("T")
+Key = tuple[Peer, Peer, int]  # from, to, and how many messages there were before
+
+
+@dataclass(eq=False)
+class Mailboxes:
+    """What was sent and not yet received."""
+
+    timeout: float = 60.0  # seconds that a process waits for another
+    posted: dict[Key, tuple[Node, Values]] = field(default_factory=dict)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    failed: BaseException | None = None
+
+    def process(self, device: int) -> Process:
+        """The process that has a device."""
+        return Process(device, InMemory(self))
+
+    def run(self, works: Sequence[Callable[[], T]]) -> list[T]:
+        """What every process gives, each in a thread; the first error, if one has one."""
+
+        def watched(work: Callable[[], T]) -> T:
+            try:
+                return work()
+            except BaseException as error:
+                with self.changed:
+                    self.failed = self.failed or error
+                    self.changed.notify_all()
+                raise
+
+        with ThreadPoolExecutor(len(works)) as pool:
+            waiting = [pool.submit(watched, work) for work in works]
+        if self.failed is not None:
+            raise self.failed
+        return [made.result() for made in waiting]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An exchange under way: the messages that are awaited."""
+
+    exchange: Exchange
+    keys: Mapping[Peer, Key]
+
+
+@dataclass(eq=False)
+class InMemory:
+    """The transport of one process: what it sends is copied, and lies in a mailbox."""
+
+    boxes: Mailboxes
+    nbytes: int = 0  # sent so far
+    _met: Counter[tuple[Peer, Peer]] = field(default_factory=Counter)
+
+    def start(self, exchange: Exchange) -> Started:
+        """Send to every peer, and take note of what is awaited."""
+        boxes, me = self.boxes, exchange.meeting.here
+        sent = {self._key(me, peer): values for peer, values in exchange.sent.items()}
+        with boxes.changed:
+            for key, values in sent.items():
+                boxes.posted[key] = exchange.meeting.node, tuple([v.copy() for v in values])
+                self.nbytes += sum(v.nbytes for v in values)
+            boxes.changed.notify_all()
+        return Started(exchange, {peer: self._key(peer, me) for peer in exchange.awaited})
+
+    def _key(self, sender: Peer, receiver: Peer) -> Key:
+        pair = sender, receiver
+        self._met[pair] += 1
+        return *pair, self._met[pair]
+
+    def wait(self, started: Started) -> Mapping[Peer, Values]:
+        """What the peers have sent."""
+        boxes, meeting, keys = self.boxes, started.exchange.meeting, started.keys
+
+        def missing() -> list[Peer]:
+            return [peer for peer, key in keys.items() if key not in boxes.posted]
+
+        with boxes.changed:
+            boxes.changed.wait_for(lambda: boxes.failed or not missing(), boxes.timeout)
+            if boxes.failed is not None:
+                raise WeftError("another process has failed", help="see its error")
+            if absent := missing():
+                raise meeting.never_came(absent, boxes.timeout)
+            found = {peer: boxes.posted.pop(key) for peer, key in keys.items()}
+        for peer, (node, values) in found.items():
+            awaited = started.exchange.awaited[peer]
+            if node.op != meeting.node.op or [(v.shape, v.dtype) for v in values] != [*awaited]:
+                raise meeting.elsewhere(peer, node)
+        return {peer: values for peer, (_, values) in found.items()}
