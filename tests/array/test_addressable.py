@@ -13,33 +13,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
-from tests.run.processes import Board, InMemory
 from tests.tolerance import assert_close
 from weft.array import Array, devices, put
-from weft.array.stream import HostStream
 from weft.errors import WeftError
 from weft.executable.process import Process
 from weft.mesh import Mesh, P
+from weft.run.in_memory import Mailboxes
 
 MESH = Mesh(data=2, model=4)
 X = np.arange(8 * 12, dtype=np.float32).reshape(8, 12)
 
 
-def processes(count: int, per_process: int = 1) -> tuple[Board, list[Process]]:
+def processes(count: int, per_process: int = 1) -> tuple[Mailboxes, list[Process]]:
     """Processes that are threads, by their first devices, where these follow each other."""
-    board = Board()
-    made = [Process(n * per_process, InMemory(board), HostStream()) for n in range(count)]
-    return board, made
+    boxes = Mailboxes()
+    return boxes, [boxes.process(n * per_process) for n in range(count)]
 
 
-def run(board: Board, work: Callable[[Process], Any], made: list[Process]) -> list[Any]:
+def run(boxes: Mailboxes, work: Callable[[Process], Any], made: list[Process]) -> list[Any]:
     """What every process gives."""
-    return board.run([partial(work, process) for process in made])
+    return boxes.run([partial(work, process) for process in made])
 
 
 def alone(device: int) -> Process:
     """A process that never meets others."""
-    return Process(device, InMemory(Board()))
+    return Mailboxes().process(device)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +148,7 @@ def test_compiled_functions_take_and_give_arrays_in_every_process(stacked, first
     w = np.linspace(-1, 1, 12 * 8, dtype=np.float32).reshape(12, 8)
     options = {"mesh": MESH, "target": target, **shardings}
     expected = weft.compile(step, X / 96, w, **options)(X / 96, w)
-    board, _ = processes(0)
+    boxes, _ = processes(0)
 
     def work(process: Process) -> Any:
         mine = {"stacked": stacked, "process": process}
@@ -159,8 +157,8 @@ def test_compiled_functions_take_and_give_arrays_in_every_process(stacked, first
         first, *_ = function(x, w)  # whole arguments are split as the program takes them
         return (first, *function(x, put(w, P(None, "model"), MESH, **mine)))
 
-    made = [Process(device, InMemory(board), HostStream()) for device in first]
-    for results in run(board, work, made):
+    made = [boxes.process(device) for device in first]
+    for results in run(boxes, work, made):
         assert not any(array.is_fully_addressable for array in results)
         for array, theirs in zip(results, (expected[0], *expected), strict=True):
             pieces = {shard.device.id: shard for shard in theirs.shards}

@@ -111,7 +111,7 @@ class Binder:
     def _step(self, item: Item, dead: tuple[Slot, ...], code: Code) -> Step:
         match item:
             case Start():
-                return self._start(item, dead)
+                return self._fetching(item, self._start(item, dead))
             case Done(ins=ins, outs=outs):
                 return simple_step(self._finish[ins[0]], ins[:1], outs, dead)
             case Host():

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from weft.array.stream import HostStream
 from weft.errors import WeftError
 from weft.executable.process import Exchange, Peer, Process, Values
 from weft.ir.module import Node
@@ -28,7 +29,7 @@ class Mailboxes:
 
     def process(self, device: int) -> Process:
         """The process that has a device."""
-        return Process(device, InMemory(self))
+        return Process(device, InMemory(self), HostStream())
 
     def run(self, works: Sequence[Callable[[], T]]) -> list[T]:
         """What every process gives, each in a thread; the first error, if one has one."""
