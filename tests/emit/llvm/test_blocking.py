@@ -116,6 +116,10 @@ SIZES = (
     + [(m, m, m) for m in (3, 8, 17, 31, 64, 100, 128, 257, 500, 1024, 2048)]
     + [(4096, 16, 64), (4096, 24, 4), (3000, 48, 256), (3000, 48, 272), (20, 20, 50000)]
     + [(200, 100, 2048), (256, 1024, 4096), (300, 300, 2047), (64, 50000, 512), (50000, 8, 33)]
+    # At the edges of what is small, much, long or short.
+    + [(512, 1024, 4096), (512, 1025, 4096), (1050, 300, 2100), (1051, 300, 2100)]
+    + [(300, 1050, 2100), (300, 1051, 2100), (64, 2048, 4096), (64, 2049, 4096), (30, 40, 2050)]
+    + [(9000, 64, 256), (9000, 64, 257), (33, 4096, 600), (4, 0, 8), (4, 8, 0)]
     + [(700, 4, 900), (700, 5, 900), (4, 700, 900), (5, 700, 900), (2, 700, 900), (700, 2, 900)]
 )
 ROWS = Shape(
@@ -143,6 +147,9 @@ def shapes() -> Iterator[tuple[str, str, Shape]]:
         yield f"offset {m}x{n}x{k}", "wide", replace(at, offset=True)
         packed = replace(at, left_direct=False, right_direct=False, right_dense=False)
         yield f"nothing as it lies {m}x{n}x{k}", "wide", packed
+    for batch in (32, 33):
+        at = replace(ROWS, batch=batch, rows=20, columns=20, depth=4096)
+        yield f"batch {batch} of 20x20x4096", "wide", at
     for m, n, k in ((6, 16, 32), (16, 64, 512), (33, 100, 700), (512, 512, 4096), (8, 9000, 2048)):
         tiles = replace(ROWS, rows=m, columns=n, depth=k, multiply="tdpbf16ps", group=2)
         stored = replace(tiles, left_direct=False, right_direct=False, right_dense=False)
