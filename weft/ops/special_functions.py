@@ -260,8 +260,7 @@ def lgamma(x: Array) -> Array:
     shifted = _log_shifted(z)
     body = (z + _like(x, 0.5) - (_like(x, LANCZOS_SHIFT + 0.5) + z) / shifted) * shifted
     found = _like(x, math.log(math.sqrt(2 * math.pi))) + body + _rounded(np.log, series)
-    fraction = np.abs(x) - np.floor(np.abs(x))
-    fraction = np.where(fraction > _like(x, 0.5), 1 - fraction, fraction)
+    fraction = np.abs(x - np.rint(x))
     sine = _rounded(np.log, _rounded(np.sin, _like(x, math.pi) * fraction))
     reflected = np.where(np.isfinite(sine), _like(x, math.log(math.pi)) - sine - found, -sine)
     found = np.where(x < _like(x, 0.5), reflected, found)
@@ -281,7 +280,7 @@ def digamma(x: Array) -> Array:
         - _like(x, LANCZOS_SHIFT) / (_like(x, LANCZOS_SHIFT + 0.5) + z)
     )
     pi = _like(x, math.pi)
-    angle = pi * (x + np.abs(np.floor(x + _like(x, 0.5))))
+    angle = pi * (x - np.rint(x))
     reflected = body - pi * _rounded(np.cos, angle) / _rounded(np.sin, angle)
     found = np.where(x < _like(x, 0.5), reflected, body)
     return np.where((x <= 0) & (x == np.floor(x)), _like(x, np.nan), found)
