@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.emit.llvm.products import check, product
+from weft.emit.llvm.jit.machine_code import Processor
 from weft.emit.llvm.product.blocking import Blocking, Chip, Panels, Shape
 from weft.emit.llvm.product.blocking_choice import choose_blocking
+from weft.emit.llvm.product.emit import emit_product
 from weft.emit.llvm.product.product import find_product
 from weft.emit.llvm.product.shape import shape_of
 from weft.emit.llvm.tuning.candidates import candidates
@@ -105,6 +107,7 @@ def test_results_that_lie_along_the_left_side(shape: tuple[int, int, int], lhs: 
 
 # The choices decide how fast products are, not what they give: a table shows what moves.
 
+PROCESSOR = Processor("x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx2,+avx,+fma")
 CHIPS = {
     "wide": replace(WIDE, threads=8),
     "middle": Chip(32, 16, 32 << 10, 512 << 10, threads=4),
@@ -192,3 +195,23 @@ def test_candidates(golden: Callable[[Path, str], None]):
         )
         lines.append(f"{about}: {'; '.join(ways)}")
     golden(Path(__file__).parents[2] / "golden/emit/candidates.txt", "\n".join(lines) + "\n")
+
+
+def test_tasks(golden: Callable[[Path, str], None]):
+    """How the work of products is handed out: phases, their tasks and the memory between them."""
+    lines = []
+    for m, n, k in ((8, 4096, 4096), (64, 64, 64), (257, 513, 1025), (300, 1000, 4096), (5, 9, 2)):
+        for dims in (("mk", "kn", "mn"), ("km", "nk", "nm"), ("bmk", "kn", "bmn")):
+            sizes = {"m": m, "n": n, "k": k} | ({"b": 3} if "b" in dims[0] else {})
+            b, total = product(dims, sizes)
+            b.write(dims[2], b.apply(Add(), total, b.read("n")))
+            for name, options in (
+                ("", {}),
+                (" packed", {"left": 1, "right": 2}),
+                (" parts", {"parts": 3}),
+            ):
+                made = emit_product(b.kernel("packed", **options), PROCESSOR, CHIPS["wide"])
+                phases = "; ".join(f"{p.tasks} by {p.chunk}" for p in made.phases)
+                memory = f"{made.scratch} bytes a thread, {made.shared} shared"
+                lines.append(f"{','.join(dims)} {m}x{n}x{k}{name}: {phases}, {memory}")
+    golden(Path(__file__).parents[2] / "golden/emit/tasks.txt", "\n".join(lines) + "\n")
