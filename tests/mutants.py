@@ -1,6 +1,7 @@
 """Mutation testing: `make mutants` changes one operator or constant of `weft/` and runs the tests.
 
     python tests/mutants.py [--count 100] [--seed 0] [--room optimize cost] [--jobs 2]
+    python tests/mutants.py --room weft/optimize/cse.py:40  # one survivor again
 
 A mutant is one random change in a copy of the tree: `<` for `<=`, `and` for `or`, `+` for `-`,
 another number. It is found if a test of its room fails, or does not end: a room's tests are the
@@ -229,12 +230,14 @@ def _is_union(node: ast.expr) -> bool:
 
 
 def drawn(root: Path, rooms: Sequence[str], count: int, seed: int) -> list[Mutant]:
-    """So many changes, each as likely as any other, of rooms or of single files."""
+    """So many changes, each as likely as any other, of rooms, of files or of lines."""
     listed = []
     for path in sorted((root / "weft").rglob("*.py")):
         name = path.relative_to(root).as_posix()
-        if not rooms or room_of(name) in rooms or name in rooms:
-            listed += mutants(name, path.read_bytes())
+        if not rooms or any(r in (room_of(name), name) or r.startswith(f"{name}:") for r in rooms):
+            found = mutants(name, path.read_bytes())
+            whole = not rooms or not {room_of(name), name}.isdisjoint(rooms)
+            listed += [m for m in found if whole or f"{name}:{m.line}" in rooms]
     return random.Random(seed).sample(listed, min(count, len(listed)))
 
 
@@ -423,7 +426,9 @@ def main(given: Sequence[str] | None = None) -> int:
     )
     options.add_argument("--count", type=int, default=100)
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--room", nargs="+", default=[], help="folders of weft/, or files")
+    options.add_argument(
+        "--room", nargs="+", default=[], help="folders of weft/, files or file:line"
+    )
     options.add_argument("--jobs", type=int, default=2, help="how many are tried at once")
     options.add_argument("--root", type=Path, default=ROOT, help="the tree to change copies of")
     options.add_argument("--list", action="store_true", help="only print them")

@@ -72,6 +72,10 @@ def test_drawing_is_seeded_and_of_a_room():
     first = drawn(ROOT, ["cost"], 9, seed=1)
     assert first == drawn(ROOT, ["cost"], 9, seed=1) != drawn(ROOT, ["cost"], 9, seed=2)
     assert {room_of(m.path) for m in first} == {"cost"}
+    again = drawn(ROOT, [f"{first[0].path}:{first[0].line}"], 99, seed=1)
+    assert first[0] in again and {(m.path, m.line) for m in again} == {
+        (first[0].path, first[0].line)
+    }
 
 
 def test_every_room_has_tests():
