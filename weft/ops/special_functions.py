@@ -302,7 +302,8 @@ def _euler_maclaurin() -> tuple[float, ...]:
     """B(2k) / (2k)! for k = 1, 2, ..: every second coefficient of x / (exp(x) - 1)."""
     series = [Fraction(1)]
     for n in range(1, 2 * _TERMS + 1):
-        series.append(-sum(c / math.factorial(n + 1 - k) for k, c in enumerate(series)))
+        terms = [c / math.factorial(n + 1 - k) for k, c in enumerate(series)]
+        series.append(-sum(terms, Fraction(0)))
     return tuple(map(float, series[2::2]))
 
 
