@@ -6,6 +6,7 @@ threshold. Whoever moves one sees here for which kernels.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from tests.kernels.building import Building
 from weft.emit.llvm.jit.machine_code import ARM_SERVER, Processor
-from weft.emit.llvm.loops.emit import loop_plans
+from weft.emit.llvm.loops.emit import emit_loops, loop_plans
 from weft.emit.llvm.loops.plan import Plan
 from weft.ir.op import Op
 from weft.ir.types import DTYPES, F32, DType
@@ -125,11 +126,17 @@ def told(plan: Plan) -> str:
     return ", ".join(parts)
 
 
+def fetched(text: str) -> str:
+    """Which bytes a kernel fetches early, counted from those that it reads."""
+    found = re.findall(r"getelementptr i8, ptr \S+, i64 (\d+)\n *call void @llvm.prefetch", text)
+    return f", fetches {' '.join(found)}" if found else ""
+
+
 @pytest.mark.parametrize(("processor", "name"), [(WIDE, "wide"), (ARM_SERVER, "arm")])
 def test_loops(processor: Processor, name: str, golden: Callable[[Path, str], None]):
     lines = []
     for about, kernel in kernels():
         plans = loop_plans(kernel, processor)
-        lines.append(f"{about}: {told(plans[0])}")
+        lines.append(f"{about}: {told(plans[0])}{fetched(emit_loops(kernel, processor).text)}")
         lines += [f"{'then':>{len(about)}}: {told(plan)}" for plan in plans[1:]]
     golden(GOLDEN / f"loops_{name}.txt", "\n".join(lines) + "\n")
