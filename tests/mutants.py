@@ -5,11 +5,11 @@
 
 A mutant is one random change in a copy of the tree: `<` for `<=`, `and` for `or`, `+` for `-`,
 another number. It is found if a test of its room fails, or does not end: a room's tests are the
-folder of `tests/` that mirrors that of `weft/`, and what `ROOMS` adds, from the likeliest file on.
-The test that fails has to pass without the change. Changes that no test could see are left out:
-annotations, error texts, `__all__`, messages of assertions, options of dataclasses. What is
-equivalent for another reason counts as a survivor, and its diff is printed for a person to judge.
-The exit status is 1 if less than 95% are found.
+folder of `tests/` that mirrors that of `weft/`, what `ROOMS` adds, and files that name the changed
+module, from the likeliest one on. The test that fails has to pass without the change. Changes that
+no test could see are left out: annotations, error texts, `__all__`, messages of assertions,
+options of dataclasses. What is equivalent for another reason counts as a survivor, and its diff is
+printed for a person to judge. The exit status is 1 if less than 95% are found.
 """
 
 from __future__ import annotations
@@ -248,19 +248,23 @@ def room_tests(root: Path, path: str) -> list[str]:
     """The test files of a room: first those that are most likely to see a change of this file."""
     room, module = room_of(path), path.removesuffix(".py").removesuffix("/__init__")
     name, folder = Path(module).name, Path(path).parent.name
+    dotted = module.replace("/", ".")
     places = [f"tests/{room}", f"tests/test_{room}.py", *ROOMS.get(room, ())]
     files: dict[str, str] = {}
     for place in places:
         whole = root / place
         found = sorted(whole.rglob("test_*.py")) if whole.is_dir() else [whole]
         files |= {f.relative_to(root).as_posix(): f.read_text() for f in found if f.exists()}
+    for elsewhere in sorted((root / "tests").rglob("test_*.py")):
+        if dotted in (text := elsewhere.read_text()):
+            files.setdefault(elsewhere.relative_to(root).as_posix(), text)
     order = list(files)
 
     def unlikely(file: str) -> tuple[bool, bool, bool, bool, int]:
         stem, text = Path(file).stem, files[file]
         return (
             stem != f"test_{name}",
-            module.replace("/", ".") not in text,
+            dotted not in text,
             not stem.startswith(f"test_{folder}") and name not in text,
             not file.startswith(places[0]),
             order.index(file),
