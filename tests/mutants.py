@@ -1,40 +1,47 @@
 """Mutation testing: `make mutants` changes one operator or constant of `weft/` and runs the tests.
 
     python tests/mutants.py [--count 100] [--seed 0] [--room optimize cost] [--jobs 2]
+    python tests/mutants.py --room weft/optimize/cse.py:40  # one survivor again
 
 A mutant is one random change in a copy of the tree: `<` for `<=`, `and` for `or`, `+` for `-`,
 another number. It is found if a test of its room fails, or does not end: a room's tests are the
-folder of `tests/` that mirrors that of `weft/`, and what `ROOMS` adds. They run once without a
-change first, which says how long they may take. Changes that no test could see are left out:
-annotations, error texts, `__all__`, messages of assertions, options of dataclasses. What is
-equivalent for another reason counts as a survivor, and its diff is printed for a person to judge.
-The exit status is 1 if less than 95% are found.
+folder of `tests/` that mirrors that of `weft/`, what `ROOMS` adds, and files that name the changed
+module, from the likeliest one on. The test that fails has to pass without the change. Changes that
+no test could see are left out: annotations, error texts, `__all__`, messages of assertions,
+options of dataclasses. What is equivalent for another reason counts as a survivor, and its diff is
+printed for a person to judge. The exit status is 1 if less than 95% are found.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import difflib
+import importlib
+import io
 import math
+import multiprocessing
 import os
-import queue
 import random
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 WANTED = 0.95
+PATIENCE = 240.0  # seconds after which a test counts as one that does not end
 # Tests of a room beside those of its mirror, tests/<room>.
 ROOMS: dict[str, tuple[str, ...]] = {
     "__init__": ("tests/test_public_surface.py",),
@@ -223,12 +230,14 @@ def _is_union(node: ast.expr) -> bool:
 
 
 def drawn(root: Path, rooms: Sequence[str], count: int, seed: int) -> list[Mutant]:
-    """So many changes, each as likely as any other, of rooms or of single files."""
+    """So many changes, each as likely as any other, of rooms, of files or of lines."""
     listed = []
     for path in sorted((root / "weft").rglob("*.py")):
         name = path.relative_to(root).as_posix()
-        if not rooms or room_of(name) in rooms or name in rooms:
-            listed += mutants(name, path.read_bytes())
+        if not rooms or any(r in (room_of(name), name) or r.startswith(f"{name}:") for r in rooms):
+            found = mutants(name, path.read_bytes())
+            whole = not rooms or not {room_of(name), name}.isdisjoint(rooms)
+            listed += [m for m in found if whole or f"{name}:{m.line}" in rooms]
     return random.Random(seed).sample(listed, min(count, len(listed)))
 
 
@@ -237,83 +246,163 @@ def drawn(root: Path, rooms: Sequence[str], count: int, seed: int) -> list[Mutan
 
 def room_tests(root: Path, path: str) -> list[str]:
     """The test files of a room: first those that are most likely to see a change of this file."""
-    room = room_of(path)
-    stem = Path(path).stem if Path(path).stem != "__init__" else Path(path).parent.name
+    room, module = room_of(path), path.removesuffix(".py").removesuffix("/__init__")
+    name, folder = Path(module).name, Path(path).parent.name
+    dotted = module.replace("/", ".")
     places = [f"tests/{room}", f"tests/test_{room}.py", *ROOMS.get(room, ())]
-    files: dict[str, Path] = {}
+    files: dict[str, str] = {}
     for place in places:
         whole = root / place
         found = sorted(whole.rglob("test_*.py")) if whole.is_dir() else [whole]
-        files |= {f.relative_to(root).as_posix(): f for f in found if f.exists()}
+        files |= {f.relative_to(root).as_posix(): f.read_text() for f in found if f.exists()}
+    for elsewhere in sorted((root / "tests").rglob("test_*.py")):
+        if dotted in (text := elsewhere.read_text()):
+            files.setdefault(elsewhere.relative_to(root).as_posix(), text)
     order = list(files)
 
-    def likely(name: str) -> tuple[bool, bool, bool, int]:
-        is_extra = not name.startswith(places[0])
-        mentions = stem in files[name].read_text()
-        return Path(name).stem != f"test_{stem}", not mentions, is_extra, order.index(name)
+    def unlikely(file: str) -> tuple[bool, bool, bool, bool, int]:
+        stem, text = Path(file).stem, files[file]
+        return (
+            stem != f"test_{name}",
+            dotted not in text,
+            not stem.startswith(f"test_{folder}") and name not in text,
+            not file.startswith(places[0]),
+            order.index(file),
+        )
 
-    return sorted(files, key=likely)
+    return sorted(files, key=unlikely)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a run of tests."""
+class Watch:
+    """A pytest plugin that writes to a pipe which test runs, and which fails."""
 
-    failed: str  # the first test that failed; empty if none did
-    seconds: float
+    def __init__(self, pipe: int) -> None:
+        self.pipe = pipe
+
+    def write(self, word: str, name: str) -> None:
+        os.write(self.pipe, f"{word} {name}\n".encode())
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.write("begin", nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.write("failed", report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.write("failed", report.nodeid)
 
 
 class Workshop:
-    """Copies of the tree in which tests run."""
+    """A copy of the tree in which tests run, each file in a fork of this process.
 
-    def __init__(self, root: Path, folder: Path, jobs: int) -> None:
-        self.root, self.folder = root, folder
-        self.copies: queue.Queue[Path] = queue.Queue()
-        self.kernels = folder / "kernels"  # machine code that is known by its own text
-        for n in range(jobs):
-            copy = folder / f"tree{n}"
-            for name in _files(root):
-                target = copy / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(root / name, target)
-            self.copies.put(copy)
+    The fork has what tests import from elsewhere, and nothing of weft; bytecode is kept. So a file
+    starts in the time that weft takes to import.
+    """
 
-    def tried(self, mutant: Mutant, limit: float) -> Outcome:
-        """The outcome of a room's tests with a change."""
-        copy = self.copies.get()
-        path = copy / mutant.path
-        source = path.read_bytes()
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.root = root
+        self.copy = Path(tempfile.mkdtemp(prefix="tree", dir=folder))
+        self.cache = Path(tempfile.mkdtemp(prefix="cache", dir=folder))
+        self.kernels = self.cache.with_suffix(".kernels")  # machine code, known by its own text
+        self.trials = 0
+        self.fine: set[str] = set()  # tests that pass without a change
+        for name in _files(root):
+            target = self.copy / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, target)
+
+    def tried(self, mutant: Mutant) -> Outcome:
+        """What the tests of a room say to a change."""
+        began = time.perf_counter()
+        failed = ""
+        for test in room_tests(self.copy, mutant.path):
+            failed = self.changed(mutant, test)
+            if failed and self.passes(failed):
+                break
+            failed = ""
+        return Outcome(mutant, failed, time.perf_counter() - began)
+
+    def changed(self, mutant: Mutant, test: str) -> str:
+        """The first failure of a file of tests with a change."""
+        path = self.copy / mutant.path
+        source, status = path.read_bytes(), path.stat()
+        self.trials += 1
         path.write_bytes(mutant.applied(source))
+        os.utime(path, (self.trials, self.trials))  # bytecode goes by it: a time of its own
         try:
-            return self.run(copy, room_tests(copy, mutant.path), limit, is_changed=True)
+            leaves = not mutant.path.startswith(("weft/cache/", "weft/emit/llvm/jit/"))
+            return self.run(test, leaves=leaves)
         finally:
             path.write_bytes(source)
-            self.copies.put(copy)
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    def unchanged(self, room: str) -> Outcome:
-        """The outcome of a room's tests as they are."""
-        copy = self.copies.get()
-        try:
-            return self.run(copy, room_tests(copy, f"weft/{room}/__init__.py"), 3600.0)
-        finally:
-            self.copies.put(copy)
+    def passes(self, test: str) -> bool:
+        """Whether a test passes without a change; what does not is no witness."""
+        if test not in self.fine and self.run(test, leaves=True):
+            print(f"{test} fails without a change", flush=True)
+            return False
+        self.fine.add(test)
+        return True
 
-    def run(
-        self, copy: Path, tests: Sequence[str], limit: float, *, is_changed: bool = False
-    ) -> Outcome:
-        """Run tests until one fails; a changed tree must not see or leave what others remember."""
-        cache = copy.with_name(f"{copy.name}-cache")
-        env = os.environ | {"PYTHONPATH": str(copy), "WEFT_CACHE": str(cache)}
-        env |= {"PYTHONDONTWRITEBYTECODE": "1"}
-        line = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
-        began = time.perf_counter()
+    def run(self, test: str, *, leaves: bool) -> str:
+        """The first failure of tests; nothing is remembered from run to run but kernels."""
+        shutil.rmtree(self.cache, ignore_errors=True)
         if self.kernels.exists():
-            shutil.copytree(self.kernels, cache / "kernel", copy_function=os.link)
-        failed = _first_failure([*line, *tests], copy, env, limit)
-        if not is_changed and (cache / "kernel").exists() and not self.kernels.exists():
-            (cache / "kernel").rename(self.kernels)
-        shutil.rmtree(cache, ignore_errors=True)
-        return Outcome(failed, time.perf_counter() - began)
+            shutil.copytree(self.kernels, self.cache / "kernel", copy_function=os.link)
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if not pid:
+            os.close(reading)
+            _be_pytest(self.copy, test, self.cache, writing)
+        os.close(writing)
+        with os.fdopen(reading, "rb", buffering=0) as pipe:
+            failed = _watched(pipe, test)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # tests start processes, too
+        os.waitpid(pid, 0)
+        if leaves and (self.cache / "kernel").exists():
+            shutil.rmtree(self.kernels, ignore_errors=True)
+            (self.cache / "kernel").rename(self.kernels)
+        return failed
+
+
+def _watched(pipe: io.FileIO, name: str) -> str:
+    """The test that fails, kills its process or does not end, of those that write to a pipe."""
+    began, rest = time.perf_counter(), b""
+    while True:
+        left = PATIENCE - (time.perf_counter() - began)
+        if not select.select([pipe], [], [], max(0.0, left))[0]:
+            return name
+        text = pipe.read(65536)
+        if not text:
+            return name
+        *lines, rest = (rest + text).split(b"\n")
+        for line in lines:
+            word, _, name = line.decode().partition(" ")
+            began = time.perf_counter()
+            if word != "begin":
+                return name if word == "failed" else ""
+
+
+def _be_pytest(copy: Path, test: str, cache: Path, pipe: int) -> NoReturn:
+    """Run tests in this process, and end it."""
+    os.setsid()
+    os.chdir(copy)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+    sys.path.insert(0, str(copy))
+    os.environ |= {"PYTHONPATH": str(copy), "WEFT_CACHE": str(cache)}
+    watch = Watch(pipe)
+    try:
+        line = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", test]
+        status = pytest.main(line, plugins=[watch])
+        is_fine = status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        watch.write("passed" if is_fine else "failed", test)
+    finally:
+        os._exit(0)
 
 
 def _files(root: Path) -> list[str]:
@@ -323,79 +412,73 @@ def _files(root: Path) -> list[str]:
     return [name for name in listed.splitlines() if (root / name).is_file()]
 
 
-def _first_failure(line: Sequence[str], folder: Path, env: dict[str, str], limit: float) -> str:
-    """The first test that fails, or that time is up; empty if all pass."""
-    with subprocess.Popen(
-        line, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        start_new_session=True,
-    ) as process:  # fmt: skip
-        try:
-            output, _ = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # tests start processes, too
-            return f"did not end in {limit:.0f} s"
-    if process.returncode == 0:
-        return ""
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.M)
-    return found[1] if found else "pytest could not start"
-
-
 # The command
 
 
-def main(given: Sequence[str] | None = None, root: Path = ROOT) -> int:
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a mutant."""
+
+    mutant: Mutant
+    failed: str  # the first test that failed; empty if none did
+    seconds: float
+
+
+def main(given: Sequence[str] | None = None) -> int:
     """Draw mutants, try each, and print what came of it."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("--count", type=int, default=100)
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--room", nargs="+", default=[], help="folders of weft/, or files")
+    options.add_argument(
+        "--room", nargs="+", default=[], help="folders of weft/, files or file:line"
+    )
     options.add_argument("--jobs", type=int, default=2, help="how many are tried at once")
+    options.add_argument("--root", type=Path, default=ROOT, help="the tree to change copies of")
     options.add_argument("--list", action="store_true", help="only print them")
     chosen = options.parse_args(given)
-    listed = drawn(root, chosen.room, chosen.count, chosen.seed)
+    listed = drawn(chosen.root, chosen.room, chosen.count, chosen.seed)
     if not listed:
         options.error(f"nothing to change in {', '.join(chosen.room)}")
     if chosen.list:
         print(*listed, sep="\n")
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        survivors = tried(Workshop(root, Path(folder), chosen.jobs), listed, chosen.jobs)
-    found = len(listed) - len(survivors)
+    found = tried(chosen.root, listed, chosen.jobs)
     print(f"{found} of {len(listed)} found ({100 * found / len(listed):.0f}%), seed {chosen.seed}")
     return 0 if found >= WANTED * len(listed) else 1
 
 
-def tried(shop: Workshop, listed: Sequence[Mutant], jobs: int) -> list[Mutant]:
-    """The mutants that no test sees."""
-    survivors: list[Mutant] = []
-    printing = threading.Lock()
-    with ThreadPoolExecutor(jobs) as pool:
-        rooms = sorted({room_of(mutant.path) for mutant in listed})
-        limits = dict(zip(rooms, pool.map(lambda room: _limit(shop, room), rooms), strict=True))
-
-        def one(mutant: Mutant) -> None:
-            outcome = shop.tried(mutant, limits[room_of(mutant.path)])
-            with printing:
-                word = "found   " if outcome.failed else "SURVIVED"
-                print(f"{word} {mutant}  {outcome.failed}  {outcome.seconds:.0f} s", flush=True)
-                if not outcome.failed:
-                    survivors.append(mutant)
-                    print(mutant.diff((shop.root / mutant.path).read_bytes()), flush=True)
-
-        list(pool.map(one, listed))
-    return survivors
+def tried(root: Path, listed: Sequence[Mutant], jobs: int) -> int:
+    """How many mutants the tests find; what comes of each is printed."""
+    for name in ("hypothesis", "llvmlite.binding", "numpy", "scipy"):
+        with contextlib.suppress(ImportError):  # some are extras
+            importlib.import_module(name)
+    found = 0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        multiprocessing.get_context("fork").Pool(jobs, _open, (root, Path(folder))) as pool,
+    ):
+        for outcome in pool.imap_unordered(_try, listed):
+            found += bool(outcome.failed)
+            word = "found   " if outcome.failed else "SURVIVED"
+            print(f"{word} {outcome.mutant}  {outcome.failed}  {outcome.seconds:.0f} s", flush=True)
+            if not outcome.failed:
+                print(outcome.mutant.diff((root / outcome.mutant.path).read_bytes()), flush=True)
+    return found
 
 
-def _limit(shop: Workshop, room: str) -> float:
-    """How many seconds a room's tests may take; they have to pass before anything is changed."""
-    outcome = shop.unchanged(room)
-    if outcome.failed:
-        raise SystemExit(f"the tests of {room} fail without a change: {outcome.failed}")
-    print(f"room {room}: {outcome.seconds:.0f} s", flush=True)
-    return 60 + 3 * outcome.seconds
+def _open(root: Path, folder: Path) -> None:
+    """Open the workshop of a process of the pool."""
+    global SHOP
+    SHOP = Workshop(root, folder)
+
+
+def _try(mutant: Mutant) -> Outcome:
+    return SHOP.tried(mutant)
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:  # tests/array and tests/jax would hide what they test
+        os.execv(sys.executable, [sys.executable, "-P", *sys.argv])
     sys.exit(main())

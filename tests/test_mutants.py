@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import subprocess
+import sys
 import textwrap
 
 import pytest
 
-from tests.mutants import ROOMS, ROOT, drawn, main, mutants, room_of, room_tests
+from tests.mutants import ROOMS, ROOT, drawn, mutants, room_of, room_tests
 
 
 def changes(source):
@@ -71,6 +72,10 @@ def test_drawing_is_seeded_and_of_a_room():
     first = drawn(ROOT, ["cost"], 9, seed=1)
     assert first == drawn(ROOT, ["cost"], 9, seed=1) != drawn(ROOT, ["cost"], 9, seed=2)
     assert {room_of(m.path) for m in first} == {"cost"}
+    again = drawn(ROOT, [f"{first[0].path}:{first[0].line}"], 99, seed=1)
+    assert first[0] in again and {(m.path, m.line) for m in again} == {
+        (first[0].path, first[0].line)
+    }
 
 
 def test_every_room_has_tests():
@@ -87,7 +92,7 @@ def test_the_mirror_comes_first():
     )
 
 
-def test_found_and_survived(tmp_path, capsys):
+def test_found_and_survived(tmp_path):
     (tmp_path / "weft" / "room").mkdir(parents=True)
     (tmp_path / "tests" / "room").mkdir(parents=True)
     (tmp_path / "weft" / "__init__.py").touch()
@@ -96,8 +101,10 @@ def test_found_and_survived(tmp_path, capsys):
     test = "from weft.room.seen import f\n\ndef test_f():\n    assert f(3) == 6\n"
     (tmp_path / "tests" / "room" / "test_seen.py").write_text(test)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    assert main(["--count", "3", "--room", "room"], tmp_path) == 1
-    told = capsys.readouterr().out
+    line = [sys.executable, ROOT / "tests/mutants.py", "--count", "3", "--room", "room"]
+    ended = subprocess.run([*line, "--root", tmp_path], capture_output=True, text=True)
+    assert ended.returncode == 1, ended.stderr
+    told = ended.stdout
     assert "found    weft/room/seen.py:2  + -> -  tests/room/test_seen.py::test_f" in told
     assert "SURVIVED weft/room/unseen.py:2  < -> <=" in told
     assert "    +    return x <= 0" in told

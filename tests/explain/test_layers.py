@@ -51,6 +51,20 @@ func.func @main(
 """
 
 
+def test_what_is_no_tensor_is_left_out():
+    found = shown("""
+        func.func @main(%x: tensor<8xf32>, %t: !stablehlo.token) -> tensor<8xf32> {
+          %0 = stablehlo.after_all %t, %t : !stablehlo.token
+          %1 = stablehlo.negate %x : tensor<8xf32>
+          return %1 : tensor<8xf32>
+        }""")
+    assert [names for _, _, rows in found for names, _ in rows] == [
+        ("%arg0",),
+        ("%1",),
+        ("result 0",),
+    ]
+
+
 def test_rows_and_layers_that_are_alike_are_put_together():
     assert shown(LAYERS) == [
         ("arguments", 0, [(("%arg0 (a)",), ""), (("%arg1",), "replicated, conflict")]),

@@ -66,9 +66,12 @@ def layers(reasons: Reasons, *, everything: bool = False) -> list[Layer]:
     found: dict[str, list[Row]] = {"arguments": []}
     results: list[Row] = []
     for cell, owner in enumerate(reasons.owners):
-        row = _row(reasons, cell, owner)
-        if owner is None or row is None or (not row.type.shape and not everything):
+        type = reasons.propagated.graph.types[cell]
+        if owner is None or not isinstance(type, TensorType):
             continue
+        if not type.shape and not everything:
+            continue
+        row = _row(reasons, cell, owner, type)
         if owner.result is not None:
             results.append(row)
         elif owner.argument is not None and owner.region_of is None and not owner.calls:
@@ -80,10 +83,7 @@ def layers(reasons: Reasons, *, everything: bool = False) -> list[Layer]:
     return made if everything else _alike(made)
 
 
-def _row(reasons: Reasons, cell: int, owner: Owner | None) -> Row | None:
-    type = reasons.propagated.graph.types[cell]
-    if owner is None or not isinstance(type, TensorType):
-        return None
+def _row(reasons: Reasons, cell: int, owner: Owner, type: TensorType) -> Row:
     sharding = reasons.sharding(cell)
     node = owner.value.node if owner.result is None else None
     local = type

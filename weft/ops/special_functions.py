@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 import numpy as np
 
@@ -259,8 +260,7 @@ def lgamma(x: Array) -> Array:
     shifted = _log_shifted(z)
     body = (z + _like(x, 0.5) - (_like(x, LANCZOS_SHIFT + 0.5) + z) / shifted) * shifted
     found = _like(x, math.log(math.sqrt(2 * math.pi))) + body + _rounded(np.log, series)
-    fraction = np.abs(x) - np.floor(np.abs(x))
-    fraction = np.where(fraction > _like(x, 0.5), 1 - fraction, fraction)
+    fraction = np.abs(x - np.rint(x))
     sine = _rounded(np.log, _rounded(np.sin, _like(x, math.pi) * fraction))
     reflected = np.where(np.isfinite(sine), _like(x, math.log(math.pi)) - sine - found, -sine)
     found = np.where(x < _like(x, 0.5), reflected, found)
@@ -280,7 +280,7 @@ def digamma(x: Array) -> Array:
         - _like(x, LANCZOS_SHIFT) / (_like(x, LANCZOS_SHIFT + 0.5) + z)
     )
     pi = _like(x, math.pi)
-    angle = pi * (x + np.abs(np.floor(x + _like(x, 0.5))))
+    angle = pi * (x - np.rint(x))
     reflected = body - pi * _rounded(np.cos, angle) / _rounded(np.sin, angle)
     found = np.where(x < _like(x, 0.5), reflected, body)
     return np.where((x <= 0) & (x == np.floor(x)), _like(x, np.nan), found)
@@ -295,27 +295,19 @@ def polygamma(n: Array, x: Array) -> Array:
     return np.where((n < 0) | (n != np.floor(n)), _like(x, np.nan), found)
 
 
-# B(2k) / (2k)!, which the Euler-Maclaurin formula needs
-_EULER_MACLAURIN = tuple(
-    bernoulli / math.factorial(2 * k)
-    for k, bernoulli in enumerate(
-        (
-            1 / 6,
-            -1 / 30,
-            1 / 42,
-            -1 / 30,
-            5 / 66,
-            -691 / 2730,
-            7 / 6,
-            -3617 / 510,
-            43867 / 798,
-            -174611 / 330,
-            854513 / 138,
-            -236364091 / 2730,
-        ),
-        1,
-    )
-)
+_TERMS = 12  # of the sum, and then of the Euler-Maclaurin formula
+
+
+def _euler_maclaurin() -> tuple[float, ...]:
+    """B(2k) / (2k)! for k = 1, 2, ..: every second coefficient of x / (exp(x) - 1)."""
+    series = [Fraction(1)]
+    for n in range(1, 2 * _TERMS + 1):
+        terms = [c / math.factorial(n + 1 - k) for k, c in enumerate(series)]
+        series.append(-sum(terms, Fraction(0)))
+    return tuple(map(float, series[2::2]))
+
+
+_EULER_MACLAURIN = _euler_maclaurin()
 
 
 def zeta(x: Array, q: Array) -> Array:
@@ -323,14 +315,11 @@ def zeta(x: Array, q: Array) -> Array:
     kept = x.dtype
     x, q = np.broadcast_arrays(x.astype(np.float64), q.astype(np.float64))
     count = np.maximum(np.floor(-q) + 1, 0)  # of the terms with negative q + k
-    first = np.where(count > 0, q + count, q)
+    first = q + count
     # Their sum, from the far end on, is a difference of two such functions.
-    mirrored = _zeta(x, np.where(count > 0, 1 - first, 1.0)) - _zeta(
-        x, np.where(count > 0, 1 - q, 1.0)
-    )
+    ends = 1 - np.where(count > 0, np.stack([first, q]), 0.0)
     parity = np.where(x % 2 == 0, 1.0, -1.0)
-    total = _zeta(x, np.where(first > 0, first, 1.0))
-    total = np.where(count > 0, total + parity * mirrored, total)
+    total = _zeta(x, first) + parity * (_zeta(x, ends[0]) - _zeta(x, ends[1]))
     pole = (q <= 0) & (q == np.floor(q))
     total = np.where(pole, np.where(x % 2 == 0, np.inf, np.nan), total)
     total = np.where((q <= 0) & (x != np.floor(x)), np.nan, total)
@@ -339,9 +328,9 @@ def zeta(x: Array, q: Array) -> Array:
 
 
 def _zeta(x: Array, q: Array) -> Array:
-    """Zeta for x > 1 and q > 0, by the Euler-Maclaurin formula from the twelfth term on."""
-    terms = [np.power(q + k, -x) for k in range(12)]
-    start = q + 12
+    """Zeta for x > 1 and q > 0, by the Euler-Maclaurin formula after the first terms."""
+    terms = [np.power(q + k, -x) for k in range(_TERMS)]
+    start = q + _TERMS
     power = np.power(start, -x)
     terms += [start * power / (x - 1), power / 2]
     factor = x * power / start

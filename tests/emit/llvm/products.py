@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from tests.emit.llvm.emulated_tiles import check_faults, load_tiled
 from tests.kernels.building import Building
 from tests.tolerance import assert_close
-from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.machine_code import host
 from weft.emit.llvm.pool.commands import Commands
 from weft.emit.llvm.product.blocking import Chip
@@ -45,7 +45,7 @@ def product(
 def run_kernel(kernel: Kernel, arrays: list[Array], chip: Chip | None = None) -> list[Array]:
     """The outputs of a kernel, with a check that nothing around them was written."""
     assert supports(kernel) is None, supports(kernel)
-    loaded = load([emit_product(kernel, host(), chip)])[0]
+    loaded = load_tiled(emit_product(kernel, host(), chip))
     inputs = iter([np.ascontiguousarray(a) for a in arrays])
     buffers, outputs = [], []
     for operand in kernel.operands:
@@ -58,6 +58,7 @@ def run_kernel(kernel: Kernel, arrays: list[Array], chip: Chip | None = None) ->
     commands = Commands()
     commands.kernel(loaded, [int(b.ctypes.data) for b in buffers])
     commands.run()
+    check_faults()
     for _, whole in outputs:
         assert (whole[:GUARD] == 0xA5).all() and (whole[-GUARD:] == 0xA5).all()
     return [

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.emit.llvm.emulated_tiles import check_faults, load_tiled
 from tests.kernels.attention_cases import Sizes, backward, forward, inputs, kernels, windows
 from tests.kernels.interpret_attention import interpret_attention
 from tests.tolerance import assert_close
 from weft.emit.llvm.attention.attention import emit_attention
-from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.machine_code import Processor, host
 from weft.emit.llvm.pool.commands import Commands
 from weft.ir.types import DTYPES, F32, Array
@@ -28,7 +28,7 @@ def launch(
     kernel: Attention, arrays: Sequence[Array], processor: Processor | None = None
 ) -> tuple[Array, ...]:
     """The outputs of a kernel; what lies around the operands is not written."""
-    (loaded,) = load([emit_attention(kernel, processor)])
+    loaded = load_tiled(emit_attention(kernel, processor))
     given_arrays = iter(arrays)
     buffers: list[Array] = []
     for operand in kernel.operands:
@@ -39,6 +39,7 @@ def launch(
     commands = Commands()
     commands.kernel(loaded, [b.ctypes.data + GUARD * b.itemsize for b in buffers])
     commands.run()
+    check_faults()
     pairs = [(o, b) for o, b in zip(kernel.operands, buffers, strict=True) if o.output]
     for _, buffer in pairs:
         assert not buffer[:GUARD].any() and not buffer[-GUARD:].any(), "written outside"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.emit.llvm.emulated_tiles import HAVE, TILED
 from tests.emit.llvm.test_attention import check, launch
 from tests.kernels.attention_cases import Sizes, forward, inputs, windows
 from tests.kernels.interpret_attention import interpret_attention
@@ -22,11 +23,10 @@ from weft.kernels.attention import Window
 
 BF16 = DTYPES["bf16"]
 WITHOUT = replace(host(), features=host().features.replace("+amx", "-amx"))
-needs_tiles = pytest.mark.skipif(
-    not host().has("amx-bf16"), reason="this machine gives us no matrix tiles"
-)
+needs_tiles = pytest.mark.skipif(not HAVE, reason="this machine gives us no matrix tiles")
+needs_vectors = pytest.mark.skipif(not host().has("avx512f"), reason="no vectors of 512 bits")
 PROCESSORS = [
-    pytest.param(host(), id="tiles", marks=needs_tiles),
+    pytest.param(TILED, id="tiles", marks=needs_vectors),
     pytest.param(WITHOUT, id="vectors"),
 ]
 LENGTHS = [
@@ -84,15 +84,15 @@ def test_any_attention(processor: Processor, data: st.DataObject):
     check(replace(kernel, options=tuple(chosen.items())), inputs(kernel), processor)
 
 
-@needs_tiles
+@needs_vectors
 @pytest.mark.parametrize("depth", [64, 40])
 def test_keys_without_room_for_all(depth: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(attention_tiles, "ROOM", 0)
     kernel = forward(Sizes((2,), (False,), 70, 301, depth, 40), BF16, window=Window(None, 9, 100))
-    check(kernel, inputs(kernel))
+    check(kernel, inputs(kernel), TILED)
 
 
-@needs_tiles
+@needs_vectors
 def test_probabilities_have_more_bits_than_bf16():
     """Values that cancel: what is left would be lost if probabilities were rounded."""
     kernel = forward(Sizes((1,), (False,), 64, 256, 64, 64), BF16)
@@ -101,7 +101,7 @@ def test_probabilities_have_more_bits_than_bf16():
     kernel = replace(kernel, operands=tuple(operands))
     arrays = inputs(kernel, spread=0.05)
     arrays[2] = np.tile(np.float32([1, -1]).repeat(64), 128).astype(BF16.numpy)
-    (found,), (expected,) = launch(kernel, arrays), interpret_attention(kernel, arrays)
+    (found,), (expected,) = launch(kernel, arrays, TILED), interpret_attention(kernel, arrays)
     assert_close(found, expected.astype(np.float32), 256, least=0.05)
 
 

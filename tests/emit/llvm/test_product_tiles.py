@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.emit.llvm.emulated_tiles import HAVE, TILED
 from tests.emit.llvm.products import BF16, I8, check, product, run_kernel
 from tests.kernels.building import Building
 from tests.tolerance import assert_close
@@ -26,10 +27,11 @@ from weft.ops.pointwise import Add, Multiply
 from weft.ops.transcendental import Tanh
 
 WITHOUT = replace(host(), features=host().features.replace("+amx", "-amx"))
-HAVE = host().has("amx-bf16") and host().has("amx-int8")
 needs_tiles = pytest.mark.skipif(not HAVE, reason="this machine gives us no matrix tiles")
+needs_vectors = pytest.mark.skipif(not host().has("avx512f"), reason="no vectors of 512 bits")
+TILES = chip_of(TILED)
 CHIPS = [
-    pytest.param(chip_of(host()), id="tiles", marks=needs_tiles),
+    pytest.param(TILES, id="tiles", marks=needs_vectors),
     pytest.param(chip_of(WITHOUT), id="vectors"),
 ]
 LAYOUTS = [("mk", "kn", "mn"), ("km", "kn", "mn"), ("mk", "nk", "mn"), ("km", "nk", "nm")]
@@ -97,14 +99,14 @@ def test_before_and_after(made: str, chip: Chip):
     check(b.kernel("packed"), arrays, chip)
 
 
-@needs_tiles
+@needs_vectors
 def test_what_comes_before_tiles_is_rounded_as_it_is_when_it_is_stored():
     b = Building(m=20, n=40, k=50)
     x, scale, w = b.read("mk", BF16), b.read("k", BF16), b.read("kn", BF16)
     left = b.apply(Multiply(), x, scale)
     b.write("mn", b.add(Contract(left, w, b.numbers("k"), F32, F32)))
     arrays = b.arrays()
-    (found,) = run_kernel(b.kernel("packed"), arrays)
+    (found,) = run_kernel(b.kernel("packed"), arrays, TILES)
     rounded = arrays[0] * arrays[1]
     assert rounded.dtype == BF16.numpy
     expected = rounded.astype(np.float64) @ arrays[2].astype(np.float64)
@@ -227,7 +229,7 @@ def test_what_fills_little_of_a_tile_is_done_in_vectors(shape: tuple[int, int, i
     m, n, k = shape
     b, total = product(("mk", "kn", "mn"), {"m": m, "n": n, "k": k}, BF16)
     b.write("mn", total)
-    assert "tdp" not in emit_product(b.kernel("packed"), host()).text
+    assert "tdp" not in emit_product(b.kernel("packed"), host(), TILES).text
 
 
 def test_permission_is_asked_once_and_told_by_the_features():

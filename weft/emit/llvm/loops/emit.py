@@ -31,23 +31,33 @@ def loop_functions(
 
     Its last operands may lie at offsets in the shared bytes, of which `room` are taken.
     """
+    plans = loop_plans(kernel, processor)
+    if not plans:
+        return [], Emitted("", (), shared=room)
+    given = len(kernel.operands) - len(lying)
+    shared = [*lying]
+    for operand in plans[0].kernel.operands[len(kernel.operands) :]:
+        shared.append(room)
+        room += -(-operand.nbytes // ALIGNED) * ALIGNED
+    return _emitted(plans, kernel.name, given, shared, room)
+
+
+def loop_plans(kernel: Kernel, processor: Processor) -> list[Plan]:
+    """How a kernel runs: in one nest of loops, or in one for each stage of its reductions.
+
+    Operands beyond those of the kernel pass from stage to stage.
+    """
     kernel = accumulated(kernel)
     lanes = LANES if processor.has("avx512f") else FEW_LANES
     order = loop_order(kernel)
     simple = simplify(kernel, kernel.schedule.order if order is None else order)
     if not any(isinstance(step, Store) for step in simple.steps):
-        return [], Emitted("", (), shared=room)
-    given = len(kernel.operands) - len(lying)
+        return []
     if order is not None:
         made = plan(simple, lanes)
         if made.is_spread:
-            return _emitted([made], kernel.name, given, [*lying], room)
-    stages = split(simple)
-    shared = [*lying]
-    for operand in stages[0].kernel.operands[len(kernel.operands) :]:
-        shared.append(room)
-        room += -(-operand.nbytes // ALIGNED) * ALIGNED
-    return _emitted([_planned(s, lanes) for s in stages], kernel.name, given, shared, room)
+            return [made]
+    return [_planned(stage, lanes) for stage in split(simple)]
 
 
 def _planned(stage: Stage, lanes: int) -> Plan:
