@@ -12,7 +12,7 @@ from typing import Any
 
 from weft import __version__
 from weft.array import Array
-from weft.capture import Captured, Leaf, Source, source_of
+from weft.capture import Captured, Leaf, Source, source_for, source_of
 from weft.capture.options import CallOptions, Positions, as_positions, check_keywords
 from weft.capture.shardings import Spelled
 from weft.capture.signature import signature_of
@@ -73,7 +73,10 @@ class Ready:
         """Run the program on the leaves of the arguments, and give those of the results."""
         arrays = self.arguments(values)
         results = execute(self.program.local, *arrays, sync_every_op=self.sync_every_op)
-        return [*map(self.source.to_user, results, self.captured.results)]
+        made = [*map(self.source.to_user, results, self.captured.results)]
+        if self.captured.updated:
+            self.source.update(values, self.captured.updated, made)
+        return made
 
     def check_count(self, values: Sequence[Any]) -> None:
         """Refuse another number of leaves than the program takes."""
@@ -121,8 +124,9 @@ class Compiled:
     another function that Weft compiles, the function itself is traced.
     """
 
-    def __init__(self, source: Source, options: Options) -> None:
+    def __init__(self, source: Source, given: CallOptions, options: Options) -> None:
         self._source = source
+        self._given = given
         self._options = options
         self._programs: dict[Hashable, Ready] = {}
         self._known: dict[Hashable, Known] = {}  # by what is seen at a glance
@@ -141,6 +145,9 @@ class Compiled:
 
     def _first(self, seen: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with arguments that were not seen before."""
+        if not self._programs:
+            self._source = source_for(self._source, self._given, args, kwargs)
+            seen, _ = self._source.glance(args, kwargs)
         if self._source.is_traced(args, kwargs):
             return self._inlined(*args, **kwargs)
         key, given = self._source.flatten(args, kwargs)
@@ -155,6 +162,8 @@ class Compiled:
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Compile for arguments of these types without running."""
+        if not self._programs:
+            self._source = source_for(self._source, self._given, args, kwargs)
         key, given = self._source.flatten(args, kwargs)
         ready = self._ready(key, given)
         if args or kwargs:
@@ -259,6 +268,7 @@ def compile(
     out_shardings: Spelled = None,
     donate_argnums: Positions = (),
     static_argnums: Positions = (),
+    plan: object = None,
     level: Level = 1,
     machine: Machine | str | None = None,
     target: str | None = None,
@@ -291,7 +301,8 @@ def compile(
     _check(fn, kwargs, modelled)
     donated = as_positions("donate_argnums", donate_argnums)
     static = as_positions("static_argnums", static_argnums)
-    source = source_of(fn, CallOptions(mesh, in_shardings, out_shardings, donated, static))
+    given = CallOptions(mesh, in_shardings, out_shardings, donated, static, plan)
+    source = source_of(fn, given)
     numbers = given_numbers(
         compute_streams=compute_streams,
         communication_streams=communication_streams,
@@ -302,7 +313,7 @@ def compile(
         level, modelled, target, fold_sums, tune, excess_precision, sync_every_op,
         None if rules is None else as_rules(rules), numbers,
     )  # fmt: skip
-    made = Compiled(source, options)
+    made = Compiled(source, given, options)
     if source.function is not None:
         update_wrapper(made, source.function, updated=())
     if args or kwargs or not source.needs_arguments:
