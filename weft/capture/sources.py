@@ -26,7 +26,7 @@ def source_of(program: object, options: CallOptions) -> Source:
             return made
     raise WeftError(
         f"{type(program).__name__} {program!r} is nothing to compile"[:120],
-        help="give a JAX function, a PyTorch module, a module, or StableHLO: its text, bytes or path",
+        help="give a function of JAX or PyTorch, a module, or StableHLO: its text, bytes or path",
     )
 
 

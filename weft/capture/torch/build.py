@@ -14,7 +14,7 @@ from weft.ir.dense import Dense
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
-from weft.ir.types import BOOL, I64, UI32, UI64, Array, DType, TensorType
+from weft.ir.types import BOOL, I64, Array, DType, TensorType
 from weft.ops.contract import DotDims, DotGeneral
 from weft.ops.convert import Convert, Real
 from weft.ops.local import combiner
@@ -25,7 +25,6 @@ from weft.ops.slicing import Concatenate, Pad, Slice
 
 Results: TypeAlias = "Value | tuple[Value | None, ...]"
 Sizes: TypeAlias = Sequence[int]
-_UNSIGNED = {8: UI32, 16: UI32, 32: UI32, 64: UI64}
 
 
 def type_of(value: Value) -> TensorType:
@@ -263,11 +262,6 @@ class Build:
         if dtype_of(value).is_float or dtype_of(value).is_complex:
             return self.compare("NE", value, value)
         return self.like(self.convert(value, BOOL), False)
-
-
-def unsigned(dtype: DType) -> DType:
-    """An unsigned type at least as wide."""
-    return _UNSIGNED[dtype.bits]
 
 
 Lowering: TypeAlias = Any  # (build, *args, **kwargs) -> Results

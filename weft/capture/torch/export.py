@@ -9,42 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from weft.capture.torch.aten import LOWERINGS
 from weft.errors import Unsupported
 from weft.ir.location import UNKNOWN, Location, escape
 
-# Ops that are lowered as they are, though PyTorch can take them apart. Its decomposition of flash
-# attention gives a wrong logsumexp, and with it wrong gradients.
-_WHOLE = """
-    _scaled_dot_product_flash_attention_for_cpu.default baddbmm.default index_add.default
-    index_copy.default rsub.Scalar rsub.Tensor scaled_dot_product_attention.default
-    unbind.int all.default all.dim all.dims median.default median.dim sum.default
-    max.default min.default adaptive_avg_pool1d.default avg_pool1d.default
-""".split()
-# Ops of core ATen, and others that PyTorch leaves whole, of which it knows the parts.
-_APART = """
-    _adaptive_avg_pool2d_backward.default _native_batch_norm_legit.default
-    _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional.default
-    _native_batch_norm_legit_no_training.default _batch_norm_with_update.default
-    _batch_norm_with_update_functional.default _batch_norm_no_update.default
-    native_batch_norm.default native_layer_norm.default native_layer_norm_backward.default
-    native_group_norm.default native_group_norm_backward.default batch_norm_backward.default
-    gelu.default elu.default leaky_relu.default hardtanh.default
-    col2im.default grid_sampler_2d.default
-    reflection_pad1d.default reflection_pad2d.default reflection_pad3d.default
-    replication_pad2d.default replication_pad3d.default
-    upsample_bilinear2d.vec upsample_bilinear2d.default upsample_nearest2d.vec
-    upsample_bicubic2d.default upsample_trilinear3d.default
-    adaptive_max_pool2d.default adaptive_max_pool3d.default
-    max_pool2d_with_indices_backward.default
-    linalg_vector_norm.default dist.default ldexp.Tensor _addmm_activation.default addmv.default
-    tril_indices.default triu_indices.default round.decimals diagonal_scatter.default
-    as_strided_scatter.default is_same_size.default lift.default lift_fresh.default
-    special_i0e.default special_zeta.other_scalar special_zeta.self_scalar
-    bitwise_and.Scalar_Tensor bitwise_or.Scalar_Tensor bitwise_xor.Scalar_Tensor
-    bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor
-    bitwise_right_shift.Tensor_Scalar bitwise_right_shift.Scalar_Tensor
-    rrelu_with_noise_backward.default
-""".split()
+# Its decomposition gives a wrong logsumexp, and with it wrong gradients.
+_WRONG = {"aten._scaled_dot_product_flash_attention_for_cpu.default"}
 _OWN = str(Path(__file__).parents[2])
 
 
@@ -154,23 +124,11 @@ def _attention() -> Any:
 
 @cache
 def _table() -> dict[Any, Any]:
-    """PyTorch's decompositions to core ATen, but for what is lowered whole or taken apart here."""
-    from torch._decomp import core_aten_decompositions, decomposition_table
+    """PyTorch's decompositions of all that has no lowering."""
+    from torch._decomp import decomposition_table
 
-    whole = {_overload(name) for name in _WHOLE}
-    table = {op: rule for op, rule in core_aten_decompositions().items() if op not in whole}
-    for name in _APART:
-        op = _overload(name)
-        if op in decomposition_table:
-            table[op] = decomposition_table[op]
-    return table
-
-
-def _overload(name: str) -> Any:
-    import torch
-
-    packet, _, overload = name.partition(".")
-    return getattr(getattr(torch.ops.aten, packet), overload)
+    kept = _WRONG | LOWERINGS.keys()
+    return {op: rule for op, rule in decomposition_table.items() if str(op) not in kept}
 
 
 def _first_line(error: BaseException) -> str:

@@ -169,9 +169,7 @@ class _Importer:
         build.outs = types_of(node)
         if lowering is None:
             raise _refuse(node, *_why(target))
-        build.used = frozenset(
-            [u.args[1] for u in node.users if u.target is operator.getitem]
-        )
+        build.used = frozenset([u.args[1] for u in node.users if u.target is operator.getitem])
         kwargs = {word: self.value(each) for word, each in node.kwargs.items()}
         made: Results = lowering(build, *self.value(node.args), **kwargs)
         self.check(node, made)

@@ -19,7 +19,7 @@ def planned(plan: object, leaves: Sequence[Leaf]) -> list[Spelled]:
     if not isinstance(plan, Mapping):
         raise WeftError(
             f"plan={plan!r} is no plan",
-            help='give a dict of name patterns and shardings: {"layers.*.weight": P("model", None)}',
+            help='give a dict of name patterns and shardings, as {"layers.*.weight": P("model")}',
         )
     for pattern in plan:
         if not any(fnmatchcase(leaf.name, pattern) for leaf in leaves):

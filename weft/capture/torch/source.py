@@ -11,13 +11,13 @@ from typing import Any
 from weft.array.exchange import to_numpy
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
-from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
+from weft.capture.shardings import annotate, mesh_of, shardings_of
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import export
 from weft.capture.torch.graph import Constant, Imported, import_graph
 from weft.capture.torch.plan import input_shardings, output_shardings, planned
 from weft.errors import WeftError
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, dtype_of
 
 
 def torch_program(program: object, options: CallOptions) -> TorchProgram | None:
@@ -125,7 +125,7 @@ class TorchProgram:
         prefix = "" if self.module is self.function else "inner."
         places = {f"{prefix}{name}": place for name, place in given.places.items()}
         arguments = self.arguments(given)
-        typed = [(leaf.name, TensorType(leaf.shape, _dtype(leaf))) for leaf in arguments]
+        typed = [(leaf.name, TensorType(leaf.shape, dtype_of(leaf.dtype))) for leaf in arguments]
         made = import_graph(program, self.name, typed, places, given.inputs)
         return self.captured(made, program.outputs, arguments, given)
 
@@ -277,12 +277,3 @@ def _leaf(name: str, value: Any) -> Leaf:
 
 def _result(name: str, type: Any) -> Leaf:
     return Leaf(name, type.sizes, type.dtype.numpy)
-
-
-def _dtype(leaf: Leaf) -> Any:
-    from weft.ir.types import dtype_of
-
-    return dtype_of(leaf.dtype)
-
-
-__all__ = ["Spelled", "TorchProgram", "holds_tensors", "torch_function", "torch_program"]

@@ -7,19 +7,14 @@ import math
 from weft.capture.torch.build import Build, Lowering, dtype_of, shape_of
 from weft.capture.torch.dtypes import computed_in
 from weft.ir.module import Value
-from weft.ir.types import BOOL, DType
+from weft.ir.types import BOOL
 from weft.ops.attention import Attention
 from weft.ops.pointwise import Add, Multiply
 
 
 def matmul(b: Build, x: Value, y: Value, out_dtype: object = None) -> Value:
-    return _product(b, x, y, b.out.dtype)
-
-
-def _product(b: Build, x: Value, y: Value, dtype: DType) -> Value:
-    """A product; integers wrap, truth values do not occur."""
-    x, y = (b.convert(v, dtype_of(v)) for v in (x, y))
-    return b.matmul(x, y, dtype)
+    """A product of matrices, or of as many as there are."""
+    return b.matmul(x, y, b.out.dtype)
 
 
 def add_product(
@@ -70,8 +65,7 @@ def attention(
     operands = [q, k, v]
     masked = attn_mask is not None and dtype_of(attn_mask) is BOOL
     if attn_mask is not None:
-        pairs = (*shape_of(q)[:-1], shape_of(k)[-2])
-        operands.append(_pairs(b, attn_mask, pairs))
+        operands.append(_with_rank(b, attn_mask, rank))
     op = Attention(
         float(scale),
         right=0 if is_causal else -1,
@@ -84,11 +78,6 @@ def attention(
 def _with_rank(b: Build, x: Value, rank: int) -> Value:
     """The value with batch dims of one element, and one head, in front."""
     return b.reshape(x, (1,) * (rank - len(shape_of(x))) + shape_of(x))
-
-
-def _pairs(b: Build, mask: Value, shape: tuple[int, ...]) -> Value:
-    """A mask or bias for each pair of query and key, with dims of 1 where it is the same."""
-    return _with_rank(b, mask, len(shape))
 
 
 LOWERINGS: dict[str, Lowering] = {

@@ -152,9 +152,7 @@ def _input_gradient(
     sizes, kernel, given = shape_of(x)[2:], shape_of(weight)[2:], shape_of(gradient)[2:]
     extra = [
         size - ((g - 1) * s - 2 * p + d * (k - 1) + 1)
-        for size, g, s, p, d, k in zip(
-            sizes, given, stride, padding, dilation, kernel, strict=True
-        )
+        for size, g, s, p, d, k in zip(sizes, given, stride, padding, dilation, kernel, strict=True)
     ]
     out = TensorType(shape_of(x), dtype_of(x))
     return _transposed(b, gradient, weight, out, stride, padding, dilation, extra, groups)

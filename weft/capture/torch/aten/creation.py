@@ -21,10 +21,12 @@ def full(b: Build, size: Sequence[int], value: Operand, **layout: object) -> Val
 
 
 def full_like(b: Build, like: Value, value: Operand, **layout: object) -> Value:
+    """One number in the shape of another tensor."""
     return full(b, b.out.sizes, value)
 
 
 def scalar_tensor(b: Build, value: Operand, **layout: object) -> Value:
+    """A number as a tensor without dims."""
     return full(b, (), value)
 
 
@@ -33,9 +35,8 @@ def empty(b: Build, *args: object, **layout: object) -> Value:
     return b.splat(0, b.out)
 
 
-def arange(
-    b: Build, start: float, end: float, step: float = 1, **layout: object
-) -> Value:  # its length is that of the result
+def arange(b: Build, start: float, end: float, step: float = 1, **layout: object) -> Value:
+    """Numbers at equal distances; the length is that of the result."""
     dtype = b.out.dtype
     numbers = (start, step)
     if all(isinstance(n, int) for n in numbers):
@@ -52,6 +53,7 @@ def arange(
 
 
 def iota(b: Build, length: int, *, start: int, step: int, **layout: object) -> Value:
+    """Integers at equal distances, as many as asked for."""
     return arange(b, start, start + step * length, step)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from weft.capture.torch.aten.pointwise import floor_integers
 from weft.capture.torch.build import (
     Build,
     Lowering,
-    Results,
     dim_of,
     dtype_of,
     shape_of,
@@ -76,9 +76,8 @@ def index_put(
     vectors, shared = _vectors(b, x, indices, named)
     sizes = shape_of(x)
     offsets = _offsets(named, len(sizes), len(shared))
-    window = {offset: size for offset, size in zip(
-        offsets, [s for d, s in enumerate(sizes) if d not in named], strict=True
-    )}  # fmt: skip
+    rest = [size for dim, size in enumerate(sizes) if dim not in named]
+    window = dict(zip(offsets, rest, strict=True))
     rows = iter(shared)
     shape = [window[d] if d in window else next(rows) for d in range(len(offsets) + len(shared))]
     updates = b.broadcast(b.convert(values, dtype_of(x)), shape)
@@ -137,7 +136,7 @@ def _offsets(named: Sequence[int], rank: int, shared: int) -> tuple[int, ...]:
     together = list(named) == list(range(named[0], named[0] + len(named)))
     front = named[0] if together else 0
     rest = rank - len(named)
-    return tuple([*range(front), *range(front + shared, shared + rest)])
+    return (*range(front), *range(front + shared, shared + rest))
 
 
 # One dim
@@ -273,8 +272,6 @@ def scatter_reduce(
 
 
 def _mean(b: Build, x: Value, count: Value) -> Value:
-    from weft.capture.torch.aten.pointwise import floor_integers
-
     return b.op(Divide(), x, count) if dtype_of(x).is_float else floor_integers(b, x, count)
 
 
@@ -283,13 +280,9 @@ def _along(b: Build, x: Value, dim: int, index: Value, source: Operand, region: 
     sizes = shape_of(x)
     if not isinstance(source, Value):
         source = b.splat(source, TensorType(shape_of(index), dtype_of(x)))
+    index, source = _with_dims(b, index), _with_dims(b, source)
     if not sizes:
-        x, source = b.reshape(x, (1,)), b.reshape(source, (1,) if not shape_of(source) else shape_of(source))
-        index = b.reshape(index, (1,)) if not shape_of(index) else index
-        return b.reshape(_along(b, x, 0, index, source, region), ())
-    if not shape_of(index):
-        index = b.reshape(index, (1,))
-        source = b.reshape(source, (1,)) if not shape_of(source) else source
+        return b.reshape(_along(b, _with_dims(b, x), 0, index, source, region), ())
     if not type_of(index).size:
         return x
     dim, rank = dim_of(dim, len(sizes)), len(sizes)
@@ -304,6 +297,11 @@ def _along(b: Build, x: Value, dim: int, index: Value, source: Operand, region: 
     return b.op(DynamicUpdateSlice(), x, made, *starts)
 
 
+def _with_dims(b: Build, x: Value) -> Value:
+    """A tensor without dims as one of one element."""
+    return x if shape_of(x) else b.reshape(x, (1,))
+
+
 def index_add(
     b: Build, x: Value, dim: int, index: Value, source: Value, *, alpha: float = 1
 ) -> Value:
@@ -314,16 +312,15 @@ def index_add(
 
 
 def index_copy(b: Build, x: Value, dim: int, index: Value, source: Value) -> Value:
+    """Slices of a dim replaced."""
     return _into_rows(b, x, dim, index, source, _replace(type_of(x)))
 
 
-def _into_rows(
-    b: Build, x: Value, dim: int, index: Value, source: Value, region: Region
-) -> Value:
+def _into_rows(b: Build, x: Value, dim: int, index: Value, source: Value, region: Region) -> Value:
     sizes = shape_of(x)
     if not sizes:
-        made = _into_rows(b, b.reshape(x, (1,)), 0, index, b.reshape(source, (-1,) if False else (type_of(source).size,)), region)
-        return b.reshape(made, ())
+        flat = b.reshape(source, (type_of(source).size,))
+        return b.reshape(_into_rows(b, _with_dims(b, x), 0, index, flat, region), ())
     dim = dim_of(dim, len(sizes))
     flat = b.reshape(index, (type_of(index).size,))
     if not type_of(source).size:
@@ -383,4 +380,3 @@ LOWERINGS: dict[str, Lowering] = {
     "aten.scatter_add.default": scatter_add,
     "aten.scatter_reduce.two": scatter_reduce,
 }
-__all__ = ["LOWERINGS", "Results"]

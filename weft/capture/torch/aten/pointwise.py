@@ -76,6 +76,7 @@ def _logical(op: Op, b: Build, x: Operand, y: Operand) -> Value:
 
 
 def logical_not(b: Build, x: Value) -> Value:
+    """Whether elements are 0."""
     return b.op(ours.Not(), b.convert(x, BOOL))
 
 
@@ -85,6 +86,7 @@ def rounded(op: Op, b: Build, x: Value) -> Value:
 
 
 def trunc(b: Build, x: Value) -> Value:
+    """The integer part."""
     if not dtype_of(x).is_float:
         return x
     below = b.compare("LT", x, b.like(x, 0))
@@ -92,10 +94,12 @@ def trunc(b: Build, x: Value) -> Value:
 
 
 def absolute(b: Build, x: Value) -> Value:
+    """The size of each element."""
     return x if dtype_of(x).kind in ("bool", "uint") else b.op(ours.Abs(), x)
 
 
 def sign(b: Build, x: Value) -> Value:
+    """-1, 0 or 1; 0 for NaN."""
     if dtype_of(x).kind == "bool":
         return x
     if dtype_of(x).is_complex or dtype_of(x).kind == "int":
@@ -109,11 +113,13 @@ def sign(b: Build, x: Value) -> Value:
 
 
 def reciprocal(b: Build, x: Value) -> Value:
+    """1 / x."""
     x = b.convert(x, b.out.dtype)
     return b.op(ours.Divide(), b.like(x, 1), x)
 
 
 def relu(b: Build, x: Value) -> Value:
+    """max(x, 0)."""
     return x if dtype_of(x).kind == "uint" else b.op(ours.Maximum(), x, b.like(x, 0))
 
 
@@ -126,6 +132,7 @@ def in_base(base: float, b: Build, x: Value) -> Value:
 
 
 def exp2(b: Build, x: Value) -> Value:
+    """2 to the power of x."""
     x = b.convert(x, b.out.dtype)
     return b.op(ours.Power(), b.like(x, 2), x)
 
@@ -134,6 +141,7 @@ def exp2(b: Build, x: Value) -> Value:
 
 
 def divide(b: Build, x: Operand, y: Operand) -> Value:
+    """True division: of integers, too, in floats."""
     return binary(ours.Divide(), b, x, y)
 
 
@@ -257,6 +265,7 @@ def clamp(b: Build, x: Value, min: Operand | None = None, max: Operand | None = 
 
 
 def where(b: Build, condition: Value, x: Operand, y: Operand) -> Value:
+    """Elements of x where the condition holds, else of y."""
     left, right = (b.value(v, b.out.dtype) for v in (x, y))
     return b.broadcast(b.select(b.convert(condition, BOOL), left, right), b.out.sizes)
 
@@ -270,6 +279,7 @@ def ignoring_nan(op: Op, b: Build, x: Value, y: Value) -> Value:
 
 
 def is_infinite(b: Build, x: Value) -> Value:
+    """Whether elements are infinite, in one of their parts."""
     if dtype_of(x).is_complex:
         parts = [b.op(special.IsInf(), b.op(part, x)) for part in (Real(), Imag())]
         return b.op(ours.Or(), *parts)
@@ -282,16 +292,19 @@ def is_infinite(b: Build, x: Value) -> Value:
 
 
 def shift(op: Op, b: Build, x: Operand, y: Operand) -> Value:
+    """Bits shifted; of integers of the promoted type."""
     (x, y), _ = arithmetic(b, x, y)
     return b.op(op, x, y)
 
 
 def shift_right(b: Build, x: Operand, y: Operand) -> Value:
+    """Bits shifted right, copies of the sign coming in where there is one."""
     signed = b.out.dtype.kind == "int"
     return shift(ours.ShiftRightArithmetic() if signed else ours.ShiftRightLogical(), b, x, y)
 
 
 def sign_bit(b: Build, x: Value) -> Value:
+    """Whether the sign is minus, of zeros and NaN too."""
     dtype = dtype_of(x)
     if dtype.is_float:
         bits = type_of(x).with_dtype(DTYPES[f"i{dtype.bits}"])
@@ -330,6 +343,7 @@ def to_copy(b: Build, x: Value, dtype: object = None, **layout: object) -> Value
 
 
 def convert_element_type(b: Build, x: Value, dtype: object) -> Value:
+    """A conversion, as decompositions write it."""
     return b.convert(x, dtype_of_torch(dtype))
 
 
@@ -338,9 +352,14 @@ def view_dtype(b: Build, x: Value, dtype: object) -> Value:
     given, wanted = type_of(x), b.out
     if given.dtype.bits == wanted.dtype.bits and given.dtype.is_complex is wanted.dtype.is_complex:
         return b.op(BitcastConvert(wanted), x) if given.dtype is not wanted.dtype else x
-    if given.dtype.is_complex or wanted.dtype.is_complex or "bool" in (
-        given.dtype.kind,
-        wanted.dtype.kind,
+    if (
+        given.dtype.is_complex
+        or wanted.dtype.is_complex
+        or "bool"
+        in (
+            given.dtype.kind,
+            wanted.dtype.kind,
+        )
     ):
         raise b.refuse(f"{given.dtype} as {wanted.dtype}", "use torch.view_as_real, or convert")
     ratio = max(given.dtype.bits, wanted.dtype.bits) // min(given.dtype.bits, wanted.dtype.bits)
@@ -352,10 +371,12 @@ def view_dtype(b: Build, x: Value, dtype: object) -> Value:
 
 
 def to_complex(b: Build, x: Value, y: Value) -> Value:
+    """Complex numbers of two parts."""
     return b.op(Complex(), *b.operands(x, y, dtype=b.out.dtype.real))
 
 
 def polar(b: Build, size: Value, angle: Value) -> Value:
+    """Complex numbers of a size and an angle."""
     size, angle = b.operands(size, angle, dtype=b.out.dtype.real)
     parts = [b.op(ours.Multiply(), size, b.op(f(), angle))
              for f in (functions.Cosine, functions.Sine)]  # fmt: skip
@@ -363,15 +384,18 @@ def polar(b: Build, size: Value, angle: Value) -> Value:
 
 
 def conjugate(b: Build, x: Value) -> Value:
+    """Complex conjugates; real numbers as they are."""
     return b.op(special.Conj(), x) if dtype_of(x).is_complex else x
 
 
 def view_as_real(b: Build, x: Value) -> Value:
+    """The two parts of complex numbers in a last dim."""
     parts = [b.reshape(b.op(part, x), (*shape_of(x), 1)) for part in (Real(), Imag())]
     return b.join(parts, len(shape_of(x)))
 
 
 def view_as_complex(b: Build, x: Value) -> Value:
+    """Complex numbers of the two elements of the last dim."""
     last = len(shape_of(x)) - 1
     parts = [b.reshape(b.slice(x, last, n, n + 1), shape_of(x)[:-1]) for n in range(2)]
     return b.op(Complex(), *parts)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from weft.capture.torch.aten.pointwise import floor_integers
 from weft.capture.torch.build import Build, Lowering, Results, dtype_of, shape_of, type_of
 from weft.capture.torch.dtypes import computed_in
 from weft.ir.module import Value
@@ -152,8 +153,6 @@ def mean_pool(
     divisor = b.constant(counts.astype(wide.numpy))
     divisor = b.spread(divisor, shape_of(sums), range(windows.outer, b.out.rank))
     if dtype.is_integer:
-        from weft.capture.torch.aten.pointwise import floor_integers
-
         return floor_integers(b, sums, divisor)
     return b.convert(b.op(Divide(), sums, divisor), dtype)
 

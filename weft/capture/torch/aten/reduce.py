@@ -31,24 +31,29 @@ Dims = Sequence[int] | int | None
 
 
 def total(b: Build, x: Value, dim: Dims = None, keepdim: bool = False, **_: object) -> Value:
+    """A sum; of integers in i64."""
     return _folded(b, b.convert(x, b.out.dtype), dim, keepdim, "add", 0)
 
 
 def product(b: Build, x: Value, dim: Dims = None, keepdim: bool = False, **_: object) -> Value:
+    """A product along dims."""
     return _folded(b, b.convert(x, b.out.dtype), dim, keepdim, "multiply", 1)
 
 
 def any_(b: Build, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+    """Whether some element is not 0."""
     made = _folded(b, b.convert(x, BOOL), dim, keepdim, "or", False)
     return b.convert(made, b.out.dtype)
 
 
 def all_(b: Build, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+    """Whether no element is 0."""
     made = _folded(b, b.convert(x, BOOL), dim, keepdim, "and", True)
     return b.convert(made, b.out.dtype)
 
 
 def extreme(combine: str, b: Build, x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
+    """The largest or smallest element; NaN if there is one."""
     least, most = dtype_of(x).limits
     return _folded(b, x, dim, keepdim, combine, least if combine == "maximum" else most)
 
@@ -60,6 +65,7 @@ def _folded(b: Build, x: Value, dim: Dims, keepdim: bool, combine: str, start: o
 
 
 def mean(b: Build, x: Value, dim: Dims = None, keepdim: bool = False, **_: object) -> Value:
+    """A mean, of narrow floats in f32."""
     dtype = b.out.dtype
     x = b.convert(x, computed_in(dtype))
     made = _folded(b, x, dim, keepdim, "add", 0)
@@ -96,6 +102,7 @@ def variance_and_mean(
     *,
     correction: float | None = None,
 ) -> Results:
+    """The variance, and the mean that it is measured from."""
     return _moments(b, x, dim, keepdim, _correction(unbiased, correction))
 
 
@@ -201,14 +208,13 @@ def scan(b: Build, x: Value, dim: int, combine: Op, start: object) -> Value:
 
 
 def cumulative(combine: str, start: object, b: Build, x: Value, dim: int, **_: object) -> Value:
+    """The sums or products of all beginnings of a dim."""
     dtype = b.out.dtype
     x = b.convert(x, dtype)
     if not shape_of(x):
         return x
     x = b.convert(x, computed_in(dtype))
-    return b.convert(
-        scan(b, x, dim_of(dim, len(shape_of(x))), COMBINERS[combine], start), dtype
-    )
+    return b.convert(scan(b, x, dim_of(dim, len(shape_of(x))), COMBINERS[combine], start), dtype)
 
 
 def cumulative_extreme(direction: str, b: Build, x: Value, dim: int) -> Results:
@@ -238,6 +244,7 @@ def cumulative_extreme(direction: str, b: Build, x: Value, dim: int) -> Results:
 
 
 def softmax(b: Build, x: Value, dim: int, half_to_float: bool = False) -> Value:
+    """exp(x) over its sum along a dim."""
     if not shape_of(x):
         return b.splat(1, b.out)
     powers, sums, _ = _exponentials(b, x, dim)
@@ -245,6 +252,7 @@ def softmax(b: Build, x: Value, dim: int, half_to_float: bool = False) -> Value:
 
 
 def log_softmax(b: Build, x: Value, dim: int, half_to_float: bool = False) -> Value:
+    """x less the logarithm of the sum of exp(x) along a dim."""
     if not shape_of(x):
         return b.splat(0, b.out)
     _, sums, apart = _exponentials(b, x, dim)

@@ -26,6 +26,7 @@ def sort(b: Build, x: Value, dim: int = -1, descending: bool = False) -> Results
 def stable_sort(
     b: Build, x: Value, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> Results:
+    """Sorted rows; all sorts here are stable."""
     return sort(b, x, dim, descending)
 
 
@@ -42,6 +43,7 @@ def top_k(
 
 
 def kth_value(b: Build, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> Results:
+    """The k-th smallest element of each row, and where it was."""
     return _at(b, x, k - 1, dim, keepdim)
 
 

@@ -15,22 +15,27 @@ from weft.ops.slicing import DynamicUpdateSlice
 
 
 def view(b: Build, x: Value, size: Sequence[int]) -> Value:
+    """The same elements in another shape."""
     return b.reshape(x, b.out.sizes)
 
 
 def permute(b: Build, x: Value, dims: Sequence[int]) -> Value:
+    """The dims in another order."""
     return b.transpose(x, [dim_of(d, len(dims)) for d in dims])
 
 
 def squeeze(b: Build, x: Value, dim: object = None) -> Value:
+    """Dims of one element gone or come."""
     return b.reshape(x, b.out.sizes)
 
 
 def expand(b: Build, x: Value, size: Sequence[int], *, implicit: bool = False) -> Value:
+    """Dims of one element repeated."""
     return b.broadcast(x, b.out.sizes)
 
 
 def copy(b: Build, x: Value, source: Value, non_blocking: bool = False) -> Value:
+    """Another tensor's elements in the shape and type of this one."""
     return b.broadcast(b.convert(source, b.out.dtype), b.out.sizes)
 
 
@@ -43,6 +48,7 @@ def repeat(b: Build, x: Value, repeats: Sequence[int]) -> Value:
 
 
 def select(b: Build, x: Value, dim: int, index: int) -> Value:
+    """One slice of a dim, without it."""
     dim = dim_of(dim, len(shape_of(x)))
     index = index % max(1, shape_of(x)[dim])
     return b.reshape(b.slice(x, dim, index, index + 1), b.out.sizes)
@@ -62,6 +68,7 @@ def slice_(
     end: int | None = None,
     step: int = 1,
 ) -> Value:
+    """A slice of a dim, as Python counts."""
     dim = dim_of(dim, len(shape_of(x)))
     first, last = bounds(shape_of(x)[dim], start, end)
     return b.slice(x, dim, first, last, step)
@@ -113,12 +120,14 @@ def _updated(b: Build, x: Value, source: Value, dim: int, start: int) -> Value:
 
 
 def split_with_sizes(b: Build, x: Value, sizes: Sequence[int], dim: int = 0) -> Results:
+    """A dim cut into pieces."""
     dim = dim_of(dim, len(shape_of(x)))
     ends = [int(n) for n in np.cumsum(sizes)]
     return tuple([b.slice(x, dim, e - s, e) for s, e in zip(sizes, ends, strict=True)])
 
 
 def unbind(b: Build, x: Value, dim: int = 0) -> Results:
+    """All slices of a dim, without it."""
     dim = dim_of(dim, len(shape_of(x)))
     sizes = shape_of(x)
     rest = (*sizes[:dim], *sizes[dim + 1 :])
@@ -134,6 +143,7 @@ def concatenate(b: Build, tensors: Sequence[Value], dim: int = 0) -> Value:
 
 
 def flip(b: Build, x: Value, dims: Sequence[int]) -> Value:
+    """Dims back to front."""
     rank = len(shape_of(x))
     listed = tuple(sorted(dim_of(d, rank) for d in dims)) if rank else ()
     return b.op(Reverse(listed), x) if listed else x
