@@ -143,6 +143,7 @@ def _offsets(named: Sequence[int], rank: int, shared: int) -> tuple[int, ...]:
 
 
 def index_select(b: Build, x: Value, dim: int, index: Value) -> Value:
+    """Slices of a dim at the places that indices name."""
     sizes = shape_of(x)
     if not sizes:
         return b.reshape(x, b.out.sizes)
@@ -171,6 +172,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Value:
+    """Rows of a table."""
     return _rows(b, weight, 0, indices)
 
 
@@ -201,6 +203,7 @@ def embedding_backward(
 
 
 def gather(b: Build, x: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
+    """Elements along a dim, each at the place that its index names."""
     if not shape_of(x):
         return b.broadcast(x, b.out.sizes)
     if not shape_of(index):
@@ -222,16 +225,19 @@ def _paired(x: Value, index: Value) -> list[tuple[int, int]]:
 
 
 def scatter(b: Build, x: Value, dim: int, index: Value, source: Operand) -> Value:
+    """Elements along a dim replaced, each at the place that its index names."""
     return _along(b, x, dim, index, source, _replace(type_of(x)))
 
 
 def scatter_add(b: Build, x: Value, dim: int, index: Value, source: Value) -> Value:
+    """Elements added along a dim, each at the place that its index names."""
     return _along(b, x, dim, index, source, combiner("add", type_of(x)))
 
 
 def scatter_with(
     b: Build, x: Value, dim: int, index: Value, source: Operand, *, reduce: str
 ) -> Value:
+    """Elements combined along a dim by a sum or product."""
     return _along(b, x, dim, index, source, combiner(_COMBINE[reduce][0], type_of(x)))
 
 
