@@ -6,10 +6,10 @@ import warnings
 
 import pytest
 
+from tests.capture.torch.opinfo import DTYPES, Outcome, entries, summary, sweep
+
 pytest.importorskip("torch")
 pytest.importorskip("expecttest", reason="PyTorch's database of ops needs it")
-
-from tests.capture.torch.opinfo import DTYPES, Outcome, entries, summary, sweep
 
 SAMPLED = 13  # every so many ops, in the default run
 

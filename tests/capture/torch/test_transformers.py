@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
 import weft
 from tests.tolerance import assert_close
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 
 SIZES = {
     "vocab_size": 64,

@@ -124,11 +124,23 @@ def _attention() -> Any:
 
 @cache
 def _table() -> dict[Any, Any]:
-    """PyTorch's decompositions of all that has no lowering."""
+    """PyTorch's decompositions of all that has no lowering, and that it does not take apart itself.
+
+    Those of composite ops end in prims, which have no lowering, where the ops themselves end in
+    ATen.
+    """
+    import torch
     from torch._decomp import decomposition_table
 
     kept = _WRONG | LOWERINGS.keys()
-    return {op: rule for op, rule in decomposition_table.items() if str(op) not in kept}
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    return {
+        op: rule
+        for op, rule in decomposition_table.items()
+        if isinstance(op, torch._ops.OpOverload)
+        and str(op) not in kept
+        and not op.has_kernel_for_dispatch_key(composite)
+    }
 
 
 def _first_line(error: BaseException) -> str:

@@ -106,6 +106,13 @@ def variance_and_mean(
     return _moments(b, x, dim, keepdim, _correction(unbiased, correction))
 
 
+def prims_variance(
+    b: Build, x: Value, dims: Dims, correction: float = 1, *, output_dtype: object = None
+) -> Value:
+    """The variance, as decompositions write it."""
+    return _moments(b, x, dims, False, float(correction))[0]
+
+
 def _correction(unbiased: object, correction: float | None) -> float:
     if isinstance(unbiased, bool):
         return float(unbiased)
@@ -302,4 +309,5 @@ LOWERINGS: dict[str, Lowering] = {
     "aten.var.correction": variance,
     "aten.var.dim": variance,
     "aten.var_mean.correction": variance_and_mean,
+    "prims.var.default": prims_variance,
 }
