@@ -1,4 +1,4 @@
-"""`weft.compile`: a JAX function or a StableHLO program, ready to run on a mesh of devices."""
+"""`weft.compile`: a program of JAX, PyTorch or StableHLO, ready to run on a mesh of devices."""
 
 from __future__ import annotations
 
@@ -124,10 +124,10 @@ class Compiled:
     another function that Weft compiles, the function itself is traced.
     """
 
-    def __init__(self, source: Source, given: CallOptions, options: Options) -> None:
+    def __init__(self, source: Source, options: Options, given: CallOptions | None = None) -> None:
         self._source = source
-        self._given = given
         self._options = options
+        self._given = given or CallOptions()
         self._programs: dict[Hashable, Ready] = {}
         self._known: dict[Hashable, Known] = {}  # by what is seen at a glance
         self._last: Ready | None = None
@@ -283,7 +283,7 @@ def compile(
     combine_ops: int | None = None,
     **kwargs: Any,
 ) -> Compiled:
-    """Compile a JAX function, a module, or StableHLO (its text, bytes or path) for a mesh.
+    """Compile a function of JAX or PyTorch, a module, or StableHLO (text, bytes, path) for a mesh.
 
     The options mean what they mean to jax.jit; the arguments, or their types, say what to compile
     for. Without arguments a function is compiled when it is first called. A machine says how much
@@ -294,8 +294,10 @@ def compile(
     and with "off" as the cost model says. Without `excess_precision` every op of a kernel rounds as
     it does by itself: bf16 after every op, and no product and sum at once. With `sync_every_op` a
     call waits for every op, so that an error names the one that failed. `rules` say how custom
-    calls and composites are split, by their names. The streams are those that level 2 assigns, and
-    collectives are combined up to `combine_bytes` and `combine_ops`; 0 combines none.
+    calls and composites are split, by their names. A plan names the shardings of a PyTorch
+    program's parameters, buffers and arguments, by patterns of their names. The streams are those
+    that level 2 assigns, and collectives are combined up to `combine_bytes` and `combine_ops`; 0
+    combines none.
     """
     modelled = machine_named(machine) if isinstance(machine, str) else machine
     _check(fn, kwargs, modelled)
@@ -313,7 +315,7 @@ def compile(
         level, modelled, target, fold_sums, tune, excess_precision, sync_every_op,
         None if rules is None else as_rules(rules), numbers,
     )  # fmt: skip
-    made = Compiled(source, given, options)
+    made = Compiled(source, options, given)
     if source.function is not None:
         update_wrapper(made, source.function, updated=())
     if args or kwargs or not source.needs_arguments:

@@ -133,13 +133,13 @@ def _table() -> dict[Any, Any]:
     from torch._decomp import decomposition_table
 
     kept = _WRONG | LOWERINGS.keys()
-    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key
     return {
         op: rule
         for op, rule in decomposition_table.items()
         if isinstance(op, torch._ops.OpOverload)
         and str(op) not in kept
-        and not op.has_kernel_for_dispatch_key(composite)
+        and not composite(op.name(), "CompositeImplicitAutograd")
     }
 
 

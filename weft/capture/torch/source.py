@@ -157,9 +157,9 @@ class TorchProgram:
         names: dict[int, str] = {}
         for name, place in given.places.items():
             names.setdefault(place, name)
-        for place, name in zip(given.inputs, self.input_names(given), strict=True):
-            if place is not None:
-                names[place] = name
+        for n, name in zip(given.inputs, self.input_names(given), strict=True):
+            if n is not None:
+                names[n] = name
         return tuple([_leaf(names[n], value) for n, value in enumerate(given.values)])
 
     def input_names(self, given: Tensors) -> list[str]:

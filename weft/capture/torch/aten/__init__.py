@@ -4,6 +4,7 @@ from weft.capture.torch.aten import (
     contract,
     convolution,
     creation,
+    fourier,
     indexing,
     pointwise,
     pooling,
@@ -16,6 +17,7 @@ from weft.capture.torch.build import Lowering
 FAMILIES = (
     pointwise,
     creation,
+    fourier,
     views,
     reduce,
     indexing,

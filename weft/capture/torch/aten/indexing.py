@@ -253,9 +253,9 @@ def scatter_reduce(
 ) -> Value:
     """Elements folded into those of the tensor, or in their place where there are any."""
     given = type_of(x)
-    combine, start = _COMBINE[reduce]
-    if start is None:
-        start = given.dtype.limits[0 if reduce == "amax" else 1]
+    combine, neutral = _COMBINE[reduce]
+    limit = given.dtype.limits[0 if reduce == "amax" else 1]
+    start = limit if neutral is None else neutral
     region = combiner(combine, given)
     counts = None
     if reduce == "mean" or not include_self:
