@@ -70,6 +70,7 @@ OPTIONAL = {
         "array/exchange.py",
         "capture/torch/dtypes.py",
         "capture/torch/export.py",
+        "capture/torch/functions.py",
         "capture/torch/graph.py",
         "capture/torch/locations.py",
         "capture/torch/plan.py",

@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("ops", nargs="*", help="names, or beginnings of them; all without")
     parser.add_argument("--dtypes", nargs="*", default=DTYPES)
     parser.add_argument("--samples", type=int, help="of each op and type; all without")
+    parser.add_argument("--log", action="store_true", help="tell every outcome on stderr")
     parser.add_argument("--part", default="0/1", help="i/n: every n-th op, from the i-th on")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -157,7 +158,7 @@ def main() -> None:
     bad = ("wrong", "failed")
 
     def tell(o: Outcome) -> None:
-        if o.state in bad:
+        if o.state in bad or given.log:
             print(o.state, o.op, o.dtype, o.what[:200], file=sys.stderr, flush=True)
 
     print(summary(sweep(chosen, given.dtypes, given.samples, tell)))

@@ -75,10 +75,22 @@ def test_parameters_are_shared_and_seen_when_they_change():
         equal(compiled(x), model(x))
 
 
+def test_the_modules_that_a_function_reads_are_its_state():
+    model, x = Mlp().eval(), torch.randn(2, 8)
+
+    def inner(x):
+        return model(x) + 1
+
+    compiled = weft.compile(lambda x: inner(x) * 2, x)
+    with torch.no_grad():
+        model.second.bias.add_(1)
+        equal(compiled(x), (model(x) + 1) * 2)
+
+
 def test_tied_weights_are_one_argument():
     model, ids = Transformer(layers=1).eval(), torch.randint(0, 32, (2, 4))
     compiled = weft.compile(model, ids)
-    shapes = [str(a.whole) for a in compiled.signature.arguments]
+    shapes = [str(a.type) for a in compiled.signature.arguments]
     assert shapes.count("tensor<32x16xf32>") == 1
 
 
@@ -201,8 +213,9 @@ def test_wrong_plans_and_options_are_refused():
         weft.compile(model, x, mesh=mesh, in_shardings=(None, None))
     with pytest.raises(WeftError, match="JAX functions"):
         weft.compile(model, x, donate_argnums=0)
-    with pytest.raises(WeftError, match="reads a parameter"):
-        weft.compile(lambda x: model(x), x)
+    weight = model.first.weight
+    with pytest.raises(WeftError, match="reads the parameter weight"):
+        weft.compile(lambda x: x @ weight.T, x)
     with pytest.raises(WeftError, match="a plan names"):
         weft.compile(lambda x: x, np.ones(3), mesh=mesh, plan={"x": weft.P("data")})
 

@@ -13,7 +13,7 @@ from weft.capture.torch.build import Build, Results
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported
 from weft.capture.torch.locations import location_of, module_path
-from weft.errors import Unsupported, WeftError
+from weft.errors import Unsupported
 from weft.ir.location import Location, escape
 from weft.ir.module import Function, Module, Region, Value
 from weft.ir.types import TensorType
@@ -100,7 +100,7 @@ class _Importer:
             case "PARAMETER" | "BUFFER":
                 return self.args[self.places[spec.target]]
             case "CONSTANT_TENSOR":
-                return self.build.constant(to_numpy(self.constant(spec.target)))
+                return self.build.constant(to_numpy(self.program.constants[spec.target]))
             case "USER_INPUT":
                 place = next(leaves)
                 return getattr(spec.arg, "value", None) if place is None else self.args[place]
@@ -110,19 +110,6 @@ class _Importer:
         """A tensor that tracing has made itself."""
         held = getattr(node.graph.owning_module, node.target)
         return self.build.constant(to_numpy(held))
-
-    def constant(self, target: str) -> Any:
-        """A tensor that is neither a parameter nor a buffer; a parameter there would go stale."""
-        import torch
-
-        held = self.program.constants[target]
-        if isinstance(held, torch.nn.Parameter):
-            raise WeftError(
-                f"the function reads a parameter of shape {tuple(held.shape)}, which is not one "
-                "of the module that is compiled",
-                help="compile the module, or one of its methods, so that its parameters are seen",
-            )
-        return held
 
     def update(self, node: Any) -> None:
         """A change in place of an argument, which is written back after a run."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from weft.ir.location import Location, escape
 
+_OWN = str(Path(__file__).parent)
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 
 
@@ -39,5 +40,5 @@ def _library() -> str:
 def _users_frame(trace: str) -> tuple[str, int] | None:
     frames = [(found[1], int(found[2])) for found in _FRAME.finditer(trace)]
     outside = [frame for frame in frames if not frame[0].startswith(_library())]
-    own = [frame for frame in outside if not frame[0].startswith(str(Path(__file__).parent))]
-    return (own or frames)[-1] if own or frames else None
+    users = [frame for frame in outside if not frame[0].startswith(_OWN)]
+    return users[-1] if users else None

@@ -14,6 +14,7 @@ from weft.capture.options import CallOptions
 from weft.capture.shardings import annotate, mesh_of, shardings_of
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import export
+from weft.capture.torch.functions import as_module, modules_of
 from weft.capture.torch.graph import Constant, Imported, import_graph
 from weft.capture.torch.plan import input_shardings, output_shardings, planned
 from weft.errors import WeftError
@@ -34,8 +35,8 @@ def torch_program(program: object, options: CallOptions) -> TorchProgram | None:
 
 
 def torch_function(program: Callable[..., Any], options: CallOptions) -> TorchProgram:
-    """The source of a function of tensors."""
-    return TorchProgram(program, None, options)
+    """The source of a function of tensors, and of the modules that it reads."""
+    return TorchProgram(program, modules_of(program), options)
 
 
 def holds_tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
@@ -121,7 +122,7 @@ class TorchProgram:
 
     def capture(self, given: Tensors) -> Captured:
         """Export for arguments of these types, and lower the graph."""
-        program = export(_as_module(self.function, self.module), given.args, given.kwargs)
+        program = export(as_module(self.function, self.module), given.args, given.kwargs)
         prefix = "" if self.module is self.function else "inner."
         places = {f"{prefix}{name}": place for name, place in given.places.items()}
         arguments = self.arguments(given)
@@ -248,27 +249,6 @@ def state_of(module: Any, prefix: str, marks: list[object]) -> Iterator[tuple[st
     for name, inner in module._modules.items():
         if inner is not None:
             yield from state_of(inner, f"{prefix}{name}.", marks)
-
-
-def _as_module(function: Any, module: Any) -> Any:
-    """What PyTorch exports: a module, or one whose forward is the function."""
-    import torch
-
-    if function is module:
-        return module
-
-    class Called(torch.nn.Module):  # type: ignore[misc]
-        """A function, and the module that it is a method of."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            if module is not None:
-                self.inner = module
-
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
-
-    return Called()
 
 
 def _leaf(name: str, value: Any) -> Leaf:
