@@ -32,10 +32,18 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expor
     """The program of a module for arguments, in ops that have lowerings or are refused by name."""
     import torch
     from torch._dynamo.exc import UserError
-    from torch._subclasses.fake_tensor import DataDependentOutputException
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+    )
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-    refused = (UserError, DataDependentOutputException, GuardOnDataDependentSymNode)
+    refused = (
+        UserError,
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        GuardOnDataDependentSymNode,
+    )
     try:
         with torch.no_grad():
             made = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
@@ -139,6 +147,7 @@ def _table() -> dict[Any, Any]:
         for op, rule in decomposition_table.items()
         if isinstance(op, torch._ops.OpOverload)
         and str(op) not in kept
+        and not op._schema.is_mutable  # the graph is functional already
         and not composite(op.name(), "CompositeImplicitAutograd")
     }
 

@@ -9,6 +9,7 @@ from weft.capture.torch.dtypes import computed_in
 from weft.ir.module import Value
 from weft.ir.types import BOOL
 from weft.ops.attention import Attention
+from weft.ops.contract import DotDims
 from weft.ops.pointwise import Add, Multiply
 
 
@@ -21,9 +22,20 @@ def add_product(
     b: Build, bias: Value, x: Value, y: Value, *, beta: float = 1, alpha: float = 1
 ) -> Value:
     """`beta * bias + alpha * x @ y`; a bias times 0 is not looked at, NaN or not."""
+    return _added(b, bias, b.matmul(x, y, computed_in(b.out.dtype)), beta, alpha)
+
+
+def add_products(
+    b: Build, bias: Value, x: Value, y: Value, *, beta: float = 1, alpha: float = 1
+) -> Value:
+    """The same for the sum of several products."""
+    made = b.dot(x, y, DotDims((), (), (0, 2), (0, 1)), computed_in(b.out.dtype))
+    return _added(b, bias, made, beta, alpha)
+
+
+def _added(b: Build, bias: Value, made: Value, beta: float, alpha: float) -> Value:
     dtype = b.out.dtype
     wide = computed_in(dtype)
-    made = b.matmul(x, y, wide)
     if alpha != 1:
         made = b.op(Multiply(), made, b.like(made, alpha))
     if beta != 0:
@@ -81,6 +93,7 @@ def _with_rank(b: Build, x: Value, rank: int) -> Value:
 
 
 LOWERINGS: dict[str, Lowering] = {
+    "aten.addbmm.default": add_products,
     "aten.addmm.default": add_product,
     "aten.baddbmm.default": add_product,
     "aten.bmm.default": matmul,

@@ -224,6 +224,7 @@ LOWERINGS: dict[str, Lowering] = {
     "aten.squeeze.default": squeeze,
     "aten.squeeze.dim": squeeze,
     "aten.squeeze.dims": squeeze,
+    "aten.squeeze_.dim": squeeze,  # in decompositions, which go on with its result
     "aten.unbind.int": unbind,
     "aten.unfold.default": unfold,
     "aten.unsqueeze.default": squeeze,
