@@ -211,6 +211,8 @@ def test_wrong_plans_and_options_are_refused():
         weft.compile(model, x, mesh=mesh, plan="fsdp")
     with pytest.raises(WeftError, match="entries for 1 arguments"):
         weft.compile(model, x, mesh=mesh, in_shardings=(None, None))
+    with pytest.raises(WeftError, match="is a ndarray, which is neither"):
+        weft.compile(model)(x.numpy())
     with pytest.raises(WeftError, match="JAX functions"):
         weft.compile(model, x, donate_argnums=0)
     weight = model.first.weight

@@ -107,8 +107,9 @@ class TorchProgram:
                 marks.append((leaf.shape, leaf.dtype))
             else:
                 inputs.append(None)
-                marks.append((type(leaf), leaf))
-        key = (tree, tuple(marks), torch.get_default_dtype())
+                marks.append((type(leaf), _static(leaf)))
+        cast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+        key = (tree, tuple(marks), torch.get_default_dtype(), cast)
         given = Tensors(tuple(values), places, args, kwargs, tuple(leaves), tuple(inputs))
         return key, given
 
@@ -142,14 +143,15 @@ class TorchProgram:
         state = len(set(given.places.values()))
         inside = planned(options.plan, arguments)
         spelled = input_shardings(options.in_shardings, given, arguments[state:])
-        inside = [*inside[:state], *[s or p for s, p in zip(spelled, inside[state:], strict=True)]]
+        pairs = zip(spelled, inside[state:], strict=True)
+        inside = [*inside[:state], *[by_name if s is None else s for s, by_name in pairs]]
         outside = [inside[n] for n in made.updated]
         outside += output_shardings(options.out_shardings, results[count:])
         mesh = mesh_of(options.mesh, [*inside, *outside])
-        taken = shardings_of("plan:", inside, arguments, mesh)
-        given_back = shardings_of("out_shardings:", outside, results, mesh)
-        pairs = [*zip(arguments, taken, strict=True)], [*zip(results, given_back, strict=True)]
-        module = annotate(made.module, mesh, *pairs)
+        taken = shardings_of("the sharding of", inside, arguments, mesh)
+        returned = shardings_of("the sharding of", outside, results, mesh)
+        takes = [*zip(arguments, taken, strict=True)]
+        module = annotate(made.module, mesh, takes, [*zip(results, returned, strict=True)])
         packing = Packing(tree, made.outputs, made.updated)
         return Captured(module, mesh, None, packing, arguments, results, updated=made.updated)
 
@@ -249,6 +251,16 @@ def state_of(module: Any, prefix: str, marks: list[object]) -> Iterator[tuple[st
     for name, inner in module._modules.items():
         if inner is not None:
             yield from state_of(inner, f"{prefix}{name}.", marks)
+
+
+def _static(leaf: Any) -> Hashable:
+    """A leaf that is no tensor, which a program is remembered by."""
+    if not isinstance(leaf, Hashable):
+        raise WeftError(
+            f"an argument is a {type(leaf).__name__}, which is neither a tensor nor can be hashed",
+            help="pass tensors, as with torch.from_numpy(x), and numbers, strings or None",
+        )
+    return leaf
 
 
 def _leaf(name: str, value: Any) -> Leaf:
