@@ -65,6 +65,27 @@ def test_batch_norm_in_training_updates_its_statistics():
     equal(compiled(x), eager(x).detach(), 4096)
 
 
+def test_a_batch_norm_that_is_used_twice_sees_its_own_update():
+    model = torch.nn.BatchNorm1d(4).train()
+    eager, x = copy.deepcopy(model), torch.randn(8, 4)
+    made = weft.compile(lambda x: model(model(x) + x))(x)
+    equal(made, eager(eager(x) + x).detach(), 256)
+    for ours, theirs in zip(model.buffers(), eager.buffers(), strict=True):
+        equal(ours, theirs, 256)
+
+
+def test_arguments_that_change_places():
+    def swap(x, y):
+        old = x.clone()
+        x.copy_(y)
+        y.copy_(old)
+        return x + 0
+
+    x, y = torch.zeros(2), torch.ones(2)
+    assert weft.compile(swap)(x, y).tolist() == [1, 1]
+    assert (x.tolist(), y.tolist()) == ([1, 1], [0, 0])
+
+
 def test_parameters_are_shared_and_seen_when_they_change():
     model, x = Mlp().eval(), torch.randn(2, 8)
     compiled = weft.compile(model, x)

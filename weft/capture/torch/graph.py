@@ -20,6 +20,7 @@ from weft.ir.types import TensorType
 
 # Checks that hold for all arguments of the types that a program is captured for.
 _CHECKS = {"aten._assert_tensor_metadata.default", "aten._assert_scalar.default"}
+_COPY = "aten.copy_.default"
 _RANDOM = "bernoulli dropout multinomial normal poisson rand exponential uniform cauchy geometric"
 
 
@@ -72,20 +73,26 @@ class _Importer:
         self.places, self.inputs = places, inputs
         self.build = Build()
         self.made: dict[Any, Any] = {}  # by node: a value, a tuple of them, or a number
+        self.taken: dict[Any, int] = {}  # placeholders that are arguments
         self.updated: dict[int, Value] = {}  # new values of arguments that are changed in place
 
     def run(self) -> tuple[tuple[Value, ...], tuple[int | Constant, ...]]:
         """Lower every node; the results, and the outputs among them."""
         specs = iter(self.program.specs)
         leaves = iter(self.inputs)
+        last = _last_op(self.program.graph)
+        past_ops = False  # then only new values of arguments are left to be written
         for node in self.program.graph.nodes:
+            past_ops = past_ops or node is last
             match node.op:
                 case "placeholder":
-                    self.made[node] = self.input(node, next(specs), leaves)
+                    made = self.made[node] = self.input(node, next(specs), leaves)
+                    if isinstance(made, Value) and made.node is None:
+                        self.taken[node] = made.index
                 case "get_attr":
                     self.made[node] = self.attribute(node)
-                case "call_function" if str(node.target) == "aten.copy_.default":
-                    self.update(node)
+                case "call_function" if str(node.target) == _COPY:
+                    self.update(node, seen_later=not past_ops)
                 case "call_function":
                     self.made[node] = self.call(node)
                 case "output":
@@ -111,13 +118,20 @@ class _Importer:
         held = getattr(node.graph.owning_module, node.target)
         return self.build.constant(to_numpy(held))
 
-    def update(self, node: Any) -> None:
-        """A change in place of an argument, which is written back after a run."""
+    def update(self, node: Any, *, seen_later: bool) -> None:
+        """A change in place of an argument, which is written back after a run.
+
+        Decompositions change arguments, too, before other ops read them again.
+        """
         target, source = (self.made[each] for each in node.args[:2])
-        if not any(target is arg for arg in self.args):
+        place = self.taken.get(node.args[0])
+        if place is None:
             raise _refuse(node, "changes a tensor that is no argument", "return it instead")
         assert source.type is target.type, f"{source} is written to {target}"
-        self.updated[target.index] = source
+        self.updated[place] = source
+        self.made[node] = source
+        if seen_later:
+            self.made[node.args[0]] = source
 
     def results(
         self, outputs: Sequence[Any]
@@ -167,6 +181,13 @@ class _Importer:
         for value, wanted in zip(listed, self.build.outs, strict=True):
             same = value is None or wanted is None or value.type is wanted
             assert same, f"{node.target} gives {value}, but PyTorch {wanted}, at {self.build.loc}"
+
+
+def _last_op(graph: Any) -> Any:
+    """The last node that computes something."""
+    computing = [n for n in graph.nodes
+                 if n.op == "call_function" and str(n.target) != _COPY]  # fmt: skip
+    return computing[-1] if computing else None
 
 
 def types_of(node: Any) -> tuple[TensorType | None, ...]:
