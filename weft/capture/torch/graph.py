@@ -81,7 +81,7 @@ class _Importer:
         specs = iter(self.program.specs)
         leaves = iter(self.inputs)
         last = _last_op(self.program.graph)
-        past_ops = False  # then only new values of arguments are left to be written
+        past_ops = last is None  # then only new values of arguments are left to be written
         for node in self.program.graph.nodes:
             past_ops = past_ops or node is last
             match node.op:
