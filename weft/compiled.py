@@ -1,4 +1,4 @@
-"""`weft.compile`: a JAX function or a StableHLO program, ready to run on a mesh of devices."""
+"""`weft.compile`: a program of JAX, PyTorch or StableHLO, ready to run on a mesh of devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from weft import __version__
 from weft.array import Array
-from weft.capture import Captured, Leaf, Source, source_of
+from weft.capture import Captured, Leaf, Source, source_for, source_of
 from weft.capture.options import CallOptions, Positions, as_positions, check_keywords
 from weft.capture.shardings import Spelled
 from weft.capture.signature import signature_of
@@ -77,7 +77,10 @@ class Ready:
         """Run the program on the leaves of the arguments, and give those of the results."""
         arrays = self.arguments(values)
         results = run(self.program.local, *arrays, sync_every_op=self.sync_every_op)
-        return [*map(self.source.to_user, results, self.captured.results)]
+        made = [*map(self.source.to_user, results, self.captured.results)]
+        if self.captured.updated:
+            self.source.update(values, self.captured.updated, made)
+        return made
 
     def check_count(self, values: Sequence[Any]) -> None:
         """Refuse another number of leaves than the program takes."""
@@ -125,9 +128,10 @@ class Compiled:
     another function that Weft compiles, the function itself is traced.
     """
 
-    def __init__(self, source: Source, options: Options) -> None:
+    def __init__(self, source: Source, options: Options, given: CallOptions | None = None) -> None:
         self._source = source
         self._options = options
+        self._given = given or CallOptions()
         self._programs: dict[Hashable, Ready] = {}
         self._known: dict[Hashable, Known] = {}  # by what is seen at a glance
         self._last: Ready | None = None
@@ -145,6 +149,9 @@ class Compiled:
 
     def _first(self, seen: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with arguments that were not seen before."""
+        if not self._programs:
+            self._source = source_for(self._source, self._given, args, kwargs)
+            seen, _ = self._source.glance(args, kwargs)
         if self._source.is_traced(args, kwargs):
             return self._inlined(*args, **kwargs)
         key, given = self._source.flatten(args, kwargs)
@@ -159,6 +166,8 @@ class Compiled:
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Compile for arguments of these types without running."""
+        if not self._programs:
+            self._source = source_for(self._source, self._given, args, kwargs)
         key, given = self._source.flatten(args, kwargs)
         ready = self._ready(key, given)
         if args or kwargs:
@@ -265,6 +274,7 @@ def compile(
     out_shardings: Spelled = None,
     donate_argnums: Positions = (),
     static_argnums: Positions = (),
+    plan: object = None,
     level: Level = 1,
     machine: Machine | str | None = None,
     target: str | None = None,
@@ -281,7 +291,7 @@ def compile(
     process: Process | None = None,
     **kwargs: Any,
 ) -> Compiled:
-    """Compile a JAX function, a module, or StableHLO (its text, bytes or path) for a mesh.
+    """Compile a function of JAX or PyTorch, a module, or StableHLO (text, bytes, path) for a mesh.
 
     The options mean what they mean to jax.jit; the arguments, or their types, say what to compile
     for. Without arguments a function is compiled when it is first called. A machine says how much
@@ -292,16 +302,19 @@ def compile(
     and with "off" as the cost model says. Without `excess_precision` every op of a kernel rounds as
     it does by itself: bf16 after every op, and no product and sum at once. With `sync_every_op` a
     call waits for every op, so that an error names the one that failed. `rules` say how custom
-    calls and composites are split, by their names. The streams are those that level 2 assigns, and
-    collectives are combined up to `combine_bytes` and `combine_ops`; 0 combines none. A `process`
-    that has only the devices along `stacked` axes of the mesh runs its part of the program, takes
-    and gives its own shards of arrays, and meets the others by its transport.
+    calls and composites are split, by their names. A plan names the shardings of a PyTorch
+    program's parameters, buffers and arguments, by patterns of their names. The streams are those
+    that level 2 assigns, and collectives are combined up to `combine_bytes` and `combine_ops`; 0
+    combines none. A `process` that has only the devices along `stacked` axes of the mesh runs its
+    part of the program, takes and gives its own shards of arrays, and meets the others by its
+    transport.
     """
     modelled = machine_named(machine) if isinstance(machine, str) else machine
     _check(fn, kwargs, modelled)
     donated = as_positions("donate_argnums", donate_argnums)
     static = as_positions("static_argnums", static_argnums)
-    source = source_of(fn, CallOptions(mesh, in_shardings, out_shardings, donated, static))
+    given = CallOptions(mesh, in_shardings, out_shardings, donated, static, plan)
+    source = source_of(fn, given)
     numbers = given_numbers(
         compute_streams=compute_streams,
         communication_streams=communication_streams,
@@ -313,7 +326,7 @@ def compile(
         None if rules is None else as_rules(rules), numbers,
         None if stacked is None else as_axes(stacked), process,
     )  # fmt: skip
-    made = Compiled(source, options)
+    made = Compiled(source, options, given)
     if source.function is not None:
         update_wrapper(made, source.function, updated=())
     if args or kwargs or not source.needs_arguments:

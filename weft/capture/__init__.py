@@ -9,7 +9,7 @@ from weft.capture.normalize import normalize
 from weft.capture.options import CallOptions, Positions, as_positions
 from weft.capture.shardings import Spelled
 from weft.capture.source import Source
-from weft.capture.sources import source_of
+from weft.capture.sources import source_for, source_of
 from weft.capture.stablehlo.parser import parse
 
 
@@ -23,13 +23,15 @@ def capture(
     out_shardings: Spelled = None,
     donate_argnums: Positions = (),
     static_argnums: Positions = (),
+    plan: object = None,
 ) -> Captured:
     """The program of a function for arguments, of which only the types matter, or of a module."""
     donated = as_positions("donate_argnums", donate_argnums)
     static = as_positions("static_argnums", static_argnums)
-    options = CallOptions(mesh, in_shardings, out_shardings, donated, static)
-    source = source_of(program, options)
-    _, given = source.flatten(tuple(args), dict(kwargs or {}))
+    options = CallOptions(mesh, in_shardings, out_shardings, donated, static, plan)
+    called = tuple(args), dict(kwargs or {})
+    source = source_for(source_of(program, options), options, *called)
+    _, given = source.flatten(*called)
     return source.capture(given)
 
 
@@ -41,5 +43,6 @@ __all__ = [
     "constrain",
     "normalize",
     "parse",
+    "source_for",
     "source_of",
 ]

@@ -44,6 +44,7 @@ class Captured:
     host: tuple[HostFunction, ...] = ()  # the Python functions that the program calls, kept alive
     kept: tuple[object, ...] = ()  # what else must live until it is compiled
     parameters: tuple[Parameter, ...] = ()  # of a function, as it was called
+    updated: tuple[int, ...] = ()  # the arguments that the first results are new values of
     narrows: bool = False  # whether 64-bit arrays are taken for 32-bit ones, as JAX does by default
 
     def packed(self, results: list[Any]) -> Any:

@@ -25,6 +25,7 @@ class CallOptions:
     out_shardings: Spelled = None
     donate_argnums: tuple[int, ...] = ()
     static_argnums: tuple[int, ...] = ()
+    plan: object = None  # shardings by names of parameters and arguments, of PyTorch programs
 
     @property
     def our_mesh(self) -> Mesh | None:

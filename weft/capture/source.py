@@ -61,6 +61,10 @@ class Source(Protocol):
         """Whether callers get something else than the array that the program gives."""
         ...
 
+    def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
+        """Write the first results back into the arguments that the program changes in place."""
+        ...
+
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the arguments stand for values of a program that is being made."""
         ...

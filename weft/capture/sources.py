@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft.array.jax_types import make_known_to_jax
-from weft.capture.jax.function import jax_function
+from weft.capture.jax.function import JaxFunction, jax_function
 from weft.capture.options import CallOptions
 from weft.capture.source import Source
 from weft.capture.stablehlo.given import given_module
+from weft.capture.torch.source import holds_tensors, torch_function, torch_program
 from weft.errors import WeftError
 
 # Each is asked in turn, and gives None for what is not its own. What can be called is JAX's
 # function unless somebody before claims it.
-KINDS = (given_module, jax_function)
+KINDS = (given_module, torch_program, jax_function)
 
 
 def source_of(program: object, options: CallOptions) -> Source:
@@ -23,5 +26,24 @@ def source_of(program: object, options: CallOptions) -> Source:
             return made
     raise WeftError(
         f"{type(program).__name__} {program!r} is nothing to compile"[:120],
-        help="give a JAX function, a module, or StableHLO: its text, bytes or path",
+        help="give a function of JAX or PyTorch, a module, or StableHLO: its text, bytes or path",
     )
+
+
+def source_for(
+    source: Source, options: CallOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Source:
+    """The source of a function that is called: PyTorch's if it is first called with tensors."""
+    if isinstance(source, JaxFunction):
+        if holds_tensors(args, kwargs):
+            return torch_function(source.function, options)
+        _refuse_plan(options)
+    return source
+
+
+def _refuse_plan(options: CallOptions) -> None:
+    if options.plan is not None:
+        raise WeftError(
+            "a plan names the parameters and arguments of a PyTorch program",
+            help="give in_shardings for a JAX function",
+        )

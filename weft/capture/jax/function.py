@@ -72,6 +72,9 @@ class JaxFunction:
     to_user = staticmethod(from_physical)
     is_converted = staticmethod(is_changed)
 
+    def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
+        raise AssertionError("a JAX function changes no argument in place")
+
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return is_traced((args, kwargs))
 

@@ -124,6 +124,9 @@ class GivenModule:
     def is_converted(self, leaf: Leaf) -> bool:
         return False
 
+    def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
+        raise AssertionError("a module changes no argument in place")
+
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return is_traced((args, kwargs))
 

@@ -1,0 +1,173 @@
+"""PyTorch's database of ops drives the importer: every sample of an op, against eager.
+
+`python -m tests.capture.torch.opinfo --dtypes float32 --samples 4` prints counts and holes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import itertools
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.tolerance import difference
+from weft.array.exchange import to_numpy
+from weft.capture import capture
+from weft.errors import Unsupported
+from weft.evaluate import evaluate
+
+# What programs are checked for; the others are rarely computed with.
+DTYPES = "float32 bfloat16 int64 bool float64 float16 int32 uint8 complex64".split()
+# Results that no two implementations share: random numbers, memory without values, strides.
+NO_NUMBERS = {
+    "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided",
+    "bernoulli", "multinomial", "normal", "rand_like", "randint", "randint_like", "randn",
+    "randn_like", "uniform", "cauchy", "exponential", "geometric", "log_normal", "pca_lowrank",
+    "svd_lowrank", "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
+    "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "resize_", "resize_as_",
+    "nn.functional._scaled_dot_product_attention", "nn.functional.rrelu", "rand", "randperm",
+    "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
+    "torch.ops.aten._flash_attention_forward", "torch.ops.aten._efficient_attention_forward",
+}  # fmt: skip
+
+# Ops that say where elements were, of equal ones any.
+TIES = {"sort", "argsort", "topk", "kthvalue", "median", "mode", "nanmedian"}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one sample: passed, refused (by the op named), or wrong."""
+
+    op: str
+    dtype: str
+    state: str
+    what: str = ""
+
+
+def op_names(entry: Any) -> str:
+    """The name of an op with its variant."""
+    variant = entry.variant_test_name
+    return f"{entry.name}.{variant}" if variant else str(entry.name)
+
+
+def entries() -> list[Any]:
+    """The ops of the database that have numbers to compare."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return [entry for entry in op_db if entry.name not in NO_NUMBERS]
+
+
+def samples(entry: Any, dtype: str, most: int | None) -> Iterator[Any]:
+    """Sample inputs, spread over all that there are if only so many are wanted."""
+    import torch
+
+    torch.manual_seed(0)
+    theirs = getattr(torch, dtype)
+    if theirs not in entry.supported_dtypes("cpu"):
+        return
+    found = list(entry.sample_inputs("cpu", theirs, requires_grad=False))
+    step = 1 if most is None else max(1, -(-len(found) // most))
+    yield from found[::step]
+
+
+def check(entry: Any, dtype: str, sample: Any) -> Outcome:
+    """One sample, captured and evaluated, against eager."""
+    import torch
+    from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+    name = op_names(entry)
+    leaves, tree = tree_flatten((sample.input, sample.args, sample.kwargs))
+    tensors = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+    def call(*given: Any) -> Any:
+        filled = [*leaves]
+        for n, value in zip(tensors, given, strict=True):
+            filled[n] = value
+        first, args, kwargs = tree_unflatten(filled, tree)
+        return entry.op(first, *args, **kwargs)
+
+    if not tensors:
+        return Outcome(name, dtype, "skipped", "no tensors among the arguments")
+    given = [leaves[n].clone() for n in tensors]
+    try:
+        expected = [x for x in tree_leaves(call(*given)) if isinstance(x, torch.Tensor)]
+    except Exception as error:  # noqa: BLE001  # a sample that eager itself refuses
+        return Outcome(name, dtype, "skipped", str(error)[:80])
+    given = [leaves[n].clone() for n in tensors]
+    try:
+        captured = capture(call, given)
+        made = evaluate(captured.module, *map(to_numpy, given))
+    except Unsupported as error:
+        return Outcome(name, dtype, "refused", error.message.partition(" ")[0])
+    made = made[len(captured.updated) :]
+    if len(made) != len(expected):
+        return Outcome(name, dtype, "wrong", f"{len(made)} results, not {len(expected)}")
+    for n, (ours, theirs) in enumerate(zip(made, expected, strict=True)):
+        if entry.name in TIES and (n > 0 or entry.name == "argsort"):
+            continue
+        found = difference(ours, to_numpy(theirs.resolve_conj()), length=64, least=1e-4)
+        if found is not None:
+            return Outcome(name, dtype, "wrong", found)
+    return Outcome(name, dtype, "passed")
+
+
+def sweep(
+    chosen: list[Any], dtypes: list[str], most: int | None, tell: Callable[[Outcome], None]
+) -> list[Outcome]:
+    """All samples of these ops and types."""
+    made = []
+    for entry, dtype in itertools.product(chosen, dtypes):
+        for sample in samples(entry, dtype, most):
+            try:
+                outcome = check(entry, dtype, sample)
+            except Exception as error:  # noqa: BLE001  # one op must not hide the others
+                what = f"{type(error).__name__}: {error}".replace("\n", " ")[:300]
+                outcome = Outcome(op_names(entry), dtype, "failed", what)
+            tell(outcome)
+            made.append(outcome)
+    return made
+
+
+def summary(outcomes: list[Outcome]) -> str:
+    """Counts, and the holes by name."""
+    counts = collections.Counter(o.state for o in outcomes)
+    lines = [", ".join(f"{n} {state}" for state, n in sorted(counts.items()))]
+    refused = collections.defaultdict(set)
+    for o in outcomes:
+        if o.state == "refused":
+            refused[o.what].add(o.op)
+    lines += [f"  hole {what}: {' '.join(sorted(ops))}" for what, ops in sorted(refused.items())]
+    bad = sorted({(o.state, o.op, o.dtype, o.what) for o in outcomes
+                  if o.state in ("wrong", "failed")})  # fmt: skip
+    lines += [f"  {state} {op} {dtype}: {what}" for state, op, dtype, what in bad]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run a part of the database, as asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ops", nargs="*", help="names, or beginnings of them; all without")
+    parser.add_argument("--dtypes", nargs="*", default=DTYPES)
+    parser.add_argument("--samples", type=int, help="of each op and type; all without")
+    parser.add_argument("--log", action="store_true", help="tell every outcome on stderr")
+    parser.add_argument("--part", default="0/1", help="i/n: every n-th op, from the i-th on")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    index, parts = map(int, given.part.split("/"))
+    wanted = tuple(given.ops) or ("",)
+    chosen = [e for e in entries() if op_names(e).startswith(wanted)][index::parts]
+    bad = ("wrong", "failed")
+
+    def tell(o: Outcome) -> None:
+        if o.state in bad or given.log:
+            print(o.state, o.op, o.dtype, o.what[:200], file=sys.stderr, flush=True)
+
+    print(summary(sweep(chosen, given.dtypes, given.samples, tell)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Models of Hugging Face's transformers from tiny configs, against eager."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+from tests.tolerance import assert_close
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 32,
+}
+GPT2 = {"vocab_size": 64, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 32}
+WORDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+MODELS = {
+    "Llama": ("LlamaForCausalLM", "LlamaConfig", SIZES | WORDS | {"num_key_value_heads": 2}),
+    "GPT2": ("GPT2LMHeadModel", "GPT2Config", GPT2 | WORDS),
+    "Bert": ("BertModel", "BertConfig", SIZES),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "Llama" else pytest.mark.long) for n in MODELS]
+)
+def test_a_model_equals_eager_on_one_device_and_on_four(name):
+    made, config, sizes = MODELS[name]
+    torch.manual_seed(0)
+    model = getattr(transformers, made)(getattr(transformers, config)(**sizes)).eval()
+    given = {"input_ids": torch.randint(0, 64, (4, 8))}
+    if hasattr(model.config, "use_cache"):
+        given["use_cache"] = False
+    with torch.no_grad():
+        expected = model(**given)
+    split = {"mesh": weft.Mesh(data=4), "plan": {"input_ids": weft.P("data")}}
+    for options in ({}, split):
+        found = weft.compile(model, **options)(**given)
+        assert type(found) is type(expected)
+        for key, value in expected.items():
+            assert_close(found[key].numpy(), value.numpy(), 256, least=1e-1)

@@ -1,0 +1,1 @@
+"""PyTorch programs: exported to core ATen, whose graph becomes a module."""

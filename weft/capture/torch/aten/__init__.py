@@ -1,0 +1,31 @@
+"""The lowerings of ATen's ops, by name of the overload: one file for each family."""
+
+from weft.capture.torch.aten import (
+    contract,
+    convolution,
+    creation,
+    fourier,
+    indexing,
+    pointwise,
+    pooling,
+    reduce,
+    sorting,
+    views,
+)
+from weft.capture.torch.build import Lowering
+
+FAMILIES = (
+    pointwise,
+    creation,
+    fourier,
+    views,
+    reduce,
+    indexing,
+    sorting,
+    contract,
+    convolution,
+    pooling,
+)
+LOWERINGS: dict[str, Lowering] = {
+    name: lowering for family in FAMILIES for name, lowering in family.LOWERINGS.items()
+}

@@ -1,0 +1,72 @@
+"""Tensors made of numbers: full, arange, scalars, and memory that has no values yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.capture.torch.build import Build, Lowering
+from weft.capture.torch.dtypes import Operand, computed_in
+from weft.ir.module import Value
+from weft.ir.types import I64
+from weft.ops.pointwise import Add, Multiply
+
+
+def full(b: Build, size: Sequence[int], value: Operand, **layout: object) -> Value:
+    """One number everywhere, which may be computed."""
+    if isinstance(value, Value):
+        return b.broadcast(b.convert(b.reshape(value, ()), b.out.dtype), b.out.sizes)
+    return b.splat(value, b.out)
+
+
+def full_like(b: Build, like: Value, value: Operand, **layout: object) -> Value:
+    """One number in the shape of another tensor."""
+    return full(b, b.out.sizes, value)
+
+
+def scalar_tensor(b: Build, value: Operand, **layout: object) -> Value:
+    """A number as a tensor without dims."""
+    return full(b, (), value)
+
+
+def empty(b: Build, *args: object, **layout: object) -> Value:
+    """Memory without values, which are zeros here."""
+    return b.splat(0, b.out)
+
+
+def arange(b: Build, start: float, end: float, step: float = 1, **layout: object) -> Value:
+    """Numbers at equal distances; the length is that of the result."""
+    dtype = b.out.dtype
+    numbers = (start, step)
+    if all(isinstance(n, int) for n in numbers):
+        made = b.iota(0, b.out.sizes, dtype if dtype.is_integer else I64)
+        if step != 1:
+            made = b.op(Multiply(), made, b.like(made, step))
+        if start != 0:
+            made = b.op(Add(), made, b.like(made, start))
+        return b.convert(made, dtype)
+    held = computed_in(dtype) if dtype.is_float else dtype
+    index = np.arange(b.out.size, dtype=np.float64)
+    made = b.constant((start + step * index).astype(held.numpy))
+    return b.convert(made, dtype)
+
+
+def iota(b: Build, length: int, *, start: int, step: int, **layout: object) -> Value:
+    """Integers at equal distances, as many as asked for."""
+    return arange(b, start, start + step * length, step)
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "aten.arange.start_step": arange,
+    "aten.empty.memory_format": empty,
+    "aten.empty_permuted.default": empty,
+    "aten.empty_strided.default": empty,
+    "aten.fill.Scalar": full_like,
+    "aten.fill.Tensor": full_like,
+    "aten.full.default": full,
+    "aten.full_like.default": full_like,
+    "aten.new_empty_strided.default": empty,
+    "aten.scalar_tensor.default": scalar_tensor,
+    "prims.iota.default": iota,
+}

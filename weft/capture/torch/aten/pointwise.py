@@ -1,0 +1,526 @@
+"""Elementwise ops of ATen: operands promoted as PyTorch does, one op of ours each."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from weft.capture.torch.build import Build, Lowering, Results, dtype_of, shape_of, type_of
+from weft.capture.torch.dtypes import Operand, computed_in, dtype_of_torch
+from weft.ir.module import Value
+from weft.ir.op import Op
+from weft.ir.types import BOOL, DTYPES, DType, TensorType
+from weft.ops import pointwise as ours
+from weft.ops import special
+from weft.ops import transcendental as functions
+from weft.ops.convert import Complex, Imag, Real
+from weft.ops.shape import BitcastConvert
+
+
+def arithmetic(b: Build, *operands: Operand) -> tuple[tuple[Value, ...], DType]:
+    """Operands in the type that the result is computed in, and that type.
+
+    PyTorch keeps numbers and tensors without dims in f32 beside narrow floats: they are not rounded
+    before they are used.
+    """
+    wanted = b.out.dtype
+    tensors = [x for x in operands if isinstance(x, Value) and dtype_of(x) is wanted]
+    held = wanted if len(tensors) == len(operands) else computed_in(wanted)
+    return b.operands(*operands, dtype=held), held
+
+
+def unary(op: Op, b: Build, x: Value) -> Value:
+    """One op on the operand in the result's type."""
+    return b.op(op, b.convert(x, b.out.dtype))
+
+
+def binary(op: Op, b: Build, x: Operand, y: Operand) -> Value:
+    """One op on the promoted operands."""
+    (x, y), _ = arithmetic(b, x, y)
+    return b.convert(b.op(op, x, y), b.out.dtype)
+
+
+def scaled(op: Op, b: Build, x: Operand, y: Operand, alpha: float = 1) -> Value:
+    """`x + alpha * y`, or minus."""
+    (x, y), held = arithmetic(b, x, y)
+    if alpha != 1:
+        wide = computed_in(held)
+        x, y = b.convert(x, wide), b.convert(y, wide)
+        y = b.op(ours.Multiply(), y, b.like(y, alpha))
+    return b.convert(b.op(op, x, y), b.out.dtype)
+
+
+def reversed_subtract(b: Build, x: Operand, y: Operand, alpha: float = 1) -> Value:
+    """`y - alpha * x`."""
+    return scaled(ours.Subtract(), b, y, x, alpha)
+
+
+def compare(direction: str, b: Build, x: Operand, y: Operand) -> Value:
+    """A comparison in the promoted type."""
+    left, right = b.operands(x, y)
+    return b.compare(direction, left, right)
+
+
+def logical(op: Op, b: Build, x: Operand, y: Operand) -> Value:
+    """Truth values of both."""
+    return b.op(op, *b.operands(x, y, dtype=BOOL)) if _same(x, y) else _logical(op, b, x, y)
+
+
+def _same(x: Operand, y: Operand) -> bool:
+    return isinstance(x, Value) and isinstance(y, Value) and shape_of(x) == shape_of(y)
+
+
+def _logical(op: Op, b: Build, x: Operand, y: Operand) -> Value:
+    left, right = (b.value(v, BOOL) for v in (x, y))
+    return b.op(op, *b.operands(left, right))
+
+
+def logical_not(b: Build, x: Value) -> Value:
+    """Whether elements are 0."""
+    return b.op(ours.Not(), b.convert(x, BOOL))
+
+
+def rounded(op: Op, b: Build, x: Value) -> Value:
+    """A rounding, which leaves integers as they are."""
+    return b.op(op, x) if dtype_of(x).is_float else x
+
+
+def trunc(b: Build, x: Value) -> Value:
+    """The integer part."""
+    if not dtype_of(x).is_float:
+        return x
+    below = b.compare("LT", x, b.like(x, 0))
+    return b.select(below, b.op(ours.Ceil(), x), b.op(ours.Floor(), x))
+
+
+def absolute(b: Build, x: Value) -> Value:
+    """The size of each element."""
+    return x if dtype_of(x).kind in ("bool", "uint") else b.op(ours.Abs(), x)
+
+
+def sign(b: Build, x: Value) -> Value:
+    """-1, 0 or 1; 0 for NaN."""
+    if dtype_of(x).kind == "bool":
+        return x
+    if dtype_of(x).is_complex or dtype_of(x).kind == "int":
+        return b.op(ours.Sign(), x)
+    zero, one = b.like(x, 0), b.like(x, 1)
+    above = b.select(b.compare("GT", x, zero), one, zero)
+    if dtype_of(x).kind == "uint":
+        return above
+    below = b.select(b.compare("LT", x, zero), one, zero)
+    return b.op(ours.Subtract(), above, below)  # 0 for NaN
+
+
+def reciprocal(b: Build, x: Value) -> Value:
+    """1 / x."""
+    x = b.convert(x, b.out.dtype)
+    return b.op(ours.Divide(), b.like(x, 1), x)
+
+
+def relu(b: Build, x: Value) -> Value:
+    """max(x, 0)."""
+    return x if dtype_of(x).kind == "uint" else b.op(ours.Maximum(), x, b.like(x, 0))
+
+
+def in_base(base: float, b: Build, x: Value) -> Value:
+    """A logarithm to a base."""
+    dtype = b.out.dtype
+    x = b.convert(x, computed_in(dtype))
+    made = b.op(functions.Log(), x)
+    return b.convert(b.op(ours.Multiply(), made, b.like(made, 1 / math.log(base))), dtype)
+
+
+def exp2(b: Build, x: Value) -> Value:
+    """2 to the power of x."""
+    x = b.convert(x, b.out.dtype)
+    return b.op(ours.Power(), b.like(x, 2), x)
+
+
+# Division
+
+
+def divide(b: Build, x: Operand, y: Operand) -> Value:
+    """True division: of integers, too, in floats."""
+    return binary(ours.Divide(), b, x, y)
+
+
+def divide_rounded(b: Build, x: Operand, y: Operand, rounding_mode: str | None = None) -> Value:
+    """True division, or rounded down or towards zero."""
+    if rounding_mode is None:
+        return divide(b, x, y)
+    (x, y), held = arithmetic(b, x, y)
+    if rounding_mode == "trunc":
+        made = b.op(ours.Divide(), x, y)
+        return b.convert(trunc(b, made), b.out.dtype)
+    made = floor_divided(b, x, y) if held.is_float else floor_integers(b, x, y)
+    return b.convert(made, b.out.dtype)
+
+
+def floor_integers(b: Build, x: Value, y: Value) -> Value:
+    """Integers divided and rounded down."""
+    made = b.op(ours.Divide(), x, y)
+    if dtype_of(x).kind == "uint":
+        return made
+    return b.select(_crosses(b, b.op(ours.Remainder(), x, y), y), _less_one(b, made), made)
+
+
+def floor_divided(b: Build, x: Value, y: Value) -> Value:
+    """Floats divided and rounded down as Python does: by the remainder, which is exact."""
+    rest = b.op(ours.Remainder(), x, y)
+    made = b.op(ours.Divide(), b.op(ours.Subtract(), x, rest), y)
+    made = b.select(_crosses(b, rest, y), _less_one(b, made), made)
+    low = b.op(ours.Floor(), made)
+    far = b.compare("GT", b.op(ours.Subtract(), made, low), b.like(made, 0.5))
+    low = b.select(far, b.op(ours.Add(), low, b.like(low, 1)), low)
+    whole = b.op(ours.Divide(), x, y)
+    low = b.select(b.compare("EQ", made, b.like(made, 0)), signed_zero(b, whole), low)
+    return b.select(b.compare("EQ", y, b.like(y, 0)), whole, low)
+
+
+def signed_zero(b: Build, x: Value) -> Value:
+    """Zero with the sign of a number."""
+    return b.op(ours.Multiply(), b.like(x, 0), sign(b, x))
+
+
+def _less_one(b: Build, x: Value) -> Value:
+    return b.op(ours.Subtract(), x, b.like(x, 1))
+
+
+def _crosses(b: Build, rest: Value, y: Value) -> Value:
+    """Whether a remainder is not 0 and has another sign than the divisor."""
+    zero = b.like(rest, 0)
+    apart = b.compare("NE", b.compare("LT", rest, zero), b.compare("LT", y, zero))
+    return b.op(ours.And(), b.compare("NE", rest, zero), apart)
+
+
+def remainder(b: Build, x: Operand, y: Operand) -> Value:
+    """The remainder with the divisor's sign, as Python's."""
+    (x, y), held = arithmetic(b, x, y)
+    rest = b.op(ours.Remainder(), x, y)
+    if held.kind != "uint":
+        rest = b.select(_crosses(b, rest, y), b.op(ours.Add(), rest, y), rest)
+    return b.convert(rest, b.out.dtype)
+
+
+# Powers
+
+
+def power(b: Build, x: Operand, y: Operand) -> Value:
+    """A power; small ones as products and roots."""
+    (base, exponent), held = arithmetic(b, x, y)
+    if isinstance(y, int | float) and (made := _known_power(b, base, float(y))) is not None:
+        return b.convert(made, b.out.dtype)
+    if held.is_integer:
+        return _integer_power(b, base, exponent)
+    return b.convert(b.op(ours.Power(), base, exponent), b.out.dtype)
+
+
+def _known_power(b: Build, x: Value, exponent: float) -> Value | None:
+    """What PyTorch's kernels take for a few exponents."""
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return b.op(ours.Multiply(), x, x)
+    if exponent == 3:
+        return b.op(ours.Multiply(), b.op(ours.Multiply(), x, x), x)
+    if not dtype_of(x).is_float:
+        return None
+    if exponent == 0.5:
+        return b.op(functions.Sqrt(), x)
+    if exponent == -0.5:
+        return b.op(functions.Rsqrt(), x)
+    if exponent in (-1, -2):
+        under = x if exponent == -1 else b.op(ours.Multiply(), x, x)
+        return b.op(ours.Divide(), b.like(x, 1), under)
+    return None
+
+
+def _integer_power(b: Build, x: Value, y: Value) -> Value:
+    """Integers; a negative power is 0 unless the base is 1 or -1."""
+    made = b.op(ours.Power(), x, y)
+    if dtype_of(x).kind == "uint":
+        return made
+    one, zero = b.like(x, 1), b.like(x, 0)
+    odd = b.compare("NE", b.op(ours.And(), y, one), zero)
+    minus = b.select(odd, b.like(x, -1), one)
+    unit = b.select(b.compare("EQ", x, one), one, zero)
+    inverse = b.select(b.compare("EQ", x, b.like(x, -1)), minus, unit)
+    return b.select(b.compare("LT", y, zero), inverse, made)
+
+
+# Choices
+
+
+def clamp(b: Build, x: Value, min: Operand | None = None, max: Operand | None = None) -> Value:
+    """Bounds may be numbers or tensors, and take part in promotion."""
+    bounds = [bound for bound in (min, max) if bound is not None]
+    (x, *limits), _ = arithmetic(b, x, *bounds)
+    found = iter(limits)
+    if min is not None:
+        x = b.op(ours.Maximum(), x, next(found))
+    if max is not None:
+        x = b.op(ours.Minimum(), x, next(found))
+    return b.convert(x, b.out.dtype)
+
+
+def where(b: Build, condition: Value, x: Operand, y: Operand) -> Value:
+    """Elements of x where the condition holds, else of y."""
+    left, right = (b.value(v, b.out.dtype) for v in (x, y))
+    return b.broadcast(b.select(b.convert(condition, BOOL), left, right), b.out.sizes)
+
+
+def ignoring_nan(op: Op, b: Build, x: Value, y: Value) -> Value:
+    """The larger or smaller one, NaN only if both are."""
+    x, y = b.operands(x, y, dtype=b.out.dtype)
+    made = b.op(op, x, y)
+    made = b.select(b.is_nan(x), y, made)
+    return b.select(b.is_nan(y), x, made)
+
+
+def is_infinite(b: Build, x: Value) -> Value:
+    """Whether elements are infinite, in one of their parts."""
+    if dtype_of(x).is_complex:
+        parts = [b.op(special.IsInf(), b.op(part, x)) for part in (Real(), Imag())]
+        return b.op(ours.Or(), *parts)
+    if dtype_of(x).is_float:
+        return b.op(special.IsInf(), x)
+    return b.splat(False, b.out)
+
+
+# Bits
+
+
+def shift(op: Op, b: Build, x: Operand, y: Operand) -> Value:
+    """Bits shifted; of integers of the promoted type."""
+    (x, y), _ = arithmetic(b, x, y)
+    return b.op(op, x, y)
+
+
+def shift_right(b: Build, x: Operand, y: Operand) -> Value:
+    """Bits shifted right, copies of the sign coming in where there is one."""
+    signed = b.out.dtype.kind == "int"
+    return shift(ours.ShiftRightArithmetic() if signed else ours.ShiftRightLogical(), b, x, y)
+
+
+def sign_bit(b: Build, x: Value) -> Value:
+    """Whether the sign is minus, of zeros and NaN too."""
+    dtype = dtype_of(x)
+    if dtype.is_float:
+        bits = type_of(x).with_dtype(DTYPES[f"i{dtype.bits}"])
+        x = b.op(BitcastConvert(bits), x)
+    elif dtype.kind != "int":
+        return b.splat(False, b.out)
+    return b.compare("LT", x, b.like(x, 0))
+
+
+def copy_sign(b: Build, x: Operand, y: Operand) -> Value:
+    """The size of one number with the sign of another, zeros and NaN included."""
+    x, y = b.operands(x, y, dtype=b.out.dtype)
+    size = b.op(ours.Abs(), x)
+    return b.select(sign_bit(b, y), b.op(ours.Negate(), size), size)
+
+
+def hypotenuse(b: Build, x: Value, y: Value) -> Value:
+    """sqrt(x^2 + y^2), scaled so that squares do not overflow."""
+    x, y = b.operands(x, y, dtype=b.out.dtype)
+    x, y = b.op(ours.Abs(), x), b.op(ours.Abs(), y)
+    large, small = b.op(ours.Maximum(), x, y), b.op(ours.Minimum(), x, y)
+    share = b.op(ours.Divide(), small, large)
+    share = b.select(b.compare("EQ", small, b.like(small, 0)), small, share)
+    root = b.op(functions.Sqrt(), b.op(ours.Add(), b.op(ours.Multiply(), share, share),
+                                       b.like(share, 1)))  # fmt: skip
+    made = b.op(ours.Multiply(), large, root)
+    return b.select(b.op(special.IsInf(), large), large, made)
+
+
+# Element types
+
+
+def to_copy(b: Build, x: Value, dtype: object = None, **layout: object) -> Value:
+    """A conversion; devices and memory formats are no part of a program."""
+    return b.convert(x, b.out.dtype)
+
+
+def convert_element_type(b: Build, x: Value, dtype: object) -> Value:
+    """A conversion, as decompositions write it."""
+    return b.convert(x, dtype_of_torch(dtype))
+
+
+def view_dtype(b: Build, x: Value, dtype: object) -> Value:
+    """The same bits as another type; the last dim shrinks or grows with its width."""
+    given, wanted = type_of(x), b.out
+    if given.dtype.bits == wanted.dtype.bits and given.dtype.is_complex is wanted.dtype.is_complex:
+        return b.op(BitcastConvert(wanted), x) if given.dtype is not wanted.dtype else x
+    if (
+        given.dtype.is_complex
+        or wanted.dtype.is_complex
+        or "bool"
+        in (
+            given.dtype.kind,
+            wanted.dtype.kind,
+        )
+    ):
+        raise b.refuse(f"{given.dtype} as {wanted.dtype}", "use torch.view_as_real, or convert")
+    ratio = max(given.dtype.bits, wanted.dtype.bits) // min(given.dtype.bits, wanted.dtype.bits)
+    if given.dtype.bits < wanted.dtype.bits:
+        x = b.reshape(x, (*given.sizes[:-1], given.sizes[-1] // ratio, ratio))
+        return b.op(BitcastConvert(wanted), x)
+    wide = TensorType((*given.sizes, ratio), wanted.dtype)
+    return b.reshape(b.op(BitcastConvert(wide), x), wanted.sizes)
+
+
+def to_complex(b: Build, x: Value, y: Value) -> Value:
+    """Complex numbers of two parts."""
+    return b.op(Complex(), *b.operands(x, y, dtype=b.out.dtype.real))
+
+
+def polar(b: Build, size: Value, angle: Value) -> Value:
+    """Complex numbers of a size and an angle."""
+    size, angle = b.operands(size, angle, dtype=b.out.dtype.real)
+    parts = [b.op(ours.Multiply(), size, b.op(f(), angle))
+             for f in (functions.Cosine, functions.Sine)]  # fmt: skip
+    return b.op(Complex(), *parts)
+
+
+def conjugate(b: Build, x: Value) -> Value:
+    """Complex conjugates; real numbers as they are."""
+    return b.op(special.Conj(), x) if dtype_of(x).is_complex else x
+
+
+def view_as_real(b: Build, x: Value) -> Value:
+    """The two parts of complex numbers in a last dim."""
+    parts = [b.reshape(b.op(part, x), (*shape_of(x), 1)) for part in (Real(), Imag())]
+    return b.join(parts, len(shape_of(x)))
+
+
+def view_as_complex(b: Build, x: Value) -> Value:
+    """Complex numbers of the two elements of the last dim."""
+    last = len(shape_of(x)) - 1
+    parts = [b.reshape(b.slice(x, last, n, n + 1), shape_of(x)[:-1]) for n in range(2)]
+    return b.op(Complex(), *parts)
+
+
+def same(b: Build, x: Value, *args: object, **kwargs: object) -> Results:
+    """The value itself: memory is no part of a program."""
+    return x
+
+
+_UNARY: dict[str, Op] = {
+    "acos": special.Acos(),
+    "acosh": special.Acosh(),
+    "asin": special.Asin(),
+    "asinh": special.Asinh(),
+    "atan": special.Atan(),
+    "atanh": special.Atanh(),
+    "bitwise_not": ours.Not(),
+    "cos": functions.Cosine(),
+    "cosh": special.Cosh(),
+    "digamma": special.Digamma(),
+    "erf": special.Erf(),
+    "erfc": special.Erfc(),
+    "erfinv": special.ErfInv(),
+    "exp": functions.Exponential(),
+    "expm1": functions.ExponentialMinusOne(),
+    "lgamma": special.Lgamma(),
+    "log": functions.Log(),
+    "log1p": functions.LogPlusOne(),
+    "neg": ours.Negate(),
+    "rsqrt": functions.Rsqrt(),
+    "sigmoid": functions.Logistic(),
+    "sin": functions.Sine(),
+    "sinh": special.Sinh(),
+    "special_i1e": special.BesselI1e(),
+    "sqrt": functions.Sqrt(),
+    "tan": functions.Tan(),
+    "tanh": functions.Tanh(),
+}
+_BINARY: dict[str, Op] = {
+    "atan2.default": functions.Atan2(),
+    "bitwise_and.Scalar": ours.And(),
+    "bitwise_and.Tensor": ours.And(),
+    "bitwise_or.Scalar": ours.Or(),
+    "bitwise_or.Tensor": ours.Or(),
+    "bitwise_xor.Scalar": ours.Xor(),
+    "bitwise_xor.Tensor": ours.Xor(),
+    "fmod.Scalar": ours.Remainder(),
+    "fmod.Tensor": ours.Remainder(),
+    "maximum.default": ours.Maximum(),
+    "minimum.default": ours.Minimum(),
+    "mul.Scalar": ours.Multiply(),
+    "mul.Tensor": ours.Multiply(),
+    "nextafter.default": special.NextAfter(),
+    "special_zeta.default": special.Zeta(),
+}
+_DIRECTIONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+LOWERINGS: dict[str, Lowering] = {
+    **{f"aten.{name}.default": partial(unary, op) for name, op in _UNARY.items()},
+    **{f"aten.{name}": partial(binary, op) for name, op in _BINARY.items()},
+    **{
+        f"aten.{name}.{kind}": partial(compare, name.upper())
+        for name in _DIRECTIONS
+        for kind in ("Tensor", "Scalar")
+    },
+    **{
+        f"aten.{name}.{kind}": partial(scaled, op)
+        for name, op in (("add", ours.Add()), ("sub", ours.Subtract()))
+        for kind in ("Tensor", "Scalar")
+    },
+    "aten._conj.default": conjugate,
+    "aten._conj_physical.default": conjugate,
+    "aten._to_copy.default": to_copy,
+    "aten.abs.default": absolute,
+    "aten.alias.default": same,
+    "aten.bitwise_left_shift.Tensor": partial(shift, ours.ShiftLeft()),
+    "aten.bitwise_right_shift.Tensor": shift_right,
+    "aten.ceil.default": partial(rounded, ours.Ceil()),
+    "aten.clamp.Tensor": clamp,
+    "aten.clamp.default": clamp,
+    "aten.clone.default": same,
+    "aten.complex.default": to_complex,
+    "aten.conj_physical.default": conjugate,
+    "aten.copysign.Scalar": copy_sign,
+    "aten.copysign.Tensor": copy_sign,
+    "aten.detach.default": same,
+    "aten.div.Scalar": divide,
+    "aten.div.Scalar_mode": divide_rounded,
+    "aten.div.Tensor": divide,
+    "aten.div.Tensor_mode": divide_rounded,
+    "aten.exp2.default": exp2,
+    "aten.floor.default": partial(rounded, ours.Floor()),
+    "aten.fmax.default": partial(ignoring_nan, ours.Maximum()),
+    "aten.fmin.default": partial(ignoring_nan, ours.Minimum()),
+    "aten.hypot.default": hypotenuse,
+    "aten.isinf.default": is_infinite,
+    "aten.isnan.default": Build.is_nan,
+    "aten.lift_fresh_copy.default": same,
+    "aten.log10.default": partial(in_base, 10),
+    "aten.log2.default": partial(in_base, 2),
+    "aten.logical_and.default": partial(logical, ours.And()),
+    "aten.logical_not.default": logical_not,
+    "aten.logical_or.default": partial(logical, ours.Or()),
+    "aten.logical_xor.default": partial(logical, ours.Xor()),
+    "aten.polar.default": polar,
+    "aten.pow.Scalar": power,
+    "aten.pow.Tensor_Scalar": power,
+    "aten.pow.Tensor_Tensor": power,
+    "aten.reciprocal.default": reciprocal,
+    "aten.relu.default": relu,
+    "aten.remainder.Scalar": remainder,
+    "aten.remainder.Scalar_Tensor": remainder,
+    "aten.remainder.Tensor": remainder,
+    "aten.resolve_conj.default": same,
+    "aten.resolve_neg.default": same,
+    "aten.round.default": partial(rounded, ours.RoundNearestEven()),
+    "aten.rsub.Scalar": reversed_subtract,
+    "aten.rsub.Tensor": reversed_subtract,
+    "aten.sign.default": sign,
+    "aten.signbit.default": sign_bit,
+    "aten.trunc.default": trunc,
+    "aten.view.dtype": view_dtype,
+    "aten.view_as_complex.default": view_as_complex,
+    "aten.view_as_real.default": view_as_real,
+    "aten.where.self": where,
+    "prims.convert_element_type.default": convert_element_type,
+}

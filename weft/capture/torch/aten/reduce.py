@@ -1,0 +1,313 @@
+"""Folds along dims: sums, extremes and where they are, variances, cumulative sums, softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+from weft.capture.torch.build import (
+    Build,
+    Lowering,
+    Results,
+    Sizes,
+    dim_of,
+    dims_of,
+    dtype_of,
+    shape_of,
+    type_of,
+)
+from weft.capture.torch.dtypes import computed_in
+from weft.ir.module import Region, Value
+from weft.ir.op import Op
+from weft.ir.types import BOOL, I64, TensorType
+from weft.ops.convert import Imag, Real
+from weft.ops.local import COMBINERS
+from weft.ops.pointwise import Add, And, Divide, Multiply, Not, Or, Subtract
+from weft.ops.reduce import Reduce
+from weft.ops.transcendental import Exponential, Log
+
+Dims = Sequence[int] | int | None
+
+
+def total(b: Build, x: Value, dim: Dims = None, keepdim: bool = False, **_: object) -> Value:
+    """A sum; of integers in i64."""
+    return _folded(b, b.convert(x, b.out.dtype), dim, keepdim, "add", 0)
+
+
+def product(b: Build, x: Value, dim: Dims = None, keepdim: bool = False, **_: object) -> Value:
+    """A product along dims."""
+    return _folded(b, b.convert(x, b.out.dtype), dim, keepdim, "multiply", 1)
+
+
+def any_(b: Build, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+    """Whether some element is not 0."""
+    made = _folded(b, b.convert(x, BOOL), dim, keepdim, "or", False)
+    return b.convert(made, b.out.dtype)
+
+
+def all_(b: Build, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+    """Whether no element is 0."""
+    made = _folded(b, b.convert(x, BOOL), dim, keepdim, "and", True)
+    return b.convert(made, b.out.dtype)
+
+
+def extreme(combine: str, b: Build, x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
+    """The largest or smallest element; NaN if there is one."""
+    least, most = dtype_of(x).limits
+    return _folded(b, x, dim, keepdim, combine, least if combine == "maximum" else most)
+
+
+def _folded(b: Build, x: Value, dim: Dims, keepdim: bool, combine: str, start: object) -> Value:
+    sizes = shape_of(x)
+    dims = dims_of(dim, len(sizes))
+    return b.kept(b.reduce(x, dims, combine, start), sizes, dims, keepdim)
+
+
+def mean(b: Build, x: Value, dim: Dims = None, keepdim: bool = False, **_: object) -> Value:
+    """A mean, of narrow floats in f32."""
+    dtype = b.out.dtype
+    x = b.convert(x, computed_in(dtype))
+    made = _folded(b, x, dim, keepdim, "add", 0)
+    return b.convert(_over(b, made, _count(shape_of(x), dim)), dtype)
+
+
+def _count(sizes: Sizes, dim: Dims) -> int:
+    return math.prod(sizes[d] for d in dims_of(dim, len(sizes)))
+
+
+def _over(b: Build, x: Value, count: float) -> Value:
+    return b.op(Divide(), x, b.like(x, count))
+
+
+def variance(
+    b: Build,
+    x: Value,
+    dim: Dims = None,
+    unbiased: object = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Value:
+    """The mean square distance from the mean, over the count less a correction."""
+    return _moments(b, x, dim, keepdim, _correction(unbiased, correction))[0]
+
+
+def variance_and_mean(
+    b: Build,
+    x: Value,
+    dim: Dims = None,
+    unbiased: object = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Results:
+    """The variance, and the mean that it is measured from."""
+    return _moments(b, x, dim, keepdim, _correction(unbiased, correction))
+
+
+def prims_variance(
+    b: Build, x: Value, dims: Dims, correction: float = 1, *, output_dtype: object = None
+) -> Value:
+    """The variance, as decompositions write it."""
+    return _moments(b, x, dims, False, float(correction))[0]
+
+
+def _correction(unbiased: object, correction: float | None) -> float:
+    if isinstance(unbiased, bool):
+        return float(unbiased)
+    return 1.0 if correction is None else float(correction)
+
+
+def _moments(
+    b: Build, x: Value, dim: Dims, keepdim: bool, correction: float
+) -> tuple[Value, Value]:
+    wide = computed_in(dtype_of(x))
+    x = b.convert(x, wide)
+    sizes, dims = shape_of(x), dims_of(dim, len(shape_of(x)))
+    count = _count(sizes, dim)
+    centre = _over(b, b.kept(b.reduce(x, dims, "add", 0), sizes, dims, True), count)
+    apart = b.op(Subtract(), x, b.broadcast(centre, sizes))
+    if wide.is_complex:
+        parts = [b.op(part, apart) for part in (Real(), Imag())]
+        square = b.op(Add(), *[b.op(Multiply(), p, p) for p in parts])
+    else:
+        square = b.op(Multiply(), apart, apart)
+    spread = _over(b, b.reduce(square, dims, "add", 0), max(0.0, count - correction))
+    spread = b.kept(spread, sizes, dims, keepdim)
+    centre = b.reshape(centre, shape_of(spread))
+    return b.convert(spread, b.out.dtype), b.convert(centre, b.outs[-1].dtype)  # type: ignore[union-attr]
+
+
+# Extremes and their places
+
+
+def extreme_with_place(
+    direction: str, b: Build, x: Value, dim: int, keepdim: bool = False
+) -> Results:
+    """The largest or smallest element along a dim, and the first index that holds it."""
+    sizes = shape_of(x)
+    if not sizes:
+        return x, b.splat(0, TensorType((), I64))
+    dims = (dim_of(dim, len(sizes)),)
+    values, places = _with_place(b, direction, x, dims[0])
+    return b.kept(values, sizes, dims, keepdim), b.kept(places, sizes, dims, keepdim)
+
+
+def place_of_extreme(
+    direction: str, b: Build, x: Value, dim: int | None = None, keepdim: bool = False
+) -> Value:
+    """The first index of the largest or smallest element, of all of them if no dim is named."""
+    sizes = shape_of(x)
+    if not sizes:
+        return b.splat(0, b.out)
+    if dim is None:
+        _, places = _with_place(b, direction, b.reshape(x, (type_of(x).size,)), 0)
+        return b.reshape(places, b.out.sizes)
+    dims = (dim_of(dim, len(sizes)),)
+    return b.kept(_with_place(b, direction, x, dims[0])[1], sizes, dims, keepdim)
+
+
+def _with_place(b: Build, direction: str, x: Value, dim: int) -> tuple[Value, Value]:
+    given = type_of(x)
+    least, most = given.dtype.limits
+    scalar, place = given.with_shape(()), TensorType((), I64)
+    start = b.splat(least if direction == "GT" else most, scalar)
+    zero = b.splat(0, place)
+    sizes = tuple([s for d, s in enumerate(given.sizes) if d != dim])
+    outs = (TensorType(sizes, given.dtype), TensorType(sizes, I64))
+    index = b.iota(dim, given.sizes)
+    region = better(direction, scalar, place)
+    made = b.all(Reduce((dim,), outs), x, index, start, zero, regions=(region,))
+    return made[0], made[1]
+
+
+def better(direction: str, scalar: TensorType, place: TensorType) -> Region:
+    """Of two elements with their places the one that is ahead, NaN first, the earlier one if equal.
+
+    In the form that JAX gives its argmax, too.
+    """
+    args = tuple([Value(t, None, n) for n, t in enumerate((scalar, place, scalar, place))])
+    x, i, y, j = args
+    inner = Build()
+    ahead = inner.compare(direction, x, y)
+    if scalar.dtype.is_float:
+        ahead = inner.op(Or(), ahead, inner.compare("NE", x, x))
+    first = inner.op(And(), inner.compare("EQ", x, y), inner.compare("LT", i, j))
+    chosen = inner.select(ahead, x, y)
+    where = inner.select(inner.op(Or(), ahead, first), i, j)
+    return Region(args, inner.nodes, (chosen, where))
+
+
+# Along a dim, keeping what is on the way
+
+
+def scan(b: Build, x: Value, dim: int, combine: Op, start: object) -> Value:
+    """The folds of all beginnings of a dim, in steps that double."""
+    sizes = shape_of(x)
+    shift = 1
+    while shift < sizes[dim]:
+        low, high = [0] * len(sizes), [0] * len(sizes)
+        low[dim], high[dim] = shift, -shift
+        x = b.op(combine, b.pad(x, low, high, start), x)
+        shift *= 2
+    return x
+
+
+def cumulative(combine: str, start: object, b: Build, x: Value, dim: int, **_: object) -> Value:
+    """The sums or products of all beginnings of a dim."""
+    dtype = b.out.dtype
+    x = b.convert(x, dtype)
+    if not shape_of(x):
+        return x
+    x = b.convert(x, computed_in(dtype))
+    return b.convert(scan(b, x, dim_of(dim, len(shape_of(x))), COMBINERS[combine], start), dtype)
+
+
+def cumulative_extreme(direction: str, b: Build, x: Value, dim: int) -> Results:
+    """The extreme of every beginning, and the last index that holds it."""
+    sizes = shape_of(x)
+    if not sizes:
+        return x, b.splat(0, TensorType((), I64))
+    dim = dim_of(dim, len(sizes))
+    least, most = dtype_of(x).limits
+    start = least if direction == "GE" else most
+    places = b.iota(dim, sizes)
+    shift = 1
+    while shift < sizes[dim]:
+        low, high = [0] * len(sizes), [0] * len(sizes)
+        low[dim], high[dim] = shift, -shift
+        before, at = b.pad(x, low, high, start), b.pad(places, low, high, -1)
+        later = b.compare(direction, x, before)
+        nan = b.is_nan(x)
+        later = b.op(Or(), nan, b.op(And(), later, b.op(Not(), b.is_nan(before))))
+        later = b.op(Or(), later, b.compare("LT", at, b.like(at, 0)))
+        x, places = b.select(later, x, before), b.select(later, places, at)
+        shift *= 2
+    return x, places
+
+
+# Softmax
+
+
+def softmax(b: Build, x: Value, dim: int, half_to_float: bool = False) -> Value:
+    """exp(x) over its sum along a dim."""
+    if not shape_of(x):
+        return b.splat(1, b.out)
+    powers, sums, _ = _exponentials(b, x, dim)
+    return b.convert(b.op(Divide(), powers, sums), b.out.dtype)
+
+
+def log_softmax(b: Build, x: Value, dim: int, half_to_float: bool = False) -> Value:
+    """x less the logarithm of the sum of exp(x) along a dim."""
+    if not shape_of(x):
+        return b.splat(0, b.out)
+    _, sums, apart = _exponentials(b, x, dim)
+    return b.convert(b.op(Subtract(), apart, b.op(Log(), sums)), b.out.dtype)
+
+
+def _exponentials(b: Build, x: Value, dim: int) -> tuple[Value, Value, Value]:
+    """exp(x - max), its sum, and x - max."""
+    x = b.convert(x, computed_in(b.out.dtype))
+    sizes = shape_of(x)
+    dims = (dim_of(dim, len(sizes)),)
+    kept = [d for d in range(len(sizes)) if d not in dims]
+    top = b.spread(b.reduce(x, dims, "maximum", -math.inf), sizes, kept)
+    apart = b.op(Subtract(), x, top)
+    powers = b.op(Exponential(), apart)
+    sums = b.spread(b.reduce(powers, dims, "add", 0), sizes, kept)
+    return powers, sums, apart
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "aten._log_softmax.default": log_softmax,
+    "aten._softmax.default": softmax,
+    "aten.all.default": all_,
+    "aten.all.dim": all_,
+    "aten.all.dims": all_,
+    "aten.amax.default": partial(extreme, "maximum"),
+    "aten.amin.default": partial(extreme, "minimum"),
+    "aten.any.default": any_,
+    "aten.any.dim": any_,
+    "aten.any.dims": any_,
+    "aten.argmax.default": partial(place_of_extreme, "GT"),
+    "aten.argmin.default": partial(place_of_extreme, "LT"),
+    "aten.cummax.default": partial(cumulative_extreme, "GE"),
+    "aten.cummin.default": partial(cumulative_extreme, "LE"),
+    "aten.cumprod.default": partial(cumulative, "multiply", 1),
+    "aten.cumsum.default": partial(cumulative, "add", 0),
+    "aten.max.default": partial(extreme, "maximum"),
+    "aten.max.dim": partial(extreme_with_place, "GT"),
+    "aten.mean.default": mean,
+    "aten.mean.dim": mean,
+    "aten.min.default": partial(extreme, "minimum"),
+    "aten.min.dim": partial(extreme_with_place, "LT"),
+    "aten.prod.default": product,
+    "aten.prod.dim_int": product,
+    "aten.sum.default": total,
+    "aten.sum.dim_IntList": total,
+    "aten.var.correction": variance,
+    "aten.var.dim": variance,
+    "aten.var_mean.correction": variance_and_mean,
+    "prims.var.default": prims_variance,
+}

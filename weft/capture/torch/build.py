@@ -1,0 +1,267 @@
+"""Building the body of a module from ATen ops: nodes in order, and the small values they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.capture.torch.dtypes import Operand, computed_in, promoted
+from weft.errors import Unsupported
+from weft.ir.dense import Dense
+from weft.ir.location import UNKNOWN, Location
+from weft.ir.module import Node, Region, Value, apply
+from weft.ir.op import Op
+from weft.ir.types import BOOL, I64, Array, DType, TensorType
+from weft.ops.contract import DotDims, DotGeneral
+from weft.ops.convert import Convert, Real
+from weft.ops.local import combiner
+from weft.ops.pointwise import Compare, Select
+from weft.ops.reduce import Reduce
+from weft.ops.shape import BroadcastInDim, Constant, Iota, Reshape, Transpose
+from weft.ops.slicing import Concatenate, Pad, Slice
+
+Results: TypeAlias = "Value | tuple[Value | None, ...]"
+Sizes: TypeAlias = Sequence[int]
+
+
+def type_of(value: Value) -> TensorType:
+    """The type of a value, which is a tensor."""
+    assert isinstance(value.type, TensorType), f"{value.type} is no tensor"
+    return value.type
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    """The sizes of a value."""
+    return type_of(value).sizes
+
+
+def dtype_of(value: Value) -> DType:
+    """The element type of a value."""
+    return type_of(value).dtype
+
+
+def dim_of(dim: int, rank: int) -> int:
+    """A dim, counted from the end if it is negative; a scalar has one for this purpose."""
+    return dim % max(rank, 1)
+
+
+def dims_of(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
+    """Dims in order; all of them where none is named."""
+    if dims is None or (not isinstance(dims, int) and not dims):
+        return tuple(range(rank))
+    listed = (dims,) if isinstance(dims, int) else dims
+    return tuple(sorted(dim_of(dim, rank) for dim in listed if rank))
+
+
+@dataclass
+class Build:
+    """The nodes of one region, and the op of PyTorch's that is being lowered."""
+
+    nodes: list[Node] = field(default_factory=list)
+    loc: Location = UNKNOWN
+    target: str = ""  # aten.add.Tensor
+    outs: tuple[TensorType | None, ...] = ()  # the types of its results, as PyTorch says
+    used: frozenset[int] = frozenset()  # the results that are read
+
+    @property
+    def out(self) -> TensorType:
+        """The type of the first result."""
+        found = self.outs[0]
+        assert found is not None, f"{self.target} has a result"
+        return found
+
+    def refuse(self, what: str, help: str) -> Unsupported:
+        """What is raised for an op, or a form of it, that has no lowering."""
+        return Unsupported(f"{self.target}: {what}", help=help, loc=self.loc, node=self.loc.name)
+
+    # Nodes
+
+    def all(self, op: Op, *operands: Value, regions: tuple[Region, ...] = ()) -> tuple[Value, ...]:
+        """Apply an op with any number of results."""
+        node = apply(op, *operands, regions=regions, loc=self.loc)
+        self.nodes.append(node)
+        return node.results
+
+    def op(self, op: Op, *operands: Value, regions: tuple[Region, ...] = ()) -> Value:
+        """Apply an op with one result."""
+        return self.all(op, *operands, regions=regions)[0]
+
+    # Constants
+
+    def constant(self, array: Array) -> Value:
+        """A constant."""
+        return self.op(Constant(Dense(array)))
+
+    def splat(self, number: object, type: TensorType) -> Value:
+        """A tensor whose elements are all alike."""
+        held = type.dtype.numpy
+        if isinstance(number, complex) and not type.dtype.is_complex:
+            number = number.real
+        if type.dtype.is_integer and isinstance(number, int):  # wrapped, as PyTorch does
+            scalar = np.asarray(number & 0xFFFFFFFFFFFFFFFF, np.uint64).astype(held)
+        else:
+            scalar = np.asarray(number).astype(held)
+        return self.op(Constant(Dense(scalar.reshape(()), type)))
+
+    def like(self, value: Value, number: object) -> Value:
+        """A number at every element of a value's type."""
+        return self.splat(number, type_of(value))
+
+    def iota(self, dim: int, shape: Sizes, dtype: DType = I64) -> Value:
+        """The index along a dim."""
+        return self.op(Iota(dim, TensorType(tuple(shape), dtype)))
+
+    # Types and shapes
+
+    def convert(self, value: Value, dtype: DType) -> Value:
+        """A value in another element type, converted as C does."""
+        given = type_of(value)
+        if given.dtype is dtype:
+            return value
+        if given.dtype.is_complex and dtype.kind != "bool" and not dtype.is_complex:
+            value = self.op(Real(), value)
+            return self.convert(value, dtype)
+        if dtype.kind == "bool":  # NaN is true
+            return self.op(Compare("NE"), value, self.like(value, 0))
+        if given.dtype.is_float and dtype.is_integer and dtype.bits < 32:  # wraps
+            value = self.op(Convert(given.with_dtype(I64)), value)
+        return self.op(Convert(given.with_dtype(dtype)), value)
+
+    def value(self, operand: Operand, dtype: DType) -> Value:
+        """A tensor, or a number as one without dims, in an element type."""
+        if isinstance(operand, Value):
+            return self.convert(operand, dtype)
+        return self.splat(operand, TensorType((), dtype))
+
+    def reshape(self, value: Value, shape: Sizes) -> Value:
+        """The same elements in another shape."""
+        given = type_of(value)
+        wanted = tuple(shape)
+        return value if given.sizes == wanted else self.op(Reshape(given.with_shape(wanted)), value)
+
+    def transpose(self, value: Value, order: Sizes) -> Value:
+        """The value with its dims in another order."""
+        wanted = tuple(order)
+        if wanted == tuple(range(len(wanted))):
+            return value
+        return self.op(Transpose(wanted), value)
+
+    def move(self, value: Value, source: int, to: int) -> Value:
+        """The value with one dim at another place."""
+        order = [d for d in range(type_of(value).rank) if d != source]
+        order.insert(to, source)
+        return self.transpose(value, order)
+
+    def spread(self, value: Value, shape: Sizes, dims: Sizes) -> Value:
+        """The value's dims as these of a shape, repeated along the others."""
+        given, wanted = type_of(value), tuple(shape)
+        if given.sizes == wanted:
+            return value
+        kept = [(s, d) for s, d in zip(given.sizes, dims, strict=True) if s == wanted[d]]
+        value = self.reshape(value, [s for s, _ in kept])
+        places = tuple([d for _, d in kept])
+        return self.op(BroadcastInDim(places, given.with_shape(wanted)), value)
+
+    def broadcast(self, value: Value, shape: Sizes) -> Value:
+        """The value in a larger shape, whose last dims are its own."""
+        rank = type_of(value).rank
+        return self.spread(value, shape, range(len(shape) - rank, len(shape)))
+
+    def slice(self, value: Value, dim: int, start: int, stop: int, step: int = 1) -> Value:
+        """Every `step`th element along a dim."""
+        sizes = shape_of(value)
+        if (start, stop, step) == (0, sizes[dim], 1):
+            return value
+        starts, stops, steps = [0] * len(sizes), list(sizes), [1] * len(sizes)
+        starts[dim], stops[dim], steps[dim] = start, max(start, stop), step
+        return self.op(Slice(tuple(starts), tuple(stops), tuple(steps)), value)
+
+    def crop(self, value: Value, shape: Sizes) -> Value:
+        """The beginning of a value, of these sizes."""
+        wanted, rank = tuple(shape), len(shape)
+        if shape_of(value) == wanted:
+            return value
+        return self.op(Slice((0,) * rank, wanted, (1,) * rank), value)
+
+    def pad(
+        self, value: Value, low: Sizes, high: Sizes, fill: object = 0, inner: Sizes = ()
+    ) -> Value:
+        """A value with a border of one number, which may be negative: then it is cut."""
+        if not any((*low, *high, *inner)):
+            return value
+        given = type_of(value)
+        number = self.splat(fill, given.with_shape(()))
+        between = tuple(inner) or (0,) * given.rank
+        return self.op(Pad(tuple(low), tuple(high), between), value, number)
+
+    def join(self, values: Sequence[Value], dim: int) -> Value:
+        """Values one after another along a dim."""
+        return values[0] if len(values) == 1 else self.op(Concatenate(dim), *values)
+
+    # Arithmetic
+
+    def operands(self, *given: Operand, dtype: DType | None = None) -> tuple[Value, ...]:
+        """Operands of an elementwise op: one element type, one shape."""
+        common = dtype or promoted(*given)
+        values = [self.value(each, common) for each in given]
+        shape = np.broadcast_shapes(*map(shape_of, values))
+        return tuple([self.broadcast(value, shape) for value in values])
+
+    def compare(self, direction: str, left: Value, right: Value) -> Value:
+        """A comparison of values of one type."""
+        return self.op(Compare(direction), left, right)
+
+    def select(self, where: Value, left: Value, right: Value) -> Value:
+        """Left where a truth value holds, else right; of one shape, or without dims."""
+        shape = np.broadcast_shapes(*map(shape_of, (where, left, right)))
+        given = [self.broadcast(value, shape) for value in (where, left, right)]
+        return self.op(Select(), *given)
+
+    def reduce(self, value: Value, dims: Sizes, combine: str, start: object) -> Value:
+        """A fold along dims; narrow floats are summed up in f32, and rounded once."""
+        given = type_of(value)
+        held = computed_in(given.dtype) if combine in ("add", "multiply") else given.dtype
+        value = self.convert(value, held)
+        folded = set(dims)
+        sizes = tuple([size for dim, size in enumerate(given.sizes) if dim not in folded])
+        if not folded:
+            return self.convert(value, given.dtype)
+        type = TensorType(sizes, held)
+        zero = self.splat(start, type.with_shape(()))
+        region = combiner(combine, type)
+        made = self.op(Reduce(tuple(sorted(folded)), (type,)), value, zero, regions=(region,))
+        return self.convert(made, given.dtype)
+
+    def kept(self, value: Value, given: Sizes, dims: Sizes, keepdim: bool) -> Value:
+        """A fold of a value of these sizes, with the folded dims as ones if they are kept."""
+        if not keepdim:
+            return value
+        return self.reshape(value, [1 if d in dims else size for d, size in enumerate(given)])
+
+    def dot(self, left: Value, right: Value, dims: DotDims, dtype: DType) -> Value:
+        """A product, summed up in f32 at least."""
+        a, b = shape_of(left), shape_of(right)
+        batch = [a[d] for d in dims.lhs_batching_dimensions]
+        lone = {*dims.lhs_batching_dimensions, *dims.lhs_contracting_dimensions}
+        other = {*dims.rhs_batching_dimensions, *dims.rhs_contracting_dimensions}
+        free = [s for d, s in enumerate(a) if d not in lone]
+        free += [s for d, s in enumerate(b) if d not in other]
+        return self.op(DotGeneral(dims, TensorType((*batch, *free), dtype)), left, right)
+
+    def matmul(self, left: Value, right: Value, dtype: DType) -> Value:
+        """Matrices, or equal numbers of them."""
+        rank = type_of(left).rank
+        batch = tuple(range(rank - 2))
+        return self.dot(left, right, DotDims(batch, batch, (rank - 1,), (rank - 2,)), dtype)
+
+    def is_nan(self, value: Value) -> Value:
+        """Whether elements are NaN; false for what cannot be."""
+        if dtype_of(value).is_float or dtype_of(value).is_complex:
+            return self.compare("NE", value, value)
+        return self.like(self.convert(value, BOOL), False)
+
+
+Lowering: TypeAlias = Any  # (build, *args, **kwargs) -> Results

@@ -1,0 +1,127 @@
+"""PyTorch's element types, and its type promotion."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeAlias
+
+from weft.errors import Unsupported
+from weft.ir.module import Value
+from weft.ir.types import BOOL, DTYPES, F32, F64, I64, DType, TensorType
+
+Number: TypeAlias = bool | int | float | complex
+Operand: TypeAlias = Value | Number
+
+_NAMES = {
+    "bool": "i1",
+    "uint8": "ui8",
+    "uint16": "ui16",
+    "uint32": "ui32",
+    "uint64": "ui64",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float32": "f32",
+    "float64": "f64",
+    "complex64": "complex<f32>",
+    "complex128": "complex<f64>",
+    "float8_e4m3fn": "f8E4M3FN",
+    "float8_e4m3fnuz": "f8E4M3FNUZ",
+    "float8_e5m2": "f8E5M2",
+    "float8_e5m2fnuz": "f8E5M2FNUZ",
+    "float8_e8m0fnu": "f8E8M0FNU",
+}
+
+
+@cache
+def _ours() -> dict[Any, DType]:
+    import torch
+
+    return {getattr(torch, theirs): DTYPES[ours] for theirs, ours in _NAMES.items()}
+
+
+@cache
+def _theirs() -> dict[DType, Any]:
+    return {ours: theirs for theirs, ours in _ours().items()}
+
+
+def dtype_of_torch(theirs: Any) -> DType:
+    """Our element type for a torch.dtype."""
+    found = _ours().get(theirs)
+    if found is None:
+        raise Unsupported(
+            f"tensors of {theirs}", help=f"Weft takes {', '.join(_NAMES)}; convert them first"
+        )
+    return found
+
+
+def torch_dtype(ours: DType) -> Any:
+    """The torch.dtype for an element type of ours."""
+    return _theirs()[ours]
+
+
+def default_float() -> DType:
+    """What PyTorch takes Python's floats for."""
+    import torch
+
+    return dtype_of_torch(torch.get_default_dtype())
+
+
+@cache
+def promote_types(a: DType, b: DType) -> DType:
+    """The smallest type that holds both, by PyTorch's lattice."""
+    import torch
+
+    return dtype_of_torch(torch.promote_types(torch_dtype(a), torch_dtype(b)))
+
+
+def promoted(*operands: Operand) -> DType:
+    """The common element type: numbers give way to tensors without dims, and these to all others.
+
+    A lower rank counts only if its kind is higher: an f32 number makes integers f32, but leaves
+    bf16 as it is.
+    """
+    ranked: list[DType | None] = [None, None, None]  # tensors, tensors without dims, numbers
+    for operand in operands:
+        rank, dtype = _ranked(operand)
+        known = ranked[rank]
+        ranked[rank] = dtype if known is None else promote_types(known, dtype)
+    found = None
+    for lower in ranked:
+        found = _combined(found, lower)
+    assert found is not None, "there is an operand"
+    return found
+
+
+def _ranked(operand: Operand) -> tuple[int, DType]:
+    if isinstance(operand, Value):
+        assert isinstance(operand.type, TensorType), f"{operand.type} is no tensor"
+        return (0 if operand.type.rank else 1), operand.type.dtype
+    if isinstance(operand, bool):
+        return 2, BOOL
+    if isinstance(operand, int):
+        return 2, I64
+    default = default_float()
+    if isinstance(operand, float):
+        return 2, default
+    return 2, DTYPES[f"complex<{F64 if default is F64 else F32}>"]
+
+
+def _combined(higher: DType | None, lower: DType | None) -> DType | None:
+    if higher is None or lower is None:
+        return higher or lower
+    if higher.is_complex or (higher.is_float and not lower.is_complex):
+        return higher
+    if higher.is_float:
+        return DTYPES[f"complex<{F64 if higher is F64 else F32}>"]
+    if higher.kind == "bool" or not (lower.is_integer or lower.kind == "bool"):
+        return promote_types(higher, lower)
+    return higher
+
+
+def computed_in(dtype: DType) -> DType:
+    """The type that PyTorch's kernels compute in: f32 for narrow floats, which round once."""
+    return F32 if dtype.is_float and dtype.bits < 32 else dtype

@@ -1,0 +1,168 @@
+"""PyTorch's export of a module for given arguments, decomposed to the ops that have lowerings."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from weft.capture.torch.aten import LOWERINGS
+from weft.errors import Unsupported
+from weft.ir.location import UNKNOWN, Location, escape
+
+# Its decomposition gives a wrong logsumexp, and with it wrong gradients.
+_WRONG = {"aten._scaled_dot_product_flash_attention_for_cpu.default"}
+_OWN = str(Path(__file__).parents[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A program in functional ops, with what it takes and gives."""
+
+    graph: Any  # of torch.fx; what it changes in place is copied into its inputs at the end
+    specs: Sequence[Any]  # of the inputs
+    constants: Mapping[str, Any]  # tensors that are neither parameters nor buffers
+    outputs: Any  # the tree of what it returns
+
+
+def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exported:
+    """The program of a module for arguments, in ops that have lowerings or are refused by name."""
+    import torch
+    from torch._dynamo.exc import UserError
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+    )
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    refused = (
+        UserError,
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        GuardOnDataDependentSymNode,
+    )
+    try:
+        with torch.no_grad():
+            made = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
+            graph = _functional(made.graph_module)
+    except refused as error:
+        raise Unsupported(
+            f"PyTorch cannot export {type(module).__name__}: {_first_line(error)}",
+            help="branches and sizes must not depend on the elements of tensors: use torch.where, "
+            "or take the decision outside of what is compiled",
+            loc=_place(error),
+        ) from error
+    specs = made.graph_signature.input_specs
+    return Exported(graph, specs, made.constants, made.call_spec.out_spec)
+
+
+def _functional(module: Any) -> Any:
+    """The graph without changes in place, decomposed.
+
+    `ExportedProgram.run_decompositions` does the same, but for seconds: it replaces hundreds of
+    dispatcher entries each time.
+    """
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    inputs = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
+    replay = _replay()(module)
+    flat = torch.func.functionalize(lambda *values: tuple(replay.run(*values)), remove="mutations")
+    with torch.fx.traceback.preserve_node_meta():
+        return make_fx(flat, decomposition_table=_table())(*inputs).graph
+
+
+@cache
+def _replay() -> Any:
+    """Runs a graph node by node, attention as one op, and regions in their contexts."""
+    import torch
+
+    whole = torch.ops.aten.scaled_dot_product_attention.default
+
+    class Replay(torch.fx.Interpreter):  # type: ignore[misc]
+        """An interpreter whose nodes keep their modules and lines."""
+
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if target is whole:
+                return _attention()(*args, **kwargs)
+            if target is torch.ops.higher_order.wrap_with_set_grad_enabled:
+                return args[1](*args[2:])
+            if target is torch.ops.higher_order.wrap_with_autocast:
+                device, dtype, enabled, cached, body, *values = args
+                with torch.autocast(device, dtype, enabled, cached):
+                    return body(*values)
+            return super().call_function(target, args, kwargs)
+
+    return Replay
+
+
+@cache
+def _attention() -> Any:
+    """Attention as an op that PyTorch does not take apart."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention as meaning
+
+    def attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        return meaning(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+
+    schema = (
+        "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
+        "bool is_causal=False, float? scale=None, bool enable_gqa=False) -> Tensor"
+    )
+    op = torch.library.custom_op(
+        "weft::scaled_dot_product_attention", attention, mutates_args=(), schema=schema
+    )
+    op.register_fake(attention)
+    return op
+
+
+@cache
+def _table() -> dict[Any, Any]:
+    """PyTorch's decompositions of all that has no lowering, and that it does not take apart itself.
+
+    Those of composite ops end in prims, which have no lowering, where the ops themselves end in
+    ATen.
+    """
+    import torch
+    from torch._decomp import decomposition_table
+
+    kept = _WRONG | LOWERINGS.keys()
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key
+    return {
+        op: rule
+        for op, rule in decomposition_table.items()
+        if isinstance(op, torch._ops.OpOverload)
+        and str(op) not in kept
+        and not op._schema.is_mutable  # the graph is functional already
+        and not composite(op.name(), "CompositeImplicitAutograd")
+    }
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _place(error: BaseException) -> Location:
+    """The user's line that an error went through."""
+    import torch
+
+    library = str(Path(torch.__file__).parent)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        name = frame.filename
+        if not name.startswith((library, _OWN, "<")) and frame.lineno:
+            return Location(f'"{escape(name)}":{frame.lineno}:0')
+    return UNKNOWN

@@ -1,0 +1,91 @@
+"""Functions of tensors as modules: what PyTorch exports, with the state that they read."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from weft.errors import WeftError
+
+
+def modules_of(function: Callable[..., Any]) -> Any:
+    """A module of all modules that a function reads, by the names it knows them by; None if none.
+
+    A parameter by itself is refused: PyTorch exports its value, which would go stale.
+    """
+    import torch
+
+    found: dict[str, Any] = {}
+    for name, held in _read_by(function, set()):
+        if isinstance(held, torch.nn.Parameter):
+            raise WeftError(
+                f"{function.__name__} reads the parameter {name} from outside",
+                help="pass it as an argument, or compile the module that it belongs to",
+            )
+        if isinstance(held, torch.nn.Module):
+            found.setdefault(name, held)
+    if not found:
+        return None
+    made = torch.nn.Module()
+    for name, held in found.items():
+        made.add_module(name, held)
+    return made
+
+
+def _read_by(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """What a function reads that is not its own, by name, and what functions among it read."""
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, types.FunctionType) or id(function) in seen:
+        return
+    seen.add(id(function))
+    code = function.__code__
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+    held = {name: _content(cell) for name, cell in cells}
+    held |= {n: function.__globals__[n] for n in code.co_names if n in function.__globals__}
+    for name, value in held.items():
+        yield name, value
+        yield from _read_by(value, seen)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a name that is not bound yet
+        return None
+
+
+def as_module(function: Any, module: Any) -> Any:
+    """What PyTorch exports: the module itself, or one whose forward is the function."""
+    import torch
+
+    if function is module:
+        return module
+    called = _as_forward(function)
+
+    class Called(torch.nn.Module):  # type: ignore[misc]
+        """A function, and the modules that it reads."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            if module is not None:
+                self.inner = module
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return called(*args, **kwargs)
+
+    return Called()
+
+
+def _as_forward(function: Any) -> Any:
+    """The function under the name of forward: PyTorch keeps no other lines in its graphs."""
+    if isinstance(function, types.MethodType):
+        return types.MethodType(_as_forward(function.__func__), function.__self__)
+    if not isinstance(function, types.FunctionType):
+        return function
+    code = function.__code__.replace(co_name="forward")
+    made = types.FunctionType(
+        code, function.__globals__, "forward", function.__defaults__, function.__closure__
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made

@@ -1,0 +1,227 @@
+"""From an exported graph to a module: every node through the lowering of its op."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.array.exchange import to_numpy
+from weft.capture.torch.aten import LOWERINGS
+from weft.capture.torch.build import Build, Results
+from weft.capture.torch.dtypes import dtype_of_torch
+from weft.capture.torch.export import Exported
+from weft.capture.torch.locations import location_of, module_path
+from weft.errors import Unsupported
+from weft.ir.location import Location, escape
+from weft.ir.module import Function, Module, Region, Value
+from weft.ir.types import TensorType
+
+# Checks that hold for all arguments of the types that a program is captured for.
+_CHECKS = {"aten._assert_tensor_metadata.default", "aten._assert_scalar.default"}
+_COPY = "aten.copy_.default"
+_RANDOM = "bernoulli dropout multinomial normal poisson rand exponential uniform cauchy geometric"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A leaf of the outputs that is no tensor."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A module, and what an exported program's outputs became."""
+
+    module: Module
+    updated: tuple[int, ...]  # the argument that each of the first results replaces
+    outputs: tuple[int | Constant, ...]  # one a leaf: the index of a result, or what is no tensor
+
+
+def import_graph(
+    program: Exported,
+    name: str,
+    arguments: Sequence[tuple[str, TensorType]],
+    places: Mapping[str, int],
+    inputs: Sequence[int | None],
+) -> Imported:
+    """The module of an exported program.
+
+    `places` says which argument a parameter or buffer is, `inputs` which one each leaf of the
+    user's arguments is, if it is a tensor.
+    """
+    args = tuple([Value(type, None, n) for n, (_, type) in enumerate(arguments)])
+    importer = _Importer(program, args, places, inputs)
+    values, outputs = importer.run()
+    locs = tuple([Location(f'"{escape(word)}"') for word, _ in arguments])
+    region = Region(args, importer.build.nodes, values, arg_locs=locs)
+    main = Function("main", region, "public")
+    return Imported(Module({"main": main}, name=name), tuple(importer.updated), outputs)
+
+
+class _Importer:
+    def __init__(
+        self,
+        program: Exported,
+        args: Sequence[Value],
+        places: Mapping[str, int],
+        inputs: Sequence[int | None],
+    ) -> None:
+        self.program, self.args = program, args
+        self.places, self.inputs = places, inputs
+        self.build = Build()
+        self.made: dict[Any, Any] = {}  # by node: a value, a tuple of them, or a number
+        self.taken: dict[Any, int] = {}  # placeholders that are arguments
+        self.updated: dict[int, Value] = {}  # new values of arguments that are changed in place
+
+    def run(self) -> tuple[tuple[Value, ...], tuple[int | Constant, ...]]:
+        """Lower every node; the results, and the outputs among them."""
+        specs = iter(self.program.specs)
+        leaves = iter(self.inputs)
+        last = _last_op(self.program.graph)
+        past_ops = last is None  # then only new values of arguments are left to be written
+        for node in self.program.graph.nodes:
+            past_ops = past_ops or node is last
+            match node.op:
+                case "placeholder":
+                    made = self.made[node] = self.input(node, next(specs), leaves)
+                    if isinstance(made, Value) and made.node is None:
+                        self.taken[node] = made.index
+                case "get_attr":
+                    self.made[node] = self.attribute(node)
+                case "call_function" if str(node.target) == _COPY:
+                    self.update(node, seen_later=not past_ops)
+                case "call_function":
+                    self.made[node] = self.call(node)
+                case "output":
+                    return self.results(self.value(node.args[0]))
+                case _:
+                    raise _refuse(node, "has no lowering")
+        raise AssertionError("an exported graph ends with its output")
+
+    def input(self, node: Any, spec: Any, leaves: Any) -> Any:
+        """The value of a placeholder."""
+        match spec.kind.name:
+            case "PARAMETER" | "BUFFER":
+                return self.args[self.places[spec.target]]
+            case "CONSTANT_TENSOR":
+                return self.build.constant(to_numpy(self.program.constants[spec.target]))
+            case "USER_INPUT":
+                place = next(leaves)
+                return getattr(spec.arg, "value", None) if place is None else self.args[place]
+        raise _refuse(node, f"is an input of the kind {spec.kind.name}")
+
+    def attribute(self, node: Any) -> Value:
+        """A tensor that tracing has made itself."""
+        held = getattr(node.graph.owning_module, node.target)
+        return self.build.constant(to_numpy(held))
+
+    def update(self, node: Any, *, seen_later: bool) -> None:
+        """A change in place of an argument, which is written back after a run.
+
+        Decompositions change arguments, too, before other ops read them again.
+        """
+        target, source = (self.made[each] for each in node.args[:2])
+        place = self.taken.get(node.args[0])
+        if place is None:
+            raise _refuse(node, "changes a tensor that is no argument", "return it instead")
+        assert source.type is target.type, f"{source} is written to {target}"
+        self.updated[place] = source
+        self.made[node] = source
+        if seen_later:
+            self.made[node.args[0]] = source
+
+    def results(
+        self, outputs: Sequence[Any]
+    ) -> tuple[tuple[Value, ...], tuple[int | Constant, ...]]:
+        """New values of arguments first, then the outputs' tensors."""
+        values = [*self.updated.values()]
+        leaves: list[int | Constant] = []
+        for output in outputs:
+            if isinstance(output, Value):
+                leaves.append(len(values))
+                values.append(output)
+            else:
+                leaves.append(Constant(output))
+        return tuple(values), tuple(leaves)
+
+    def value(self, given: Any) -> Any:
+        """An argument of a node: values for nodes, in lists as they are."""
+        import torch
+
+        if isinstance(given, torch.fx.Node):
+            return self.made[given]
+        if isinstance(given, tuple | list):
+            return [self.value(each) for each in given]
+        return given
+
+    def call(self, node: Any) -> Results | None:
+        """One op by its lowering, checked against what PyTorch says that it gives."""
+        target = str(node.target)
+        if node.target is operator.getitem:
+            return self.value(node.args[0])[node.args[1]]  # type: ignore[no-any-return]
+        if target in _CHECKS:
+            return None
+        lowering = LOWERINGS.get(target)
+        build = self.build
+        build.loc, build.target = location_of(node), target
+        build.outs = types_of(node)
+        if lowering is None:
+            raise _refuse(node, *_why(target))
+        build.used = frozenset([u.args[1] for u in node.users if u.target is operator.getitem])
+        kwargs = {word: self.value(each) for word, each in node.kwargs.items()}
+        made: Results = lowering(build, *self.value(node.args), **kwargs)
+        self.check(node, made)
+        return made
+
+    def check(self, node: Any, made: Results) -> None:
+        listed = made if isinstance(made, tuple) else (made,)
+        for value, wanted in zip(listed, self.build.outs, strict=True):
+            same = value is None or wanted is None or value.type is wanted
+            assert same, f"{node.target} gives {value}, but PyTorch {wanted}, at {self.build.loc}"
+
+
+def _last_op(graph: Any) -> Any:
+    """The last node that computes something."""
+    computing = [n for n in graph.nodes
+                 if n.op == "call_function" and str(n.target) != _COPY]  # fmt: skip
+    return computing[-1] if computing else None
+
+
+def types_of(node: Any) -> tuple[TensorType | None, ...]:
+    """The types of a node's results, as PyTorch says; None for what is no tensor."""
+    held = node.meta.get("val")
+    listed = held if isinstance(held, tuple | list) else (held,)
+    return tuple([_type_of(node, each) for each in listed])
+
+
+def _type_of(node: Any, held: Any) -> TensorType | None:
+    import torch
+
+    if not isinstance(held, torch.Tensor):
+        return None
+    if not all(isinstance(size, int) for size in held.shape):
+        raise _refuse(
+            node,
+            f"gives a tensor of shape {[*held.shape]}, which depends on elements of others",
+            "use torch.where and masks, which keep shapes",
+        )
+    return TensorType(tuple(held.shape), dtype_of_torch(held.dtype))
+
+
+def _why(target: str) -> tuple[str, str]:
+    name = target.removeprefix("aten.").lstrip("_")
+    if any(name.startswith((word, f"native_{word}")) for word in _RANDOM.split()):
+        return "draws random numbers", "call model.eval(), or pass random tensors as arguments"
+    return (
+        "has no lowering in Weft",
+        "write it with other ops, or register a decomposition of it with torch.library",
+    )
+
+
+def _refuse(node: Any, what: str, help: str = "write it with other ops") -> Unsupported:
+    path = module_path(node)
+    where = f", in module {path}" if path else ""
+    return Unsupported(f"{node.target} {what}{where}", help=help, loc=location_of(node))

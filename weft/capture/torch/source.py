@@ -1,0 +1,271 @@
+"""PyTorch modules and functions as sources: exported for each kind of arguments."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.array.exchange import to_numpy
+from weft.capture.captured import Captured, Leaf
+from weft.capture.options import CallOptions
+from weft.capture.shardings import annotate, mesh_of, shardings_of
+from weft.capture.torch.dtypes import dtype_of_torch
+from weft.capture.torch.export import export
+from weft.capture.torch.functions import as_module, modules_of
+from weft.capture.torch.graph import Constant, Imported, import_graph
+from weft.capture.torch.plan import input_shardings, output_shardings, planned
+from weft.errors import WeftError
+from weft.ir.types import TensorType, dtype_of
+
+
+def torch_program(program: object, options: CallOptions) -> TorchProgram | None:
+    """The source of a module of PyTorch's or of one of its methods; None for all else."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    if isinstance(program, torch.nn.Module):
+        return TorchProgram(program, program, options)
+    owner = getattr(program, "__self__", None)
+    if callable(program) and isinstance(owner, torch.nn.Module):
+        return TorchProgram(program, owner, options)
+    return None
+
+
+def torch_function(program: Callable[..., Any], options: CallOptions) -> TorchProgram:
+    """The source of a function of tensors, and of the modules that it reads."""
+    return TorchProgram(program, modules_of(program), options)
+
+
+def holds_tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether there are tensors of PyTorch among arguments."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    from torch.utils._pytree import tree_leaves
+
+    return any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs)))
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """What a program is called with: state, then the user's tensors; and what is no tensor."""
+
+    values: tuple[Any, ...]
+    places: dict[str, int]  # of parameters and buffers, tied ones at one place
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    leaves: tuple[Any, ...]
+    inputs: tuple[int | None, ...]  # which value each leaf is, if it is a tensor
+
+
+class TorchProgram:
+    """A module of PyTorch's, one of its methods, or a function of tensors."""
+
+    needs_arguments = True
+
+    def __init__(self, function: Any, module: Any, options: CallOptions) -> None:
+        if options.static_argnums or options.donate_argnums:
+            raise WeftError(
+                "static_argnums and donate_argnums are options of JAX functions",
+                help="leave them out: what is no tensor is static, and tensors are not donated",
+            )
+        self.function, self.module, self.options = function, module, options
+
+    @property
+    def name(self) -> str:
+        found = self.function if self.module is not self.function else type(self.module)
+        return str(getattr(found, "__name__", type(found).__name__))
+
+    # Arguments
+
+    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Tensors]:
+        import torch
+        from torch.utils._pytree import tree_flatten
+
+        values: list[Any] = []
+        marks: list[object] = []
+        places: dict[str, int] = {}
+        if self.module is not None:
+            seen: dict[int, int] = {}
+            for name, held in state_of(self.module, "", marks):
+                place = seen.get(id(held))
+                if place is None:
+                    place = seen[id(held)] = len(values)
+                    values.append(held)
+                    marks.append((held.shape, held.dtype))
+                places[name] = place
+                marks.append(place)
+        leaves, tree = tree_flatten((args, kwargs))
+        inputs: list[int | None] = []
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor):
+                inputs.append(len(values))
+                values.append(leaf)
+                marks.append((leaf.shape, leaf.dtype))
+            else:
+                inputs.append(None)
+                marks.append((type(leaf), _static(leaf)))
+        cast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+        key = (tree, tuple(marks), torch.get_default_dtype(), cast)
+        given = Tensors(tuple(values), places, args, kwargs, tuple(leaves), tuple(inputs))
+        return key, given
+
+    def glance(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Hashable, Sequence[Any]]:
+        key, given = self.flatten(args, kwargs)
+        return key, given.values
+
+    # Programs
+
+    def capture(self, given: Tensors) -> Captured:
+        """Export for arguments of these types, and lower the graph."""
+        program = export(as_module(self.function, self.module), given.args, given.kwargs)
+        prefix = "" if self.module is self.function else "inner."
+        places = {f"{prefix}{name}": place for name, place in given.places.items()}
+        arguments = self.arguments(given)
+        typed = [(leaf.name, TensorType(leaf.shape, dtype_of(leaf.dtype))) for leaf in arguments]
+        made = import_graph(program, self.name, typed, places, given.inputs)
+        return self.captured(made, program.outputs, arguments, given)
+
+    def captured(
+        self, made: Imported, tree: Any, arguments: tuple[Leaf, ...], given: Tensors
+    ) -> Captured:
+        """The program with its shardings."""
+        options, count = self.options, len(made.updated)
+        outputs = made.module.function("main").result_types[count:]
+        names = [f"new {arguments[n].name}" for n in made.updated]
+        names += [f"result {n}" for n in range(len(outputs))]
+        results = tuple(map(_result, names, made.module.function("main").result_types))
+        state = len(set(given.places.values()))
+        inside = planned(options.plan, arguments)
+        spelled = input_shardings(options.in_shardings, given, arguments[state:])
+        pairs = zip(spelled, inside[state:], strict=True)
+        inside = [*inside[:state], *[by_name if s is None else s for s, by_name in pairs]]
+        outside = [inside[n] for n in made.updated]
+        outside += output_shardings(options.out_shardings, results[count:])
+        mesh = mesh_of(options.mesh, [*inside, *outside])
+        taken = shardings_of("the sharding of", inside, arguments, mesh)
+        returned = shardings_of("the sharding of", outside, results, mesh)
+        takes = [*zip(arguments, taken, strict=True)]
+        module = annotate(made.module, mesh, takes, [*zip(results, returned, strict=True)])
+        packing = Packing(tree, made.outputs, made.updated)
+        return Captured(module, mesh, None, packing, arguments, results, updated=made.updated)
+
+    def arguments(self, given: Tensors) -> tuple[Leaf, ...]:
+        """Every tensor by its name: of a parameter or buffer, or of the argument it is in."""
+        names: dict[int, str] = {}
+        for name, place in given.places.items():
+            names.setdefault(place, name)
+        for n, name in zip(given.inputs, self.input_names(given), strict=True):
+            if n is not None:
+                names[n] = name
+        return tuple([_leaf(names[n], value) for n, value in enumerate(given.values)])
+
+    def input_names(self, given: Tensors) -> list[str]:
+        """`batch['x']` for each leaf, by the names of the function's parameters."""
+        from torch.utils._pytree import keystr, tree_flatten_with_path
+
+        called = self.function.forward if self.function is self.module else self.function
+        try:
+            known = [*inspect.signature(called).parameters]
+        except (TypeError, ValueError):
+            known = []
+        paths, _ = tree_flatten_with_path((given.args, given.kwargs))
+        names = []
+        for path, _leaf in paths:
+            which = path[1]
+            if path[0].idx == 1:
+                head = str(which.key)
+            else:
+                head = known[which.idx] if which.idx < len(known) else f"args[{which.idx}]"
+            names.append(f"{head}{keystr(path[2:])}")
+        return names
+
+    # Values
+
+    def to_program(self, value: Any, leaf: Leaf) -> Any:
+        """The tensor's own memory, which is not changed: a call returns when it is computed."""
+        shared = to_numpy(value).view()
+        shared.flags.writeable = False
+        return shared
+
+    def to_user(self, array: Any, leaf: Leaf) -> Any:
+        return array.to_torch()
+
+    def is_converted(self, leaf: Leaf) -> bool:
+        return True
+
+    def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
+        """Write what a program has changed in place back into the caller's tensors."""
+        import torch
+
+        with torch.no_grad():
+            for place, made in zip(updated, results, strict=False):
+                values[place].copy_(made)
+
+    def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        return False
+
+    def inlined(self) -> Callable[..., Any]:
+        raise AssertionError("no tensor of PyTorch's is traced")
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How results become what the function returns."""
+
+    tree: Any
+    leaves: tuple[int | Constant, ...]
+    updated: tuple[int, ...]
+
+    def unflatten(self, results: list[Any]) -> Any:
+        """The function's own classes with the results in them; no two share memory."""
+        made: list[Any] = []
+        seen: set[int] = set()
+        for leaf in self.leaves:
+            if isinstance(leaf, Constant):
+                made.append(leaf.value)
+                continue
+            tensor = results[leaf]
+            if tensor.data_ptr() in seen:
+                tensor = tensor.clone()
+            seen.add(tensor.data_ptr())
+            made.append(tensor)
+        return self.tree.unflatten(made)
+
+
+def state_of(module: Any, prefix: str, marks: list[object]) -> Iterator[tuple[str, Any]]:
+    """Parameters and buffers by name, tied ones each time; modes of the modules go to `marks`.
+
+    They are looked up anew for every call, so that one that was replaced is seen.
+    """
+    marks.append(module.training)
+    for held in (module._parameters, module._buffers):
+        for name, value in held.items():
+            if value is not None:
+                yield f"{prefix}{name}", value
+    for name, inner in module._modules.items():
+        if inner is not None:
+            yield from state_of(inner, f"{prefix}{name}.", marks)
+
+
+def _static(leaf: Any) -> Hashable:
+    """A leaf that is no tensor, which a program is remembered by."""
+    if not isinstance(leaf, Hashable):
+        raise WeftError(
+            f"an argument is a {type(leaf).__name__}, which is neither a tensor nor can be hashed",
+            help="pass tensors, as with torch.from_numpy(x), and numbers, strings or None",
+        )
+    return leaf
+
+
+def _leaf(name: str, value: Any) -> Leaf:
+    return Leaf(name, tuple(value.shape), dtype_of_torch(value.dtype).numpy)
+
+
+def _result(name: str, type: Any) -> Leaf:
+    return Leaf(name, type.sizes, type.dtype.numpy)
