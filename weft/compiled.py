@@ -39,7 +39,7 @@ MOST_NOTES = 4  # that one warning tells
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CompileOptions:
     """What a program is compiled for, beside its arguments."""
 
     level: Level
@@ -121,7 +121,7 @@ class Compiled:
     another function that Weft compiles, the function itself is traced.
     """
 
-    def __init__(self, source: Source, options: Options) -> None:
+    def __init__(self, source: Source, options: CompileOptions) -> None:
         self._source = source
         self._options = options
         self._programs: dict[Hashable, Ready] = {}
@@ -298,7 +298,7 @@ def compile(
         combine_bytes=combine_bytes,
         combine_ops=combine_ops,
     )
-    options = Options(
+    options = CompileOptions(
         level, modelled, target, fold_sums, tune, excess_precision, sync_every_op,
         None if rules is None else as_rules(rules), numbers,
     )  # fmt: skip

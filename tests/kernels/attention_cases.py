@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, composite
 
 from weft.ir.types import BOOL, DTYPES, F32, F64, Array, DType
-from weft.kernels.attention import Access, Attention, Gradients, Mask, Window
+from weft.kernels.attention import (
+    Access,
+    AttentionKernel,
+    AttentionMask,
+    AttentionWindow,
+    Gradients,
+)
 from weft.kernels.kernel import Operand
 
 # Orders of the dims of an operand in memory, major first: o(uter), r(ow), c(olumn).
@@ -79,7 +85,7 @@ def forward(
     fill: float = -math.inf,
     lse: bool = False,
     **fields: object,
-) -> Attention:
+) -> AttentionKernel:
     """A forward kernel; `mask` and `bias` say along which outer dims and queries they are alike."""
     b, s = Building(sizes), sizes
     q = b.add(dtype, s.queries, s.depth, layouts[0], offset=3)
@@ -88,13 +94,13 @@ def forward(
     pairs: dict[str, object] = {}
     if mask is not None:
         at = _pairs(b, BOOL, mask)
-        pairs["mask"] = Mask(at, fill, hides=bool(len(mask) % 2))
+        pairs["mask"] = AttentionMask(at, fill, hides=bool(len(mask) % 2))
     if bias is not None:
         pairs["bias"] = _pairs(b, dtype, bias)
     out = b.add(dtype, s.queries, s.value_depth, layouts[3], output=True)
     if lse:
         pairs["lse"] = b.add(F64 if dtype is F64 else F32, s.queries, 1, output=True)
-    return Attention(
+    return AttentionKernel(
         "attention",
         s.outer,
         s.queries,
@@ -117,7 +123,7 @@ def _pairs(b: Building, dtype: DType, alike: Sequence[bool]) -> Access:
     return b.add(dtype, rows, b.sizes.keys, shared=outer)
 
 
-def backward(kernel: Attention, *, bias: bool = False) -> Attention:
+def backward(kernel: AttentionKernel, *, bias: bool = False) -> AttentionKernel:
     """The backward kernel of a forward one with logsumexp: its outputs become inputs."""
     assert kernel.lse is not None
     operands = [replace(o, output=False) for o in kernel.operands]
@@ -140,7 +146,7 @@ def backward(kernel: Attention, *, bias: bool = False) -> Attention:
     return replace(kernel, operands=tuple(operands), gradients=gradients)
 
 
-def inputs(kernel: Attention, seed: int = 0, spread: float = 1.0) -> list[Array]:
+def inputs(kernel: AttentionKernel, seed: int = 0, spread: float = 1.0) -> list[Array]:
     """Made-up inputs of a kernel."""
     rng = np.random.default_rng(seed)
     made: list[Array] = []
@@ -155,14 +161,14 @@ def inputs(kernel: Attention, seed: int = 0, spread: float = 1.0) -> list[Array]
 
 
 @composite
-def windows(draw: DrawFn, queries: int, keys: int) -> Window:
+def windows(draw: DrawFn, queries: int, keys: int) -> AttentionWindow:
     """None, causal, or a band, aligned at either end."""
     side = st.none() | st.integers(-2, max(queries, keys) + 2)
-    return Window(draw(side), draw(side), draw(st.sampled_from((0, keys - queries))))
+    return AttentionWindow(draw(side), draw(side), draw(st.sampled_from((0, keys - queries))))
 
 
 @composite
-def kernels(draw: DrawFn, most: int = 70, lse: bool = False) -> Attention:
+def kernels(draw: DrawFn, most: int = 70, lse: bool = False) -> AttentionKernel:
     """Forward kernels of every kind."""
     outer = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
     shared = tuple(draw(st.booleans()) for _ in outer)

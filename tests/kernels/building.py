@@ -14,11 +14,11 @@ from weft.kernels.kernel import (
     Choose,
     Combine,
     Contract,
-    Factor,
     Fill,
     Guard,
     Kernel,
     Load,
+    LoopFactor,
     Operand,
     Pick,
     Position,
@@ -136,7 +136,7 @@ class Building:
     def kernel(
         self, kind: str = "rows", order: str | None = None, tasks: int = 1, **options: int
     ) -> Kernel:
-        factors = tuple(Factor(n, size) for n, size in self.sizes.items())
+        factors = tuple(LoopFactor(n, size) for n, size in self.sizes.items())
         schedule = Schedule(
             kind,  # type: ignore[arg-type]
             self.numbers("".join(self.names) if order is None else order),

@@ -18,7 +18,7 @@ from tests.kernels.building import Building
 from weft.errors import WeftError
 from weft.ir.types import DTYPES, F32, I32, TensorType
 from weft.kernels.alone import Alone
-from weft.kernels.attention import Access, Attention, Gradients, Window
+from weft.kernels.attention import Access, AttentionKernel, AttentionWindow, Gradients
 from weft.kernels.kernel import Fill, Operand, Shift
 from weft.kernels.read import parse_kernel
 from weft.kernels.text import kernel_text
@@ -191,8 +191,8 @@ kernel reverse(in0: f32[4,1,8], out1: f32[4,1,8])
 def test_attention():
     operands = tuple([Operand(F32, (2, 8, 16), output=n == 3) for n in range(4)])
     q, k, v, out = (Access(n, (128,), 16, 1) for n in range(4))
-    window = Window(left=2, right=-1, shift=4)
-    made = Attention("a", (2,), 8, 8, 16, 16, operands, q, k, v, out, window=window)
+    window = AttentionWindow(left=2, right=-1, shift=4)
+    made = AttentionKernel("a", (2,), 8, 8, 16, 16, operands, q, k, v, out, window=window)
     assert same(replace(made, options=(("keys", 4),))) == (
         """\
 kernel a(in0: f32[2,8,16], in1: f32[2,8,16], in2: f32[2,8,16], out3: f32[2,8,16])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.screen import console, has_rich, plural
 from weft.conformance import NUMPY, TARGETS, Outcome, Status, find_cases, run_files
 from weft.errors import WeftError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _STYLES: dict[Status, str] = {"pass": "green", "fail": "bold red", "refused": "yellow"}
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,

@@ -17,7 +17,7 @@ from typing import Any
 import weft
 from weft.cache.store import LIMIT, the_store
 from weft.cli.doctor_checks import CHECKS, run_checks
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.screen import print_json, quantity
 from weft.emit.llvm.jit.machine_code import host, llvm_version
 from weft.emit.llvm.pool.thread_count import thread_count
@@ -42,7 +42,7 @@ _ALSO_SHOWN = ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
 _LABEL = 11  # columns
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,

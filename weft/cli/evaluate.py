@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli.arrays import load, plain, save, show
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.program import add_program, read_program
 from weft.cli.screen import console, plural, print_json
 from weft.cli.script import is_script, load_script
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,

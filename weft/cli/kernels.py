@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.passes import add_passes, chosen_machine
 from weft.cli.program import add_program
 from weft.cli.rules import add_rules
@@ -22,7 +22,7 @@ from weft.errors import WeftError
 from weft.ir.module import Node
 from weft.ir.work import Work
 from weft.kernels.alone import Alone
-from weft.kernels.attention import Attention
+from weft.kernels.attention import AttentionKernel
 from weft.kernels.group import Launch
 from weft.kernels.text import kernel_text
 from weft.kernels.work import work_of
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _TEXTS = ("contract", "llvm", "asm")
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,
@@ -106,7 +106,7 @@ def compiled_program(arguments: argparse.Namespace) -> tuple[Compiled, list[Any]
 
 
 @dataclass(slots=True)
-class Row:
+class KernelRow:
     """A kernel, how often a run launches it, and what one launch takes."""
 
     number: int
@@ -133,7 +133,7 @@ class Row:
 class Listing:
     """The kernels of a program, equal ones once, and the nodes that are in none."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[KernelRow] = field(default_factory=list)
     others: list[Part] = field(default_factory=list)
     whole: float | None = None  # the measured seconds of a run
     target: Target | None = None
@@ -147,7 +147,7 @@ def listed(
 ) -> Listing:
     """Equal kernels are one row."""
     made = Listing(whole=whole, target=target)
-    known: dict[Launch, Row] = {}
+    known: dict[Launch, KernelRow] = {}
     for part in parts:
         kernel = None if part.group is None else part.group.kernel
         if part.group is None or kernel is None:
@@ -157,7 +157,7 @@ def listed(
         if row is None:
             seconds = kernel_seconds(kernel, chosen)
             way = None if target is None else explained(kernel, target)
-            row = Row(len(made.rows), kernel, part.group.nodes, work_of(kernel), seconds, way)
+            row = KernelRow(len(made.rows), kernel, part.group.nodes, work_of(kernel), seconds, way)
             known[kernel] = row
             made.rows.append(row)
         row.launches += part.runs
@@ -166,7 +166,7 @@ def listed(
     return made
 
 
-def named(listing: Listing, name: str) -> Row:
+def named(listing: Listing, name: str) -> KernelRow:
     """The kernel of that number or name; a name may be cut short."""
     if name.isdigit() and int(name) < len(listing.rows):
         return listing.rows[int(name)]
@@ -181,7 +181,7 @@ def named(listing: Listing, name: str) -> Row:
     raise WeftError(f"{problem} {name!r}", help=hint)
 
 
-def text_of(row: Row, text: str, target: Target | None) -> str:
+def text_of(row: KernelRow, text: str, target: Target | None) -> str:
     """One kernel in full."""
     if text == "contract" or target is None:
         return kernel_text(row.kernel)
@@ -205,7 +205,7 @@ def fused(nodes: Sequence[Node]) -> str:
 def loops(kernel: Launch) -> str:
     """`[8]x64x256 over 1024`: the sizes of the loops, of devices in brackets, reductions last."""
     match kernel:
-        case Attention(outer=outer, queries=queries, keys=keys, depth=depth):
+        case AttentionKernel(outer=outer, queries=queries, keys=keys, depth=depth):
             return "x".join(map(str, (*outer, queries, keys))) + f" over {depth}"
         case Alone():
             return "x".join(map(str, kernel.outputs[0].shape)) or "1"
@@ -218,7 +218,7 @@ def loops(kernel: Launch) -> str:
     return ("x".join(sizes[False]) or "1") + over
 
 
-def as_json(row: Row) -> dict[str, Any]:
+def as_json(row: KernelRow) -> dict[str, Any]:
     """A row as data."""
     return {
         "name": row.kernel.name,

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.screen import console, print_json
 from weft.errors import WeftError
 from weft.knobs import CACHE, KNOBS, Knob, cache_folder
@@ -25,7 +25,7 @@ class State:
     is_wrong: bool = False
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.op_examples import example
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.screen import console, plural, print_json, quantity
 from weft.emit.numpy.table import kinds
 from weft.errors import WeftError, warn
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SIZES = re.compile(r" \{[^}]*\}", re.S)
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,

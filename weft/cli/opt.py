@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from weft.cli.files import write
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.partition import partitioned
 from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
 from weft.cli.program import add_program, read_program
@@ -20,7 +20,7 @@ from weft.optimize import (
     PASSES,
     STEPS,
     MemoryPlan,
-    Options,
+    PassOptions,
     Ran,
     named,
     plan_memory,
@@ -29,7 +29,7 @@ from weft.optimize import (
 )
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.passes and arguments.level is not None:
         arguments.parser.error("--pass names the passes to run, so it goes without a level")
     chosen = chosen_machine(arguments) or HOST
-    options = Options(chosen, **chosen_numbers(arguments))
+    options = PassOptions(chosen, **chosen_numbers(arguments))
     passes = named(arguments.passes) if arguments.passes else steps(chosen_level(arguments))
     module = local_program(arguments.program, arguments.mesh, arguments.rules)
     ran: list[Ran] = []

@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.program import add_program, captured_program, check_mesh
 from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import console, has_rich, plural, print_json
 from weft.errors import WeftError
-from weft.explain import Layer, Reasons, Row, layers, lookup, reasons
+from weft.explain import Layer, LayerRow, Reasons, layers, lookup, reasons
 from weft.ir.module import Module
 from weft.ir.types import TensorType
 from weft.mesh import Mesh, Sharding
@@ -26,7 +26,7 @@ _HEAD = ("value", "type", "sharding", "on a device", "bytes", "note")
 _BYTES = _HEAD.index("bytes")
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,
@@ -178,7 +178,7 @@ def _title(layer: Layer) -> str:
     return layer.name + alike + held
 
 
-def _style(row: Row) -> str:
+def _style(row: LayerRow) -> str:
     return "yellow" if "padded" in row.note or "conflict" in row.note else ""
 
 
@@ -191,7 +191,7 @@ def _aligned(cells: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join(parts).rstrip()
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: LayerRow) -> tuple[str, ...]:
     more = len(row.names) - 1
     name = f"{row.names[0]} {row.op}".strip()
     name = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.cost.travel import Kind, Reach, reach, travel_seconds
+from weft.cost.travel import Reach, TrafficKind, reach, travel_seconds
 from weft.cost.trips import trips
 from weft.ir.module import Module, Node, Region
 from weft.ir.op import Op
@@ -28,7 +28,7 @@ from weft.ops.local import PermuteAlongAxes, ReduceScatterTogether
 from weft.ops.ragged import RaggedDot
 from weft.ops.shape import BitcastConvert, Constant, Reshape
 
-KINDS: Mapping[type[Op], Kind] = {
+KINDS: Mapping[type[Op], TrafficKind] = {
     AllGather: "gather",
     AllReduce: "reduce",
     ReduceScatter: "scatter",

@@ -8,7 +8,7 @@ from weft.cost.sent import Counter, total_sent
 from weft.ir.module import Module, Node, Region
 from weft.ops.control import Call
 
-Numbers = tuple[int, ...]
+DeviceNumbers = tuple[int, ...]
 
 
 def distinct_sent(module: Module, func: str = "main") -> float:
@@ -21,7 +21,7 @@ class _Numbering:
 
     def __init__(self, module: Module) -> None:
         self.module, self.counter = module, Counter(module)
-        self.known: dict[Hashable, Numbers] = {}
+        self.known: dict[Hashable, DeviceNumbers] = {}
         self.active: set[str] = set()
         self.count = 0
         self.sent = 0.0
@@ -31,12 +31,12 @@ class _Numbering:
         self.function(func, self.fresh(len(self.module.function(func).body.args)))
         return self.sent
 
-    def fresh(self, count: int) -> Numbers:
+    def fresh(self, count: int) -> DeviceNumbers:
         """Numbers that no value has yet."""
         self.count += count
         return tuple(range(self.count - count, self.count))
 
-    def function(self, name: str, args: Numbers) -> Numbers:
+    def function(self, name: str, args: DeviceNumbers) -> DeviceNumbers:
         """The numbers of a function's results."""
         body = self.module.function(name).body
         if name in self.active:  # one that calls itself counts once
@@ -49,7 +49,7 @@ class _Numbering:
         self.active.remove(name)
         return tuple([numbers[v] for v in body.results])
 
-    def node(self, node: Node, given: Numbers) -> Numbers:
+    def node(self, node: Node, given: DeviceNumbers) -> DeviceNumbers:
         """The numbers of a node's results; what it sends is added if there is none like it."""
         if isinstance(node.op, Call):
             key: Hashable = (node.op.callee, given)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from weft.cost.costs import KINDS, groups_of
-from weft.cost.travel import Kind
+from weft.cost.travel import TrafficKind
 from weft.cost.trips import trips
 from weft.ir.location import Location
 from weft.ir.module import Module, Node, Region
@@ -44,7 +44,7 @@ class Sent:
         return self.bytes * self.count
 
 
-def share_sent(kind: Kind, devices: int) -> float:
+def share_sent(kind: TrafficKind, devices: int) -> float:
     """The share of a collective's size that each device of a group sends."""
     if devices <= 1:
         return 0.0
@@ -114,7 +114,7 @@ def group(op: Op, meshes: Mapping[str, Mesh], everyone: int) -> tuple[str, int]:
     return str(count), count
 
 
-def _share(op: Op, kind: Kind, devices: int, everyone: int) -> float:
+def _share(op: Op, kind: TrafficKind, devices: int, everyone: int) -> float:
     match op:
         case PermuteAlongAxes():
             moves = sum(s not in (-1, t) for t, s in enumerate(op.sources))

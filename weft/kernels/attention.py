@@ -39,7 +39,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class AttentionWindow:
     """Query i sees keys i + shift - left .. i + shift + right, both included; None: no bound."""
 
     left: int | None = None
@@ -59,7 +59,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Mask:
+class AttentionMask:
     """A boolean operand over queries and keys; where it is `hides` the score becomes `fill`."""
 
     access: Access
@@ -90,7 +90,7 @@ class Gradients:
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class AttentionKernel:
     """One launch of attention.
 
     With `gradients` it is the backward one: it reads out and lse, and computes the probabilities
@@ -110,8 +110,8 @@ class Attention:
     out: Access
     lse: Access | None = None
     scale: float = 1.0
-    window: Window = Window()
-    mask: Mask | None = None
+    window: AttentionWindow = AttentionWindow()
+    mask: AttentionMask | None = None
     bias: Access | None = None
     empty: Literal["zero", "nan"] = "zero"
     gradients: Gradients | None = None

@@ -18,17 +18,17 @@ from typing import Literal, TypeAlias
 from weft.ir.op import Op
 from weft.ir.types import F32, I32, DType
 
-Role = Literal["parallel", "reduction"]
+LoopRole = Literal["parallel", "reduction"]
 Combine = Literal["add", "mul", "max", "min", "and", "or", "xor"]
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class LoopFactor:
     """One loop of a kernel. A reduction factor is gone after the step that combines along it."""
 
     name: str
     size: int
-    role: Role = "parallel"
+    role: LoopRole = "parallel"
     device: bool = False  # it counts devices of a lockstep program
 
 
@@ -213,7 +213,7 @@ class Kernel:
     """One launch."""
 
     name: str
-    factors: tuple[Factor, ...]
+    factors: tuple[LoopFactor, ...]
     operands: tuple[Operand, ...]
     steps: tuple[Step, ...]
     schedule: Schedule = Schedule()

@@ -16,18 +16,24 @@ from weft.ir.read import read_node, unknown_op
 from weft.ir.scan import dictionary, parse_type
 from weft.ir.types import DTYPES, DType, TensorType, Types
 from weft.kernels.alone import Alone
-from weft.kernels.attention import Access, Attention, Gradients, Mask, Window
+from weft.kernels.attention import (
+    Access,
+    AttentionKernel,
+    AttentionMask,
+    AttentionWindow,
+    Gradients,
+)
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
     Affine,
     Apply,
     Choose,
     Contract,
-    Factor,
     Fill,
     Guard,
     Kernel,
     Load,
+    LoopFactor,
     Operand,
     Pick,
     Position,
@@ -137,7 +143,7 @@ class _Reader:
     # Loops
 
     def loops(self, name: str, line: Line, excess: bool) -> Kernel:
-        factors: list[Factor] = []
+        factors: list[LoopFactor] = []
         if line.taken("one"):
             line.expect("point")
         while line.token:
@@ -160,7 +166,7 @@ class _Reader:
         operands, steps = self.operands, tuple(self.steps)
         return Kernel(name, tuple(factors), operands, steps, schedule, excess)
 
-    def factor(self, line: Line) -> Factor:
+    def factor(self, line: Line) -> LoopFactor:
         name = line.name()
         if name in self.names:
             raise wrong(f"there are two factors {name!r}")
@@ -169,7 +175,7 @@ class _Reader:
         size, device = line.integer(), bool(line.taken("devices"))
         reduced = line.taken("reduced")
         line.expect("]")
-        return Factor(name, size, "reduction" if reduced else "parallel", device)
+        return LoopFactor(name, size, "reduction" if reduced else "parallel", device)
 
     def line(self, line: Line) -> None:
         """A store, or a step with its number and its dtype."""
@@ -439,7 +445,7 @@ class _Reader:
             raise wrong("regions read constants only")
         return Alone(name, node.op, self.operands, lead, node.regions, tuple(known), excess)
 
-    def attention(self, name: str, line: Line) -> Attention:
+    def attention(self, name: str, line: Line) -> AttentionKernel:
         line.expect("outer")
         line.expect("=")
         outer = tuple(line.listed("[", "]", line.integer))
@@ -466,12 +472,14 @@ class _Reader:
                 words[label] = found.pop(label)[0]
         if "mask" in found:
             access, said = found.pop("mask")
-            words["mask"] = Mask(access, **said)
+            words["mask"] = AttentionMask(access, **said)
         if found:
             words["gradients"] = _gradients(found)
-        window = Window(words.pop("left", None), words.pop("right", None), words.pop("shift", 0))
+        window = AttentionWindow(
+            words.pop("left", None), words.pop("right", None), words.pop("shift", 0)
+        )
         fixed: dict[str, Any] = {"window": window, "operands": self.operands, "options": options}
-        return Attention(name, outer, **fixed, **words)
+        return AttentionKernel(name, outer, **fixed, **words)
 
     def words(self, line: Line) -> dict[str, Any]:
         """`scale=0.25 empty=nan` up to the end of the line."""

@@ -22,18 +22,18 @@ from collections.abc import Iterator, Sequence
 from weft.ir.op import Op, infer
 from weft.ir.types import DType, TensorType
 from weft.kernels.alone import Alone
-from weft.kernels.attention import Access, Attention
+from weft.kernels.attention import Access, AttentionKernel
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
     Affine,
     Apply,
     Choose,
     Contract,
-    Factor,
     Fill,
     Guard,
     Kernel,
     Load,
+    LoopFactor,
     Operand,
     Pick,
     Position,
@@ -66,12 +66,12 @@ _DEEPEST, _WIDEST = 6, 72  # of an expression inside of another one
 def kernel_text(kernel: Launch) -> str:
     """The contract of a kernel, without the newline at its end."""
     operands = ", ".join(map(_operand, range(len(kernel.operands)), kernel.operands))
-    strict = not (isinstance(kernel, Attention) or kernel.excess_precision)
+    strict = not (isinstance(kernel, AttentionKernel) or kernel.excess_precision)
     lines = [f"kernel {kernel.name}({operands}){' rounded' if strict else ''}"]
     match kernel:
         case Alone():
             lines += _alone(kernel)
-        case Attention():
+        case AttentionKernel():
             lines += _attention(kernel)
         case _:
             lines += _loops(kernel)
@@ -132,7 +132,7 @@ def _loops(kernel: Kernel) -> Iterator[str]:
     yield from _Steps(kernel, names).lines()
 
 
-def _factor(factor: Factor) -> str:
+def _factor(factor: LoopFactor) -> str:
     devices = " devices" if factor.device else ""
     return f"{factor.name}[{factor.size}{devices}{' reduced' if factor.role != 'parallel' else ''}]"
 
@@ -352,7 +352,7 @@ def _alone(kernel: Alone) -> Iterator[str]:
     yield from kernel.lines
 
 
-def _attention(kernel: Attention) -> Iterator[str]:
+def _attention(kernel: AttentionKernel) -> Iterator[str]:
     window, outer = kernel.window, [f"o{n}" for n in range(len(kernel.outer))]
     words = {"outer": f"[{', '.join(map(str, kernel.outer))}]"}
     for name in ("queries", "keys", "depth", "value_depth", "scale", "bias_scale"):

@@ -19,7 +19,7 @@ from weft.ir.module import Region, Value
 from weft.ir.read import check_types
 from weft.ir.types import BOOL, DType, TensorType
 from weft.kernels.alone import Alone
-from weft.kernels.attention import Access, Attention
+from weft.kernels.attention import Access, AttentionKernel
 from weft.kernels.group import Launch
 from weft.kernels.interpret import COMBINE
 from weft.kernels.interpret import held as held_in
@@ -85,7 +85,7 @@ def _verify(kernel: Launch) -> None:
             _Loops(kernel).verify()
         case Alone():
             _verify_alone(kernel)
-        case Attention():
+        case AttentionKernel():
             _verify_attention(kernel)
 
 
@@ -399,7 +399,7 @@ def _verify_region(region: Region) -> None:
 # Attention
 
 
-def _verify_attention(kernel: Attention) -> None:
+def _verify_attention(kernel: AttentionKernel) -> None:
     sizes = {name: getattr(kernel, name) for name in ("queries", "keys", "depth", "value_depth")}
     every = [*kernel.outer, *sizes.values()]
     _require(all(size >= 0 for size in every), "a size is negative")
@@ -421,7 +421,7 @@ def _verify_attention(kernel: Attention) -> None:
     _require(len({*written}) == len(written), "two results are in one operand")
 
 
-def _accesses(kernel: Attention) -> Iterator[tuple[str, Access, int, int, bool]]:
+def _accesses(kernel: AttentionKernel) -> Iterator[tuple[str, Access, int, int, bool]]:
     """Every access with its name, its rows and columns, and whether it writes."""
     queries, keys, deep, values = kernel.queries, kernel.keys, kernel.depth, kernel.value_depth
     slopes = kernel.gradients
@@ -442,7 +442,9 @@ def _accesses(kernel: Attention) -> Iterator[tuple[str, Access, int, int, bool]]
             yield "the gradient of bias", slopes.bias, queries, keys, True
 
 
-def _verify_access(kernel: Attention, name: str, access: Access, sizes: Sequence[int]) -> Operand:
+def _verify_access(
+    kernel: AttentionKernel, name: str, access: Access, sizes: Sequence[int]
+) -> Operand:
     _require(0 <= access.operand < len(kernel.operands), f"{name} is no operand")
     operand = kernel.operands[access.operand]
     _require(len(access.outer) == len(kernel.outer), f"{name} has not a stride for each dim")

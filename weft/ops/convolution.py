@@ -26,7 +26,7 @@ from weft.ops.contract import (
     dot_work,
     expect_shape,
 )
-from weft.ops.window import Pairs, Window, make_window, pad
+from weft.ops.window import PaddingPairs, Window, make_window, pad
 
 _TEXT = re.compile(r"\[(.*)\]\s*x\s*\[(.*)\]\s*->\s*\[(.*)\]")
 
@@ -181,7 +181,7 @@ def conv_window(
     rhs: TensorType,
     dims: ConvDims,
     strides: tuple[int, ...] | None,
-    padding: Pairs | None,
+    padding: PaddingPairs | None,
     lhs_dilation: tuple[int, ...] | None,
     rhs_dilation: tuple[int, ...] | None,
 ) -> Window:
@@ -247,7 +247,7 @@ class Convolution(Op):
     batch_group_count: int
     out: TensorType
     window_strides: tuple[int, ...] | None = None
-    padding: Pairs | None = None
+    padding: PaddingPairs | None = None
     lhs_dilation: tuple[int, ...] | None = None
     rhs_dilation: tuple[int, ...] | None = None
     window_reversal: tuple[bool, ...] | None = None
@@ -353,7 +353,7 @@ def conv_rule(
     # A factor of size 1 is not written beside another one.
     place = None if batch_groups > 1 and batch == 1 else dims.input_batch_dimension
     builder.factor((place, None), (dims.output_batch_dimension,), batch)
-    alone: list[Places] = []
+    alone: list[SpatialDims] = []
     for spatial in zip(*(d[2:] for d in (dims.input, dims.kernel, dims.output)), strict=True):
         alone += spatial_factors(builder, lhs, rhs, out, *spatial)
     if feature_groups > 1:
@@ -372,15 +372,17 @@ def conv_rule(
     return builder.build()
 
 
-Places = tuple[int | None, int | None, int | None]  # a dim of the input, the kernel, the output
+SpatialDims = tuple[
+    int | None, int | None, int | None
+]  # a dim of the input, the kernel, the output
 
 
 def spatial_factors(
     builder: RuleBuilder, lhs: TensorType, rhs: TensorType, out: TensorType, a: int, b: int, c: int
-) -> list[Places]:
+) -> list[SpatialDims]:
     """Add the factors of one spatial dim; returns the places of dims that were left without any."""
     left = lhs.bounds[a]
-    alone: list[Places] = []
+    alone: list[SpatialDims] = []
     sizes = [("permutation", out.bounds[c]), ("reduction", rhs.bounds[b])]
     if sizes[0][1] < sizes[1][1]:
         sizes.reverse()

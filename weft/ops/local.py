@@ -6,7 +6,7 @@ written as a composite whose decomposition is plain StableHLO, and read back as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from weft.ir.check import require, tensor_type
 from weft.ir.dense import Dense
 from weft.ir.module import Function, Node, Region, Value, apply
-from weft.ir.op import Op, RegionCall, Run, op
+from weft.ir.op import Evaluation, Op, RegionCall, Steps, op
 from weft.ir.rule import Rule
 from weft.ir.types import I32, Array, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
@@ -26,7 +26,7 @@ from weft.mesh.pieces import index_along
 from weft.ops.collective import (
     ChannelHandle,
     CollectivePermute,
-    Member,
+    DeviceValues,
     PartitionId,
     ReduceScatter,
     ReplicaGroups,
@@ -40,7 +40,6 @@ from weft.ops.shape import Constant, Reshape
 from weft.ops.sharding import OneSharding
 from weft.ops.slicing import DynamicSlice
 
-Steps = Generator[Any, Any, tuple[Any, ...]]
 CHANNEL = ChannelHandle(1, 1)  # what every collective of ours meets on
 INDEX = TensorType((), I32)
 
@@ -123,7 +122,7 @@ def _minor(axis: Axis, mesh: Mesh) -> int:
     return minor
 
 
-def own_index(axes: tuple[Axis, ...], mesh: Mesh, run: Run) -> int:
+def own_index(axes: tuple[Axis, ...], mesh: Mesh, run: Evaluation) -> int:
     """Where the device that runs stands along axes, major first."""
     return index_along(axes, mesh, mesh.position(run.device[1]))
 
@@ -144,7 +143,7 @@ class AxisIndex(LocalOp):
     def infer(self) -> Type:
         return INDEX
 
-    def reference(self, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         yield from ()
         mesh = named(self.over.mesh, run.meshes)
         return (np.asarray(own_index(self.over.axes, mesh, run), np.int32),)
@@ -179,7 +178,7 @@ class AllSlice(LocalOp):
         )
         return self.out
 
-    def reference(self, operand: Array, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, operand: Array, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         yield from ()
         mesh = named(self.pieces.mesh, run.meshes)
         starts = [own_index(dim.axes, mesh, run) for dim in self.pieces.dims]
@@ -240,7 +239,7 @@ class PermuteAlongAxes(LocalOp):
         )
         return cross_partition(mesh.groups(self.over.axes), replicas, partitions)
 
-    def reference(self, *members: Member) -> list[Member]:
+    def reference(self, *members: DeviceValues) -> list[DeviceValues]:
         nothing = tuple(np.zeros_like(a) for a in members[0])
         return [members[s] if s >= 0 else nothing for s in self.sources]
 
@@ -297,7 +296,7 @@ class ReduceScatterTogether(LocalOp):
         """Who meets, as lists of devices."""
         return self.singles()[0].groups(replicas, partitions, meshes)
 
-    def reference(self, *members: Member) -> list[Member]:
+    def reference(self, *members: DeviceValues) -> list[DeviceValues]:
         found: list[list[Array]] = [[] for _ in members]
         call = _Combine(COMBINERS[self.reduction].reference)
         for n, single in enumerate(self.singles()):

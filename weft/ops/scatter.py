@@ -14,7 +14,7 @@ from weft.ir.op import Body, Op, RegionCall, op
 from weft.ir.rule import Combine, Role, Rule, RuleBuilder
 from weft.ir.types import BOOL, Array, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
-from weft.ops.index import Dims, Windows, check_windows, window_factors, window_starts
+from weft.ops.index import DimList, Windows, check_windows, window_factors, window_starts
 from weft.ops.reduce import in_types, promotable
 
 
@@ -22,11 +22,11 @@ from weft.ops.reduce import in_types, promotable
 class ScatterDims:
     """Which dims of the inputs, of the indices and of the updates correspond in a scatter."""
 
-    update_window_dims: Dims = ()
-    inserted_window_dims: Dims = ()
-    input_batching_dims: Dims = ()
-    scatter_indices_batching_dims: Dims = ()
-    scatter_dims_to_operand_dims: Dims = ()
+    update_window_dims: DimList = ()
+    inserted_window_dims: DimList = ()
+    input_batching_dims: DimList = ()
+    scatter_indices_batching_dims: DimList = ()
+    scatter_dims_to_operand_dims: DimList = ()
     index_vector_dim: int = 0
 
 

@@ -25,7 +25,7 @@ from weft.ops.reduce import (
     with_init,
 )
 
-Pairs = tuple[tuple[int, int], ...]
+PaddingPairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Window:
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
-    padding: Pairs
+    padding: PaddingPairs
     base_dilations: tuple[int, ...]  # the tensor's elements stand this far apart
     window_dilations: tuple[int, ...]  # the window's elements stand this far apart
 
@@ -72,7 +72,7 @@ def make_window(
     name: str,
     sizes: tuple[int, ...],
     strides: tuple[int, ...] | None = None,
-    padding: Pairs | None = None,
+    padding: PaddingPairs | None = None,
     base_dilations: tuple[int, ...] | None = None,
     window_dilations: tuple[int, ...] | None = None,
 ) -> Window:
@@ -183,7 +183,7 @@ class ReduceWindow(Op):
     window_strides: tuple[int, ...] | None = None
     base_dilations: tuple[int, ...] | None = None
     window_dilations: tuple[int, ...] | None = None
-    padding: Pairs | None = None
+    padding: PaddingPairs | None = None
     regions = 1
 
     @property
@@ -248,7 +248,7 @@ class SelectAndScatter(Op):
     window_dimensions: tuple[int, ...]
     out: TensorType
     window_strides: tuple[int, ...] | None = None
-    padding: Pairs | None = None
+    padding: PaddingPairs | None = None
     regions = 2
 
     @property

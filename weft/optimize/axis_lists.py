@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import contains, cut, in_mesh_order, merged, overlaps, size_of
-
-Axes = tuple[Axis, ...]
+from weft.mesh.algebra import Axes, contains, cut, in_mesh_order, merged, overlaps, size_of
 
 
 def tidy(axes: Iterable[Axis], mesh: Mesh) -> Axes:

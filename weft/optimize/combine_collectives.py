@@ -27,8 +27,8 @@ from weft.optimize.facts import combining
 
 MOST_BYTES = 30 * 1024 * 1024 + 7
 MOST_OPS = 2048
-Key: TypeAlias = tuple[object, ...]
-Mask: TypeAlias = int  # a bit for each set
+MergeKey: TypeAlias = tuple[object, ...]
+AxisMask: TypeAlias = int  # a bit for each set
 
 
 def combine_collectives(
@@ -50,14 +50,14 @@ def combine_collectives(
 class _Set:
     """Collectives that become one."""
 
-    bit: Mask
+    bit: AxisMask
     members: list[Node] = field(default_factory=list)
     bytes: int = 0
     ops: int = 0
-    after: Mask = 0  # the sets that depend on this one, however far
+    after: AxisMask = 0  # the sets that depend on this one, however far
 
 
-def key_of(op: Op, node: Node) -> Key | None:
+def key_of(op: Op, node: Node) -> MergeKey | None:
     """What collectives must have in common to be merged; None for one that is never merged."""
     match op:
         case AllGather():
@@ -181,9 +181,9 @@ class _Combining:
         of its key unless it depends on it, through other sets or not.
         """
         made: list[_Set] = []
-        open_sets: dict[Key, _Set] = {}
-        needs: dict[Value, Mask] = {}
-        last_effect: Mask = 0
+        open_sets: dict[MergeKey, _Set] = {}
+        needs: dict[Value, AxisMask] = {}
+        last_effect: AxisMask = 0
         for node in nodes:
             mask = 0
             for value in reads(node):
@@ -202,7 +202,12 @@ class _Combining:
         return made
 
     def join(
-        self, key: Key, node: Node, mask: Mask, open_sets: dict[Key, _Set], made: list[_Set]
+        self,
+        key: MergeKey,
+        node: Node,
+        mask: AxisMask,
+        open_sets: dict[MergeKey, _Set],
+        made: list[_Set],
     ) -> _Set:
         """The set that a collective goes into: the open one of its key, or a new one."""
         size = max(moved(*node.operand_types), moved(*node.types))

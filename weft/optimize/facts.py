@@ -14,8 +14,8 @@ from weft.mesh import Mesh, MeshAxes
 from weft.mesh.axes import named
 from weft.varying import Learned, axes_of, varying
 
-Rule: TypeAlias = "Callable[[Node, Facts], Rewritten]"
-Table: TypeAlias = Mapping[type[Op], tuple[Rule, ...]]
+RewriteRule: TypeAlias = "Callable[[Node, Facts], Rewritten]"
+RewriteTable: TypeAlias = Mapping[type[Op], tuple[RewriteRule, ...]]
 Readers: TypeAlias = dict[Value, list[Op | None]]  # None for a region that returns the value
 _ROUNDS = 64  # a rule that keeps changing its own result for longer is wrong
 
@@ -23,7 +23,7 @@ _ROUNDS = 64  # a rule that keeps changing its own result for longer is wrong
 class Facts:
     """The facts about one module, kept up while it is rebuilt, and the rules to make nodes by."""
 
-    def __init__(self, module: Module, table: Table) -> None:
+    def __init__(self, module: Module, table: RewriteTable) -> None:
         self.module = module
         self.table = table
         self.varying = Learned(varying(module))

@@ -12,13 +12,13 @@ from weft.ir.module import Function, Node, Value
 from weft.ir.write import value_names
 from weft.machine import Machine, bytes_text
 
-Kind: TypeAlias = Literal["argument", "constant", "result", "temporary", "inner"]
+BufferKind: TypeAlias = Literal["argument", "constant", "result", "temporary", "inner"]
 _SHOWN = 8  # values that an error or a table names
 _COLUMNS, _BYTES = 80, 10  # of a table, and of the bytes in it
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class PlannedBuffer:
     """A range of a device's bytes, and the values that it holds one after another.
 
     It is in use from the node number `begin` to the node number `end`, both included; -1 is before
@@ -26,7 +26,7 @@ class Buffer:
     or the function that a node runs need for themselves.
     """
 
-    kind: Kind
+    kind: BufferKind
     offset: int
     size: int
     begin: int
@@ -54,7 +54,7 @@ class Outside:
 class Alive:
     """A buffer in use at the peak, of whichever function or region."""
 
-    buffer: Buffer
+    buffer: PlannedBuffer
     value: Value
     name: str
     loc: Location
@@ -66,7 +66,7 @@ class MemoryPlan:
 
     function: Function
     nodes: tuple[Node, ...]
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[PlannedBuffer, ...]
     peak: int  # bytes from the lowest to the highest offset
     needed: int  # the most bytes in use at once; the rest of the peak is lost between buffers
     arguments: int
@@ -163,7 +163,7 @@ def _cells(alive: Alive) -> tuple[str, ...]:
     return bytes_text(alive.buffer.size), alive.buffer.kind, name, type, line
 
 
-def covered(buffers: list[Buffer]) -> int:
+def covered(buffers: list[PlannedBuffer]) -> int:
     """The bytes that buffers cover together, whichever of them overlap."""
     ranges = sorted((b.offset, b.offset + aligned(b.size)) for b in buffers)
     total = end = 0

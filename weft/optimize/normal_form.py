@@ -10,8 +10,8 @@ from weft.ir.dense import Dense
 from weft.ir.location import Location
 from weft.ir.module import Value
 from weft.ir.types import Array, TensorType
-from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
-from weft.mesh.algebra import total_size
+from weft.mesh import DimSharding, Mesh, MeshAxes, Sharding
+from weft.mesh.algebra import Axes, total_size
 from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.local import CHANNEL, AllSlice, combiner
 from weft.ops.pointwise import Multiply
@@ -19,12 +19,11 @@ from weft.ops.shape import BroadcastInDim, Constant, Reshape
 from weft.optimize.axis_lists import as_set, tidy
 from weft.optimize.facts import Facts, resized, tensor
 
-Axes = tuple[Axis, ...]
 IDEMPOTENT = ("maximum", "minimum", "and", "or")  # of a value with itself, they give it
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
+class CollectiveMaker:
     """Makes collectives over axes of one mesh; over no axes, each gives its operand back."""
 
     facts: Facts

@@ -34,7 +34,7 @@ from weft.optimize.lifetimes import (
     same_room,
     stored,
 )
-from weft.optimize.memory_plan import Buffer, Kind, MemoryPlan, Outside, covered
+from weft.optimize.memory_plan import BufferKind, MemoryPlan, Outside, PlannedBuffer, covered
 
 
 def plan_memory(module: Module, function: str | None = None) -> MemoryPlan:
@@ -76,8 +76,8 @@ class _Buffer:
         "values",
     )
 
-    def __init__(self, kind: Kind, size: int, begin: int, end: int) -> None:
-        self.kind: Kind = kind
+    def __init__(self, kind: BufferKind, size: int, begin: int, end: int) -> None:
+        self.kind: BufferKind = kind
         self.size = size
         self.begin = begin
         self.end = end
@@ -162,7 +162,7 @@ class _Region:
         self.copies: list[int] = []
         self.heirs: dict[Value, int] = {}
 
-    def define(self, value: Value, kind: Kind, at: int) -> list[_Buffer]:
+    def define(self, value: Value, kind: BufferKind, at: int) -> list[_Buffer]:
         """New buffers for a value."""
         end = self.last.get(value, at)
         type = value.type
@@ -371,7 +371,7 @@ class _Region:
         spans = [Span(b.size, b.begin, b.end) for b in (*fixed, *rest)]
         offsets, peak = place(spans)
         buffers = tuple(
-            Buffer(b.kind, offset, b.size, b.begin, b.end, tuple(b.values), b.inner)
+            PlannedBuffer(b.kind, offset, b.size, b.begin, b.end, tuple(b.values), b.inner)
             for b, offset in zip((*fixed, *rest), offsets, strict=True)
         )
         body = self.region

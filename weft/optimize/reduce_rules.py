@@ -7,7 +7,7 @@ import numpy as np
 from weft.ir.location import fuse
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.rebuild import Rewritten
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import Axes, total_size
 from weft.ops.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.local import COMBINERS, combiner
 from weft.ops.pointwise import Subtract
@@ -15,10 +15,10 @@ from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.slicing import Pad
 from weft.optimize.axis_lists import disjoint
 from weft.optimize.facts import Facts, along, combining, source, tensor
-from weft.optimize.normal_form import IDEMPOTENT, Axes, Maker
+from weft.optimize.normal_form import IDEMPOTENT, CollectiveMaker
 
 
-def plain(node: Node, facts: Facts, *others: Node) -> tuple[Axes, str, Maker] | None:
+def plain(node: Node, facts: Facts, *others: Node) -> tuple[Axes, str, CollectiveMaker] | None:
     """The axes of a reduction on one operand, how it combines, and a maker of others like it."""
     groups = along(node)
     if groups is None:
@@ -27,7 +27,7 @@ def plain(node: Node, facts: Facts, *others: Node) -> tuple[Axes, str, Maker] | 
     if reduction not in COMBINERS or not _keeps_dtype(node):
         return None
     loc = fuse(node.loc, *(other.loc for other in others))
-    return groups.axes, reduction, Maker(facts, groups.mesh, facts.mesh(groups), loc)
+    return groups.axes, reduction, CollectiveMaker(facts, groups.mesh, facts.mesh(groups), loc)
 
 
 def _keeps_dtype(node: Node) -> bool:
@@ -75,7 +75,9 @@ def reduce_of_reduce(node: Node, facts: Facts) -> Rewritten:
     return (maker.reduce(inner.operands[0], axes + first[0], reduction),)
 
 
-def _alike(outer: tuple[Axes, str, Maker], first: tuple[Axes, str, Maker]) -> bool:
+def _alike(
+    outer: tuple[Axes, str, CollectiveMaker], first: tuple[Axes, str, CollectiveMaker]
+) -> bool:
     """Whether two reductions combine alike, along axes of one mesh that are not the same."""
     same = outer[1] == first[1] and outer[2].mesh == first[2].mesh
     return same and disjoint(outer[0], first[0])
@@ -111,7 +113,7 @@ def reduce_of_copies(node: Node, facts: Facts) -> Rewritten:
     return apply(made.op, maker.reduce(x, axes, reduction), *rest, loc=made.loc)
 
 
-def _stays(value: Value, reduction: str, axes: Axes, maker: Maker) -> bool:
+def _stays(value: Value, reduction: str, axes: Axes, maker: CollectiveMaker) -> bool:
     """Whether combining a scalar of all devices gives the scalar."""
     if reduction in IDEMPOTENT:
         return maker.facts.varying.is_equal(value, maker.groups(axes))

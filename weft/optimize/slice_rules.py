@@ -6,17 +6,16 @@ from weft.ir.location import fuse
 from weft.ir.module import Node, Value
 from weft.ir.rebuild import Rewritten
 from weft.ir.types import TensorType
-from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh import Mesh
+from weft.mesh.algebra import Axes, total_size
 from weft.mesh.axes import named
 from weft.ops.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.local import COMBINERS, AllSlice
 from weft.ops.shape import BroadcastInDim, Transpose
 from weft.optimize.axis_lists import disjoint, inside, refined, shared_start, without
 from weft.optimize.facts import Facts, along, combining, source, tensor
-from weft.optimize.normal_form import Maker
+from weft.optimize.normal_form import CollectiveMaker
 
-Axes = tuple[Axis, ...]
 Split = tuple[Axes, ...]  # for each dim, the axes that split it
 
 
@@ -26,15 +25,15 @@ def split_of(op: object) -> Split:
     return tuple([dim.axes for dim in op.pieces.dims])
 
 
-def _start(node: Node, facts: Facts, *others: Node) -> tuple[Split, Maker]:
+def _start(node: Node, facts: Facts, *others: Node) -> tuple[Split, CollectiveMaker]:
     op = node.op
     assert isinstance(op, AllSlice)
     mesh = named(op.pieces.mesh, facts.module.meshes)
     loc = fuse(node.loc, *(other.loc for other in others))
-    return split_of(op), Maker(facts, op.pieces.mesh, mesh, loc)
+    return split_of(op), CollectiveMaker(facts, op.pieces.mesh, mesh, loc)
 
 
-def _same_mesh(node: Node, maker: Maker) -> bool:
+def _same_mesh(node: Node, maker: CollectiveMaker) -> bool:
     groups = along(node)
     return groups is not None and maker.facts.mesh(groups) == maker.mesh
 

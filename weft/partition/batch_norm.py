@@ -18,7 +18,7 @@ from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.transcendental import Sqrt
 from weft.partition.site import tensor
-from weft.partition.stand_in import Lines, adding, stand_in
+from weft.partition.stand_in import GlobalNodes, adding, stand_in
 
 if TYPE_CHECKING:
     from weft.partition.localize import Localizer
@@ -77,7 +77,7 @@ def _is_spread(localizer: Localizer, values: tuple[Value, ...], feature: int) ->
     )
 
 
-class _Sums(Lines):
+class _Sums(GlobalNodes):
     """The parts of a batch normalization, in a type that is wide enough to sum in."""
 
     def __init__(self, node: Node, feature: int) -> None:

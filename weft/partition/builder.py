@@ -13,14 +13,14 @@ from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import I32, Array, TensorType
 from weft.mesh import Axis, Mesh, MeshAxes
-from weft.mesh.algebra import merged, size_of, total_size
+from weft.mesh.algebra import Axes, merged, size_of, total_size
 from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes, combiner
 from weft.ops.pointwise import Add, Compare, Multiply, Select
 from weft.ops.shape import BroadcastInDim, Constant, Iota
 from weft.ops.slicing import Pad, Slice
-from weft.partition.placed import Axes, Owing, Placed, Split, local_type, sharding_of
-from weft.partition.reshard import Step, plan
+from weft.partition.piece import Owing, Piece, Split, local_type, sharding_of
+from weft.partition.reshard import ReshardStep, plan
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Builder:
         assert isinstance(scalar.type, TensorType)
         return self.emit(BroadcastInDim((), type.with_dtype(scalar.type.dtype)), scalar)
 
-    def masked(self, placed: Placed, dims: Sequence[int], fill: object) -> Value:
+    def masked(self, placed: Piece, dims: Sequence[int], fill: object) -> Value:
         """A local value with the padding of these dims replaced by a number."""
         value = placed.value
         local = local_type(placed.type, placed.split, self.mesh)
@@ -112,7 +112,7 @@ class Builder:
         """The devices that differ along axes only."""
         return MeshAxes(self.mesh_name, merged(axes, self.mesh))
 
-    def reshard(self, placed: Placed, split: Split, owed: Axes = ()) -> Placed:
+    def reshard(self, placed: Piece, split: Split, owed: Axes = ()) -> Piece:
         """The value in another split, owing no more than that."""
         owing = placed.owing.axes if placed.owing else ()
         made = plan(placed.type, placed.split, owing, split, owed, self.mesh)
@@ -123,7 +123,7 @@ class Builder:
         left = Owing(owed, reduction) if owed else None
         return placed.moved(value, split, left)
 
-    def step(self, step: Step, value: Value, type: TensorType, reduction: str) -> Value:
+    def step(self, step: ReshardStep, value: Value, type: TensorType, reduction: str) -> Value:
         """One collective of a reshard."""
         after = local_type(type, step.split, self.mesh)
         if not all(after.shape):  # nothing moves where there are no elements
@@ -149,7 +149,7 @@ class Builder:
                 op = ReduceScatter(step.dim, groups, (after,), CHANNEL, use_global_device_ids=True)
                 return self.emit(op, value, regions=(region,))
 
-    def gather(self, step: Step, value: Value, after: TensorType) -> Value:
+    def gather(self, step: ReshardStep, value: Value, after: TensorType) -> Value:
         given = value.type
         assert isinstance(given, TensorType)
         sizes = list(after.sizes)
@@ -177,7 +177,7 @@ class Builder:
         zero = self.splat(0, type.with_shape(()))
         return self.emit(Pad(none, high, none), value, zero)
 
-    def slice(self, step: Step, value: Value, after: TensorType) -> Value:
+    def slice(self, step: ReshardStep, value: Value, after: TensorType) -> Value:
         given = value.type
         assert isinstance(given, TensorType)
         sizes = list(given.sizes)

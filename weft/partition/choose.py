@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from weft.ir.rule import Factor, Rule
 from weft.ir.types import TensorType, Type
 from weft.mesh import Mesh
-from weft.mesh.algebra import overlaps, total_size
+from weft.mesh.algebra import Axes, overlaps, total_size
 from weft.partition.factors import FactorAxes, asked, project
-from weft.partition.placed import Axes, Split
+from weft.partition.piece import Split
 from weft.partition.reshard import plan
 
 # What one more point of an op's loop nest counts as, in bytes: computing is cheap, not free.

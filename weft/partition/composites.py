@@ -21,7 +21,7 @@ from weft.ops.control import AsyncDone, AsyncStart, Composite, GetTupleElement, 
 from weft.ops.custom import CustomCall
 from weft.partition.copies import copied
 from weft.partition.given_rules import whole_values
-from weft.partition.placed import Placed, Split, sharding_of, whole
+from weft.partition.piece import Piece, Split, sharding_of, whole
 from weft.partition.stand_in import stand_in
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def keep_whole(localizer: Localizer, node: Node) -> None:
     operands = tuple(localizer.fetch(v, whole(_rank(v.type))).value for v in node.operands)
     made = Node(node.op, operands, node.types, node.regions, node.attrs, node.loc)
     for old, new in zip(node.results, localizer.builder.add(made), strict=True):
-        placed = Placed(new, old.type, whole(_rank(old.type)))  # type: ignore[arg-type]
+        placed = Piece(new, old.type, whole(_rank(old.type)))  # type: ignore[arg-type]
         localizer.define(old, placed, localizer.wanted(old))
 
 
@@ -75,7 +75,7 @@ def _of_pieces(localizer: Localizer, node: Node, function: Function) -> bool:
     local = Node(op, values, types, (), node.attrs, node.loc)
     rows = zip(node.results, localizer.builder.add(local), recipe.results, strict=True)
     for old, new, split in rows:
-        placed = Placed(new, old.type, split)  # type: ignore[arg-type]
+        placed = Piece(new, old.type, split)  # type: ignore[arg-type]
         localizer.define(old, placed, localizer.wanted(old))
     return True
 
@@ -118,7 +118,7 @@ def _call_on_pieces(localizer: Localizer, node: Node) -> None:
     localizer.builder.nodes.append(made)
     for value, local in zip(node.results, made.results, strict=True):
         assert isinstance(value.type, TokenType), "what is called on pieces gives no values"
-        localizer.define(value, Placed(local, value.type, ()), None)  # type: ignore[arg-type]
+        localizer.define(value, Piece(local, value.type, ()), None)  # type: ignore[arg-type]
 
 
 def tuple_made(localizer: Localizer, node: Node) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import cut, size_of
-from weft.partition.placed import Axes, Split
+from weft.mesh.algebra import Axes, cut, size_of
+from weft.partition.piece import Split
 
 Cuts = dict[str, tuple[int, ...]]  # for each axis the places where its parts end
 

@@ -6,8 +6,8 @@ import math
 
 from weft.ir.rule import Dims, Rule
 from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import append_merged, part, size_of, total_size
-from weft.partition.placed import Axes, Split
+from weft.mesh.algebra import Axes, append_merged, part, size_of, total_size
+from weft.partition.piece import Split
 
 FactorAxes = tuple[Axes, ...]  # for each factor of a rule the axes that split it
 

@@ -16,6 +16,7 @@ from weft.ir.rule import Rule
 from weft.ir.types import TensorType, Types
 from weft.ir.write import node_text
 from weft.mesh import Sharding
+from weft.mesh.algebra import Axes
 from weft.ops.control import Composite
 from weft.ops.custom import CustomCall
 from weft.ops.sharding import ManualComputation
@@ -28,10 +29,9 @@ from weft.partition.identity import COMBINE_OPS
 from weft.partition.notes import Note, gathered, repeated
 from weft.partition.numbers import Numbers
 from weft.partition.owing import before_owing, keeps_owing, made_owing, owed_by, still_owed
-from weft.partition.placed import (
-    Axes,
+from weft.partition.piece import (
     Owing,
-    Placed,
+    Piece,
     Split,
     free,
     free_part,
@@ -41,11 +41,11 @@ from weft.partition.placed import (
     still_owing,
     whole,
 )
-from weft.partition.program import Called, Entry, Program, Recipe
+from weft.partition.program import Called, GlobalValue, ModuleState, Recipe
 from weft.partition.remake import is_remade, remade
 from weft.partition.reshard import plan
 from weft.partition.scalar_regions import read_outside, with_values
-from weft.partition.site import Site
+from weft.partition.site import NodeSite
 from weft.partition.structure import STRUCTURE, splits_of
 from weft.partition.ways import WAYS
 from weft.partition.ways.joins import loose_slices
@@ -54,11 +54,11 @@ from weft.partition.ways.joins import loose_slices
 class Localizer:
     """Rebuilds one function."""
 
-    def __init__(self, program: Program, function: Function) -> None:
+    def __init__(self, program: ModuleState, function: Function) -> None:
         self.program = program
         self.mesh, self.mesh_name = program.mesh, program.mesh_name
         self.old = function
-        self.entries: dict[Value, Entry] = {}
+        self.entries: dict[Value, GlobalValue] = {}
         self.builder = Builder(self.mesh, self.mesh_name)
         self.manual: frozenset[str] = frozenset()  # the axes of the manual computations around
         self.loose: set[Value] = set()  # slices that may be left to those that read them
@@ -84,7 +84,7 @@ class Localizer:
         own = value.node.loc if value.node else places.get(value, UNKNOWN)
         return next((loc for loc in (own, self.old.body.loc, self.old.loc) if loc.known), own)
 
-    def finished(self, args: tuple[Value, ...], results: list[Placed]) -> Function:
+    def finished(self, args: tuple[Value, ...], results: list[Piece]) -> Function:
         """The function with what was emitted for it."""
         old = self.old
         values = tuple(p.value for p in results)
@@ -97,7 +97,7 @@ class Localizer:
             res_attrs=self.attributes(old.res_attrs, results),
         )
 
-    def called(self, name: str, given: list[Placed]) -> Called:
+    def called(self, name: str, given: list[Piece]) -> Called:
         """A function for arguments that are split so; made once for all calls alike."""
         known = self.program.called
         key = (name, self.manual, *[(p.split, p.owing) for p in given])
@@ -108,7 +108,7 @@ class Localizer:
             known[key] = inner.for_call(given)
         return known[key]
 
-    def for_call(self, given: list[Placed]) -> Called:
+    def for_call(self, given: list[Piece]) -> Called:
         """The function as it is called: results stay as they are made."""
         args = []
         for value, there in zip(self.old.body.args, given, strict=True):
@@ -120,7 +120,7 @@ class Localizer:
         made = self.finished(tuple(args), results)
         return Called(self.program.keep(made), tuple(results))
 
-    def attributes(self, old: Sequence[Attrs], placed: list[Placed]) -> tuple[Attrs, ...]:
+    def attributes(self, old: Sequence[Attrs], placed: list[Piece]) -> tuple[Attrs, ...]:
         """What stands at the border: how each tensor is split, and its global type."""
         made = []
         for given, one in zip(old or ((),) * len(placed), placed, strict=True):
@@ -138,19 +138,19 @@ class Localizer:
         type = value.type
         if not isinstance(type, TensorType):
             local = Value(type, None, value.index)
-            self.define(value, Placed(local, type, ()), None)  # type: ignore[arg-type]
+            self.define(value, Piece(local, type, ()), None)  # type: ignore[arg-type]
             return local
         split = split_of(sharding, type.rank)
         owing = still_owing(sharding.unreduced) if sharding else None
         local = Value(local_type(type, split, self.mesh), None, value.index)
-        self.define(value, Placed(local, type, split, owing), split)
+        self.define(value, Piece(local, type, split, owing), split)
         return local
 
     def define(
-        self, value: Value, placed: Placed, asked: Split | None, again: Node | None = None
+        self, value: Value, placed: Piece, asked: Split | None, again: Node | None = None
     ) -> None:
         """Say where a global value is."""
-        self.entries[value] = Entry(self.builder, asked, [placed], again=again)
+        self.entries[value] = GlobalValue(self.builder, asked, [placed], again=again)
         if self.program.places is not None and not self.manual:
             self.program.places.setdefault(value, []).append(placed)
 
@@ -207,7 +207,7 @@ class Localizer:
             found = self.program.shardings[id(sharding)] = split_of(sharding, value.type.rank)
         return found
 
-    def first(self, value: Value) -> Placed:
+    def first(self, value: Value) -> Piece:
         """A value as it was made."""
         return self.entries[value].versions[0]
 
@@ -216,14 +216,14 @@ class Localizer:
         entry = self.entries[value]
         return entry.versions[0].split if entry.asked is None else entry.asked
 
-    def fetch_as(self, value: Value, sharding: Sharding | None) -> Placed:
+    def fetch_as(self, value: Value, sharding: Sharding | None) -> Piece:
         """A value as a sharding says, unreduced axes included."""
         if not isinstance(value.type, TensorType):
             return self.first(value)
         owed = sharding.unreduced if sharding else ()
         return self.fetch(value, split_of(sharding, value.type.rank), owed)
 
-    def fetch(self, value: Value, split: Split, owed: Axes = ()) -> Placed:
+    def fetch(self, value: Value, split: Split, owed: Axes = ()) -> Piece:
         """A value in that split, from the cheapest place it is in; made once."""
         entry = self.entries[value]
         placed = entry.versions[0]
@@ -248,7 +248,7 @@ class Localizer:
         entry.versions.append(made)
         return made
 
-    def remade(self, entry: Entry, split: Split) -> Placed | None:
+    def remade(self, entry: GlobalValue, split: Split) -> Piece | None:
         """A value computed once more, for other pieces, where that needs nothing to be sent."""
         if entry.again is None:
             return None
@@ -258,7 +258,7 @@ class Localizer:
         self.builder = outer
         return made
 
-    def bytes(self, placed: Placed, split: Split, owed: Axes) -> float:
+    def bytes(self, placed: Piece, split: Split, owed: Axes) -> float:
         """What it costs to have a value in another split."""
         owing = owed_by(placed)
         still = still_owed(placed, owed)
@@ -282,8 +282,8 @@ class Localizer:
             given = self.fetch_as(operand, sharding)
             split = free_part(given.split, names)
             owing = still_owing(free(sharding.unreduced, names))
-            placed = Placed(given.value, arg.type, split, owing)  # type: ignore[arg-type]
-            self.entries[arg] = Entry(self.builder, split, [placed])
+            placed = Piece(given.value, arg.type, split, owing)  # type: ignore[arg-type]
+            self.entries[arg] = GlobalValue(self.builder, split, [placed])
         around, self.manual = self.manual, self.manual | names
         self.nodes(region)
         self.manual = around
@@ -294,7 +294,7 @@ class Localizer:
             split = splits_of(result, sharding)
             made = self.fetch(value, free_part(split, names), free(sharding.unreduced, names))
             owing = still_owing(sharding.unreduced)
-            placed = Placed(made.value, result.type, split, owing)  # type: ignore[arg-type]
+            placed = Piece(made.value, result.type, split, owing)  # type: ignore[arg-type]
             self.define(result, placed, self.wanted(result))
 
     # Nodes
@@ -317,7 +317,7 @@ class Localizer:
             return
         if self.program.notes is not None:
             self.program.notes.extend(self.noted(node, recipe))
-        site = Site(self, node, recipe.rule, recipe.chosen, recipe.results, recipe.owing)
+        site = NodeSite(self, node, recipe.rule, recipe.chosen, recipe.results, recipe.owing)
         site.operands = [
             self.fetch(v, split) for v, split in zip(node.operands, recipe.operands, strict=True)
         ]
@@ -341,8 +341,8 @@ class Localizer:
         for value, local, split, wanted, state in zip(
             *(node.results, made.results, recipe.results, recipe.wanted, recipe.states), strict=True
         ):
-            placed = Placed(local, value.type, split, owing)  # type: ignore[arg-type]
-            self.entries[value] = Entry(self.builder, wanted, [placed], state, 1, again)
+            placed = Piece(local, value.type, split, owing)  # type: ignore[arg-type]
+            self.entries[value] = GlobalValue(self.builder, wanted, [placed], state, 1, again)
             if places is not None and not self.manual:
                 places.setdefault(value, []).append(placed)
 
@@ -379,7 +379,7 @@ class Localizer:
         self.program.moved += found.moved
         return found
 
-    def state(self, entry: Entry) -> int:
+    def state(self, entry: GlobalValue) -> int:
         """A number for how a value can be had and is asked for."""
         if entry.seen != len(entry.versions):
             number = self.program.numbers.number
@@ -412,9 +412,9 @@ class Localizer:
         op = node.op.local(given, made)
         states = []
         for split, wanted, value in zip(recipe.results, recipe.wanted, node.results, strict=True):
-            placed = Placed(value, value.type, split, recipe.owing)  # type: ignore[arg-type]
+            placed = Piece(value, value.type, split, recipe.owing)  # type: ignore[arg-type]
             again = node if recipe.is_remade else None
-            states.append(self.state(Entry(self.builder, wanted, [placed], again=again)))
+            states.append(self.state(GlobalValue(self.builder, wanted, [placed], again=again)))
         return replace(recipe, plain=(op, infer(op, given)), states=tuple(states))
 
     def noted(self, node: Node, recipe: Recipe) -> list[Note]:
@@ -455,7 +455,7 @@ class Localizer:
         return (way.free if way is not None else plain_factors)(node, rule)
 
 
-def _versions(entry: Entry) -> tuple[Version, ...]:
+def _versions(entry: GlobalValue) -> tuple[Version, ...]:
     """The ways a value can be had; one that can be computed anew is as good as whole."""
     found = [(p.split, owed_by(p)) for p in entry.versions]
     if entry.again is not None:

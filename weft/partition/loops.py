@@ -11,7 +11,7 @@ from weft.ir.types import TensorType
 from weft.ops.control import Call
 from weft.ops.sharding import Reshard, ShardingConstraint
 from weft.ops.slicing import DynamicSlice
-from weft.partition.placed import Split
+from weft.partition.piece import Split
 from weft.partition.reshard import plan
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from weft.ir.module import Node
 from weft.ir.rule import Factor, Rule
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
-from weft.mesh.algebra import overlaps
-from weft.partition.placed import Axes, Split
+from weft.mesh.algebra import Axes, overlaps
+from weft.partition.piece import Split
 from weft.partition.reshard import plan
 
 

@@ -24,7 +24,7 @@ from weft.ops.collective import (
 from weft.ops.custom import Infeed, Outfeed, Recv, Send
 from weft.ops.random import Rng
 from weft.ops.shape import GetDimensionSize
-from weft.partition.placed import Owing, Placed, whole
+from weft.partition.piece import Owing, Piece, whole
 from weft.partition.ways.gathers import summed
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def random_numbers(localizer: Localizer, node: Node) -> None:
         made = builder.only_first(made, axes, 0)
         owing = Owing(axes, summed(type.dtype))
     (result,) = node.results
-    localizer.define(result, Placed(made, type, whole(type.rank), owing), localizer.wanted(result))
+    localizer.define(result, Piece(made, type, whole(type.rank), owing), localizer.wanted(result))
 
 
 def dimension_size(localizer: Localizer, node: Node) -> None:
@@ -108,7 +108,7 @@ def dimension_size(localizer: Localizer, node: Node) -> None:
     (result,) = node.results
     out = result.type
     assert isinstance(out, TensorType)
-    localizer.define(result, Placed(made, out, ()), localizer.wanted(result))
+    localizer.define(result, Piece(made, out, ()), localizer.wanted(result))
 
 
 def _rank(type: object) -> int:

@@ -11,14 +11,14 @@ from weft.ir.op import Op
 from weft.ir.op import rule as rule_of
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import Axes, total_size
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Add, Divide, Multiply, Negate, Select, Subtract
 from weft.ops.shape import BroadcastInDim, Reshape, Reverse, Transpose
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Slice
 from weft.partition.builder import Builder
 from weft.partition.factors import asked, project
-from weft.partition.placed import Axes, Owing, Placed, Split, local_type, split_of
+from weft.partition.piece import Owing, Piece, Split, local_type, split_of
 
 if TYPE_CHECKING:
     from weft.partition.localize import Localizer
@@ -44,17 +44,17 @@ _LINEAR: dict[type[Op], tuple[int, ...]] = {
 }
 
 
-def owed_by(placed: Placed) -> Axes:
+def owed_by(placed: Piece) -> Axes:
     """The axes that a value is owed over."""
     return placed.owing.axes if placed.owing else ()
 
 
-def still_owed(placed: Placed, owed: Axes) -> Axes:
+def still_owed(placed: Piece, owed: Axes) -> Axes:
     """What of the axes is owed already."""
     return owed if owed == owed_by(placed) else ()
 
 
-def before_owing(placed: Placed, split: Split, owed: Axes, mesh: Mesh) -> Split:
+def before_owing(placed: Piece, split: Split, owed: Axes, mesh: Mesh) -> Split:
     """The split that a value is brought to before it is made to owe axes.
 
     Dims that are split by such axes stay so: their pieces are summands as they are.
@@ -69,7 +69,7 @@ def before_owing(placed: Placed, split: Split, owed: Axes, mesh: Mesh) -> Split:
     return tuple(kept)
 
 
-def made_owing(builder: Builder, placed: Placed, split: Split, owed: Axes) -> Placed:
+def made_owing(builder: Builder, placed: Piece, split: Split, owed: Axes) -> Piece:
     """The value owed over axes: one device along them has it, the others zeros.
 
     Along axes that a dim is split by, each device has its piece, with zeros around it.
@@ -122,7 +122,7 @@ def keeps_owing(localizer: Localizer, node: Node) -> bool:
     op = node.op.local(tuple(p.value.type for p in operands), (type_,))
     made = Node(op, tuple(p.value for p in operands), (type_,), (), node.attrs, node.loc)
     (value,) = localizer.builder.add(made)
-    localizer.define(result, Placed(value, result.type, split, owed), localizer.wanted(result))
+    localizer.define(result, Piece(value, result.type, split, owed), localizer.wanted(result))
     return True
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from weft.ir.module import Module, Value
 from weft.ir.types import TensorType
 from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import overlaps, total_size
-from weft.partition.dim_classes import Dim, DimClasses, dim_classes, rank_of
-from weft.partition.placed import Axes, Split
+from weft.mesh.algebra import Axes, overlaps, total_size
+from weft.partition.dim_classes import DimClasses, ValueDim, dim_classes, rank_of
+from weft.partition.piece import Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def wishes(
     """
     classes = dim_classes(module)
     axes = _given_axes(module, classes, given)
-    held: dict[Dim, list[Dim]] = {root: [] for root in axes}
+    held: dict[ValueDim, list[ValueDim]] = {root: [] for root in axes}
     sizes = dict.fromkeys(axes, 0)
     for node in module.nodes():
         for value in node.results:
@@ -54,9 +54,9 @@ def wishes(
 
 def _given_axes(
     module: Module, classes: DimClasses, given: Mapping[Value, Split]
-) -> dict[Dim, list[Axes]]:
+) -> dict[ValueDim, list[Axes]]:
     """The classes that arguments are split along, and by which axes."""
-    found: dict[Dim, list[Axes]] = {}
+    found: dict[ValueDim, list[Axes]] = {}
     for function in module.functions.values():
         for value in function.body.args:
             for dim, axes in enumerate(given.get(value, ())):
@@ -80,7 +80,7 @@ def _meets(axis: Axis, axes: Axes) -> bool:
 
 
 def _wished(
-    dims: Sequence[Dim], axes: Axes, given: Mapping[Value, Split], mesh: Mesh
+    dims: Sequence[ValueDim], axes: Axes, given: Mapping[Value, Split], mesh: Mesh
 ) -> Iterator[tuple[Value, Split]]:
     """Values with a dim of the class: the first such dim is split by the axes, others are not."""
     done: set[Value] = set()

@@ -21,17 +21,17 @@ from weft.partition.factors import FactorAxes
 from weft.partition.given_rules import RuleFinder
 from weft.partition.notes import Note
 from weft.partition.numbers import Numbers
-from weft.partition.placed import Owing, Placed, Split, split_of
+from weft.partition.piece import Owing, Piece, Split, split_of
 from weft.partition.policies import Policy
 
 
 @dataclass(slots=True)
-class Entry:
+class GlobalValue:
     """A global value: where it is built, how propagation splits it, and every place it is in."""
 
     builder: Builder
     asked: Split | None
-    versions: list[Placed]
+    versions: list[Piece]
     state: int = 0  # the same for all that are split, owed and asked for alike
     seen: int = 0  # how many versions there were when that was found out
     again: Node | None = None  # that can be computed anew for any piece
@@ -59,11 +59,11 @@ class Called:
     """A function that is called, on local types, and how its results are split."""
 
     function: Function
-    results: tuple[Placed, ...]
+    results: tuple[Piece, ...]
 
 
 @dataclass
-class Program:
+class ModuleState:
     """What is known of the whole module while its functions are partitioned."""
 
     module: Module
@@ -74,7 +74,7 @@ class Program:
     moved: float = 0.0  # bytes sent because tensors of an op are split differently
     policy: Policy = field(default_factory=Policy)  # what counts when factors are split
     notes: list[Note] | None = None  # what had to be gathered, if anyone asks
-    places: dict[Value, list[Placed]] | None = None  # where every value is, if anyone asks
+    places: dict[Value, list[Piece]] | None = None  # where every value is, if anyone asks
     recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
     added: dict[str, Function] = field(default_factory=dict)  # functions made on the way
     called: dict[tuple[object, ...], Called] = field(default_factory=dict)

@@ -9,8 +9,8 @@ from weft.ops.shape import Constant, Iota
 from weft.ops.sharding import ShardyConstant
 from weft.partition.choose import Question
 from weft.partition.factors import asked, project
-from weft.partition.placed import Placed, Split
-from weft.partition.site import Site
+from weft.partition.piece import Piece, Split
+from weft.partition.site import NodeSite
 from weft.partition.ways import WAYS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def is_remade(node: Node, question: Question) -> bool:
     return all(any(not any(s) and not owed for s, owed in given) for given in question.given)
 
 
-def remade(localizer: Localizer, node: Node, split: Split) -> Placed | None:
+def remade(localizer: Localizer, node: Node, split: Split) -> Piece | None:
     """The result of a node in that split, computed for it; None if pieces cannot be told apart."""
     (rule,) = localizer.own_rules(node, ())
     found = project(split, rule.results[0], rule, localizer.mesh)
@@ -42,7 +42,7 @@ def remade(localizer: Localizer, node: Node, split: Split) -> Placed | None:
     splits = [asked(chosen, dims, rule, localizer.mesh) for dims in rule.operands]
     if None in splits or asked(chosen, rule.results[0], rule, localizer.mesh) != split:
         return None
-    site = Site(localizer, node, rule, chosen, (split,), None)
+    site = NodeSite(localizer, node, rule, chosen, (split,), None)
     site.operands = [
         localizer.fetch(v, s) for v, s in zip(node.operands, splits, strict=True) if s is not None
     ]

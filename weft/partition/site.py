@@ -10,17 +10,18 @@ from weft.ir.op import Op, infer
 from weft.ir.rule import Rule
 from weft.ir.types import TensorType, Type, Types
 from weft.mesh import Mesh
+from weft.mesh.algebra import Axes
 from weft.partition.builder import Builder
 from weft.partition.factors import FactorAxes
 from weft.partition.identity import identity
-from weft.partition.placed import Axes, Owing, Placed, Split, local_type
+from weft.partition.piece import Owing, Piece, Split, local_type
 
 if TYPE_CHECKING:
     from weft.partition.localize import Localizer
 
 
 @dataclass
-class Site:
+class NodeSite:
     """A node, the axes chosen for its factors, and its operands as these ask for them."""
 
     localizer: Localizer
@@ -29,7 +30,7 @@ class Site:
     chosen: FactorAxes
     splits: tuple[Split, ...]  # of the results
     owing: Owing | None  # of the results
-    operands: list[Placed] = field(default_factory=list)
+    operands: list[Piece] = field(default_factory=list)
 
     @property
     def builder(self) -> Builder:
@@ -41,7 +42,7 @@ class Site:
         """The mesh."""
         return self.localizer.mesh
 
-    def operand(self, n: int, split: Split) -> Placed:
+    def operand(self, n: int, split: Split) -> Piece:
         """An operand in another split."""
         return self.localizer.fetch(self.node.operands[n], split)
 
@@ -59,7 +60,7 @@ class Site:
         value = self.builder.masked(placed, dims, identity(combine, placed.type.dtype))
         self.operands[n] = placed.moved(value, placed.split, placed.owing)
 
-    def plain(self) -> tuple[Placed, ...]:
+    def plain(self) -> tuple[Piece, ...]:
         """The op itself on the pieces."""
         values = tuple(p.value for p in self.operands)
         types = tuple(v.type for v in values)
@@ -75,14 +76,14 @@ class Site:
         made = Node(op, values, types, regions, self.node.attrs, self.node.loc)
         return self.builder.add(made)
 
-    def placed(self, *values: Value) -> tuple[Placed, ...]:
+    def placed(self, *values: Value) -> tuple[Piece, ...]:
         """Local results as the pieces that the choice of axes makes of the global ones."""
         return tuple(
-            Placed(v, t, s, self.owing if isinstance(t, TensorType) else None)  # type: ignore[arg-type]
+            Piece(v, t, s, self.owing if isinstance(t, TensorType) else None)  # type: ignore[arg-type]
             for v, t, s in zip(values, self.node.types, self.splits, strict=True)
         )
 
-    def zeros(self) -> tuple[Placed, ...]:
+    def zeros(self) -> tuple[Piece, ...]:
         """Results that have no elements worth computing."""
         types = [tensor(t) for t in self.local_types()]
         return self.placed(*[self.builder.splat(0, t) for t in types])

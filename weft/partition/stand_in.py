@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from weft.partition.localize import Localizer
 
 
-class Lines:
+class GlobalNodes:
     """Nodes of the global program, in order, at one place in the user's."""
 
     def __init__(self, loc: Location) -> None:

@@ -9,6 +9,7 @@ from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.mesh import Sharding
+from weft.mesh.algebra import Axes
 from weft.ops.batch_norm import BatchNormGrad, BatchNormTraining
 from weft.ops.control import Call, Case, If, While
 from weft.ops.sharding import ANNOTATIONS, ManualComputation, NamedComputation, ShardingGroup
@@ -16,15 +17,7 @@ from weft.ops.slicing import Concatenate, Slice
 from weft.partition import batch_norm, loops
 from weft.partition.composites import COMPOSED
 from weft.partition.outside import OUTSIDE
-from weft.partition.placed import (
-    Axes,
-    Placed,
-    Split,
-    local_type,
-    sharding_of,
-    split_of,
-    still_owing,
-)
+from weft.partition.piece import Piece, Split, local_type, sharding_of, split_of, still_owing
 from weft.partition.stand_in import STAND_INS
 from weft.partition.ways import joins
 
@@ -102,7 +95,7 @@ def finish(
     owing = [still_owing(axes) for axes in owed or ((),) * len(types)]
     values = localizer.builder.add(made)
     for old, new, split, owes in zip(node.results, values, splits, owing, strict=True):
-        localizer.define(old, Placed(new, old.type, split, owes), split)  # type: ignore[arg-type]
+        localizer.define(old, Piece(new, old.type, split, owes), split)  # type: ignore[arg-type]
 
 
 def call(localizer: Localizer, node: Node) -> None:
@@ -116,7 +109,7 @@ def call(localizer: Localizer, node: Node) -> None:
         Node(op, tuple(p.value for p in given), types, (), node.attrs, node.loc)
     )
     for old, new, placed in zip(node.results, values, made.results, strict=True):
-        there = Placed(new, placed.type, placed.split, placed.owing)
+        there = Piece(new, placed.type, placed.split, placed.owing)
         localizer.define(old, there, localizer.wanted(old))
 
 

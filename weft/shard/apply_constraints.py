@@ -8,7 +8,7 @@ from weft.ir.module import Node, Region, Value
 from weft.mesh import Sharding
 from weft.ops.sharding import ManualComputation, ShardingConstraint
 from weft.shard.closing import unsplit
-from weft.shard.edits import Edits, Reader, Use
+from weft.shard.edits import Edits, Use, ValueUser
 
 
 def apply_constraints(edits: Edits, nodes: list[Node]) -> None:
@@ -124,7 +124,7 @@ def _only_reader(edits: Edits, node: Node) -> Node | None:
     return reader
 
 
-def is_constraint(reader: Reader) -> bool:
+def is_constraint(reader: ValueUser) -> bool:
     """Whether a reader says how its operand is to be split."""
     return isinstance(reader, Node) and isinstance(
         reader.op, ShardingConstraint | ManualComputation

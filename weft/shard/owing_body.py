@@ -13,18 +13,20 @@ from weft.ir.types import TensorType
 from weft.mesh import Sharding
 from weft.ops.control import Call, Case, OptimizationBarrier, While
 from weft.ops.sharding import ManualComputation, NamedComputation
-from weft.shard.body import Body, Ending
-from weft.shard.calls import Site
-from weft.shard.closing import Given, closed
-from weft.shard.unreduced import Made, Unreduced
+from weft.shard.body import Ending, Rebuilder
+from weft.shard.calls import FlatCall
+from weft.shard.closing import GivenShardings, closed
+from weft.shard.unreduced import NodesAndValue, Unreduced
 
 
-class OwingBody(Body):
+class OwingBody(Rebuilder):
     """Rebuilds one function, and reduces a value where it is read as one that owes nothing."""
 
     puts: ClassVar[bool] = True
 
-    def __init__(self, ending: Ending, cells: dict[Value, int], sites: dict[Node, Site]) -> None:
+    def __init__(
+        self, ending: Ending, cells: dict[Value, int], sites: dict[Node, FlatCall]
+    ) -> None:
         super().__init__(ending, cells, sites)
         self.owing = Unreduced(ending.meshes, ending.table)
         self.out: list[Node] = []
@@ -34,14 +36,14 @@ class OwingBody(Body):
             self.out = out
             self.handlers.get(type(node.op), self.plain)(node, out)
 
-    def settled(self, value: Value, target: Sharding | None, loc: Location) -> Made:
+    def settled(self, value: Value, target: Sharding | None, loc: Location) -> NodesAndValue:
         nodes, value = self.owing.settle(value, target, loc)
         more, value = self.owing.owe(value, target, loc)
         return [*nodes, *more], value
 
     def read(self, node: Node) -> tuple[Value, ...]:
         operands = super().read(node)
-        targets: Given | None = None
+        targets: GivenShardings | None = None
         match node.op:
             case Case() | Call() | NamedComputation():
                 return operands
@@ -93,7 +95,7 @@ class OwingBody(Body):
 
     def constraint(self, node: Node, out: list[Node]) -> None:
         (sharding,) = self.raw(node.results)
-        (operand,) = Body.read(self, node)
+        (operand,) = Rebuilder.read(self, node)
         target = None if sharding is None else closed(sharding)
         nodes, value = self.owing.owe(operand, target, node.loc)
         if not nodes:

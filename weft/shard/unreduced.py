@@ -9,7 +9,7 @@ from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node, Value
 from weft.ir.rule import Rule
 from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_axis
-from weft.mesh.algebra import difference, is_list_prefix, merged_in_order
+from weft.mesh.algebra import Axes, difference, is_list_prefix, merged_in_order
 from weft.ops.sharding import (
     ReplicatedToUnreduced,
     Reshard,
@@ -17,13 +17,12 @@ from weft.ops.sharding import (
     ShardyAllGather,
     ShardyAllReduce,
 )
-from weft.shard.closing import Given
+from weft.shard.closing import GivenShardings
 from weft.shard.projection import factor_sizes, project
 
-Axes = tuple[Axis, ...]
-Collective = ShardyAllReduce | ShardyAllGather | ReplicatedToUnreduced | ShardedToUnreduced
+ShardyCollective = ShardyAllReduce | ShardyAllGather | ReplicatedToUnreduced | ShardedToUnreduced
 
-Made = tuple[list[Node], Value]  # the nodes to put before a reader, and what it reads then
+NodesAndValue = tuple[list[Node], Value]  # the nodes to put before a reader, and what it reads then
 
 
 @dataclass(slots=True)
@@ -33,7 +32,7 @@ class Unreduced:
     meshes: Mapping[str, Mesh]
     table: dict[Value, Sharding]
 
-    def settle(self, value: Value, target: Sharding | None, loc: Location) -> Made:
+    def settle(self, value: Value, target: Sharding | None, loc: Location) -> NodesAndValue:
         """Reduce a value over the axes that it owes and its reader does not."""
         source = self.table.get(value)
         if source is None or not source.unreduced:
@@ -46,7 +45,7 @@ class Unreduced:
         kept = difference(source.unreduced, axes, mesh)
         return self.all_reduce(value, axes, replace(source, unreduced=kept))
 
-    def all_reduce(self, value: Value, axes: Axes, out: Sharding) -> Made:
+    def all_reduce(self, value: Value, axes: Axes, out: Sharding) -> NodesAndValue:
         """A reduction over axes; of a value that was just made to owe it, what undoes that."""
         loc = value.node.loc if value.node else UNKNOWN
         if value.node is not None:
@@ -58,7 +57,7 @@ class Unreduced:
                     return self.made(ShardyAllGather(text, out), before[0], loc)
         return self.made(ShardyAllReduce(_list(axes), out), value, loc)
 
-    def made(self, op: Collective, value: Value, loc: Location) -> Made:
+    def made(self, op: ShardyCollective, value: Value, loc: Location) -> NodesAndValue:
         """One collective, its sharding noted."""
         node = Node(op, (value,), (value.type,), loc=loc)
         self.table[node.results[0]] = op.out_sharding
@@ -71,7 +70,7 @@ class Unreduced:
             [parse_axis(n) for n in names if n.strip()], like.resolve(self.meshes)
         )
 
-    def owe(self, value: Value, target: Sharding | None, loc: Location) -> Made:
+    def owe(self, value: Value, target: Sharding | None, loc: Location) -> NodesAndValue:
         """Make a value owe what its reader expects it to owe."""
         source = self.table.get(value)
         if source is None or target is None or not target.unreduced:
@@ -103,7 +102,7 @@ class Unreduced:
             nodes += added
         return nodes, value
 
-    def reduction_axes(self, rule: Rule, given: Given, out: Sharding) -> Axes:
+    def reduction_axes(self, rule: Rule, given: GivenShardings, out: Sharding) -> Axes:
         """The axes that an op reduces over and its result, which owes others, does not owe."""
         mesh = out.resolve(self.meshes)
         sizes = factor_sizes(rule)

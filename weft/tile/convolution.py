@@ -17,10 +17,10 @@ from weft.kernels.kernel import (
     Affine,
     Apply,
     Contract,
-    Factor,
     Guard,
     Kernel,
     Load,
+    LoopFactor,
     Operand,
     Reduce,
     Step,
@@ -41,11 +41,11 @@ Terms = dict[int, int]  # an affine number: coefficients by factor; that of -1 i
 class _Loops:
     """The factors of the kernel, as they are added."""
 
-    factors: list[Factor] = field(default_factory=list)
+    factors: list[LoopFactor] = field(default_factory=list)
 
     def add(self, name: str, size: int, *, summed: bool = False, device: bool = False) -> int:
         """A factor; its number."""
-        self.factors.append(Factor(name, size, "reduction" if summed else "parallel", device))
+        self.factors.append(LoopFactor(name, size, "reduction" if summed else "parallel", device))
         return len(self.factors) - 1
 
     def affine(self, terms: Terms) -> Affine:

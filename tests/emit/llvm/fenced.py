@@ -22,11 +22,11 @@ from tests.emit.llvm.corpus import corpus
 from weft.emit.llvm.capable import takes
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.machine_code import host
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.texts import emitted_for
 from weft.errors import WeftError
 from weft.ir.types import DTYPES
-from weft.kernels.attention import Attention
+from weft.kernels.attention import AttentionKernel
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Kernel, Operand
 from weft.kernels.read import parse_kernel
@@ -101,7 +101,7 @@ def points(kernel: Launch) -> int:
     room = sum(operand.size for operand in kernel.operands)
     if isinstance(kernel, Kernel):
         return room + math.prod([max(1, factor.size) for factor in kernel.factors])
-    return room + kernel.points * kernel.depth if isinstance(kernel, Attention) else room
+    return room + kernel.points * kernel.depth if isinstance(kernel, AttentionKernel) else room
 
 
 def launch(kernel: Launch, rng: random.Random) -> None:
@@ -109,7 +109,7 @@ def launch(kernel: Launch, rng: random.Random) -> None:
     (loaded,) = load([emitted_for(kernel, host())])
     for at_end in (True, False):
         buffers = [Fenced(operand, rng, at_end=at_end) for operand in kernel.operands]
-        commands = Commands()
+        commands = CommandList()
         commands.kernel(loaded, [buffer.address for buffer in buffers])
         commands.run()
 

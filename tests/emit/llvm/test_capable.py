@@ -23,7 +23,7 @@ from weft.emit.llvm.jit.machine_code import host
 from weft.emit.llvm.math.pointwise import EMIT, UNSUPPORTED, apply, refuses
 from weft.emit.llvm.single import alone
 from weft.emit.llvm.texts import emitted_for
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import load
 from weft.emit.llvm.writer.vector import Vectors
 from weft.errors import Unsupported, WeftError
@@ -54,7 +54,7 @@ def is_emitted(kernel: Launch) -> bool:
 
 def computes(op: Op, given: tuple[DType, ...], made: DType) -> bool:
     """Whether an op can be written on vectors."""
-    vectors = Vectors(Code("probe", ["ptr %p"]), 4)
+    vectors = Vectors(Writer("probe", ["ptr %p"]), 4)
     try:
         args = [load(vectors, "%p", "0", dtype) for dtype in given]
         apply(vectors, op, args, given, made)

@@ -13,25 +13,24 @@ from dataclasses import replace
 
 from weft.ir.module import Module, Node, apply
 from weft.ir.rebuild import rewrite
-from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_axes
-from weft.mesh.algebra import append_merged, difference, merged
+from weft.mesh import DimSharding, Mesh, Sharding, parse_axes
+from weft.mesh.algebra import Axes, append_merged, difference, merged
 from weft.ops.sharding import (
-    AllSlice,
     ReplicatedToUnreduced,
     Reshard,
     ShardedToUnreduced,
     ShardingConstraint,
     ShardyAllGather,
     ShardyAllReduce,
+    ShardyAllSlice,
     ShardyAllToAll,
     ShardyCollectivePermute,
     ShardyReduceScatter,
 )
 
-Axes = tuple[Axis, ...]
 _COLLECTIVES = (
     ShardyAllGather,
-    AllSlice,
+    ShardyAllSlice,
     ShardyAllToAll,
     ShardyAllReduce,
     ShardyReduceScatter,
@@ -66,7 +65,7 @@ def _operand_sharding(op: object, meshes: Mapping[str, Mesh]) -> Sharding:
     match op:
         case ShardyAllGather(gathering_axes=text, out_sharding=out):
             return _more(out, _lists(text), meshes)
-        case AllSlice(slicing_axes=text, out_sharding=out):
+        case ShardyAllSlice(slicing_axes=text, out_sharding=out):
             return _fewer(out, _lists(text), meshes)
         case ShardyAllToAll(params=text, out_sharding=out):
             moves = [(parse_axes(m[1]), int(m[2]), int(m[3])) for m in _MOVE.finditer(text)]

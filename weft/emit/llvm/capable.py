@@ -10,7 +10,7 @@ from weft.emit.llvm.table import TABLE
 from weft.ir.op import Op
 from weft.ir.types import F32, DType
 from weft.kernels.alone import Alone
-from weft.kernels.attention import Attention
+from weft.kernels.attention import AttentionKernel
 from weft.kernels.group import Launch
 from weft.kernels.interpret import COMBINE
 from weft.kernels.kernel import Apply, Kernel, Pick, Reduce, Step, Store, held_in, is_rounded
@@ -45,7 +45,7 @@ def takes(kernel: Launch) -> str | None:
     """Why a whole kernel cannot be emitted, or None if it can."""
     if isinstance(kernel, Alone):
         return refuses_alone(kernel)
-    if (reason := refuses_schedule(kernel)) or isinstance(kernel, Attention):
+    if (reason := refuses_schedule(kernel)) or isinstance(kernel, AttentionKernel):
         return reason
     if kernel.schedule.kind == "packed" and (reason := supports(kernel)):
         return reason

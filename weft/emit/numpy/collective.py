@@ -35,7 +35,7 @@ from weft.ops.local import (
     ReduceScatterTogether,
 )
 
-Step = Callable[[Array], Array]
+ArrayStep = Callable[[Array], Array]
 NAMED: dict[str, type[Op]] = {op.name: type(op) for op in COMBINERS.values()}
 
 
@@ -54,7 +54,7 @@ def each(kernels: Sequence[HostKernel]) -> HostKernel:
 SAME = HostKernel(lambda x: x, shares=True)
 
 
-def spread(site: Site, index: int, dims: Sequence[int]) -> Step:
+def spread(site: Site, index: int, dims: Sequence[int]) -> ArrayStep:
     """The operand spelled out along leading dims that it does not vary along."""
     layout, mask = site.layout, site.mask(index)
     missing = {d: layout.size(d) for d in dims if not mask >> d & 1}
@@ -107,7 +107,7 @@ def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Host
     return HostKernel(run, shares=True)
 
 
-def repeated(ufunc: Any, dtype: DType, times: int) -> Step | None:
+def repeated(ufunc: Any, dtype: DType, times: int) -> ArrayStep | None:
     """A value combined with itself: what a group of equal values gives."""
     if times == 1 or ufunc in (
         np.maximum,
@@ -198,14 +198,16 @@ def reduce_scatter(site: Site, process: Process | None) -> HostKernel:
     return each(parts)
 
 
-def _then(first: Step, second: Step) -> Step:
+def _then(first: ArrayStep, second: ArrayStep) -> ArrayStep:
     return lambda x: second(first(x))
 
 
 # Own pieces
 
 
-def own_pieces(site: Site, mask: int, splits: dict[int, Sequence[int]], index: int = 0) -> Step:
+def own_pieces(
+    site: Site, mask: int, splits: dict[int, Sequence[int]], index: int = 0
+) -> ArrayStep:
     """A view in which each device sees its piece along some local dims.
 
     `mask` is what the value varies along; a leading dim that it varies along already and that also
@@ -279,7 +281,7 @@ def _gather(site: Site, index: int, dims: Sequence[int], axis: int) -> HostKerne
     return rearranged(lambda x: full(x).transpose(order), lambda x: head(x) + sizes)
 
 
-def rearranged(moved: Step, shape: Callable[[Array], tuple[int, ...]]) -> HostKernel:
+def rearranged(moved: ArrayStep, shape: Callable[[Array], tuple[int, ...]]) -> HostKernel:
     """A copy of a view, in another shape."""
 
     def run(x: Array) -> Array:

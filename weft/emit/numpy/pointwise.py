@@ -37,7 +37,7 @@ from weft.ops.pointwise import (
     Xor,
 )
 from weft.ops.shape import Constant
-from weft.ops.special import Constant as ChloConstant
+from weft.ops.special import ChloConstant
 from weft.ops.transcendental import (
     Atan2,
     Cbrt,

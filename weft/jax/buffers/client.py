@@ -13,30 +13,30 @@ import numpy.typing as npt
 from weft.jax.abi import api
 from weft.jax.native.handles import FOR_EVER, INVALID, Handles, Refused, text_at
 from weft.jax.native.records import FIELDS, SIZE, STATIC, words
-from weft.jax.native.slots import Slot
+from weft.jax.native.slots import SlotFunction
 
 PLATFORM = "weft"
 KINDS = ("device", "pinned_host", "unpinned_host")  # of memory, the default first
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class PjrtMemory:
     """A memory of a device."""
 
     handle: int
-    device: Device
+    device: PjrtDevice
     kind: str
 
 
 @dataclass(slots=True)
-class Device:
+class PjrtDevice:
     """A virtual device."""
 
     number: int
     handle: int
-    memories: tuple[Memory, ...] = ()
+    memories: tuple[PjrtMemory, ...] = ()
 
-    def memory(self, kind: str) -> Memory:
+    def memory(self, kind: str) -> PjrtMemory:
         """The memory of a kind."""
         for memory in self.memories:
             if memory.kind == kind:
@@ -44,7 +44,7 @@ class Device:
         raise Refused(INVALID, f"there is no memory {kind!r}: there are {', '.join(KINDS)}")
 
 
-class Devices(Sequence[Device]):
+class Devices(Sequence[PjrtDevice]):
     """All devices; a Python object is made of one when it is first used.
 
     Their records lie one after another, and so do those of their memories: a handle tells a number.
@@ -55,7 +55,7 @@ class Devices(Sequence[Device]):
         self.memory_records = _records(count * len(KINDS))
         self.handles = _addresses(self.records)
         self.memory_handles = _addresses(self.memory_records)
-        self._used: dict[int, Device] = {}
+        self._used: dict[int, PjrtDevice] = {}
         self._fill_memories(count)
         self._fill_devices(count)
 
@@ -68,25 +68,25 @@ class Devices(Sequence[Device]):
             return [self[n] for n in range(*number.indices(len(self)))]
         found = self._used.get(number)
         if found is None:
-            found = Device(number, int(self.handles[number]))
+            found = PjrtDevice(number, int(self.handles[number]))
             first = number * len(KINDS)
             made = [
-                Memory(int(self.memory_handles[first + n]), found, kind)
+                PjrtMemory(int(self.memory_handles[first + n]), found, kind)
                 for n, kind in enumerate(KINDS)
             ]
             found.memories = tuple(made)
             self._used[number] = found
         return found
 
-    def at(self, handle: int) -> Device:
+    def at(self, handle: int) -> PjrtDevice:
         """The device of a handle."""
-        found: Device = self[(handle - int(self.handles[0])) // SIZE]
+        found: PjrtDevice = self[(handle - int(self.handles[0])) // SIZE]
         return found
 
-    def memory_at(self, handle: int) -> Memory:
+    def memory_at(self, handle: int) -> PjrtMemory:
         """The memory of a handle."""
         device, kind = divmod((handle - int(self.memory_handles[0])) // SIZE, len(KINDS))
-        found: Device = self[device]
+        found: PjrtDevice = self[device]
         return found.memories[kind]
 
     def _fill_devices(self, count: int) -> None:
@@ -123,30 +123,30 @@ class Devices(Sequence[Device]):
         )
 
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
+IndexArray: TypeAlias = npt.NDArray[np.int64]
 
 
-def _records(count: int) -> Numbers:
+def _records(count: int) -> IndexArray:
     """Records that stay for ever, a row each."""
     made = _kept(np.zeros((count, SIZE // 8), np.int64))
     made[:, FIELDS["record"]["what"]] = STATIC
     return made
 
 
-def _kept(array: Numbers) -> Numbers:
+def _kept(array: IndexArray) -> IndexArray:
     """An array that stays for ever."""
     dense = np.ascontiguousarray(array)
     FOR_EVER.append(dense)
     return dense
 
 
-def _addresses(rows: Numbers) -> Numbers:
+def _addresses(rows: IndexArray) -> IndexArray:
     """The address of each row."""
     first: int = rows.ctypes.data
     return first + rows.strides[0] * np.arange(len(rows))
 
 
-def _texts(texts: Sequence[str]) -> tuple[Numbers, Numbers]:
+def _texts(texts: Sequence[str]) -> tuple[IndexArray, IndexArray]:
     """The address and the length of each text; all stay for ever, in one piece."""
     encoded = [text.encode() for text in texts]
     sizes = np.array([len(text) for text in encoded], np.int64)
@@ -154,7 +154,7 @@ def _texts(texts: Sequence[str]) -> tuple[Numbers, Numbers]:
     return first + np.cumsum(sizes + 1) - sizes - 1, sizes
 
 
-def _fill_all(record: str, records: Numbers, **values: Numbers | int) -> None:
+def _fill_all(record: str, records: IndexArray, **values: IndexArray | int) -> None:
     """Write fields of many records."""
     for name, value in values.items():
         records[:, FIELDS[record][name]] = value
@@ -256,7 +256,7 @@ def attributes() -> tuple[int, int]:
 _NUMBERS = 2  # the type of a named value that is a list of numbers
 
 
-SLOTS: tuple[tuple[str, Slot], ...] = (
+SLOTS: tuple[tuple[str, SlotFunction], ...] = (
     ("Client_Create", _create),
     ("Client_LookupDevice", _lookup),
     ("Client_LookupAddressableDevice", _lookup_addressable),

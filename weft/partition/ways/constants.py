@@ -12,11 +12,11 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import total_size
 from weft.ops.convert import Convert
 from weft.ops.shape import Constant, Iota
-from weft.partition.placed import Placed, Split, local_type, whole
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Piece, Split, local_type, whole
+from weft.partition.site import NodeSite, tensor
 
 
-def iota(site: Site) -> tuple[Placed, ...]:
+def iota(site: NodeSite) -> tuple[Piece, ...]:
     """Counted from where the piece begins, in integers, however narrow the elements are."""
     op, (split,) = site.node.op, site.splits
     assert isinstance(op, Iota)
@@ -31,7 +31,7 @@ def iota(site: Site) -> tuple[Placed, ...]:
     return site.placed(value)
 
 
-def constant(site: Site) -> tuple[Placed, ...]:
+def constant(site: NodeSite) -> tuple[Piece, ...]:
     """One block where all are alike; else every device takes its piece of the whole."""
     value: Dense = site.node.op.value  # type: ignore[attr-defined]
     (split,) = site.splits
@@ -42,7 +42,7 @@ def constant(site: Site) -> tuple[Placed, ...]:
     if block is not None:
         return site.placed(site.builder.emit(Constant(block)))
     everything = site.builder.emit(Constant(value))
-    placed = Placed(everything, value.type, whole(value.type.rank))
+    placed = Piece(everything, value.type, whole(value.type.rank))
     return (site.builder.reshard(placed, split),)
 
 

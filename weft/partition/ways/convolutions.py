@@ -10,12 +10,12 @@ from weft.ir.module import Node
 from weft.ir.op import rule as rule_of
 from weft.ir.rule import Dims, Factor, Rule
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import Axes, total_size
 from weft.ops.convolution import Convolution
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.placed import Axes, Placed, Split
-from weft.partition.site import Site, tensor
-from weft.partition.ways.spread import ZERO, Spread, View, see
+from weft.partition.piece import Piece, Split
+from weft.partition.site import NodeSite, tensor
+from weft.partition.ways.spread import ZERO, DeviceView, Spread, see
 from weft.partition.ways.views import Views, empty, sent_by
 from weft.partition.ways.windows import window_view
 
@@ -116,7 +116,7 @@ def convolution_views(
     return views
 
 
-def _kernel_view(op: Convolution, node: Node, n: int, axes: Axes, mesh: Mesh) -> View:
+def _kernel_view(op: Convolution, node: Node, n: int, axes: Axes, mesh: Mesh) -> DeviceView:
     """What a part of the kernel sees at all places of the window."""
     dims = op.dimension_numbers
     lhs, rhs = (tensor(t) for t in node.operand_types)
@@ -130,10 +130,10 @@ def _kernel_view(op: Convolution, node: Node, n: int, axes: Axes, mesh: Mesh) ->
     width = (piece - 1) * apart + (places - 1) * window.strides[n] + 1
     dim = dims.input_spatial_dimensions[n]
     spread = Spread(lhs.sizes[dim], window.padding[n][0], window.base_dilations[n])
-    return View(dim, axes, spread, starts, width, tuple(s + width for s in starts))
+    return DeviceView(dim, axes, spread, starts, width, tuple(s + width for s in starts))
 
 
-def convolution(site: Site) -> tuple[Placed, ...]:
+def convolution(site: NodeSite) -> tuple[Piece, ...]:
     """Each device convolves what its windows see."""
     op, (lhs, rhs) = site.node.op, site.operands
     assert isinstance(op, Convolution)

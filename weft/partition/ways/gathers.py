@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from weft.ir.module import Node, Value
 from weft.ir.rule import Rule
 from weft.ir.types import DType, TensorType
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import Axes, total_size
 from weft.ops.index import Gather, Windows, gather_windows
 from weft.ops.pointwise import And, Compare, Select
 from weft.ops.shape import BroadcastInDim
 from weft.partition.choose import owed_axes
 from weft.partition.free import plain_factors
-from weft.partition.placed import Axes, Owing, Placed
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Owing, Piece
+from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.indices import clamped, converted, counting, joined, parts, shifted
 from weft.partition.ways.indices import without_vector as flat
 
@@ -47,7 +47,7 @@ def summed(dtype: DType) -> str:
     return "or" if dtype.kind == "bool" else "add"
 
 
-def gather(site: Site) -> tuple[Placed, ...]:
+def gather(site: NodeSite) -> tuple[Piece, ...]:
     """The windows of each piece; zeros for those that begin in another one."""
     op, (operand, indices) = site.node.op, site.operands
     assert isinstance(op, Gather)
@@ -69,14 +69,14 @@ def gather(site: Site) -> tuple[Placed, ...]:
         )
     kept = site.builder.emit(Select(), mask, found, site.builder.splat(0, out))
     owing = Owing(axes, summed(out.dtype))
-    return (Placed(kept, tensor(site.node.types[0]), site.splits[0], owing),)
+    return (Piece(kept, tensor(site.node.types[0]), site.splits[0], owing),)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
     """Indices into a piece, and which of them fall into it."""
 
-    site: Site
+    site: NodeSite
     windows: Windows
     sizes: tuple[int, ...]
 

@@ -21,10 +21,10 @@ from weft.mesh.algebra import total_size
 from weft.ops.pointwise import Select
 from weft.ops.slicing import Concatenate, Slice
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.placed import Placed, Split, local_type
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Piece, Split, local_type
+from weft.partition.site import NodeSite, tensor
 from weft.partition.stand_in import stand_in
-from weft.partition.ways.exchange import Ranges, ranges
+from weft.partition.ways.exchange import DimRanges, ranges
 from weft.partition.ways.halo import between, exchanged, fetch, inside
 from weft.partition.ways.views import empty
 
@@ -71,7 +71,7 @@ class Join(Op):
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         return Work(bytes=2 * moved(*results))
 
-    def wanted(self, count: int) -> Iterator[tuple[int, int, Ranges]]:
+    def wanted(self, count: int) -> Iterator[tuple[int, int, DimRanges]]:
         """For each range its operand, where it ends in the result, and each device's part of it."""
         spans = list(zip(self.sources, self.starts, self.limits, strict=True))
         piece, end = -(-sum(b - a for _, a, b in spans) // count), 0
@@ -180,7 +180,7 @@ def join_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
     return total
 
 
-def join(site: Site) -> tuple[Placed, ...]:
+def join(site: NodeSite) -> tuple[Piece, ...]:
     """Each device gets its part of every range, and takes each element from the right one."""
     op, builder = site.node.op, site.builder
     assert isinstance(op, Join)
@@ -205,7 +205,7 @@ def join(site: Site) -> tuple[Placed, ...]:
     return site.placed(value)
 
 
-def _joined(site: Site, op: Join) -> Value:
+def _joined(site: NodeSite, op: Join) -> Value:
     """The ranges as they are, where the dim is whole."""
     parts = [
         between(site.builder, site.operands[n].value, op.dimension, a, b)

@@ -8,7 +8,7 @@ from weft.ir.module import Node, Value
 from weft.ir.op import Body
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import I32, TensorType
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import Axes, total_size
 from weft.ops.collective import AllGather
 from weft.ops.index import Gather, GatherDims
 from weft.ops.local import CHANNEL
@@ -21,8 +21,8 @@ from weft.partition.choose import owed_axes
 from weft.partition.copies import copied_region
 from weft.partition.free import plain_factors
 from weft.partition.identity import identity
-from weft.partition.placed import Axes, Placed, local_type
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Piece, local_type
+from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.indices import converted
 
 
@@ -48,7 +48,7 @@ def stacked(builder: Builder, value: Value, axes: Axes, dim: int) -> Value:
 # may be folded in more than once, and may stand in the place of padding.
 
 
-def fold_partials(site: Site) -> tuple[Placed, ...]:
+def fold_partials(site: NodeSite) -> tuple[Piece, ...]:
     """Each device folds its piece, then all devices fold what all of them have."""
     op, count = site.node.op, len(site.node.operands) // 2
     assert isinstance(op, Reduce)
@@ -68,7 +68,7 @@ def fold_partials(site: Site) -> tuple[Placed, ...]:
     return site.placed(*site.add(again, (*rows, *inits), copies))
 
 
-def _nothing(site: Site, n: int, init: Value) -> Value:
+def _nothing(site: NodeSite, n: int, init: Value) -> Value:
     """What folding changes nothing: known for plain ops, else the initial value itself."""
     body = site.node.bodies[0]
     type = tensor(body.results[n])
@@ -78,7 +78,7 @@ def _nothing(site: Site, n: int, init: Value) -> Value:
     return site.builder.splat(identity(combine, type.dtype), type)
 
 
-def _without_padding(site: Site, n: int, op: Reduce, nothing: Value) -> Value:
+def _without_padding(site: NodeSite, n: int, op: Reduce, nothing: Value) -> Value:
     placed = site.operands[n]
     value = placed.value
     local = local_type(placed.type, placed.split, site.mesh)
@@ -111,7 +111,7 @@ def top_k_factors(node: Node, rule: Rule) -> frozenset[int]:
     return folded_factors(node, rule) if node.op.k else plain_factors(node, rule)  # type: ignore[attr-defined]
 
 
-def top_k(site: Site) -> tuple[Placed, ...]:
+def top_k(site: NodeSite) -> tuple[Piece, ...]:
     """The largest of each piece, and of those the largest; of equals the first one wins."""
     op, (operand,) = site.node.op, site.operands
     assert isinstance(op, TopK)

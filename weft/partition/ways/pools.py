@@ -12,10 +12,10 @@ from weft.ops.pointwise import Compare
 from weft.ops.reduce import combine_of
 from weft.ops.window import SelectAndScatter, Window
 from weft.partition.identity import identity
-from weft.partition.placed import Placed, Split
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Piece, Split
+from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.halo import cut
-from weft.partition.ways.spread import Fill, Spread, View, see
+from weft.partition.ways.spread import DeviceView, PaddingScalar, Spread, see
 from weft.partition.ways.views import Views, empty
 
 
@@ -87,16 +87,16 @@ def pool_views(
             continue
         size, places = given.sizes[dim], source.sizes[dim]
         near = touching(op.window, dim, size, total_size(axes, mesh))
-        seen = View(dim, axes, Spread(size), near.starts, near.width, near.stops)
+        seen = DeviceView(dim, axes, Spread(size), near.starts, near.width, near.stops)
         ends = tuple(n + 1 for n in near.last)
         views += [
             (0, seen),
-            (1, View(dim, axes, Spread(places), near.windows, near.count, ends)),
+            (1, DeviceView(dim, axes, Spread(places), near.windows, near.count, ends)),
         ]
     return views
 
 
-def select_and_scatter(site: Site) -> tuple[Placed, ...]:
+def select_and_scatter(site: NodeSite) -> tuple[Piece, ...]:
     """Each device does all windows that touch its piece, and keeps what falls on it."""
     op = site.node.op
     assert isinstance(op, SelectAndScatter)
@@ -123,7 +123,7 @@ def select_and_scatter(site: Site) -> tuple[Placed, ...]:
     return site.placed(value)
 
 
-def _fills(site: Site) -> tuple[Fill, Fill]:
+def _fills(site: NodeSite) -> tuple[PaddingScalar, PaddingScalar]:
     """What is never selected, and what adds nothing."""
     taken, source = tensor(site.node.operand_types[0]), tensor(site.node.operand_types[1])
     kind = outside(site.node.regions[0])
@@ -134,5 +134,7 @@ def _fills(site: Site) -> tuple[Fill, Fill]:
     )
     nothing = identity(combine, source.dtype)
     if combine == "sum":
-        return Fill(least, False), Fill(None, True)
-    return Fill(least, False), Fill(site.builder.splat(nothing, source.with_shape(())), False)
+        return PaddingScalar(least, False), PaddingScalar(None, True)
+    return PaddingScalar(least, False), PaddingScalar(
+        site.builder.splat(nothing, source.with_shape(())), False
+    )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from weft.ir.rule import Combine
 from weft.partition.choose import owed_axes
 from weft.partition.identity import identity, is_all
-from weft.partition.placed import Placed
-from weft.partition.site import Site
+from weft.partition.piece import Piece
+from weft.partition.site import NodeSite
 from weft.partition.ways.partials import fold_partials
 
 _REPEATABLE: tuple[Combine | None, ...] = ("max", "min", "and", "or")
 
 
-def reduce(site: Site) -> tuple[Placed, ...]:
+def reduce(site: NodeSite) -> tuple[Piece, ...]:
     """Each device folds its piece; the first one along the axes starts from the initial value."""
     count = len(site.node.operands) // 2
     combine = next((f.combine for f in site.rule.factors if f.role == "reduction"), None)

@@ -16,12 +16,12 @@ from weft.ir.module import Node
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import Axes, total_size
 from weft.ops.shape import Reshape, shared_factors
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.placed import Axes, Placed, Split, local_type
-from weft.partition.site import Site, tensor
-from weft.partition.ways.exchange import Ranges, ranges
+from weft.partition.piece import Piece, Split, local_type
+from weft.partition.site import NodeSite, tensor
+from weft.partition.ways.exchange import DimRanges, ranges
 from weft.partition.ways.halo import exchanged, fetch
 
 _MANY = 3  # segments of which each is tried both ways
@@ -105,7 +105,7 @@ class Range:
 
     segment: Segment
     axes: Axes
-    wanted: Ranges
+    wanted: DimRanges
 
 
 def uneven(
@@ -145,7 +145,7 @@ def flattened(type: TensorType, run: Segment) -> tuple[TensorType, int]:
     return type.with_shape((*sizes[:first], joined, *sizes[last + 1 :])), first
 
 
-def reshape(site: Site) -> tuple[Placed, ...]:
+def reshape(site: NodeSite) -> tuple[Piece, ...]:
     """The piece in its new shape, after what does not line up has been exchanged."""
     (operand,), (out,) = site.operands, site.node.types
     value, builder = operand.value, site.builder

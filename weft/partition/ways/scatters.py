@@ -16,8 +16,8 @@ from weft.ops.pointwise import Select
 from weft.ops.scatter import Scatter
 from weft.partition.choose import owed_axes
 from weft.partition.identity import COMBINE_OPS, identity, is_all
-from weft.partition.placed import Owing, Placed, local_type
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Owing, Piece, local_type
+from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.indices import clamped, converted, counting, joined, parts, shifted
 
 _COMBINES: dict[str | None, Combine] = {"stablehlo.add": "sum", "stablehlo.multiply": "prod"}
@@ -37,7 +37,7 @@ def scatter_factors(node: Node, rule: Rule) -> frozenset[int]:
     )
 
 
-def scatter(site: Site) -> tuple[Placed, ...]:
+def scatter(site: NodeSite) -> tuple[Piece, ...]:
     """The updates of each device, scattered into its piece of the input."""
     op, count = site.node.op, len(site.node.operands) // 2
     assert isinstance(op, Scatter)
@@ -63,10 +63,10 @@ def scatter(site: Site) -> tuple[Placed, ...]:
         made = made.replace(indices_are_sorted=False)  # what is out of bounds follows no order
     results = site.add(made, given, site.localizer.regions(site.node))
     rows = zip(results, site.node.types, site.splits, strict=True)
-    return tuple(Placed(v, tensor(t), s, owing) for v, t, s in rows)
+    return tuple(Piece(v, tensor(t), s, owing) for v, t, s in rows)
 
 
-def _indices(site: Site, op: Scatter, indices: Placed) -> Placed:
+def _indices(site: NodeSite, op: Scatter, indices: Piece) -> Piece:
     """The indices counted from where the piece of the input begins; padding is out of bounds."""
     windows, held = op.windows, site.operands[0]
     builder = site.builder
@@ -92,7 +92,7 @@ def _indices(site: Site, op: Scatter, indices: Placed) -> Placed:
     return indices.moved(value, indices.split)
 
 
-def _padded_rows(site: Site, indices: Placed) -> list[int]:
+def _padded_rows(site: NodeSite, indices: Piece) -> list[int]:
     """The dims of the indices that count updates and are padded, unless the updates are masked."""
     if site.owing is not None:
         return []
@@ -105,7 +105,7 @@ def _padded_rows(site: Site, indices: Placed) -> list[int]:
     ]
 
 
-def _dropped(site: Site, indices: Placed, value: Value, padded: list[int]) -> Value:
+def _dropped(site: NodeSite, indices: Piece, value: Value, padded: list[int]) -> Value:
     """Indices of padding replaced by one at which all of a window is out of bounds."""
     local: TensorType = local_type(indices.type, indices.split, site.mesh)
     for dim in padded:

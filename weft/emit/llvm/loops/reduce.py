@@ -19,12 +19,12 @@ from weft.kernels.kernel import Kernel, Pick, Reduce
 
 # What a reduction has so far: one value; of a pick, the key, the value and the position; of a
 # marked one the value of the numbers seen, and the lanes where nothing but numbers was seen.
-Sums: TypeAlias = tuple[Held, ...]
+HeldSums: TypeAlias = tuple[Held, ...]
 FEW = 1 << 24  # positions that i32 has room for, with those of lanes beyond the end
 REGISTER = 512  # bits; longer vectors are for processors that have masks beside their registers
 
 
-def begin(v: Vectors, kernel: Kernel, n: int, across: bool = False) -> Sums:
+def begin(v: Vectors, kernel: Kernel, n: int, across: bool = False) -> HeldSums:
     """What a reduction begins with; `across` if all lanes become one value."""
     step = kernel.steps[n]
     if isinstance(step, Reduce):
@@ -66,8 +66,8 @@ def combined(v: Vectors, how: str, dtype: DType, a: Held, b: Held) -> Held:
 
 
 def update(
-    v: Vectors, kernel: Kernel, n: int, sums: Sums, given: Sequence[Held], mask: Vector | None
-) -> Sums:
+    v: Vectors, kernel: Kernel, n: int, sums: HeldSums, given: Sequence[Held], mask: Vector | None
+) -> HeldSums:
     """A round more, for the lanes that a mask says."""
     step = kernel.steps[n]
     if isinstance(step, Pick):
@@ -83,7 +83,7 @@ def update(
     return (combined(v, step.how, step.dtype, sums[0], value),)
 
 
-def finish(v: Vectors, kernel: Kernel, n: int, sums: Sums, across: bool) -> Sums:
+def finish(v: Vectors, kernel: Kernel, n: int, sums: HeldSums, across: bool) -> HeldSums:
     """A reduction at its end: all lanes combined, if they were summed."""
     step = kernel.steps[n]
     if across and isinstance(step, Reduce) and step.how == "add" and sums[0][0].is_float:
@@ -132,7 +132,9 @@ def _key_dtype(kernel: Kernel, step: Pick) -> DType:
     return dtype
 
 
-def _better(v: Vectors, how: str, dtype: DType, a: Sums, b: Sums, mask: Vector | None) -> Sums:
+def _better(
+    v: Vectors, how: str, dtype: DType, a: HeldSums, b: HeldSums, mask: Vector | None
+) -> HeldSums:
     """The better one of two candidates: by key, NaN before all else, then by position."""
     (x,), (y,) = a[0], b[0]
     if dtype.is_float:

@@ -12,7 +12,7 @@ from weft.emit.llvm.loops.folding import carried, grouped, read_inits, texts
 from weft.emit.llvm.single.region import converted, inline, is_neutral
 from weft.emit.llvm.single.running import running
 from weft.emit.llvm.writer import storage
-from weft.emit.llvm.writer.code import Loop, module_text
+from weft.emit.llvm.writer.code import OpenLoop, module_text
 from weft.emit.llvm.writer.nest import (
     Along,
     divided,
@@ -143,7 +143,7 @@ class _Windows:
         count = self.count
         inits = folded = read_inits(v, self.kernel, self.buffers, offsets)
         hits: list[str] = []
-        loops: list[Loop] = []
+        loops: list[OpenLoop] = []
         sources = offsets[:count]
         *outer, last = zip(self.dims, at, strict=True)
         with ExitStack() as stack:

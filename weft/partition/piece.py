@@ -7,10 +7,9 @@ from functools import lru_cache
 
 from weft.ir.module import Value
 from weft.ir.types import TensorType
-from weft.mesh import Axis, DimSharding, Mesh, Sharding
-from weft.mesh.algebra import total_size
+from weft.mesh import DimSharding, Mesh, Sharding
+from weft.mesh.algebra import Axes, total_size
 
-Axes = tuple[Axis, ...]
 Split = tuple[Axes, ...]  # for each dim of a tensor the axes that split it, major first
 
 
@@ -23,7 +22,7 @@ class Owing:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Piece:
     """A local value that stands for a piece of a global one.
 
     A dim that its pieces do not divide is padded at its end; what stands there is unspecified.
@@ -34,7 +33,7 @@ class Placed:
     split: Split
     owing: Owing | None = None
 
-    def moved(self, value: Value, split: Split, owing: Owing | None = None) -> Placed:
+    def moved(self, value: Value, split: Split, owing: Owing | None = None) -> Piece:
         """The same global value in another place."""
         return replace(self, value=value, split=split, owing=owing)
 
