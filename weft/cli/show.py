@@ -204,8 +204,8 @@ def _cells(row: LayerRow) -> tuple[str, ...]:
 def sharding_text(sharding: Sharding) -> str:
     """`[{data}, {}]`, the mesh and the quotes left out."""
     body = ", ".join(str(dim).replace('"', "") for dim in sharding.dims)
-    owing = ", ".join(map(str, sharding.unreduced)).replace('"', "")
-    return f"[{body}]" + (f" unreduced={{{owing}}}" if owing else "")
+    unreduced = ", ".join(map(str, sharding.unreduced)).replace('"', "")
+    return f"[{body}]" + (f" unreduced={{{unreduced}}}" if unreduced else "")
 
 
 def bytes_text(count: float) -> str:

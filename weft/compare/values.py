@@ -69,12 +69,12 @@ def stacks_of(program: LocalProgram, arrays: Sequence[Array]) -> list[Stacked | 
 
 
 def _paid(stack: Stacked, placed: Piece, mesh: Mesh) -> Stacked:
-    """What a value that is still owed would be."""
-    if placed.owing is None:
+    """What a partial sum would be, reduced."""
+    if placed.partial is None:
         return stack
     data = stack.data
-    combine = COMBINERS[placed.owing.reduction].reference
-    for dim in dims_along(placed.owing.axes, mesh, stack.atoms):
+    combine = COMBINERS[placed.partial.reduction].reference
+    for dim in dims_along(placed.partial.axes, mesh, stack.atoms):
         # A product that is summed over the devices right after may be computed as one: then it
         # is equal on all of them already.
         if data.shape[dim] > 1:

@@ -29,7 +29,7 @@ ConflictKind = Literal[
     "closed",  # an annotation leaves the dim as it is
     "taken",  # the axis splits another dim of the tensor
     "replicated",  # an annotation keeps the tensor whole along the axis
-    "unreduced",  # the tensor owes a reduction along the axis
+    "unreduced",  # the tensor is unreduced along the axis
     "indivisible",  # the axis does not divide what is left of the dim
     "strided",  # a piece would not be one part of the dim
     "disagree",  # two tensors are split by different axes

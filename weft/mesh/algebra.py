@@ -13,6 +13,7 @@ from itertools import pairwise
 from weft.mesh.axes import Axis, Mesh
 
 Axes = tuple[Axis, ...]
+DimAxes = tuple[Axes, ...]  # for each dim of a tensor the axes that split it, major first
 
 
 def size_of(axis: Axis, mesh: Mesh) -> int:

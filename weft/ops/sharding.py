@@ -115,7 +115,7 @@ class ShardyAllToAll(Annotation):
 
 @op("sdy.all_reduce")
 class ShardyAllReduce(Annotation):
-    """The value, no longer owing a reduction over axes."""
+    """The value, no longer unreduced over axes."""
 
     reduction_axes: Text
     out_sharding: OneSharding
@@ -138,7 +138,7 @@ class ShardyCollectivePermute(Annotation):
 
 @op("sdy.sharded_to_unreduced")
 class ShardedToUnreduced(Annotation):
-    """The value, owing a reduction over axes that split it before."""
+    """The value, unreduced over axes that split it before."""
 
     axes: Text
     out_sharding: OneSharding
@@ -146,7 +146,7 @@ class ShardedToUnreduced(Annotation):
 
 @op("sdy.replicated_to_unreduced")
 class ReplicatedToUnreduced(Annotation):
-    """The value, owing a reduction over axes it was equal along before."""
+    """The value, unreduced over axes it was equal along before."""
 
     axes: Text
     out_sharding: OneSharding

@@ -7,7 +7,7 @@ from weft.ir.module import Node, Value
 from weft.ir.rebuild import Rewritten
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
-from weft.mesh.algebra import Axes, total_size
+from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.mesh.axes import named
 from weft.ops.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.local import COMBINERS, AllSlice
@@ -16,16 +16,14 @@ from weft.optimize.axis_lists import disjoint, inside, refined, shared_start, wi
 from weft.optimize.facts import Facts, along, combining, source, tensor
 from weft.optimize.normal_form import CollectiveMaker
 
-Split = tuple[Axes, ...]  # for each dim, the axes that split it
 
-
-def split_of(op: object) -> Split:
+def split_of(op: object) -> DimAxes:
     """The axes that an all_slice splits each dim along."""
     assert isinstance(op, AllSlice)
     return tuple([dim.axes for dim in op.pieces.dims])
 
 
-def _start(node: Node, facts: Facts, *others: Node) -> tuple[Split, CollectiveMaker]:
+def _start(node: Node, facts: Facts, *others: Node) -> tuple[DimAxes, CollectiveMaker]:
     op = node.op
     assert isinstance(op, AllSlice)
     mesh = named(op.pieces.mesh, facts.module.meshes)
@@ -112,7 +110,7 @@ def slice_of_reduce(node: Node, facts: Facts) -> Rewritten:
     return (maker.slice(maker.reduce(value, left, reduction), last),)
 
 
-def _ordered(split: Split, reduced: Axes, mesh: Mesh) -> list[tuple[Axes, Axes, Axes]]:
+def _ordered(split: DimAxes, reduced: Axes, mesh: Mesh) -> list[tuple[Axes, Axes, Axes]]:
     """For each dim, the axes to slice along before, to scatter along, and to slice along after."""
     found = []
     for axes in split:
@@ -207,7 +205,7 @@ def slice_of_broadcast(node: Node, facts: Facts) -> Rewritten:
     return (facts.make(made, maker.slice(x, before), loc=inner.loc),)
 
 
-def _flat(split: Split) -> Axes:
+def _flat(split: DimAxes) -> Axes:
     return tuple([axis for axes in split for axis in axes])
 
 

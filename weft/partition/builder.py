@@ -13,13 +13,13 @@ from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import I32, Array, TensorType
 from weft.mesh import Axis, Mesh, MeshAxes
-from weft.mesh.algebra import Axes, merged, size_of, total_size
+from weft.mesh.algebra import Axes, DimAxes, merged, size_of, total_size
 from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes, combiner
 from weft.ops.pointwise import Add, Compare, Multiply, Select
 from weft.ops.shape import BroadcastInDim, Constant, Iota
 from weft.ops.slicing import Pad, Slice
-from weft.partition.piece import Owing, Piece, Split, local_type, sharding_of
+from weft.partition.piece import Partial, Piece, local_type, sharding_of
 from weft.partition.reshard import ReshardStep, plan
 
 
@@ -112,15 +112,15 @@ class Builder:
         """The devices that differ along axes only."""
         return MeshAxes(self.mesh_name, merged(axes, self.mesh))
 
-    def reshard(self, placed: Piece, split: Split, owed: Axes = ()) -> Piece:
-        """The value in another split, owing no more than that."""
-        owing = placed.owing.axes if placed.owing else ()
-        made = plan(placed.type, placed.split, owing, split, owed, self.mesh)
+    def reshard(self, placed: Piece, split: DimAxes, unreduced: Axes = ()) -> Piece:
+        """The value in another split, unreduced over these axes at the most."""
+        before = placed.partial.axes if placed.partial else ()
+        made = plan(placed.type, placed.split, before, split, unreduced, self.mesh)
         value = placed.value
-        reduction = placed.owing.reduction if placed.owing else "add"
+        reduction = placed.partial.reduction if placed.partial else "add"
         for step in made.steps:
             value = self.step(step, value, placed.type, reduction)
-        left = Owing(owed, reduction) if owed else None
+        left = Partial(unreduced, reduction) if unreduced else None
         return placed.moved(value, split, left)
 
     def step(self, step: ReshardStep, value: Value, type: TensorType, reduction: str) -> Value:
@@ -187,7 +187,7 @@ class Builder:
         pieces = tuple(axes if dim == step.dim else () for dim in range(given.rank))
         return self.emit(AllSlice(sharding_of(pieces, self.mesh_name), after), padded)
 
-    def permute(self, value: Value, before: Split, after: Split) -> Value:
+    def permute(self, value: Value, before: DimAxes, after: DimAxes) -> Value:
         """The pieces of one split where another one has them."""
         axes, sources = moves(before, after, self.mesh)
         return self.emit(PermuteAlongAxes(MeshAxes(self.mesh_name, axes), sources), value)
@@ -203,7 +203,7 @@ class Builder:
         return self.emit(PermuteAlongAxes(MeshAxes(self.mesh_name, axes), sources), value)
 
 
-def moves(before: Split, after: Split, mesh: Mesh) -> tuple[Axes, tuple[int, ...]]:
+def moves(before: DimAxes, after: DimAxes, mesh: Mesh) -> tuple[Axes, tuple[int, ...]]:
     """Who sends to whom, along which axes, for pieces to get from one split to another."""
     old = [axis for axes in before for axis in axes]
     new = [axis for axes in after for axis in axes]

@@ -16,12 +16,13 @@ from weft.ir.module import Function, Node, Region, Value, walk
 from weft.ir.op import Op
 from weft.ir.types import TensorType, TokenType
 from weft.mesh import Sharding
+from weft.mesh.algebra import DimAxes
 from weft.ops.callbacks import HOST_CALL_ON_PIECES, INSPECT
 from weft.ops.control import AsyncDone, AsyncStart, Composite, GetTupleElement, Tuple
 from weft.ops.custom import CustomCall
 from weft.partition.copies import copied
 from weft.partition.given_rules import whole_values
-from weft.partition.piece import Piece, Split, sharding_of, whole
+from weft.partition.piece import Piece, sharding_of, whole
 from weft.partition.stand_in import stand_in
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def keep_whole(localizer: Localizer, node: Node) -> None:
 def _of_pieces(localizer: Localizer, node: Node, function: Function) -> bool:
     """Whether the composite could be made one of pieces, by the rule that a user gives."""
     recipe = localizer.recipe(node)
-    if recipe.owing is not None:
+    if recipe.partial is not None:
         return False
     made = _local_function(localizer, function, recipe)
     if any(inner.op.collective for inner in walk(made.body)):
@@ -87,7 +88,7 @@ def _local_function(localizer: Localizer, function: Function, recipe: Recipe) ->
     copy = replace(function, body=Region(args, nodes, results), arg_attrs=(), res_attrs=())
     inner = type(localizer)(localizer.program, copy)
 
-    def shardings(splits: tuple[Split, ...]) -> list[Sharding | None]:
+    def shardings(splits: tuple[DimAxes, ...]) -> list[Sharding | None]:
         return [sharding_of(s, localizer.mesh_name) for s in splits]
 
     body = inner.region(copy.body, shardings(recipe.operands), list(recipe.results))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import Axes, cut, size_of
-from weft.partition.piece import Split
+from weft.mesh.algebra import Axes, DimAxes, cut, size_of
 
 Cuts = dict[str, tuple[int, ...]]  # for each axis the places where its parts end
 
 
-def aligned(splits: Iterable[Split], owed: Iterable[Axes], mesh: Mesh) -> Cuts:
+def aligned(splits: Iterable[DimAxes], unreduced: Iterable[Axes], mesh: Mesh) -> Cuts:
     """For each axis the places where it must be cut for all splits to be made of whole parts.
 
     An axis is cut where some sub-axis begins or ends, and where the pieces of a dim in one split
@@ -19,7 +18,7 @@ def aligned(splits: Iterable[Split], owed: Iterable[Axes], mesh: Mesh) -> Cuts:
     """
     splits = list(splits)
     cuts: dict[str, set[int]] = {}
-    for axes in [axes for split in splits for axes in split] + list(owed):
+    for axes in [axes for split in splits for axes in split] + list(unreduced):
         for axis in axes:
             end = axis.before * size_of(axis, mesh)
             cuts.setdefault(axis.name, set()).update((axis.before, end))

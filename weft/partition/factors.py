@@ -6,13 +6,12 @@ import math
 
 from weft.ir.rule import Dims, Rule
 from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import Axes, append_merged, part, size_of, total_size
-from weft.partition.piece import Split
+from weft.mesh.algebra import Axes, DimAxes, append_merged, part, size_of, total_size
 
 FactorAxes = tuple[Axes, ...]  # for each factor of a rule the axes that split it
 
 
-def project(split: Split, dims: Dims, rule: Rule, mesh: Mesh) -> dict[int, Axes]:
+def project(split: DimAxes, dims: Dims, rule: Rule, mesh: Mesh) -> dict[int, Axes]:
     """The axes of each factor of a tensor, as far as its dims can be taken apart."""
     found: dict[int, Axes] = {}
     for axes, factors in zip(split, dims, strict=True):
@@ -49,7 +48,7 @@ def _take_apart(
             return  # a factor that is split in part ends what the dim can be split by
 
 
-def asked(chosen: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) -> Split | None:
+def asked(chosen: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) -> DimAxes | None:
     """The split that a tensor must have; None if its dims cannot be split so."""
     made: list[Axes] = []
     for factors in dims:

@@ -8,24 +8,26 @@ from typing import TYPE_CHECKING
 from weft.cost.trips import trips
 from weft.ir.module import Node, Region, Value
 from weft.ir.types import TensorType
+from weft.mesh.algebra import DimAxes
 from weft.ops.control import Call
 from weft.ops.sharding import Reshard, ShardingConstraint
 from weft.ops.slicing import DynamicSlice
-from weft.partition.piece import Split
 from weft.partition.reshard import plan
 
 if TYPE_CHECKING:
     from weft.partition.localize import Localizer
 
 
-def better_splits(localizer: Localizer, node: Node, splits: Sequence[Split]) -> dict[int, Split]:
+def better_splits(
+    localizer: Localizer, node: Node, splits: Sequence[DimAxes]
+) -> dict[int, DimAxes]:
     """Other splits for carried values that never change, where a loop then sends less.
 
     A slice along a split dim, such as the weights of a layer, is sent in every round; all slices
     at once, before the loop, take half of that or less.
     """
     rounds, body = trips(node), node.regions[1]
-    found: dict[int, Split] = {}
+    found: dict[int, DimAxes] = {}
     for n, (arg, result) in enumerate(zip(body.args, body.results, strict=True)):
         if rounds is None or arg is not result or not any(splits[n]):
             continue
@@ -66,7 +68,7 @@ def _seen(node: Node) -> Iterator[tuple[Value, ...]]:
             yield from _seen(inner)
 
 
-def _uncut(localizer: Localizer, cut: Node | None, split: Split) -> Split | None:
+def _uncut(localizer: Localizer, cut: Node | None, split: DimAxes) -> DimAxes | None:
     """The split that a slice is wanted in, as one of what it is cut from."""
     if cut is None:
         return None
@@ -80,7 +82,7 @@ def _uncut(localizer: Localizer, cut: Node | None, split: Split) -> Split | None
 
 
 def _is_better(
-    localizer: Localizer, cut: Node | None, split: Split, target: Split, rounds: int
+    localizer: Localizer, cut: Node | None, split: DimAxes, target: DimAxes, rounds: int
 ) -> bool:
     assert cut is not None
     given, made = cut.operands[0].type, cut.results[0].type
@@ -89,8 +91,8 @@ def _is_better(
     kept = tuple(
         () if a != b else axes for a, b, axes in zip(given.sizes, made.sizes, split, strict=True)
     )
-    owed = tuple(
+    unreduced = tuple(
         x for a, b, s in zip(given.sizes, made.sizes, split, strict=True) for x in s if a != b
     )
-    each = plan(made, kept, owed, target, (), localizer.mesh).bytes
+    each = plan(made, kept, unreduced, target, (), localizer.mesh).bytes
     return once < each * rounds

@@ -24,7 +24,7 @@ from weft.ops.collective import (
 from weft.ops.custom import Infeed, Outfeed, Recv, Send
 from weft.ops.random import Rng
 from weft.ops.shape import GetDimensionSize
-from weft.partition.piece import Owing, Piece, whole
+from weft.partition.piece import Partial, Piece, whole
 from weft.partition.ways.gathers import summed
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ def random_numbers(localizer: Localizer, node: Node) -> None:
     made = builder.emit(node.op, *operands)
     (type,) = node.types
     assert isinstance(type, TensorType)
-    owing = None
+    partial = None
     if axes:
         made = builder.only_first(made, axes, 0)
-        owing = Owing(axes, summed(type.dtype))
+        partial = Partial(axes, summed(type.dtype))
     (result,) = node.results
-    localizer.define(result, Piece(made, type, whole(type.rank), owing), localizer.wanted(result))
+    localizer.define(result, Piece(made, type, whole(type.rank), partial), localizer.wanted(result))
 
 
 def dimension_size(localizer: Localizer, node: Node) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.ir.module import Node
+from weft.mesh.algebra import DimAxes
 from weft.ops.shape import Constant, Iota
 from weft.ops.sharding import ShardyConstant
 from weft.partition.choose import Question
 from weft.partition.factors import asked, project
-from weft.partition.piece import Piece, Split
+from weft.partition.piece import Piece
 from weft.partition.site import NodeSite
 from weft.partition.ways import WAYS
 
@@ -31,10 +32,12 @@ def is_remade(node: Node, question: Question) -> bool:
         f not in question.free or f not in made for f, x in enumerate(rule.factors) if x.size > 1
     ):
         return False
-    return all(any(not any(s) and not owed for s, owed in given) for given in question.given)
+    return all(
+        any(not any(s) and not unreduced for s, unreduced in given) for given in question.given
+    )
 
 
-def remade(localizer: Localizer, node: Node, split: Split) -> Piece | None:
+def remade(localizer: Localizer, node: Node, split: DimAxes) -> Piece | None:
     """The result of a node in that split, computed for it; None if pieces cannot be told apart."""
     (rule,) = localizer.own_rules(node, ())
     found = project(split, rule.results[0], rule, localizer.mesh)

@@ -10,11 +10,11 @@ from weft.ir.op import Op, infer
 from weft.ir.rule import Rule
 from weft.ir.types import TensorType, Type, Types
 from weft.mesh import Mesh
-from weft.mesh.algebra import Axes
+from weft.mesh.algebra import Axes, DimAxes
 from weft.partition.builder import Builder
 from weft.partition.factors import FactorAxes
 from weft.partition.identity import identity
-from weft.partition.piece import Owing, Piece, Split, local_type
+from weft.partition.piece import Partial, Piece, local_type
 
 if TYPE_CHECKING:
     from weft.partition.localize import Localizer
@@ -28,8 +28,8 @@ class NodeSite:
     node: Node
     rule: Rule
     chosen: FactorAxes
-    splits: tuple[Split, ...]  # of the results
-    owing: Owing | None  # of the results
+    splits: tuple[DimAxes, ...]  # of the results
+    partial: Partial | None  # of the results
     operands: list[Piece] = field(default_factory=list)
 
     @property
@@ -42,7 +42,7 @@ class NodeSite:
         """The mesh."""
         return self.localizer.mesh
 
-    def operand(self, n: int, split: Split) -> Piece:
+    def operand(self, n: int, split: DimAxes) -> Piece:
         """An operand in another split."""
         return self.localizer.fetch(self.node.operands[n], split)
 
@@ -58,7 +58,7 @@ class NodeSite:
         placed = self.operands[n]
         combine = next(f.combine for f in self.rule.factors if f.role == "reduction" and f.combine)
         value = self.builder.masked(placed, dims, identity(combine, placed.type.dtype))
-        self.operands[n] = placed.moved(value, placed.split, placed.owing)
+        self.operands[n] = placed.moved(value, placed.split, placed.partial)
 
     def plain(self) -> tuple[Piece, ...]:
         """The op itself on the pieces."""
@@ -79,7 +79,7 @@ class NodeSite:
     def placed(self, *values: Value) -> tuple[Piece, ...]:
         """Local results as the pieces that the choice of axes makes of the global ones."""
         return tuple(
-            Piece(v, t, s, self.owing if isinstance(t, TensorType) else None)  # type: ignore[arg-type]
+            Piece(v, t, s, self.partial if isinstance(t, TensorType) else None)  # type: ignore[arg-type]
             for v, t, s in zip(values, self.node.types, self.splits, strict=True)
         )
 

@@ -9,7 +9,7 @@ from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.mesh import Sharding
-from weft.mesh.algebra import Axes
+from weft.mesh.algebra import Axes, DimAxes
 from weft.ops.batch_norm import BatchNormGrad, BatchNormTraining
 from weft.ops.control import Call, Case, If, While
 from weft.ops.sharding import ANNOTATIONS, ManualComputation, NamedComputation, ShardingGroup
@@ -17,7 +17,7 @@ from weft.ops.slicing import Concatenate, Slice
 from weft.partition import batch_norm, loops
 from weft.partition.composites import COMPOSED
 from weft.partition.outside import OUTSIDE
-from weft.partition.piece import Piece, Split, local_type, sharding_of, split_of, still_owing
+from weft.partition.piece import Piece, local_type, partial_sum, sharding_of, split_of
 from weft.partition.stand_in import STAND_INS
 from weft.partition.ways import joins
 
@@ -33,7 +33,7 @@ def alias(localizer: Localizer, node: Node) -> None:
     localizer.entries[result] = type(entry)(entry.builder, asked, entry.versions, again=entry.again)
 
 
-def said(op: Op, result: Value) -> Split | None:
+def said(op: Op, result: Value) -> DimAxes | None:
     """The split that an annotation itself names."""
     sharding = getattr(op, "sharding", None) or getattr(op, "out_sharding", None)
     if not isinstance(sharding, Sharding) or not isinstance(result.type, TensorType):
@@ -46,7 +46,7 @@ def drop(localizer: Localizer, node: Node) -> None:
 
 
 def while_loop(localizer: Localizer, node: Node) -> None:
-    """Carried values keep one split, and owe what they owe; the condition is whole everywhere."""
+    """Carried values keep one split and their unreduced axes; the condition is whole everywhere."""
     shardings = [localizer.program.sharding(v) for v in node.results]
     splits = [splits_of(v, s) for v, s in zip(node.results, shardings, strict=True)]
     better = loops.better_splits(localizer, node, splits)
@@ -55,15 +55,15 @@ def while_loop(localizer: Localizer, node: Node) -> None:
     operands = tuple(
         localizer.fetch_as(v, s).value for v, s in zip(node.operands, shardings, strict=True)
     )
-    owed = [s.unreduced if s else () for s in shardings]
+    unreduced = [s.unreduced if s else () for s in shardings]
     condition = localizer.region(node.regions[0], shardings, [()])
-    body = localizer.region(node.regions[1], shardings, splits, owed)
-    finish(localizer, node, operands, (condition, body), splits, owed)
+    body = localizer.region(node.regions[1], shardings, splits, unreduced)
+    finish(localizer, node, operands, (condition, body), splits, unreduced)
     for n in better:
         localizer.entries[node.results[n]] = localizer.entries[node.operands[n]]
 
 
-def splits_of(value: Value, sharding: Sharding | None) -> Split:
+def splits_of(value: Value, sharding: Sharding | None) -> DimAxes:
     """The split of a value at a border, whole where nothing is said."""
     return split_of(sharding, value.type.rank) if isinstance(value.type, TensorType) else ()
 
@@ -82,20 +82,20 @@ def finish(
     node: Node,
     operands: tuple[Value, ...],
     regions: tuple[Region, ...],
-    splits: list[Split],
-    owed: Sequence[Axes] = (),
+    splits: list[DimAxes],
+    unreduced: Sequence[Axes] = (),
 ) -> None:
-    """The node on local types, its results of these splits, and what they owe."""
+    """The node on local types, its results of these splits and unreduced axes."""
     types = tuple(
         local_type(v.type, s, localizer.mesh) if isinstance(v.type, TensorType) else v.type
         for v, s in zip(node.results, splits, strict=True)
     )
     op = node.op.local(tuple(v.type for v in operands), types)
     made = Node(op, operands, types, regions, node.attrs, node.loc)
-    owing = [still_owing(axes) for axes in owed or ((),) * len(types)]
+    partials = [partial_sum(axes) for axes in unreduced or ((),) * len(types)]
     values = localizer.builder.add(made)
-    for old, new, split, owes in zip(node.results, values, splits, owing, strict=True):
-        localizer.define(old, Piece(new, old.type, split, owes), split)  # type: ignore[arg-type]
+    for old, new, split, partial in zip(node.results, values, splits, partials, strict=True):
+        localizer.define(old, Piece(new, old.type, split, partial), split)  # type: ignore[arg-type]
 
 
 def call(localizer: Localizer, node: Node) -> None:
@@ -109,7 +109,7 @@ def call(localizer: Localizer, node: Node) -> None:
         Node(op, tuple(p.value for p in given), types, (), node.attrs, node.loc)
     )
     for old, new, placed in zip(node.results, values, made.results, strict=True):
-        there = Piece(new, placed.type, placed.split, placed.owing)
+        there = Piece(new, placed.type, placed.split, placed.partial)
         localizer.define(old, there, localizer.wanted(old))
 
 

@@ -26,7 +26,7 @@ def apply_constraints(edits: Edits, nodes: list[Node]) -> None:
             if edits.edge_of(value) is None:
                 edits.give(value, node.op.sharding)
             else:
-                let_owe(edits, value, node.op.sharding)
+                pass_unreduced(edits, value, node.op.sharding)
                 edits.move_behind(value, node)
                 take_all(edits, value, node)
         elif isinstance(node.op, ManualComputation):
@@ -41,14 +41,14 @@ def constrain_operand(edits: Edits, value: Value, sharding: Sharding, node: Node
     if edits.edge_of(value) is None:
         edits.give(value, sharding)
         return
-    let_owe(edits, value, sharding)
+    pass_unreduced(edits, value, sharding)
     made = Node(ShardingConstraint(sharding), (value,), (value.type,), loc=node.loc)
     edits.insert_behind(value, made)
     take_all(edits, value, made)
 
 
-def let_owe(edits: Edits, value: Value, sharding: Sharding) -> None:
-    """An edge is free in everything but the reductions that its value owes."""
+def pass_unreduced(edits: Edits, value: Value, sharding: Sharding) -> None:
+    """An edge is free in everything but the axes that its value is unreduced over."""
     if sharding.unreduced:
         opened = unsplit(value.type, sharding.mesh, is_open=True)
         edits.give(value, replace(opened, unreduced=sharding.unreduced))

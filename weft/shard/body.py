@@ -462,7 +462,7 @@ class Rebuilder:
             out.append(reshard)
             self.became[node.results[0]] = reshard.results[0]
 
-    # Values that owe a reduction
+    # Unreduced values
 
     def settled(self, value: Value, target: Sharding | None, loc: Location) -> NodesAndValue:
         """What has to be done to a value before it is read as a target says: here nothing."""

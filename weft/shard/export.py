@@ -16,7 +16,7 @@ from weft.shard.calls import FlatCall, plan_calls
 from weft.shard.closing import GivenShardings, closed
 from weft.shard.drop_dead import drop_dead
 from weft.shard.graph import Graph, Instance
-from weft.shard.owing_body import OwingBody
+from weft.shard.unreduced_body import UnreducedRebuilder
 
 
 def export(
@@ -64,8 +64,8 @@ class _Exporter:
             module.meshes, plan, shardings, closings, same, pad_calls=pads != "none"
         )
         self.ending.may_be_dead = graph.unread
-        owes = any(s is not None and s.unreduced for s in first)
-        self.body: type[Rebuilder] = OwingBody if owes else Rebuilder
+        unreduced = any(s is not None and s.unreduced for s in first)
+        self.body: type[Rebuilder] = UnreducedRebuilder if unreduced else Rebuilder
         main = module.functions.get("main")
         self.main = main or (self.roots[0].function if len(self.roots) == 1 else None)
 

@@ -75,10 +75,10 @@ def _operand_sharding(op: object, meshes: Mapping[str, Mesh]) -> Sharding:
                 gone[target], back[source] = axes, axes
             return _more(_fewer(out, gone, meshes), back, meshes)
         case ShardyAllReduce(reduction_axes=text, out_sharding=out):
-            return _owing(out, parse_axes(text), meshes)
+            return _unreduced(out, parse_axes(text), meshes)
         case ShardyReduceScatter(reduce_scatter_axes=text, out_sharding=out):
             lists = _lists(text)
-            return _owing(_fewer(out, lists, meshes), sum(lists, ()), meshes)
+            return _unreduced(_fewer(out, lists, meshes), sum(lists, ()), meshes)
         case ShardedToUnreduced(axes=text, out_sharding=out):
             lists = _lists(text)
             return _more(_settled(out, sum(lists, ()), meshes), lists, meshes)
@@ -110,7 +110,7 @@ def _fewer(out: Sharding, lists: Sequence[Axes], meshes: Mapping[str, Mesh]) -> 
     return replace(out, dims=tuple(dims))
 
 
-def _owing(out: Sharding, axes: Axes, meshes: Mapping[str, Mesh]) -> Sharding:
+def _unreduced(out: Sharding, axes: Axes, meshes: Mapping[str, Mesh]) -> Sharding:
     """The sharding of a value that is still to be reduced over these axes, too."""
     return replace(out, unreduced=merged((*out.unreduced, *axes), out.resolve(meshes)))
 

@@ -9,6 +9,7 @@ from weft.ir.module import Node
 from weft.ir.op import Op
 from weft.ir.rule import Rule
 from weft.mesh import Mesh
+from weft.mesh.algebra import DimAxes
 from weft.ops.convolution import Convolution
 from weft.ops.custom import CustomCall
 from weft.ops.index import Gather
@@ -23,7 +24,7 @@ from weft.ops.sort import TopK
 from weft.ops.window import ReduceWindow, SelectAndScatter
 from weft.partition.factors import FactorAxes
 from weft.partition.free import every_factor, plain_factors
-from weft.partition.piece import Piece, Split
+from weft.partition.piece import Piece
 from weft.partition.site import NodeSite
 from weft.partition.ways.concatenates import concatenate, concatenate_rules, concatenate_sent
 from weft.partition.ways.constants import constant, iota
@@ -46,7 +47,7 @@ from weft.partition.ways.slices import cut, pad, pad_views, reverse, reverse_vie
 from weft.partition.ways.views import sent_by, shifted_factors
 from weft.partition.ways.windows import reduce_window, window_sent
 
-RulesOf = Callable[[Node, tuple[Split, ...]], tuple[Rule, ...]]
+RulesOf = Callable[[Node, tuple[DimAxes, ...]], tuple[Rule, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from weft.ir.module import Node
 from weft.ir.rule import Rule, RuleBuilder
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.slicing import Concatenate
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.piece import Piece, Split, local_type
+from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.exchange import DimRanges, ranges
 from weft.partition.ways.halo import HaloPart, exchanged, joined, parts_of
 from weft.partition.ways.views import empty
 
 
-def concatenate_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+def concatenate_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     """The joined dim is one factor; an operand that is whole along it may stay so."""
     op = node.op
     assert isinstance(op, Concatenate)

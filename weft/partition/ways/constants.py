@@ -9,10 +9,10 @@ import numpy as np
 from weft.ir.dense import Dense
 from weft.ir.types import I32, Array
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.convert import Convert
 from weft.ops.shape import Constant, Iota
-from weft.partition.piece import Piece, Split, local_type, whole
+from weft.partition.piece import Piece, local_type, whole
 from weft.partition.site import NodeSite, tensor
 
 
@@ -47,10 +47,10 @@ def constant(site: NodeSite) -> tuple[Piece, ...]:
 
 
 # What was found for constants, as long as they live: they may be large.
-_BLOCKS: WeakKeyDictionary[Dense, dict[tuple[Split, Mesh], Dense | None]] = WeakKeyDictionary()
+_BLOCKS: WeakKeyDictionary[Dense, dict[tuple[DimAxes, Mesh], Dense | None]] = WeakKeyDictionary()
 
 
-def repeated_block(value: Dense, split: Split, mesh: Mesh) -> Dense | None:
+def repeated_block(value: Dense, split: DimAxes, mesh: Mesh) -> Dense | None:
     """The block that every device would take of a constant, if it is the same for all."""
     known = _BLOCKS.setdefault(value, {})
     if (split, mesh) in known:
@@ -61,7 +61,7 @@ def repeated_block(value: Dense, split: Split, mesh: Mesh) -> Dense | None:
     return found
 
 
-def _repeated_block(value: Dense, split: Split, mesh: Mesh) -> Dense | None:
+def _repeated_block(value: Dense, split: DimAxes, mesh: Mesh) -> Dense | None:
     local = local_type(value.type, split, mesh)
     array: Array = value.array
     for dim, axes in enumerate(split):

@@ -10,21 +10,21 @@ from weft.ir.module import Node
 from weft.ir.op import rule as rule_of
 from weft.ir.rule import Dims, Factor, Rule
 from weft.mesh import Mesh
-from weft.mesh.algebra import Axes, total_size
+from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.ops.convolution import Convolution
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.piece import Piece, Split
+from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.spread import ZERO, DeviceView, Spread, see
 from weft.partition.ways.views import Views, empty, sent_by
 from weft.partition.ways.windows import window_view
 
 
-def convolution_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+def convolution_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     """A spatial dim of the input goes with the places of the window, or with the kernel.
 
-    With the places, neighbours exchange edges. With the kernel, devices also owe the sum of what
-    their parts of the kernel make.
+    With the places, neighbours exchange edges. With the kernel, devices also hold partial
+    sums of what their parts of the kernel make.
     """
     op = node.op
     assert isinstance(op, Convolution)
@@ -91,7 +91,7 @@ def convolution_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> 
 
 
 def convolution_views(
-    node: Node, operands: tuple[Split, ...], results: tuple[Split, ...], mesh: Mesh
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
     """The input that a device's places of the window see, or that its part of the kernel sees."""
     op = node.op

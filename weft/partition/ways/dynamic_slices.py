@@ -9,12 +9,12 @@ import numpy as np
 from weft.ir.module import Node, Value
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import I32, DType, TensorType
-from weft.mesh.algebra import Axes
+from weft.mesh.algebra import Axes, DimAxes
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Add, And, Clamp, Select, Subtract
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice, Pad
 from weft.partition.builder import Builder
-from weft.partition.piece import Owing, Piece, Split
+from weft.partition.piece import Partial, Piece
 from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.halo import between, inside, resized, starts_at
 
@@ -30,7 +30,7 @@ class Overlap:
     shift: Value  # where they begin in the slice; less than 0 or too much if they do not meet
 
 
-def slice_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+def slice_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     """A dim that is cut may stay split: devices give what they hold of the slice, or zeros."""
     op = node.op
     assert isinstance(op, DynamicSlice)
@@ -47,7 +47,7 @@ def slice_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
 
 
 def dynamic_slice(site: NodeSite) -> tuple[Piece, ...]:
-    """Each device gives what it holds of the slice; together they owe it."""
+    """Each device gives what it holds of the slice: a partial sum of it."""
     op, (operand, *given) = site.node.op, site.operands
     assert isinstance(op, DynamicSlice)
     if not tensor(site.local_types()[0]).size:
@@ -58,18 +58,20 @@ def dynamic_slice(site: NodeSite) -> tuple[Piece, ...]:
     if not cut:
         return site.placed(*site.add(DynamicSlice(out.sizes), (operand.value, *starts)))
     builder, sizes, overlaps = site.builder, list(out.sizes), {}
-    owed: Axes = ()
+    unreduced: Axes = ()
     for dim in range(out.rank):
         starts[dim] = _clamped(builder, starts[dim], operand.type.sizes[dim] - op.slice_sizes[dim])
     for dim in cut:
         overlaps[dim] = _overlap(site, operand, dim, starts[dim], op.slice_sizes[dim])
         starts[dim], sizes[dim] = overlaps[dim].at, overlaps[dim].count
-        owed = (*owed, *operand.split[dim])
+        unreduced = (*unreduced, *operand.split[dim])
     value = builder.emit(DynamicSlice(tuple(sizes)), operand.value, *starts)
     for dim in cut:
         value = _in_slice(builder, value, dim, overlaps[dim], op.slice_sizes[dim])
     reduction = "or" if out.dtype.kind == "bool" else "add"
-    return (Piece(value, tensor(site.node.types[0]), site.splits[0], Owing(owed, reduction)),)
+    return (
+        Piece(value, tensor(site.node.types[0]), site.splits[0], Partial(unreduced, reduction)),
+    )
 
 
 def update_slice(site: NodeSite) -> tuple[Piece, ...]:

@@ -1,7 +1,7 @@
 """Gathers: windows are read where they lie; a split dim that indices point into is masked.
 
 Along such a dim every device looks up what falls into its own piece and gives zeros for the rest,
-so the results add up: the sum is owed over the axes that split the dim.
+so the results add up: they are partial sums over the axes that split the dim.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from weft.mesh.algebra import Axes, total_size
 from weft.ops.index import Gather, Windows, gather_windows
 from weft.ops.pointwise import And, Compare, Select
 from weft.ops.shape import BroadcastInDim
-from weft.partition.choose import owed_axes
+from weft.partition.choose import unreduced_axes
 from weft.partition.free import plain_factors
-from weft.partition.piece import Owing, Piece
+from weft.partition.piece import Partial, Piece
 from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.indices import clamped, converted, counting, joined, parts, shifted
 from weft.partition.ways.indices import without_vector as flat
@@ -54,7 +54,7 @@ def gather(site: NodeSite) -> tuple[Piece, ...]:
     made = op.local((operand.value.type, indices.value.type), site.local_types())
     if indices.value.type is not indices.type:  # padding follows no order
         made = made.replace(indices_are_sorted=False)
-    axes = owed_axes(site.rule, site.chosen)
+    axes = unreduced_axes(site.rule, site.chosen)
     if not axes:
         return site.placed(*site.add(made, (operand.value, indices.value)))
     lookup = _Lookup(site, gather_windows(op.dimension_numbers), op.slice_sizes)
@@ -68,8 +68,8 @@ def gather(site: NodeSite) -> tuple[Piece, ...]:
             BroadcastInDim(batch, out.with_dtype(tensor(inside.type).dtype)), inside
         )
     kept = site.builder.emit(Select(), mask, found, site.builder.splat(0, out))
-    owing = Owing(axes, summed(out.dtype))
-    return (Piece(kept, tensor(site.node.types[0]), site.splits[0], owing),)
+    partial = Partial(axes, summed(out.dtype))
+    return (Piece(kept, tensor(site.node.types[0]), site.splits[0], partial),)
 
 
 @dataclass(frozen=True, slots=True)

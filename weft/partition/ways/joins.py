@@ -17,11 +17,11 @@ from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.work import Work, moved
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.pointwise import Select
 from weft.ops.slicing import Concatenate, Slice
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.piece import Piece, Split, local_type
+from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
 from weft.partition.stand_in import stand_in
 from weft.partition.ways.exchange import DimRanges, ranges
@@ -155,7 +155,7 @@ def concatenation(localizer: Localizer, node: Node) -> None:
 # How they are joined
 
 
-def join_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+def join_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     """An operand that is whole along the dim may stay so."""
     op = node.op
     assert isinstance(op, Join)

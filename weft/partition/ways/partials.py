@@ -17,7 +17,7 @@ from weft.ops.reduce import Reduce, combine_of
 from weft.ops.shape import Reshape
 from weft.ops.sort import TopK
 from weft.partition.builder import Builder
-from weft.partition.choose import owed_axes
+from weft.partition.choose import unreduced_axes
 from weft.partition.copies import copied_region
 from weft.partition.free import plain_factors
 from weft.partition.identity import identity
@@ -52,7 +52,7 @@ def fold_partials(site: NodeSite) -> tuple[Piece, ...]:
     """Each device folds its piece, then all devices fold what all of them have."""
     op, count = site.node.op, len(site.node.operands) // 2
     assert isinstance(op, Reduce)
-    builder, axes = site.builder, owed_axes(site.rule, site.chosen)
+    builder, axes = site.builder, unreduced_axes(site.rule, site.chosen)
     inits = [p.value for p in site.operands[count:]]
     nothing = [_nothing(site, n, init) for n, init in enumerate(inits)]
     inputs = [_without_padding(site, n, op, nothing[n]) for n in range(count)]
@@ -115,7 +115,7 @@ def top_k(site: NodeSite) -> tuple[Piece, ...]:
     """The largest of each piece, and of those the largest; of equals the first one wins."""
     op, (operand,) = site.node.op, site.operands
     assert isinstance(op, TopK)
-    axes = owed_axes(site.rule, site.chosen)
+    axes = unreduced_axes(site.rule, site.chosen)
     if not axes:
         return site.plain()
     builder, last = site.builder, operand.type.rank - 1

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from weft.ir.module import Node, Region
 from weft.ir.rule import Rule, RuleBuilder
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.pointwise import Compare
 from weft.ops.reduce import combine_of
 from weft.ops.window import SelectAndScatter, Window
 from weft.partition.identity import identity
-from weft.partition.piece import Piece, Split
+from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.halo import cut
 from weft.partition.ways.spread import DeviceView, PaddingScalar, Spread, see
@@ -46,7 +46,7 @@ def touching(window: Window, dim: int, size: int, count: int) -> Touching:
     return Touching(first, last, (width - own) // stride + 1, starts, stops, width)
 
 
-def pool_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+def pool_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     """A dim is one factor of operand, source and result."""
     op = node.op
     assert isinstance(op, SelectAndScatter)
@@ -75,7 +75,7 @@ def outside(select: Region) -> str | None:
 
 
 def pool_views(
-    node: Node, operands: tuple[Split, ...], results: tuple[Split, ...], mesh: Mesh
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
     """The elements that touching windows see, and their elements of the source."""
     op = node.op

@@ -70,7 +70,7 @@ def ragged_dot(site: NodeSite) -> tuple[Piece, ...]:
         return (placed,)
     # What comes before the own groups is not theirs; times zeros it need not be zero.
     value = counted.only_after(placed.value, before)
-    return (placed.moved(value, placed.split, placed.owing),)
+    return (placed.moved(value, placed.split, placed.partial),)
 
 
 def _dot(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.ir.rule import Combine
-from weft.partition.choose import owed_axes
+from weft.partition.choose import unreduced_axes
 from weft.partition.identity import identity, is_all
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite
@@ -16,13 +16,13 @@ def reduce(site: NodeSite) -> tuple[Piece, ...]:
     """Each device folds its piece; the first one along the axes starts from the initial value."""
     count = len(site.node.operands) // 2
     combine = next((f.combine for f in site.rule.factors if f.role == "reduction"), None)
-    if combine is None and owed_axes(site.rule, site.chosen):
+    if combine is None and unreduced_axes(site.rule, site.chosen):
         return fold_partials(site)
-    if site.owing is not None and combine is not None and combine not in _REPEATABLE:
+    if site.partial is not None and combine is not None and combine not in _REPEATABLE:
         for n in range(count, 2 * count):
             init = site.operands[n]
             nothing = identity(combine, init.type.dtype)
             if not is_all(site.node.operands[n], nothing):
-                value = site.builder.only_first(init.value, site.owing.axes, nothing)
+                value = site.builder.only_first(init.value, site.partial.axes, nothing)
                 site.operands[n] = init.moved(value, init.split)
     return site.plain()

@@ -14,9 +14,9 @@ from weft.ir.types import TensorType
 from weft.mesh.algebra import total_size
 from weft.ops.pointwise import Select
 from weft.ops.scatter import Scatter
-from weft.partition.choose import owed_axes
+from weft.partition.choose import unreduced_axes
 from weft.partition.identity import COMBINE_OPS, identity, is_all
-from weft.partition.piece import Owing, Piece, local_type
+from weft.partition.piece import Partial, Piece, local_type
 from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.indices import clamped, converted, counting, joined, parts, shifted
 
@@ -43,10 +43,10 @@ def scatter(site: NodeSite) -> tuple[Piece, ...]:
     assert isinstance(op, Scatter)
     if op.windows.start_map:
         site.operands[count] = _indices(site, op, site.operands[count])
-    axes, owing = owed_axes(site.rule, site.chosen), site.owing
-    if axes and owing is None:
+    axes, partial = unreduced_axes(site.rule, site.chosen), site.partial
+    if axes and partial is None:
         combine = _COMBINES[site.node.bodies[0].combiners[0]]
-        owing = Owing(axes, COMBINE_OPS[combine])
+        partial = Partial(axes, COMBINE_OPS[combine])
         for n in range(count):
             nothing = identity(combine, site.operands[n].type.dtype)
             held, update = site.operands[n], site.operands[count + 1 + n]
@@ -63,7 +63,7 @@ def scatter(site: NodeSite) -> tuple[Piece, ...]:
         made = made.replace(indices_are_sorted=False)  # what is out of bounds follows no order
     results = site.add(made, given, site.localizer.regions(site.node))
     rows = zip(results, site.node.types, site.splits, strict=True)
-    return tuple(Piece(v, tensor(t), s, owing) for v, t, s in rows)
+    return tuple(Piece(v, tensor(t), s, partial) for v, t, s in rows)
 
 
 def _indices(site: NodeSite, op: Scatter, indices: Piece) -> Piece:
@@ -94,7 +94,7 @@ def _indices(site: NodeSite, op: Scatter, indices: Piece) -> Piece:
 
 def _padded_rows(site: NodeSite, indices: Piece) -> list[int]:
     """The dims of the indices that count updates and are padded, unless the updates are masked."""
-    if site.owing is not None:
+    if site.partial is not None:
         return []
     rows = site.rule.operands[len(site.node.operands) // 2]
     return [

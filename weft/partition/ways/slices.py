@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from weft.ir.module import Node
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.shape import Reverse
 from weft.ops.slicing import Pad, Slice
-from weft.partition.piece import Piece, Split
+from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.halo import fetch
 from weft.partition.ways.spread import DeviceView, Spread, SpreadValue, scalar_fill, see
@@ -15,7 +15,7 @@ from weft.partition.ways.views import Views, empty
 
 
 def slice_views(
-    node: Node, operands: tuple[Split, ...], results: tuple[Split, ...], mesh: Mesh
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
     """The elements between the first and the last that a device keeps."""
     op = node.op
@@ -56,7 +56,7 @@ def cut(site: NodeSite) -> tuple[Piece, ...]:
 
 
 def pad_views(
-    node: Node, operands: tuple[Split, ...], results: tuple[Split, ...], mesh: Mesh
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
     """The elements that fall into a device's piece of the padded tensor."""
     op = node.op
@@ -103,7 +103,7 @@ def pad(site: NodeSite) -> tuple[Piece, ...]:
 
 
 def reverse_views(
-    node: Node, operands: tuple[Split, ...], results: tuple[Split, ...], mesh: Mesh
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
     """The elements at the other end."""
     op = node.op

@@ -9,13 +9,14 @@ from weft.ir.module import Node
 from weft.ir.rule import Rule
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
+from weft.mesh.algebra import DimAxes
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.piece import Split, local_type
+from weft.partition.piece import local_type
 from weft.partition.site import NodeSite
 from weft.partition.ways.spread import DeviceView, sent_for
 
 Views: TypeAlias = list[tuple[int, DeviceView]]  # of operands, by number
-Seeing: TypeAlias = Callable[[Node, tuple[Split, ...], tuple[Split, ...], Mesh], Views]
+Seeing: TypeAlias = Callable[[Node, tuple[DimAxes, ...], tuple[DimAxes, ...], Mesh], Views]
 BytesSent: TypeAlias = Callable[[Node, Rule, FactorAxes, Mesh], float]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from weft.ir.module import Node
 from weft.ir.rule import Rule
 from weft.mesh import Mesh
-from weft.mesh.algebra import Axes, total_size
+from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.ops.window import ReduceWindow, Window
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.piece import Piece, Split, local_type
+from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.cumulative import run, running
 from weft.partition.ways.halo import row_bytes
@@ -34,7 +34,7 @@ def window_view(
 
 
 def window_views(
-    node: Node, operands: tuple[Split, ...], results: tuple[Split, ...], mesh: Mesh
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
     """The views of all inputs."""
     op = node.op
