@@ -122,7 +122,7 @@ class Building:
         return self.add(Reduce(how, arg, init, self.numbers(over), self.dtype(arg)))
 
     def pick(self, how: str, key: int, value: int, over: str) -> int:
-        assert how in ("max", "min")
+        assert how in ("maximum", "minimum")
         return self.add(Pick(how, key, value, self.numbers(over), self.dtype(value)))  # type: ignore[arg-type]
 
     def contract(self, lhs: int, rhs: int, over: str, held: DType = F32) -> int:

@@ -55,7 +55,7 @@ kernel kernel(in0: f32[4,16], in1: f32[16,8], out2: f32[4,8])
 def test_a_chain_with_a_reduction():
     k = Building(i=4, j=8)
     x = k.read("ij")
-    powers = k.apply(Exponential(), k.apply(Subtract(), x, k.reduce("max", x, "j")))
+    powers = k.apply(Exponential(), k.apply(Subtract(), x, k.reduce("maximum", x, "j")))
     k.write("ij", powers)
     made = replace(k.kernel(width=16), excess_precision=False)
     assert same(made) == (
@@ -76,7 +76,7 @@ def test_every_kind_of_step():
     total = k.reduce("add", found, "j", zero)
     padded = k.choose([k.guard(1, 5, 2, j=1)], found, zero)
     place = k.position(k.affine(j=1))
-    first = k.pick("max", padded, place, "j")
+    first = k.pick("maximum", padded, place, "j")
     product = k.contract(k.apply(Multiply(), total, total), found, "j")
     k.apply(Compare("GT"), product, total)
     k.write("i", first)
@@ -251,7 +251,7 @@ def test_random_attention(kernel, bias, scale):
 def test_an_error_names_the_line(old, new, message):
     k = Building(i=4, j=8)
     x = k.read("ij")
-    k.write("ij", k.apply(Exponential(), k.apply(Subtract(), x, k.reduce("max", x, "j"))))
+    k.write("ij", k.apply(Exponential(), k.apply(Subtract(), x, k.reduce("maximum", x, "j"))))
     text = kernel_text(k.kernel())
     assert old in text
     with pytest.raises(WeftError) as caught:

@@ -31,7 +31,7 @@ def test_a_chain_counts_every_operand_once():
 def test_what_is_the_same_in_a_row_is_computed_once():
     k = Building(i=4, j=8)
     x = k.read("ij")
-    largest = k.reduce("max", x, "j")
+    largest = k.reduce("maximum", x, "j")
     powers = k.apply(Exponential(), k.apply(Subtract(), x, largest))
     total = k.reduce("add", powers, "j")
     k.write("ij", k.apply(Multiply(), powers, k.apply(Exponential(), total)))

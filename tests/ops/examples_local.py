@@ -12,13 +12,8 @@ from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
-from weft.ops.local import (
-    COMBINERS,
-    AllSlice,
-    AxisIndex,
-    PermuteAlongAxes,
-    ReduceScatterTogether,
-)
+from weft.ops.combiners import COMBINERS
+from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 
 NUMBERS = ("f32", "i32", "bf16", "ui8")
 INTEGERS = ("i32", "ui8")

@@ -22,10 +22,10 @@ from weft.ir.types import Array, TensorType, Types
 
 PIECES = 2
 COMBINE: dict[str, Callable[[Array, Array], Array]] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
+    "add": np.add,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,

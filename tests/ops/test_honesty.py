@@ -76,11 +76,11 @@ def _called_pass(name: str, index: int) -> Rule:
 
 LIES = {
     "a sorted dim may be split": ("sort", lambda: _called_pass("sort", 1)),
-    "a sum is a max": ("sum", lambda: with_factor(true_rule("sum"), 1, combine="max")),
-    "a max is a sum": ("max", lambda: with_factor(true_rule("max"), 1, combine="sum")),
+    "a sum is a max": ("sum", lambda: with_factor(true_rule("sum"), 1, combine="maximum")),
+    "a max is a sum": ("max", lambda: with_factor(true_rule("max"), 1, combine="add")),
     "a reduced dim needs no reduction": ("sum", lambda: _called_pass("sum", 1)),
     "a contracted dim needs no reduction": ("dot", lambda: _called_pass("dot", 2)),
-    "a product over a dim": ("dot", lambda: with_factor(true_rule("dot"), 2, combine="prod")),
+    "a product over a dim": ("dot", lambda: with_factor(true_rule("dot"), 2, combine="multiply")),
     "a transpose changes nothing": (
         "transpose",
         lambda: replace(true_rule("transpose"), results=(((1,), (0,)),)),

@@ -13,8 +13,8 @@ from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import BOOL, DTYPES, Array, TensorType
 from weft.ir.verify import verify
+from weft.ops.combiners import combiner
 from weft.ops.convert import Convert
-from weft.ops.local import combiner
 from weft.ops.pointwise import (
     Abs,
     Add,

@@ -310,7 +310,7 @@ def dot(operands: Types, results: Types) -> Rule:
     (a, b), (out,) = operands, results
     assert isinstance(a, TensorType) and isinstance(b, TensorType) and isinstance(out, TensorType)
     rows, inner, columns = *a.sizes, out.sizes[1]
-    factors = (Factor(rows), Factor(columns), Factor(inner, "reduction", "sum"))
+    factors = (Factor(rows), Factor(columns), Factor(inner, "reduction", "add"))
     return Rule(factors, (((0,), (2,)), ((2,), (1,))), (((0,), (1,)),))
 
 

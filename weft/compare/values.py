@@ -21,7 +21,7 @@ from weft.ir.module import Module, Node, Value
 from weft.ir.types import Array, TensorType
 from weft.ir.write import value_names
 from weft.mesh import Mesh
-from weft.ops.local import COMBINERS
+from weft.ops.combiners import COMBINERS
 from weft.partition import partition
 from weft.partition.piece import Piece, sharding_of
 from weft.pipeline import local_program
@@ -73,7 +73,7 @@ def _paid(stack: Stacked, placed: Piece, mesh: Mesh) -> Stacked:
     if placed.partial is None:
         return stack
     data = stack.data
-    combine = COMBINERS[placed.partial.reduction].reference
+    combine = COMBINERS[placed.partial.combine].reference
     for dim in dims_along(placed.partial.axes, mesh, stack.atoms):
         # A product that is summed over the devices right after may be computed as one: then it
         # is equal on all of them already.

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from weft.ir.types import TensorType, Types
 
 Role = Literal["pass", "reduction", "whole", "permutation"]
-Combine = Literal["sum", "max", "min", "prod", "and", "or", "xor"]
+Combine = Literal["add", "multiply", "maximum", "minimum", "and", "or", "xor"]
 Dims: TypeAlias = tuple[
     tuple[int, ...], ...
 ]  # for each dim of one tensor, its factors, major first

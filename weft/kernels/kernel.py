@@ -16,10 +16,10 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from weft.ir.op import Op
+from weft.ir.rule import Combine
 from weft.ir.types import F32, I32, DType
 
 LoopRole = Literal["parallel", "reduction"]
-Combine = Literal["add", "mul", "max", "min", "and", "or", "xor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Pick:
     The result is the step `value` there: an index (a Position) for argmax and argmin.
     """
 
-    how: Literal["max", "min"]
+    how: Literal["maximum", "minimum"]
     key: int
     value: int
     over: tuple[int, ...]

@@ -298,9 +298,9 @@ class _Reader:
             raise wrong(f"{name} takes another number of arguments")
         if name in _HOW:
             init = rest[0] if rest else None
-            return self.add(Reduce(_HOW[name], first, init, along, dtype))  # type: ignore[arg-type]
+            return self.add(Reduce(_HOW[name], first, init, along, dtype))
         if name in ("pick_max", "pick_min"):
-            how = name[5:]
+            how = _HOW[name.removeprefix("pick_")]
             made = Pick(how, first, rest[0], along, self.dtype(rest[0]))  # type: ignore[arg-type]
             return self.add(made)
         if name != "dot":

@@ -17,11 +17,11 @@ from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.scan import dictionary, integers
 from weft.ir.types import Array, DType, Shape, TensorType, Type, Types
 from weft.ir.work import Work
+from weft.ops.combiners import in_dtype
 from weft.ops.contract import (
     DotDims,
     Precision,
     check_precision,
-    combine_sums,
     dot,
     dot_work,
     expect_shape,
@@ -361,7 +361,7 @@ def conv_rule(
     depth = rhs.bounds[dims.kernel_input_feature_dimension]
     place = None if feature_groups > 1 and depth == 1 else dims.input_feature_dimension
     places = (place, dims.kernel_input_feature_dimension)
-    builder.factor(places, (None,), depth, "reduction", combine=combine_sums(out.dtype))
+    builder.factor(places, (None,), depth, "reduction", combine=in_dtype("add", out.dtype))
     own = out.bounds[made[1]] // (batch_groups * feature_groups)
     if own > 1:
         builder.factor((None, made[0]), (made[1],), own)

@@ -7,15 +7,16 @@ written as a composite whose decomposition is plain StableHLO, and read back as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from weft.ir.attrs import codec_of
 from weft.ir.check import require, tensor_type
 from weft.ir.dense import Dense
 from weft.ir.module import Function, Node, Region, Value, apply
 from weft.ir.op import Evaluation, Op, RegionCall, Steps, op
-from weft.ir.rule import Rule
+from weft.ir.rule import Combine, Rule
 from weft.ir.types import I32, Array, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
 from weft.mesh import Axis, Lists, Mesh, MeshAxes
@@ -33,34 +34,16 @@ from weft.ops.collective import (
     dim_by_dim,
     tensors,
 )
+from weft.ops.combiners import COMBINERS, combiner
 from weft.ops.control import opaque
 from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, And, Divide, Maximum, Minimum, Multiply, Or, Remainder, Xor
+from weft.ops.pointwise import Add, Divide, Multiply, Remainder
 from weft.ops.shape import Constant, Reshape
 from weft.ops.sharding import OneSharding
 from weft.ops.slicing import DynamicSlice
 
 CHANNEL = ChannelHandle(1, 1)  # what every collective of ours meets on
 INDEX = TensorType((), I32)
-
-# How pieces are put together, by the name of the op that does it.
-COMBINERS: dict[str, Op] = {
-    "add": Add(),
-    "maximum": Maximum(),
-    "minimum": Minimum(),
-    "multiply": Multiply(),
-    "and": And(),
-    "or": Or(),
-    "xor": Xor(),
-}
-
-
-def combiner(reduction: str, type: TensorType) -> Region:
-    """The region of a collective that combines two scalars of that element type."""
-    scalar = type.with_shape(())
-    args = (Value(scalar, None, 0), Value(scalar, None, 1))
-    node = apply(COMBINERS[reduction], *args)
-    return Region(args, [node], node.results)
 
 
 class LocalOp(Op):
@@ -263,7 +246,7 @@ class ReduceScatterTogether(LocalOp):
     """Several operands reduced over the axes at once; every device gets its piece of each."""
 
     scatter_dimensions: tuple[int, ...]  # one for each operand
-    reduction: str  # add, maximum, ...
+    reduction: Annotated[Combine, codec_of(str)]
     axes: ReplicaGroups
     outs: Types
     collective = True

@@ -13,14 +13,9 @@ from weft.ops.collective import (
     CollectivePermute,
     ReduceScatter,
 )
+from weft.ops.combiners import COMBINERS
 from weft.ops.convert import Convert
-from weft.ops.local import (
-    COMBINERS,
-    AllSlice,
-    AxisIndex,
-    PermuteAlongAxes,
-    ReduceScatterTogether,
-)
+from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 from weft.ops.pointwise import Subtract
 from weft.ops.reduce import Reduce
 from weft.ops.slicing import DynamicSlice, Slice

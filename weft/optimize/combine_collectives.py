@@ -17,12 +17,8 @@ from weft.ir.types import TensorType
 from weft.ir.work import moved
 from weft.mesh import MeshAxes
 from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
-from weft.ops.local import (
-    COMBINERS,
-    PermuteAlongAxes,
-    ReduceScatterTogether,
-    combiner,
-)
+from weft.ops.combiners import combiner
+from weft.ops.local import PermuteAlongAxes, ReduceScatterTogether
 from weft.optimize.facts import combining
 
 MOST_BYTES = 30 * 1024 * 1024 + 7
@@ -74,7 +70,7 @@ def key_of(op: Op, node: Node) -> MergeKey | None:
             how = combining(node)
             usual = op.channel > 0 and op.use_global_device_ids and len(node.operands) == 1
             same = _same_dtypes(node)
-            if how not in COMBINERS or not usual or not same:
+            if how is None or not usual or not same:
                 return None
             return (ReduceScatterTogether, how, op.replica_groups, node.attrs)
         case ReduceScatterTogether():
@@ -113,7 +109,7 @@ def merged(members: list[Node]) -> Node:
         case AllReduce():
             how, scalar = combining(first), types[0]
             assert how is not None and isinstance(scalar, TensorType)
-            regions = (combiner(how, scalar),) if how in COMBINERS else regions
+            regions = (combiner(how, scalar),)
         case ReduceScatter() | ReduceScatterTogether():
             op, regions = _scattered(members), ()
     loc = fuse(*(node.loc for node in members))
@@ -123,16 +119,16 @@ def merged(members: list[Node]) -> Node:
 def _scattered(members: list[Node]) -> Op:
     dims: list[int] = []
     outs = tuple([v.type for node in members for v in node.results])
-    how, groups = "", None
+    how, groups = None, None
     for node in members:
         match node.op:
             case ReduceScatter() as op:
                 dims.append(op.scatter_dimension)
-                how, groups = combining(node) or "", op.replica_groups
+                how, groups = combining(node), op.replica_groups
             case ReduceScatterTogether() as op:
                 dims.extend(op.scatter_dimensions)
                 how, groups = op.reduction, op.axes
-    assert groups is not None
+    assert how is not None and groups is not None
     return ReduceScatterTogether(tuple(dims), how, groups, outs)
 
 

@@ -9,9 +9,11 @@ from weft.ir.location import Location
 from weft.ir.module import Module, Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.rebuild import Rebuild, Rewritten
+from weft.ir.rule import Combine
 from weft.ir.types import TensorType
 from weft.mesh import Mesh, MeshAxes
 from weft.mesh.axes import named
+from weft.ops.combiners import BY_OP
 from weft.varying import Learned, axes_of, varying
 
 RewriteRule: TypeAlias = "Callable[[Node, Facts], Rewritten]"
@@ -147,8 +149,7 @@ def resized(type: TensorType, dim: int, size: int) -> TensorType:
     return type.with_shape(tuple(sizes))
 
 
-def combining(node: Node) -> str | None:
-    """The name of the op by which a reduction combines, such as `add`, if it is a single one."""
+def combining(node: Node) -> Combine | None:
+    """How a reduction combines, if by one plain op."""
     body = node.regions[0]
-    name = body.body.combiners[0] if len(body.nodes) == 1 else None
-    return None if name is None else name.removeprefix("stablehlo.")
+    return BY_OP.get(body.body.combiners[0]) if len(body.nodes) == 1 else None

@@ -7,18 +7,19 @@ import numpy as np
 from weft.ir.location import fuse
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.rebuild import Rewritten
+from weft.ir.rule import Combine
 from weft.mesh.algebra import Axes, total_size
 from weft.ops.collective import AllGather, AllReduce, ReduceScatter
-from weft.ops.local import COMBINERS, combiner
+from weft.ops.combiners import COMBINERS, IDEMPOTENT, combiner
 from weft.ops.pointwise import Subtract
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.slicing import Pad
 from weft.optimize.axis_lists import disjoint
 from weft.optimize.facts import Facts, along, combining, source, tensor
-from weft.optimize.normal_form import IDEMPOTENT, CollectiveMaker
+from weft.optimize.normal_form import CollectiveMaker
 
 
-def plain(node: Node, facts: Facts, *others: Node) -> tuple[Axes, str, CollectiveMaker] | None:
+def plain(node: Node, facts: Facts, *others: Node) -> tuple[Axes, Combine, CollectiveMaker] | None:
     """The axes of a reduction on one operand, how it combines, and a maker of others like it."""
     groups = along(node)
     if groups is None:
@@ -76,7 +77,7 @@ def reduce_of_reduce(node: Node, facts: Facts) -> Rewritten:
 
 
 def _alike(
-    outer: tuple[Axes, str, CollectiveMaker], first: tuple[Axes, str, CollectiveMaker]
+    outer: tuple[Axes, Combine, CollectiveMaker], first: tuple[Axes, Combine, CollectiveMaker]
 ) -> bool:
     """Whether two reductions combine alike, along axes of one mesh that are not the same."""
     same = outer[1] == first[1] and outer[2].mesh == first[2].mesh
@@ -113,7 +114,7 @@ def reduce_of_copies(node: Node, facts: Facts) -> Rewritten:
     return apply(made.op, maker.reduce(x, axes, reduction), *rest, loc=made.loc)
 
 
-def _stays(value: Value, reduction: str, axes: Axes, maker: CollectiveMaker) -> bool:
+def _stays(value: Value, reduction: Combine, axes: Axes, maker: CollectiveMaker) -> bool:
     """Whether combining a scalar of all devices gives the scalar."""
     if reduction in IDEMPOTENT:
         return maker.facts.varying.is_equal(value, maker.groups(axes))

@@ -10,7 +10,8 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.mesh.axes import named
 from weft.ops.collective import AllGather, AllReduce, ReduceScatter
-from weft.ops.local import COMBINERS, AllSlice
+from weft.ops.combiners import COMBINERS
+from weft.ops.local import AllSlice
 from weft.ops.shape import BroadcastInDim, Transpose
 from weft.optimize.axis_lists import disjoint, inside, refined, shared_start, without
 from weft.optimize.facts import Facts, along, combining, source, tensor

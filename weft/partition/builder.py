@@ -11,11 +11,13 @@ from weft.ir.dense import Dense
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
+from weft.ir.rule import Combine
 from weft.ir.types import I32, Array, TensorType
 from weft.mesh import Axis, Mesh, MeshAxes
 from weft.mesh.algebra import Axes, DimAxes, merged, size_of, total_size
 from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
-from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes, combiner
+from weft.ops.combiners import combiner
+from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes
 from weft.ops.pointwise import Add, Compare, Multiply, Select
 from weft.ops.shape import BroadcastInDim, Constant, Iota
 from weft.ops.slicing import Pad, Slice
@@ -117,13 +119,13 @@ class Builder:
         before = placed.partial.axes if placed.partial else ()
         made = plan(placed.type, placed.split, before, split, unreduced, self.mesh)
         value = placed.value
-        reduction = placed.partial.reduction if placed.partial else "add"
+        combine: Combine = placed.partial.combine if placed.partial else "add"
         for step in made.steps:
-            value = self.step(step, value, placed.type, reduction)
-        left = Partial(unreduced, reduction) if unreduced else None
+            value = self.step(step, value, placed.type, combine)
+        left = Partial(unreduced, combine) if unreduced else None
         return placed.moved(value, split, left)
 
-    def step(self, step: ReshardStep, value: Value, type: TensorType, reduction: str) -> Value:
+    def step(self, step: ReshardStep, value: Value, type: TensorType, combine: Combine) -> Value:
         """One collective of a reshard."""
         after = local_type(type, step.split, self.mesh)
         if not all(after.shape):  # nothing moves where there are no elements
@@ -141,11 +143,11 @@ class Builder:
             case "all_gather":
                 return self.gather(step, value, after)
             case "all_reduce":
-                region = combiner(reduction, after)
+                region = combiner(combine, after)
                 op: Op = AllReduce(groups, CHANNEL, use_global_device_ids=True)
                 return self.emit(op, value, regions=(region,))
             case "reduce_scatter":
-                region = combiner(reduction, after)
+                region = combiner(combine, after)
                 op = ReduceScatter(step.dim, groups, (after,), CHANNEL, use_global_device_ids=True)
                 return self.emit(op, value, regions=(region,))
 

@@ -23,7 +23,7 @@ class RuleFinder(Protocol):
 def summing(rule: Rule) -> Rule:
     """The rule, its reductions sums: that is what Shardy makes of the factors users so mark."""
     factors = tuple(
-        replace(f, combine="sum") if f.role == "reduction" and f.combine is None else f
+        replace(f, combine="add") if f.role == "reduction" and f.combine is None else f
         for f in rule.factors
     )
     return rule if factors == rule.factors else Rule(factors, rule.operands, rule.results)

@@ -25,7 +25,6 @@ from weft.partition.choose import Question, Version, cheapest, moved_bytes, unre
 from weft.partition.factors import FactorAxes, asked
 from weft.partition.free import plain_factors
 from weft.partition.given_rules import summing
-from weft.partition.identity import COMBINE_OPS
 from weft.partition.notes import Note, gathered, repeated
 from weft.partition.numbers import Numbers
 from weft.partition.piece import (
@@ -477,7 +476,7 @@ def _recipe(question: Question, chosen: FactorAxes, numbers: Numbers) -> Recipe:
     assert None not in operands and None not in results, f"no tensor can be split by {chosen}"
     axes = unreduced_axes(rule, chosen)
     combine = next((f.combine for f in rule.factors if f.role == "reduction" and f.combine), None)
-    partial = Partial(axes, COMBINE_OPS[combine]) if axes and combine else None
+    partial = Partial(axes, combine) if axes and combine else None
     masks = []
     for n, (dims, type) in enumerate(zip(rule.operands, question.operands, strict=True)):
         spoiled = tuple(

@@ -21,11 +21,11 @@ from weft.ops.collective import (
     PartitionId,
     ReduceScatter,
 )
+from weft.ops.combiners import in_dtype
 from weft.ops.custom import Infeed, Outfeed, Recv, Send
 from weft.ops.random import Rng
 from weft.ops.shape import GetDimensionSize
 from weft.partition.piece import Partial, Piece, whole
-from weft.partition.ways.gathers import summed
 
 if TYPE_CHECKING:
     from weft.partition.localize import Localizer
@@ -92,7 +92,7 @@ def random_numbers(localizer: Localizer, node: Node) -> None:
     partial = None
     if axes:
         made = builder.only_first(made, axes, 0)
-        partial = Partial(axes, summed(type.dtype))
+        partial = Partial(axes, in_dtype("add", type.dtype))
     (result,) = node.results
     localizer.define(result, Piece(made, type, whole(type.rank), partial), localizer.wanted(result))
 

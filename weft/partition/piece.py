@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from weft.ir.module import Value
+from weft.ir.rule import Combine
 from weft.ir.types import TensorType
 from weft.mesh import DimSharding, Mesh, Sharding
 from weft.mesh.algebra import Axes, DimAxes, total_size
@@ -16,7 +17,7 @@ class Partial:
     """A partial reduction: the pieces along these axes are still to be combined."""
 
     axes: Axes
-    reduction: str  # the name of the op that combines: add, maximum, ...
+    combine: Combine
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,11 @@ from weft.ir.rule import Rule
 from weft.ir.types import TensorType, Type, Types
 from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes
+from weft.ops.combiners import identity
+from weft.ops.shape import BroadcastInDim, Constant
+from weft.ops.sharding import ShardyConstant
 from weft.partition.builder import Builder
 from weft.partition.factors import FactorAxes
-from weft.partition.identity import identity
 from weft.partition.piece import Partial, Piece, local_type
 
 if TYPE_CHECKING:
@@ -97,3 +99,13 @@ def tensor(type: Type) -> TensorType:
     """A type that is known to be a tensor's."""
     assert isinstance(type, TensorType)
     return type
+
+
+def is_all(value: Value, number: object) -> bool:
+    """Whether every element of a value is known to be that number."""
+    node = value.node
+    while node is not None and isinstance(node.op, BroadcastInDim):
+        node = node.operands[0].node
+    if node is None or not isinstance(node.op, Constant | ShardyConstant):
+        return False
+    return bool((node.op.value.elements == number).all())

@@ -9,6 +9,7 @@ from weft.ir.location import Location
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import TensorType
+from weft.ops.combiners import combiner
 from weft.ops.dynamic import (
     DynamicBroadcastInDim,
     DynamicConv,
@@ -19,7 +20,6 @@ from weft.ops.dynamic import (
     RealDynamicSlice,
 )
 from weft.ops.index import Gather, GatherDims, TorchIndexSelect, gather_windows
-from weft.ops.local import combiner
 from weft.ops.shape import BroadcastInDim, Iota, Reshape
 from weft.ops.slicing import Pad, Slice
 

@@ -144,7 +144,7 @@ class _Fitting:
 
     def factor(self, name: str) -> Factor:
         role = self.notation.roles.get(name, "pass")
-        combine = "sum" if role == "reduction" else None
+        combine = "add" if role == "reduction" else None
         return Factor(self.sizes[name], role, combine, name in self.notation.blocked)  # type: ignore[arg-type]
 
     def check_batches(self) -> None:

@@ -12,8 +12,8 @@ from functools import cache
 import numpy as np
 
 from weft.ir.module import Value
+from weft.ir.rule import Combine
 from weft.ir.types import Array
-from weft.kernels.kernel import Combine
 from weft.ops.convert import Convert
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant
@@ -22,7 +22,12 @@ from weft.tile.draft import tensor
 from weft.tile.index import Expr
 from weft.tile.pulls import combine_of
 
-_FOLDS = {"add": np.add, "max": np.maximum, "min": np.minimum, "mul": np.multiply}
+_FOLDS = {
+    "add": np.add,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "multiply": np.multiply,
+}
 
 
 class Probe:

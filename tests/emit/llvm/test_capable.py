@@ -32,8 +32,8 @@ from weft.ir.module import apply as apply_node
 from weft.ir.op import Op
 from weft.ir.types import BOOL, DTYPES, F32, I32, DType, TensorType, tensor
 from weft.kernels.group import Launch
-from weft.kernels.interpret import COMBINE
 from weft.ops import contract, pointwise, special, transcendental
+from weft.ops.combiners import BY_OP
 from weft.ops.convert import Convert
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BitcastConvert
@@ -115,11 +115,11 @@ def loops(draw: st.DrawFn) -> Launch:
         case "map":
             b.write("ij", x, dtype)
         case "reduce":
-            how = draw(st.sampled_from(sorted(COMBINE)))
+            how = draw(st.sampled_from(sorted(BY_OP.values())))
             b.write("i", b.reduce(how, x, "j"), dtype)  # type: ignore[arg-type]
         case _:
             where = b.position(b.affine(j=1), I32)
-            b.write("i", b.pick("max", x, where, "j"), I32)
+            b.write("i", b.pick("maximum", x, where, "j"), I32)
     return b.kernel()
 
 

@@ -12,8 +12,8 @@ from weft.ir.types import F32, DType
 from weft.kernels.alone import Alone
 from weft.kernels.attention import AttentionKernel
 from weft.kernels.group import Launch
-from weft.kernels.interpret import COMBINE
 from weft.kernels.kernel import Apply, Kernel, Pick, Reduce, Step, Store, held_in, is_rounded
+from weft.ops.combiners import COMBINERS
 
 _KNOWN: dict[tuple[type[Op], tuple[DType, ...], tuple[DType, ...]], str | None] = {}
 
@@ -59,11 +59,11 @@ def _refuses_step(step: Step, kernel: Kernel) -> str | None:
             return refuses(op, tuple([_dtype(kernel, n) for n in args]), dtype)
         case Reduce(how=how, dtype=dtype):
             # Sums of what has to be rounded are held in f32.
-            narrow = how in ("add", "mul") and is_rounded(
+            narrow = how in ("add", "multiply") and is_rounded(
                 dtype, excess_precision=kernel.excess_precision
             )
             held = F32 if narrow else dtype
-            return refuses(COMBINE[how](), (held, held), held)
+            return refuses(COMBINERS[how], (held, held), held)
         case Pick(key=key) if _dtype(kernel, key).is_complex:
             return "complex numbers have no order to pick by"
     return None

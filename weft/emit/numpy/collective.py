@@ -27,13 +27,8 @@ from weft.ops.collective import (
     ReduceScatter,
     ReplicaId,
 )
-from weft.ops.local import (
-    COMBINERS,
-    AllSlice,
-    AxisIndex,
-    PermuteAlongAxes,
-    ReduceScatterTogether,
-)
+from weft.ops.combiners import COMBINERS
+from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 
 ArrayStep = Callable[[Array], Array]
 NAMED: dict[str, type[Op]] = {op.name: type(op) for op in COMBINERS.values()}

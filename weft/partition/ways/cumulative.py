@@ -11,12 +11,12 @@ from weft.ir.rule import Combine
 from weft.ir.types import TensorType
 from weft.mesh.algebra import total_size
 from weft.ops.collective import AllGather
-from weft.ops.local import CHANNEL, COMBINERS, INDEX
+from weft.ops.combiners import COMBINERS, combine_of, identity
+from weft.ops.local import CHANNEL, INDEX
 from weft.ops.pointwise import Compare, Select
-from weft.ops.reduce import Reduce, combine_of
+from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim
 from weft.ops.window import ReduceWindow
-from weft.partition.identity import COMBINE_OPS, identity
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.halo import between, resized
@@ -75,7 +75,7 @@ def run(site: NodeSite, found: Running) -> tuple[Piece, ...]:
     before = _before(site, found, between(builder, folded, dim, end, end + 1), init.value)
     kept = tuple(d for d in range(made.rank) if d != dim)
     spread = builder.emit(BroadcastInDim(kept, made), before)
-    combined = COMBINERS[COMBINE_OPS[found.combine]]
+    combined = COMBINERS[found.combine]
     pair = (folded, spread) if found.is_backward else (spread, folded)
     return site.placed(builder.emit(combined, *pair))
 
@@ -101,5 +101,5 @@ def _before(site: NodeSite, found: Running, end: Value, init: Value) -> Value:
 
 def _region(site: NodeSite, combine: Combine, scalar: TensorType) -> Region:
     args = (Value(scalar, None, 0), Value(scalar, None, 1))
-    node = apply(COMBINERS[COMBINE_OPS[combine]], *args, loc=site.node.loc)
+    node = apply(COMBINERS[combine], *args, loc=site.node.loc)
     return Region(args, [node], node.results)

@@ -10,6 +10,7 @@ from weft.ir.module import Node, Value
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import I32, DType, TensorType
 from weft.mesh.algebra import Axes, DimAxes
+from weft.ops.combiners import in_dtype
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Add, And, Clamp, Select, Subtract
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice, Pad
@@ -68,10 +69,8 @@ def dynamic_slice(site: NodeSite) -> tuple[Piece, ...]:
     value = builder.emit(DynamicSlice(tuple(sizes)), operand.value, *starts)
     for dim in cut:
         value = _in_slice(builder, value, dim, overlaps[dim], op.slice_sizes[dim])
-    reduction = "or" if out.dtype.kind == "bool" else "add"
-    return (
-        Piece(value, tensor(site.node.types[0]), site.splits[0], Partial(unreduced, reduction)),
-    )
+    partial = Partial(unreduced, in_dtype("add", out.dtype))
+    return (Piece(value, tensor(site.node.types[0]), site.splits[0], partial),)
 
 
 def update_slice(site: NodeSite) -> tuple[Piece, ...]:

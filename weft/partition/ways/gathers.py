@@ -12,6 +12,7 @@ from weft.ir.module import Node, Value
 from weft.ir.rule import Rule
 from weft.ir.types import DType, TensorType
 from weft.mesh.algebra import Axes, total_size
+from weft.ops.combiners import in_dtype
 from weft.ops.index import Gather, Windows, gather_windows
 from weft.ops.pointwise import And, Compare, Select
 from weft.ops.shape import BroadcastInDim
@@ -42,11 +43,6 @@ def has_zero(dtype: DType) -> bool:
     return dtype.name != "f8E8M0FNU"
 
 
-def summed(dtype: DType) -> str:
-    """The op that puts together pieces of which all but one are zero."""
-    return "or" if dtype.kind == "bool" else "add"
-
-
 def gather(site: NodeSite) -> tuple[Piece, ...]:
     """The windows of each piece; zeros for those that begin in another one."""
     op, (operand, indices) = site.node.op, site.operands
@@ -68,7 +64,7 @@ def gather(site: NodeSite) -> tuple[Piece, ...]:
             BroadcastInDim(batch, out.with_dtype(tensor(inside.type).dtype)), inside
         )
     kept = site.builder.emit(Select(), mask, found, site.builder.splat(0, out))
-    partial = Partial(axes, summed(out.dtype))
+    partial = Partial(axes, in_dtype("add", out.dtype))
     return (Piece(kept, tensor(site.node.types[0]), site.splits[0], partial),)
 
 

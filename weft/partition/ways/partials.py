@@ -10,17 +10,17 @@ from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import I32, TensorType
 from weft.mesh.algebra import Axes, total_size
 from weft.ops.collective import AllGather
+from weft.ops.combiners import combine_of, identity
 from weft.ops.index import Gather, GatherDims
 from weft.ops.local import CHANNEL
 from weft.ops.pointwise import Add, Select
-from weft.ops.reduce import Reduce, combine_of
+from weft.ops.reduce import Reduce
 from weft.ops.shape import Reshape
 from weft.ops.sort import TopK
 from weft.partition.builder import Builder
 from weft.partition.choose import unreduced_axes
 from weft.partition.copies import copied_region
 from weft.partition.free import plain_factors
-from weft.partition.identity import identity
 from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.indices import converted
@@ -135,7 +135,7 @@ def _least(type: TensorType) -> object:
         lowest = np.copysign(np.asarray(np.nan), -1).astype(type.dtype.numpy)
         if np.isnan(lowest.astype(np.float64)):
             return lowest
-    return identity("max", type.dtype)
+    return identity("maximum", type.dtype)
 
 
 def _taken_along(builder: Builder, values: Value, at: Value) -> Value:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.ir.module import Node, Region
-from weft.ir.rule import Rule, RuleBuilder
+from weft.ir.rule import Combine, Rule, RuleBuilder
 from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes, total_size
+from weft.ops.combiners import combine_of, identity
 from weft.ops.pointwise import Compare
-from weft.ops.reduce import combine_of
 from weft.ops.window import SelectAndScatter, Window
-from weft.partition.identity import identity
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.halo import cut
@@ -64,13 +63,13 @@ def pool_factors(node: Node, rule: Rule) -> frozenset[int]:
     return frozenset(n for n, f in enumerate(rule.factors) if f.role == "pass" or can_fill)
 
 
-def outside(select: Region) -> str | None:
-    """`min` or `max`: what is never selected, if the region plainly compares."""
+def outside(select: Region) -> Combine | None:
+    """The op whose identity element is never selected, if the region plainly compares."""
     match select.nodes:
         case [Node(op=Compare(comparison_direction=way), operands=operands)] if (
             operands == select.args and select.results == select.nodes[0].results
         ):
-            return {"GE": "max", "GT": "max", "LE": "min", "LT": "min"}.get(way)
+            return "maximum" if way in ("GE", "GT") else "minimum" if way in ("LE", "LT") else None
     return None
 
 
@@ -126,14 +125,11 @@ def select_and_scatter(site: NodeSite) -> tuple[Piece, ...]:
 def _fills(site: NodeSite) -> tuple[PaddingScalar, PaddingScalar]:
     """What is never selected, and what adds nothing."""
     taken, source = tensor(site.node.operand_types[0]), tensor(site.node.operand_types[1])
-    kind = outside(site.node.regions[0])
-    combine = combine_of(site.node.bodies[1])
-    assert kind is not None and combine is not None
-    least = site.builder.splat(
-        identity("max" if kind == "max" else "min", taken.dtype), taken.with_shape(())
-    )
+    selects, combine = outside(site.node.regions[0]), combine_of(site.node.bodies[1])
+    assert selects is not None and combine is not None
+    least = site.builder.splat(identity(selects, taken.dtype), taken.with_shape(()))
     nothing = identity(combine, source.dtype)
-    if combine == "sum":
+    if combine == "add":
         return PaddingScalar(least, False), PaddingScalar(None, True)
     return PaddingScalar(least, False), PaddingScalar(
         site.builder.splat(nothing, source.with_shape(())), False

@@ -14,7 +14,7 @@ from weft.ir.module import Node, Value
 from weft.ir.rule import Factor, Rule
 from weft.ir.types import TensorType
 from weft.mesh.algebra import Axes, total_size
-from weft.ops.contract import combine_sums
+from weft.ops.combiners import in_dtype
 from weft.ops.pointwise import Clamp, Compare, Select, Subtract
 from weft.ops.ragged import RaggedDims, RaggedDot
 from weft.ops.reduce import Reduce
@@ -32,7 +32,7 @@ def ragged_rule(node: Node) -> Rule:
     op = node.op
     assert isinstance(op, RaggedDot)
     rule = op.rule(*(tensor(v.type) for v in node.operands))
-    dims, combine = op.ragged_dot_dimension_numbers, combine_sums(op.out.dtype)
+    dims, combine = op.ragged_dot_dimension_numbers, in_dtype("add", op.out.dtype)
     factors = list(rule.factors)
     for number, is_summed in (
         (rule.operands[0][dims.ragged][0], dims.mode == "contracting"),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from weft.ir.rule import Combine
+from weft.ops.combiners import IDEMPOTENT, identity
 from weft.partition.choose import unreduced_axes
-from weft.partition.identity import identity, is_all
 from weft.partition.piece import Piece
-from weft.partition.site import NodeSite
+from weft.partition.site import NodeSite, is_all
 from weft.partition.ways.partials import fold_partials
-
-_REPEATABLE: tuple[Combine | None, ...] = ("max", "min", "and", "or")
 
 
 def reduce(site: NodeSite) -> tuple[Piece, ...]:
@@ -18,7 +15,7 @@ def reduce(site: NodeSite) -> tuple[Piece, ...]:
     combine = next((f.combine for f in site.rule.factors if f.role == "reduction"), None)
     if combine is None and unreduced_axes(site.rule, site.chosen):
         return fold_partials(site)
-    if site.partial is not None and combine is not None and combine not in _REPEATABLE:
+    if site.partial is not None and combine is not None and combine not in IDEMPOTENT:
         for n in range(count, 2 * count):
             init = site.operands[n]
             nothing = identity(combine, init.type.dtype)

@@ -9,18 +9,16 @@ results are still to be combined.
 from __future__ import annotations
 
 from weft.ir.module import Node, Value
-from weft.ir.rule import Combine, Rule
+from weft.ir.rule import Rule
 from weft.ir.types import TensorType
 from weft.mesh.algebra import total_size
+from weft.ops.combiners import BY_OP, identity
 from weft.ops.pointwise import Select
 from weft.ops.scatter import Scatter
 from weft.partition.choose import unreduced_axes
-from weft.partition.identity import COMBINE_OPS, identity, is_all
 from weft.partition.piece import Partial, Piece, local_type
-from weft.partition.site import NodeSite, tensor
+from weft.partition.site import NodeSite, is_all, tensor
 from weft.partition.ways.indices import clamped, converted, counting, joined, parts, shifted
-
-_COMBINES: dict[str | None, Combine] = {"stablehlo.add": "sum", "stablehlo.multiply": "prod"}
 
 
 def scatter_factors(node: Node, rule: Rule) -> frozenset[int]:
@@ -45,8 +43,8 @@ def scatter(site: NodeSite) -> tuple[Piece, ...]:
         site.operands[count] = _indices(site, op, site.operands[count])
     axes, partial = unreduced_axes(site.rule, site.chosen), site.partial
     if axes and partial is None:
-        combine = _COMBINES[site.node.bodies[0].combiners[0]]
-        partial = Partial(axes, COMBINE_OPS[combine])
+        combine = BY_OP[site.node.bodies[0].combiners[0]]
+        partial = Partial(axes, combine)
         for n in range(count):
             nothing = identity(combine, site.operands[n].type.dtype)
             held, update = site.operands[n], site.operands[count + 1 + n]

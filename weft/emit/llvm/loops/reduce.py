@@ -13,9 +13,10 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
 from weft.errors import Unsupported
+from weft.ir.rule import Combine
 from weft.ir.types import DType
-from weft.kernels.interpret import COMBINE, identity
 from weft.kernels.kernel import Kernel, Pick, Reduce
+from weft.ops.combiners import COMBINERS, identity
 
 # What a reduction has so far: one value; of a pick, the key, the value and the position; of a
 # marked one the value of the numbers seen, and the lanes where nothing but numbers was seen.
@@ -44,7 +45,7 @@ def begin(v: Vectors, kernel: Kernel, n: int, across: bool = False) -> HeldSums:
 def _is_marked(v: Vectors, step: Reduce) -> bool:
     """Whether NaN is looked for beside the largest or smallest number, which is quicker."""
     bits = BITS[storage.register_kind(step.dtype)]
-    return step.how in ("max", "min") and step.dtype.is_float and v.width * bits > REGISTER
+    return step.how in ("maximum", "minimum") and step.dtype.is_float and v.width * bits > REGISTER
 
 
 def position_kind(kernel: Kernel, step: Pick) -> str:
@@ -53,16 +54,16 @@ def position_kind(kernel: Kernel, step: Pick) -> str:
     return "i32" if count <= FEW else "i64"
 
 
-def neutral(how: str, dtype: DType) -> bool | int | float:
+def neutral(how: Combine, dtype: DType) -> bool | int | float:
     """What changes nothing when it is combined; a sum of nothing but -0 is -0."""
     if how == "add" and (dtype.is_float or dtype.is_complex):
         return -0.0
     return identity(how, dtype)
 
 
-def combined(v: Vectors, how: str, dtype: DType, a: Held, b: Held) -> Held:
+def combined(v: Vectors, how: Combine, dtype: DType, a: Held, b: Held) -> Held:
     """Two values combined."""
-    return apply(v, COMBINE[how](), [a, b], [dtype, dtype], dtype)
+    return apply(v, COMBINERS[how], [a, b], [dtype, dtype], dtype)
 
 
 def update(
@@ -97,8 +98,8 @@ def finish(v: Vectors, kernel: Kernel, n: int, sums: HeldSums, across: bool) -> 
     return sums
 
 
-def _further(v: Vectors, how: str, a: Vector, b: Vector) -> Vector:
-    return larger(v, a, b) if how == "max" else smaller(v, a, b)
+def _further(v: Vectors, how: Combine, a: Vector, b: Vector) -> Vector:
+    return larger(v, a, b) if how == "maximum" else smaller(v, a, b)
 
 
 def _numbers(v: Vectors, x: Vector, seen: Vector) -> Vector:
@@ -110,7 +111,7 @@ def _numbers(v: Vectors, x: Vector, seen: Vector) -> Vector:
     return seen
 
 
-def _furthest(v: Vectors, how: str, best: Vector, numbers: Vector) -> Vector:
+def _furthest(v: Vectors, how: Combine, best: Vector, numbers: Vector) -> Vector:
     """The best of all lanes, NaN if not all were numbers."""
     while best.width > numbers.width:
         low, high = (_half_of(v, best, part) for part in (0, 1))
@@ -133,15 +134,15 @@ def _key_dtype(kernel: Kernel, step: Pick) -> DType:
 
 
 def _better(
-    v: Vectors, how: str, dtype: DType, a: HeldSums, b: HeldSums, mask: Vector | None
+    v: Vectors, how: Combine, dtype: DType, a: HeldSums, b: HeldSums, mask: Vector | None
 ) -> HeldSums:
     """The better one of two candidates: by key, NaN before all else, then by position."""
     (x,), (y,) = a[0], b[0]
     if dtype.is_float:
-        order, same = ("ogt" if how == "max" else "olt"), "oeq"
+        order, same = ("ogt" if how == "maximum" else "olt"), "oeq"
     else:
         unsigned = dtype.kind in ("uint", "bool")
-        order = ("u" if unsigned else "s") + ("gt" if how == "max" else "lt")
+        order = ("u" if unsigned else "s") + ("gt" if how == "maximum" else "lt")
         same = "eq"
     wins, ties = v.compare(order, y, x), v.compare(same, y, x)
     if dtype.is_float:
