@@ -54,7 +54,7 @@ from weft.ops.transcendental import (
     Tanh,
 )
 
-Ufunc = Any  # np.add and its like: they take the array for their result last
+NumpyUfunc = Any  # np.add and its like: they take the array for their result last
 
 
 def _rsqrt(x: Array, out: Array | None = None) -> Array:
@@ -70,7 +70,7 @@ def _logistic(x: Array, out: Array | None = None) -> Array:
 
 
 # By the kind of the elements: what numpy computes as the reference does.
-FLOATS: dict[type[Op], Ufunc] = {
+FLOATS: dict[type[Op], NumpyUfunc] = {
     Add: np.add,
     Subtract: np.subtract,
     Multiply: np.multiply,
@@ -98,7 +98,7 @@ FLOATS: dict[type[Op], Ufunc] = {
     Tanh: np.tanh,
     Atan2: np.arctan2,
 }
-INTEGERS: dict[type[Op], Ufunc] = {
+INTEGERS: dict[type[Op], NumpyUfunc] = {
     Add: np.add,
     Subtract: np.subtract,
     Multiply: np.multiply,
@@ -111,7 +111,7 @@ INTEGERS: dict[type[Op], Ufunc] = {
     Xor: np.bitwise_xor,
     Not: np.invert,
 }
-BOOLEANS: dict[type[Op], Ufunc] = {
+BOOLEANS: dict[type[Op], NumpyUfunc] = {
     Add: np.logical_or,
     Multiply: np.logical_and,
     Maximum: np.logical_or,
@@ -122,13 +122,13 @@ BOOLEANS: dict[type[Op], Ufunc] = {
     Not: np.logical_not,
 }
 # Products and quotients of complex numbers are the reference's: numpy's lose infinities.
-COMPLEX: dict[type[Op], Ufunc] = {Add: np.add, Subtract: np.subtract, Negate: np.negative}
+COMPLEX: dict[type[Op], NumpyUfunc] = {Add: np.add, Subtract: np.subtract, Negate: np.negative}
 # numpy wants their third argument by name.
-INTO: dict[Ufunc, Callable[..., object]] = {
+INTO: dict[NumpyUfunc, Callable[..., object]] = {
     np.maximum: lambda a, b, out: np.maximum(a, b, out=out),
     np.minimum: lambda a, b, out: np.minimum(a, b, out=out),
 }
-ORDERS: dict[str, Ufunc] = {
+ORDERS: dict[str, NumpyUfunc] = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "GE": np.greater_equal,
@@ -146,7 +146,7 @@ def is_native(dtype: DType) -> bool:
     return dtype.is_complex or dtype.bits in (1, 8, 16, 32, 64)
 
 
-def ufunc_of(op: type[Op], dtype: DType) -> Ufunc | None:
+def ufunc_of(op: type[Op], dtype: DType) -> NumpyUfunc | None:
     """The numpy function that an op is on elements of a type."""
     match dtype.kind:
         case "float":
@@ -160,7 +160,7 @@ def ufunc_of(op: type[Op], dtype: DType) -> Ufunc | None:
     return None
 
 
-def in_single(ufunc: Ufunc, dtype: DType) -> Callable[..., Array]:
+def in_single(ufunc: NumpyUfunc, dtype: DType) -> Callable[..., Array]:
     """A function of narrow floats: computed in f32, and rounded once."""
     held = dtype.numpy
 
