@@ -12,13 +12,12 @@ from weft.ir.names import PARTITIONS, REPLICAS
 from weft.ir.write import SHARDINGS
 from weft.mesh import Mesh
 from weft.ops.control import Call, RunParallel
-from weft.partition.given_rules import RuleFinder
 from weft.partition.localize import Localizer
 from weft.partition.notes import Note
 from weft.partition.of_one import is_of_one, of_one
 from weft.partition.piece import Piece
 from weft.partition.policies import Policy
-from weft.partition.program import ModuleState
+from weft.partition.program import ModuleState, RuleFinder
 from weft.partition.search import Search
 
 

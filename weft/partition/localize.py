@@ -24,7 +24,6 @@ from weft.partition.builder import Builder
 from weft.partition.choose import Question, Version, cheapest, moved_bytes, unreduced_axes
 from weft.partition.factors import FactorAxes, asked
 from weft.partition.free import plain_factors
-from weft.partition.given_rules import summing
 from weft.partition.notes import Note, gathered, repeated
 from weft.partition.numbers import Numbers
 from weft.partition.piece import (
@@ -101,13 +100,17 @@ class Localizer:
             res_attrs=self.attributes(old.res_attrs, results),
         )
 
+    def inner(self, function: Function) -> Localizer:
+        """A context of its own for another function."""
+        return Localizer(self.program, function)
+
     def called(self, name: str, given: list[Piece]) -> Called:
         """A function for arguments that are split so; made once for all calls alike."""
         known = self.program.called
         key = (name, self.manual, *[(p.split, p.partial) for p in given])
         if key not in known:
             function = self.program.module.function(name)
-            inner = Localizer(self.program, function)
+            inner = self.inner(function)
             inner.manual = self.manual
             known[key] = inner.for_call(given)
         return known[key]
@@ -438,7 +441,7 @@ class Localizer:
         if self.program.rules is None or not isinstance(node.op, CustomCall | Composite):
             return None
         found = self.program.rules.find(node)
-        return None if found is None else summing(found)
+        return None if found is None else _summing(found)
 
     def own_rules(self, node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
         """The rules of a node's op, as it may be partitioned."""
@@ -495,3 +498,12 @@ def _recipe(question: Question, chosen: FactorAxes, numbers: Numbers) -> Recipe:
 def rank_of(value: Value) -> int:
     """The rank of a tensor, 0 for what is none."""
     return value.type.rank if isinstance(value.type, TensorType) else 0
+
+
+def _summing(rule: Rule) -> Rule:
+    """The rule, its reductions sums: that is what Shardy makes of the factors users so mark."""
+    factors = tuple(
+        replace(f, combine="add") if f.role == "reduction" and f.combine is None else f
+        for f in rule.factors
+    )
+    return rule if factors == rule.factors else Rule(factors, rule.operands, rule.results)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Value, walk
@@ -19,11 +20,18 @@ from weft.mesh.algebra import DimAxes
 from weft.ops.control import Call
 from weft.partition.builder import Builder
 from weft.partition.factors import FactorAxes
-from weft.partition.given_rules import RuleFinder
 from weft.partition.notes import Note
 from weft.partition.numbers import Numbers
 from weft.partition.piece import Partial, Piece, split_of
 from weft.partition.policies import Policy
+
+
+class RuleFinder(Protocol):
+    """The rules that users give to custom calls and composites."""
+
+    def find(self, node: Node) -> Rule | None:
+        """The rule of a node, if a user gives it one."""
+        ...
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op, infer
@@ -15,18 +14,16 @@ from weft.ops.combiners import identity
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.sharding import ShardyConstant
 from weft.partition.builder import Builder
+from weft.partition.context import Context
 from weft.partition.factors import FactorAxes
 from weft.partition.piece import Partial, Piece, local_type
-
-if TYPE_CHECKING:
-    from weft.partition.localize import Localizer
 
 
 @dataclass
 class NodeSite:
     """A node, the axes chosen for its factors, and its operands as these ask for them."""
 
-    localizer: Localizer
+    context: Context
     node: Node
     rule: Rule
     chosen: FactorAxes
@@ -37,16 +34,16 @@ class NodeSite:
     @property
     def builder(self) -> Builder:
         """Where nodes are emitted."""
-        return self.localizer.builder
+        return self.context.builder
 
     @property
     def mesh(self) -> Mesh:
         """The mesh."""
-        return self.localizer.mesh
+        return self.context.mesh
 
     def operand(self, n: int, split: DimAxes) -> Piece:
         """An operand in another split."""
-        return self.localizer.fetch(self.node.operands[n], split)
+        return self.context.fetch(self.node.operands[n], split)
 
     def local_types(self) -> Types:
         """The local types of the results."""
@@ -67,7 +64,7 @@ class NodeSite:
         values = tuple(p.value for p in self.operands)
         types = tuple(v.type for v in values)
         op = self.node.op.local(types, self.local_types())
-        regions = self.localizer.regions(self.node)
+        regions = self.context.regions(self.node)
         return self.placed(*self.add(op, values, regions))
 
     def add(

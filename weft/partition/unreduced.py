@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from weft.ir.module import Node, Value
@@ -17,11 +15,9 @@ from weft.ops.pointwise import Add, Divide, Multiply, Negate, Select, Subtract
 from weft.ops.shape import BroadcastInDim, Reshape, Reverse, Transpose
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Slice
 from weft.partition.builder import Builder
+from weft.partition.context import Context
 from weft.partition.factors import asked, project
 from weft.partition.piece import Partial, Piece, local_type, split_of
-
-if TYPE_CHECKING:
-    from weft.partition.localize import Localizer
 
 # The ops that are linear, and the operands that they are linear in together: all of them if none is
 # named. A product is linear in either one.
@@ -99,30 +95,30 @@ def _amid_zeros(builder: Builder, piece: Value, dim: int, axes: Axes) -> Value:
     return builder.emit(DynamicUpdateSlice(), zeros, piece, *starts)
 
 
-def keeps_unreduced(localizer: Localizer, node: Node) -> bool:
+def keeps_unreduced(context: Context, node: Node) -> bool:
     """Whether a linear op of partial sums is to be one, too; it is then computed so."""
     if type(node.op) not in _LINEAR:
         return False
     (result,) = node.results
-    sharding = localizer.program.sharding(result)
+    sharding = context.program.sharding(result)
     if sharding is None or not sharding.unreduced or not isinstance(result.type, TensorType):
         return False
     partial = Partial(sharding.unreduced, "add")
-    are_partial = [localizer.first(value).partial == partial for value in node.operands]
+    are_partial = [context.first(value).partial == partial for value in node.operands]
     carriers = _carriers(node.op, are_partial)
     split = split_of(sharding, result.type.rank)
-    sources = _sources(node, split, localizer.mesh)
+    sources = _sources(node, split, context.mesh)
     if carriers is None or sources is None:
         return False
     operands = [
-        localizer.fetch(value, source, partial.axes if carries else ())
+        context.fetch(value, source, partial.axes if carries else ())
         for value, source, carries in zip(node.operands, sources, carriers, strict=True)
     ]
-    type_ = local_type(result.type, split, localizer.mesh)
+    type_ = local_type(result.type, split, context.mesh)
     op = node.op.local(tuple(p.value.type for p in operands), (type_,))
     made = Node(op, tuple(p.value for p in operands), (type_,), (), node.attrs, node.loc)
-    (value,) = localizer.builder.add(made)
-    localizer.define(result, Piece(value, result.type, split, partial), localizer.wanted(result))
+    (value,) = context.builder.add(made)
+    context.define(result, Piece(value, result.type, split, partial), context.wanted(result))
     return True
 
 

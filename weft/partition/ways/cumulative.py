@@ -69,7 +69,7 @@ def run(site: NodeSite, found: Running) -> tuple[Piece, ...]:
     window[dim] = piece
     padding[dim] = (0, piece - 1) if found.is_backward else (piece - 1, 0)
     local = ReduceWindow(tuple(window), (made,), padding=tuple(padding))
-    regions = site.localizer.regions(site.node)
+    regions = site.context.regions(site.node)
     (folded,) = site.add(local, (value, init.value), regions)
     end = 0 if found.is_backward else piece - 1
     before = _before(site, found, between(builder, folded, dim, end, end + 1), init.value)

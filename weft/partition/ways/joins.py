@@ -7,7 +7,6 @@ would lie elsewhere than those of its source; what reads it takes a range of the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.pointwise import Select
 from weft.ops.slicing import Concatenate, Slice
+from weft.partition.context import Context
 from weft.partition.factors import FactorAxes, asked
 from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
@@ -27,9 +27,6 @@ from weft.partition.stand_in import stand_in
 from weft.partition.ways.exchange import DimRanges, ranges
 from weft.partition.ways.halo import between, exchanged, fetch, inside
 from weft.partition.ways.views import empty
-
-if TYPE_CHECKING:
-    from weft.partition.localize import Localizer
 
 
 @op("weft.join")
@@ -119,28 +116,28 @@ def cut_dim(node: Node) -> int | None:
     return dims[0] if len(dims) == 1 else None
 
 
-def wait(localizer: Localizer, node: Node) -> None:
+def wait(context: Context, node: Node) -> None:
     """A slice: left to those that read it, if they may and its dim is split."""
     (value,), (source,) = node.results, node.operands
-    dim = cut_dim(node) if value in localizer.loose else None
-    if dim is not None and localizer.asked(source)[dim]:
-        localizer.waiting.add(value)
+    dim = cut_dim(node) if value in context.loose else None
+    if dim is not None and context.asked(source)[dim]:
+        context.waiting.add(value)
     else:
-        localizer.compute(node)
+        context.compute(node)
 
 
-def concatenation(localizer: Localizer, node: Node) -> None:
+def concatenation(context: Context, node: Node) -> None:
     """A concatenation: of ranges, where slices wait for it."""
     op = node.op
     assert isinstance(op, Concatenate)
-    if not any(v in localizer.waiting for v in node.operands):
-        localizer.compute(node)
+    if not any(v in context.waiting for v in node.operands):
+        context.compute(node)
         return
     operands: list[Value] = []
     spans: list[tuple[int, int, int]] = []
     for value in node.operands:
         source, start = value, 0
-        if value in localizer.waiting:
+        if value in context.waiting:
             assert value.node is not None and isinstance(value.node.op, Slice)
             source, start = value.node.operands[0], value.node.op.start_indices[op.dimension]
         if source not in operands:
@@ -149,7 +146,7 @@ def concatenation(localizer: Localizer, node: Node) -> None:
         spans.append((operands.index(source), start, start + size))
     sources, starts, limits = zip(*spans, strict=True)
     made = apply(Join(op.dimension, sources, starts, limits), *operands, loc=node.loc)
-    stand_in(localizer, node, [made], made.results)
+    stand_in(context, node, [made], made.results)
 
 
 # How they are joined

@@ -56,7 +56,7 @@ def fold_partials(site: NodeSite) -> tuple[Piece, ...]:
     inits = [p.value for p in site.operands[count:]]
     nothing = [_nothing(site, n, init) for n, init in enumerate(inits)]
     inputs = [_without_padding(site, n, op, nothing[n]) for n in range(count)]
-    regions = site.localizer.regions(site.node)
+    regions = site.context.regions(site.node)
     partial = site.add(op.replace(outs=site.local_types()), (*inputs, *nothing), regions)
     rows = []
     for value in partial:

@@ -113,7 +113,7 @@ def select_and_scatter(site: NodeSite) -> tuple[Piece, ...]:
         padding[view.dim] = (0, 0)
     made = tensor(values[0].type).with_dtype(op.out.dtype)
     local = op.replace(out=made, padding=tuple(padding))
-    (value,) = site.add(local, tuple(values), site.localizer.regions(site.node))
+    (value,) = site.add(local, tuple(values), site.context.regions(site.node))
     for n, view in views:
         if n == 0:
             piece = -(-view.spread.size // len(view.starts))

@@ -59,7 +59,7 @@ def scatter(site: NodeSite) -> tuple[Piece, ...]:
     made = op.local(tuple(v.type for v in given), site.local_types())
     if site.operands[count].value.type is not site.node.operands[count].type:
         made = made.replace(indices_are_sorted=False)  # what is out of bounds follows no order
-    results = site.add(made, given, site.localizer.regions(site.node))
+    results = site.add(made, given, site.context.regions(site.node))
     rows = zip(results, site.node.types, site.splits, strict=True)
     return tuple(Piece(v, tensor(t), s, partial) for v, t, s in rows)
 
