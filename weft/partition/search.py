@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from weft.cost.distinct import distinct_sent
-from weft.cost.gathers import full_gathers
+from weft.cost.sent import full_gathers
 from weft.ir.module import Module
 from weft.partition.policies import Policy, wishes
 from weft.partition.program import ModuleState

@@ -6,6 +6,7 @@ import ctypes
 import struct
 from typing import Any
 
+from weft.cost.counted import counted
 from weft.jax.abi import api
 from weft.jax.buffers.client import the_client
 from weft.jax.native.handles import Handles, text_at
@@ -13,7 +14,6 @@ from weft.jax.native.slots import SlotFunction
 from weft.jax.programs.executables import Described, LoadedExecutable, load
 from weft.jax.programs.own_stack import on_own_stack
 from weft.jax.programs.serialized import restored, serialized
-from weft.jax.questions.counted import counted
 from weft.jax.questions.device_program import device_program
 
 _FORMAT: list[tuple[int, int]] = []
