@@ -8,13 +8,13 @@ from weft.ir.op import Op
 from weft.ir.rebuild import Rewritten
 from weft.ir.types import DTYPES
 from weft.mesh.algebra import Axes, total_size
+from weft.mesh.cuts import disjoint, shared_end
 from weft.ops.collective import AllGather, AllToAll
 from weft.ops.convert import Convert
 from weft.ops.local import AllSlice, PermuteAlongAxes
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim
 from weft.ops.slicing import Slice
-from weft.optimize.axis_lists import disjoint, shared_end
 from weft.optimize.facts import Facts, along, source, tensor
 from weft.optimize.group_rules import zeros
 from weft.optimize.normal_form import CollectiveMaker

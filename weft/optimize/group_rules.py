@@ -12,6 +12,7 @@ from weft.ir.types import TensorType, Type
 from weft.mesh import Axis, DimSharding, Lists, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
 from weft.mesh.axes import named
+from weft.mesh.cuts import as_set, tidy
 from weft.mesh.groups import cross_partition, cross_replica_and_partition
 from weft.mesh.matching import matching_axes
 from weft.mesh.pieces import index_along
@@ -30,7 +31,6 @@ from weft.ops.local import (
     ReduceScatterTogether,
 )
 from weft.ops.shape import Constant
-from weft.optimize.axis_lists import as_set, tidy
 from weft.optimize.facts import Facts
 from weft.varying import axes_of
 

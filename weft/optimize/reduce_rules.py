@@ -9,12 +9,12 @@ from weft.ir.module import Node, Region, Value, apply
 from weft.ir.rebuild import Rewritten
 from weft.ir.rule import Combine
 from weft.mesh.algebra import Axes, total_size
+from weft.mesh.cuts import disjoint
 from weft.ops.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.combiners import COMBINERS, IDEMPOTENT, combiner
 from weft.ops.pointwise import Subtract
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.slicing import Pad
-from weft.optimize.axis_lists import disjoint
 from weft.optimize.facts import Facts, along, combining, source, tensor
 from weft.optimize.normal_form import CollectiveMaker
 

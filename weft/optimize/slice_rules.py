@@ -9,11 +9,11 @@ from weft.ir.types import TensorType
 from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.mesh.axes import named
+from weft.mesh.cuts import cut_by, disjoint, inside, shared_start, without
 from weft.ops.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.combiners import COMBINERS
 from weft.ops.local import AllSlice
 from weft.ops.shape import BroadcastInDim, Transpose
-from weft.optimize.axis_lists import disjoint, inside, refined, shared_start, without
 from weft.optimize.facts import Facts, along, combining, source, tensor
 from weft.optimize.normal_form import CollectiveMaker
 
@@ -115,7 +115,7 @@ def _ordered(split: DimAxes, reduced: Axes, mesh: Mesh) -> list[tuple[Axes, Axes
     """For each dim, the axes to slice along before, to scatter along, and to slice along after."""
     found = []
     for axes in split:
-        parts = refined(axes, reduced, mesh)
+        parts = cut_by(axes, reduced, mesh)
         begin = 0
         while begin < len(parts) and disjoint((parts[begin],), reduced):
             begin += 1

@@ -18,7 +18,7 @@ from typing import Literal
 from weft.ir.types import TensorType
 from weft.mesh import Axis, Mesh
 from weft.mesh.algebra import Axes, DimAxes, merged, size_of, total_size
-from weft.partition.cuts import aligned, refined
+from weft.mesh.cuts import aligned, refined
 from weft.partition.piece import local_type
 
 ReshardKind = Literal[
