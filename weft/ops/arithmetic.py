@@ -326,7 +326,7 @@ def _saturate(x: Array, dtype: DType) -> Array:
     return fit(np.where(whole < float(low), held.type(low), number), dtype)
 
 
-_ORDER: dict[str, Ufunc] = {
+ORDERS: dict[str, Ufunc] = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "GE": np.greater_equal,
@@ -341,7 +341,7 @@ def compare(lhs: Array, rhs: Array, direction: str, *, total: bool = False) -> A
     if lhs.dtype.kind == "c":
         return _compare_complex(lhs, rhs, direction, total=total)
     keys = [_total_key(x) if total else widen(x) for x in (lhs, rhs)]
-    return np.asarray(_ORDER[direction](*keys))
+    return np.asarray(ORDERS[direction](*keys))
 
 
 def _compare_complex(lhs: Array, rhs: Array, direction: str, *, total: bool) -> Array:

@@ -12,6 +12,7 @@ from weft.ir.op import Op
 from weft.ir.types import Array, DType, TensorType
 from weft.kernels.host import HostKernel, Maker
 from weft.ops import OPS
+from weft.ops.arithmetic import ORDERS
 from weft.ops.broadcasting import Broadcasting
 from weft.ops.convert import Convert
 from weft.ops.pointwise import (
@@ -70,17 +71,19 @@ def _logistic(x: Array, out: Array | None = None) -> Array:
 
 
 # By the kind of the elements: what numpy computes as the reference does.
-FLOATS: dict[type[Op], NumpyUfunc] = {
+_NUMBERS: dict[type[Op], NumpyUfunc] = {
     Add: np.add,
     Subtract: np.subtract,
     Multiply: np.multiply,
-    Divide: np.divide,
-    Remainder: np.fmod,
-    Power: np.power,
     Negate: np.negative,
     Abs: np.absolute,
     Maximum: np.maximum,
     Minimum: np.minimum,
+}
+FLOATS: dict[type[Op], NumpyUfunc] = _NUMBERS | {
+    Divide: np.divide,
+    Remainder: np.fmod,
+    Power: np.power,
     Ceil: np.ceil,
     Floor: np.floor,
     RoundNearestEven: np.rint,
@@ -98,14 +101,7 @@ FLOATS: dict[type[Op], NumpyUfunc] = {
     Tanh: np.tanh,
     Atan2: np.arctan2,
 }
-INTEGERS: dict[type[Op], NumpyUfunc] = {
-    Add: np.add,
-    Subtract: np.subtract,
-    Multiply: np.multiply,
-    Negate: np.negative,
-    Abs: np.absolute,
-    Maximum: np.maximum,
-    Minimum: np.minimum,
+INTEGERS: dict[type[Op], NumpyUfunc] = _NUMBERS | {
     And: np.bitwise_and,
     Or: np.bitwise_or,
     Xor: np.bitwise_xor,
@@ -127,14 +123,6 @@ COMPLEX: dict[type[Op], NumpyUfunc] = {Add: np.add, Subtract: np.subtract, Negat
 INTO: dict[NumpyUfunc, Callable[..., object]] = {
     np.maximum: lambda a, b, out: np.maximum(a, b, out=out),
     np.minimum: lambda a, b, out: np.minimum(a, b, out=out),
-}
-ORDERS: dict[str, NumpyUfunc] = {
-    "EQ": np.equal,
-    "NE": np.not_equal,
-    "GE": np.greater_equal,
-    "GT": np.greater,
-    "LE": np.less_equal,
-    "LT": np.less,
 }
 NATIVE_FLOATS = ("f16", "f32", "f64")
 
