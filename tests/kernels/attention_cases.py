@@ -13,10 +13,10 @@ from hypothesis.strategies import DrawFn, composite
 from weft.ir.types import BOOL, DTYPES, F32, F64, Array, DType
 from weft.kernels.attention import (
     Access,
-    AttentionKernel,
-    AttentionMask,
-    AttentionWindow,
+    Attention,
     Gradients,
+    Mask,
+    Window,
 )
 from weft.kernels.kernel import Operand
 
@@ -85,7 +85,7 @@ def forward(
     fill: float = -math.inf,
     lse: bool = False,
     **fields: object,
-) -> AttentionKernel:
+) -> Attention:
     """A forward kernel; `mask` and `bias` say along which outer dims and queries they are alike."""
     b, s = Building(sizes), sizes
     q = b.add(dtype, s.queries, s.depth, layouts[0], offset=3)
@@ -94,13 +94,13 @@ def forward(
     pairs: dict[str, object] = {}
     if mask is not None:
         at = _pairs(b, BOOL, mask)
-        pairs["mask"] = AttentionMask(at, fill, hides=bool(len(mask) % 2))
+        pairs["mask"] = Mask(at, fill, hides=bool(len(mask) % 2))
     if bias is not None:
         pairs["bias"] = _pairs(b, dtype, bias)
     out = b.add(dtype, s.queries, s.value_depth, layouts[3], output=True)
     if lse:
         pairs["lse"] = b.add(F64 if dtype is F64 else F32, s.queries, 1, output=True)
-    return AttentionKernel(
+    return Attention(
         "attention",
         s.outer,
         s.queries,
@@ -123,7 +123,7 @@ def _pairs(b: Building, dtype: DType, alike: Sequence[bool]) -> Access:
     return b.add(dtype, rows, b.sizes.keys, shared=outer)
 
 
-def backward(kernel: AttentionKernel, *, bias: bool = False) -> AttentionKernel:
+def backward(kernel: Attention, *, bias: bool = False) -> Attention:
     """The backward kernel of a forward one with logsumexp: its outputs become inputs."""
     assert kernel.lse is not None
     operands = [replace(o, output=False) for o in kernel.operands]
@@ -146,7 +146,7 @@ def backward(kernel: AttentionKernel, *, bias: bool = False) -> AttentionKernel:
     return replace(kernel, operands=tuple(operands), gradients=gradients)
 
 
-def inputs(kernel: AttentionKernel, seed: int = 0, spread: float = 1.0) -> list[Array]:
+def inputs(kernel: Attention, seed: int = 0, spread: float = 1.0) -> list[Array]:
     """Made-up inputs of a kernel."""
     rng = np.random.default_rng(seed)
     made: list[Array] = []
@@ -161,14 +161,14 @@ def inputs(kernel: AttentionKernel, seed: int = 0, spread: float = 1.0) -> list[
 
 
 @composite
-def windows(draw: DrawFn, queries: int, keys: int) -> AttentionWindow:
+def windows(draw: DrawFn, queries: int, keys: int) -> Window:
     """None, causal, or a band, aligned at either end."""
     side = st.none() | st.integers(-2, max(queries, keys) + 2)
-    return AttentionWindow(draw(side), draw(side), draw(st.sampled_from((0, keys - queries))))
+    return Window(draw(side), draw(side), draw(st.sampled_from((0, keys - queries))))
 
 
 @composite
-def kernels(draw: DrawFn, most: int = 70, lse: bool = False) -> AttentionKernel:
+def kernels(draw: DrawFn, most: int = 70, lse: bool = False) -> Attention:
     """Forward kernels of every kind."""
     outer = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
     shared = tuple(draw(st.booleans()) for _ in outer)

@@ -14,11 +14,11 @@ from weft.kernels.kernel import (
     Choose,
     Combine,
     Contract,
+    Factor,
     Fill,
     Guard,
     Kernel,
     Load,
-    LoopFactor,
     Operand,
     Pick,
     Position,
@@ -122,7 +122,7 @@ class Building:
         return self.add(Reduce(how, arg, init, self.numbers(over), self.dtype(arg)))
 
     def pick(self, how: str, key: int, value: int, over: str) -> int:
-        assert how in ("maximum", "minimum")
+        assert how in ("max", "min")
         return self.add(Pick(how, key, value, self.numbers(over), self.dtype(value)))  # type: ignore[arg-type]
 
     def contract(self, lhs: int, rhs: int, over: str, held: DType = F32) -> int:
@@ -136,7 +136,7 @@ class Building:
     def kernel(
         self, kind: str = "rows", order: str | None = None, tasks: int = 1, **options: int
     ) -> Kernel:
-        factors = tuple(LoopFactor(n, size) for n, size in self.sizes.items())
+        factors = tuple(Factor(n, size) for n, size in self.sizes.items())
         schedule = Schedule(
             kind,  # type: ignore[arg-type]
             self.numbers("".join(self.names) if order is None else order),

@@ -38,7 +38,7 @@ def softmax(rows: int, row: int, dtype: DType) -> Building:
     """exp(x - max) / sum."""
     b = Building(i=rows, j=row)
     x = b.read("ij", dtype)
-    power = b.apply(Exponential(), b.apply(Subtract(), x, b.reduce("maximum", x, "j")))
+    power = b.apply(Exponential(), b.apply(Subtract(), x, b.reduce("max", x, "j")))
     b.write("ij", b.apply(Divide(), power, b.reduce("add", power, "j")))
     return b
 
@@ -72,7 +72,7 @@ def cross_entropy(rows: int, row: int, dtype: DType) -> Building:
     """log(sum(exp(x - max))) - (x - max)[label], for each row."""
     b = Building(i=rows, j=row)
     x, label = b.read("ij", dtype), b.read("i", I32)
-    away = b.apply(Subtract(), x, b.reduce("maximum", x, "j"))
+    away = b.apply(Subtract(), x, b.reduce("max", x, "j"))
     total = b.reduce("add", b.apply(Exponential(), away), "j")
     hit = b.apply(Compare("EQ"), b.position(b.affine(j=1), I32), label)
     picked = b.reduce("add", b.apply(Select(), hit, away, b.fill(0.0, dtype)), "j")

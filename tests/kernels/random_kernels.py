@@ -90,11 +90,11 @@ def _step(draw: st.DrawFn, b: Building, values: list[int], kind: DType) -> int:
         return b.choose([b.guard(low, b.sizes[name] - 1, **{name: 1})], one, other)
     over = _some(draw, list(along))
     if how == "reduce" and over:
-        named = ["and", "or", "xor"] if kind is BOOL else ["add", "maximum", "minimum"]
+        named = ["and", "or", "xor"] if kind is BOOL else ["add", "max", "min"]
         init = draw(st.sampled_from([None, b.fill(1, kind)]))
         return b.reduce(draw(st.sampled_from(named)), one, over, init)  # type: ignore[arg-type]
     if how == "pick" and over:
-        return b.pick(draw(st.sampled_from(["maximum", "minimum"])), one, other, over)
+        return b.pick(draw(st.sampled_from(["max", "min"])), one, other, over)
     if kind is BOOL:
         return b.apply(draw(st.sampled_from([Add(), Multiply(), Maximum()])), one, other)
     if kind.is_float and draw(st.booleans()):

@@ -17,7 +17,7 @@ BF16 = dtype("bf16")
 def test_softmax():
     b = Building(i=5, j=7)
     x = b.read("ij")
-    top = b.reduce("maximum", x, "j")
+    top = b.reduce("max", x, "j")
     e = b.apply(Exponential(), b.apply(Subtract(), x, top))
     b.write("ij", b.apply(Divide(), e, b.reduce("add", e, "j")))
     (x,) = arrays = b.arrays()
@@ -69,8 +69,8 @@ def test_shifts_are_known_at_run_time(clamped: bool):
 def test_pick_takes_nan_and_then_the_first():
     b = Building(i=3, j=4)
     x = b.read("ij")
-    b.write("i", b.pick("maximum", x, b.position(b.affine(j=1)), "j"))
-    b.write("i", b.pick("minimum", x, b.position(b.affine(j=1)), "j"))
+    b.write("i", b.pick("max", x, b.position(b.affine(j=1)), "j"))
+    b.write("i", b.pick("min", x, b.position(b.affine(j=1)), "j"))
     x = np.array([[1, 3, 3, 0], [0, np.nan, 9, np.nan], [5, 5, 5, 5]], np.float32)
     top, low = interpret(b.kernel(), [x])
     assert list(top) == [1, 1, 0] and list(low) == [3, 1, 0]

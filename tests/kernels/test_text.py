@@ -18,7 +18,7 @@ from tests.kernels.building import Building
 from weft.errors import WeftError
 from weft.ir.types import DTYPES, F32, I32, TensorType
 from weft.kernels.alone import Alone
-from weft.kernels.attention import Access, AttentionKernel, AttentionWindow, Gradients
+from weft.kernels.attention import Access, Attention, Gradients, Window
 from weft.kernels.kernel import Fill, Operand, Shift
 from weft.kernels.read import parse_kernel
 from weft.kernels.text import kernel_text
@@ -55,7 +55,7 @@ kernel kernel(in0: f32[4,16], in1: f32[16,8], out2: f32[4,8])
 def test_a_chain_with_a_reduction():
     k = Building(i=4, j=8)
     x = k.read("ij")
-    powers = k.apply(Exponential(), k.apply(Subtract(), x, k.reduce("maximum", x, "j")))
+    powers = k.apply(Exponential(), k.apply(Subtract(), x, k.reduce("max", x, "j")))
     k.write("ij", powers)
     made = replace(k.kernel(width=16), excess_precision=False)
     assert same(made) == (
@@ -76,7 +76,7 @@ def test_every_kind_of_step():
     total = k.reduce("add", found, "j", zero)
     padded = k.choose([k.guard(1, 5, 2, j=1)], found, zero)
     place = k.position(k.affine(j=1))
-    first = k.pick("maximum", padded, place, "j")
+    first = k.pick("max", padded, place, "j")
     product = k.contract(k.apply(Multiply(), total, total), found, "j")
     k.apply(Compare("GT"), product, total)
     k.write("i", first)
@@ -191,8 +191,8 @@ kernel reverse(in0: f32[4,1,8], out1: f32[4,1,8])
 def test_attention():
     operands = tuple([Operand(F32, (2, 8, 16), output=n == 3) for n in range(4)])
     q, k, v, out = (Access(n, (128,), 16, 1) for n in range(4))
-    window = AttentionWindow(left=2, right=-1, shift=4)
-    made = AttentionKernel("a", (2,), 8, 8, 16, 16, operands, q, k, v, out, window=window)
+    window = Window(left=2, right=-1, shift=4)
+    made = Attention("a", (2,), 8, 8, 16, 16, operands, q, k, v, out, window=window)
     assert same(replace(made, options=(("keys", 4),))) == (
         """\
 kernel a(in0: f32[2,8,16], in1: f32[2,8,16], in2: f32[2,8,16], out3: f32[2,8,16])
@@ -251,7 +251,7 @@ def test_random_attention(kernel, bias, scale):
 def test_an_error_names_the_line(old, new, message):
     k = Building(i=4, j=8)
     x = k.read("ij")
-    k.write("ij", k.apply(Exponential(), k.apply(Subtract(), x, k.reduce("maximum", x, "j"))))
+    k.write("ij", k.apply(Exponential(), k.apply(Subtract(), x, k.reduce("max", x, "j"))))
     text = kernel_text(k.kernel())
     assert old in text
     with pytest.raises(WeftError) as caught:

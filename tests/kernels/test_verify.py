@@ -15,7 +15,7 @@ from weft.errors import WeftError
 from weft.ir.module import Node, Region, Value
 from weft.ir.types import BOOL, DTYPES, F32, F64, I32, TensorType
 from weft.kernels.alone import Alone
-from weft.kernels.attention import AttentionMask, AttentionWindow
+from weft.kernels.attention import Mask, Window
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Affine, Apply, Contract, Fill, Guard, Load, Operand, Reduce, Shift
 from weft.kernels.kernel import Store as Stored
@@ -325,7 +325,7 @@ ATTENTION = {
     "k reaches -1..": access("k", offset=-1),
     "v is no operand": access("v", operand=99),
     "out is read elsewhere": access("out", operand=0),
-    "mask is f32 where": lambda: attention(mask=AttentionMask(replace(attention().q, row=0))),
+    "mask is f32 where": lambda: attention(mask=Mask(replace(attention().q, row=0))),
     "q is i1 where": lambda: attention(q=replace(attention().mask.access, row=1, column=1)),
     "k is f32 where numbers are held in f64": lambda: attention(
         operands=(replace(attention().operands[0], dtype=F64), *attention().operands[1:])
@@ -338,7 +338,7 @@ ATTENTION = {
     ),
     "q reaches 3..962 of 643": lambda: attention(queries=40, outer=(2,)),
     "a size is negative": lambda: attention(keys=-1),
-    "a window is too large": lambda: attention(window=AttentionWindow(left=1 << 63)),
+    "a window is too large": lambda: attention(window=Window(left=1 << 63)),
     "an option is given twice": lambda: attention(options=(("keys", 16), ("keys", 32))),
     "there is no row 'one'": lambda: attention(empty="one"),
     "two results are in one operand": lambda: attention(lse=replace(attention().out, column=0)),

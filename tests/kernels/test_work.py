@@ -9,7 +9,7 @@ from weft.cost.kernels import kernel_seconds
 from weft.ir.types import DTYPES, F32, I32, tensor
 from weft.ir.work import Work
 from weft.kernels.alone import Alone
-from weft.kernels.attention import Access, AttentionKernel, AttentionWindow
+from weft.kernels.attention import Access, Attention, Window
 from weft.kernels.kernel import Operand, Shift
 from weft.kernels.work import bytes_moved, product_flops, work_of
 from weft.machine import HOST
@@ -31,7 +31,7 @@ def test_a_chain_counts_every_operand_once():
 def test_what_is_the_same_in_a_row_is_computed_once():
     k = Building(i=4, j=8)
     x = k.read("ij")
-    largest = k.reduce("maximum", x, "j")
+    largest = k.reduce("max", x, "j")
     powers = k.apply(Exponential(), k.apply(Subtract(), x, largest))
     total = k.reduce("add", powers, "j")
     k.write("ij", k.apply(Multiply(), powers, k.apply(Exponential(), total)))
@@ -92,22 +92,22 @@ def test_what_devices_share_is_moved_once():
     assert counted.bytes == min(4 * one.bytes, 4 * (100 + 4 + 8))
 
 
-def attention(window: AttentionWindow) -> AttentionKernel:
+def attention(window: Window) -> Attention:
     operands = [Operand(BF16, (2, 4, 8, 16), output=n == 3) for n in range(4)]
     q, k, v, out = (Access(n, (512, 128), 16, 1) for n in range(4))
-    return AttentionKernel(
+    return Attention(
         "attention", (2, 4), 8, 8, 16, 16, tuple(operands), q, k, v, out, window=window
     )
 
 
 def test_attention_counts_the_scores_that_are_seen():
-    counted = work_of(attention(AttentionWindow()))
+    counted = work_of(attention(Window()))
     points = 2 * 4 * 8 * 8
     assert counted.transcendentals == points
     assert counted.flops == 2 * points * 32 + 4 * points
     assert counted.bytes == 4 * 2 * (2 * 4 * 8 * 16)
-    assert product_flops(attention(AttentionWindow())) == {BF16: 2 * points * 32}
-    causal = work_of(attention(AttentionWindow(right=0)))
+    assert product_flops(attention(Window())) == {BF16: 2 * points * 32}
+    causal = work_of(attention(Window(right=0)))
     assert causal.transcendentals == 2 * 4 * (8 * 9 // 2)
 
 

@@ -108,9 +108,9 @@ def test_nan_is_passed_on():
     ("op", "name", "combine"),
     [
         (Add, "f32", "add"),
-        (Multiply, "i8", "multiply"),
-        (Maximum, "f32", "maximum"),
-        (Minimum, "ui8", "minimum"),
+        (Multiply, "i8", "mul"),
+        (Maximum, "f32", "max"),
+        (Minimum, "ui8", "min"),
         (And, "i32", "and"),
         (Or, "i32", "or"),
         (Xor, "i32", "xor"),

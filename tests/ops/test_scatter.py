@@ -83,7 +83,7 @@ def test_updates_are_computed_in_the_type_of_the_region():
     ("combine", "dtype", "role", "known"),
     [
         (Add, F32, "reduction", None),
-        (Maximum, F32, "reduction", "maximum"),
+        (Maximum, F32, "reduction", "max"),
         (And, BOOL, "reduction", "and"),
         (And, I32, "whole", None),
         (Subtract, F32, "whole", None),

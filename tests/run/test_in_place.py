@@ -9,10 +9,10 @@ from weft.kernels.kernel import (
     Affine,
     Apply,
     Contract,
+    Factor,
     Guard,
     Kernel,
     Load,
-    LoopFactor,
     Operand,
     Reduce,
     Schedule,
@@ -28,7 +28,7 @@ OUT = Operand(F32, (4, 4), output=True)
 
 
 def kernel(operands: list[Operand], *steps: Any, tasks: int = 1) -> Kernel:
-    factors = (LoopFactor("i", 4), LoopFactor("j", 4))
+    factors = (Factor("i", 4), Factor("j", 4))
     return Kernel("k", factors, tuple(operands), steps, Schedule("any", (0, 1), tasks))
 
 
@@ -91,7 +91,7 @@ def test_rows_are_read_to_the_end_before_they_are_written():
 
 
 def test_the_end_of_a_product_is_written_over_what_it_adds():
-    factors = (LoopFactor("i", 4), LoopFactor("j", 4), LoopFactor("k", 4, "reduction"))
+    factors = (Factor("i", 4), Factor("j", 4), Factor("k", 4, "reduction"))
     left, right, here = Affine((4, 0, 1)), Affine((0, 1, 4)), Affine((4, 1, 0))
     steps = (
         load(0, left),
@@ -107,7 +107,7 @@ def test_the_end_of_a_product_is_written_over_what_it_adds():
 
 
 def test_what_follows_a_reduced_product_is_not_written_over_what_it_reads():
-    factors = (LoopFactor("i", 4), LoopFactor("j", 4), LoopFactor("k", 4, "reduction"))
+    factors = (Factor("i", 4), Factor("j", 4), Factor("k", 4, "reduction"))
     left, right, here = Affine((4, 0, 1)), Affine((0, 1, 4)), Affine((4, 1, 0))
     line, room = Affine((0, 1, 0)), Operand(F32, (4,))
     steps = (

@@ -18,7 +18,7 @@ from tests.ops.examples_attention import EXAMPLES
 from tests.tile.attention_programs import FORWARD, OTHERS, WITH_GRADIENTS, squares
 from tests.tolerance import assert_close
 from weft.ir.module import Module
-from weft.kernels.attention import AttentionKernel, AttentionWindow
+from weft.kernels.attention import Attention, Window
 from weft.kernels.group import Group
 from weft.kernels.interpret_attention import interpret_attention
 from weft.kernels.placed import Placed
@@ -37,7 +37,7 @@ def groups_of(module: Module) -> list[Group]:
     return attention_groups(placed, (), body.results)
 
 
-def found_in(fn: Callable[..., Any], arrays: Sequence[np.ndarray]) -> list[AttentionKernel]:
+def found_in(fn: Callable[..., Any], arrays: Sequence[np.ndarray]) -> list[Attention]:
     """The kernels that are found; the program runs, and gives what JAX gives."""
     made = weft.compile(fn, *arrays)
     wanted = jax.tree.leaves(jax.jit(fn)(*arrays))
@@ -47,11 +47,11 @@ def found_in(fn: Callable[..., Any], arrays: Sequence[np.ndarray]) -> list[Atten
         got, want = np.asarray(got).astype(kind), np.asarray(want).astype(kind)
         assert_close(got, want, 4096 if low else 64, least=1.0)
     kernels = [g.kernel for g in groups_of(made.program.module)]
-    return [k for k in kernels if isinstance(k, AttentionKernel)]
+    return [k for k in kernels if isinstance(k, Attention)]
 
 
 @cache
-def forward_of(name: str) -> list[AttentionKernel]:
+def forward_of(name: str) -> list[Attention]:
     """The kernels of a program."""
     return found_in(*FORWARD[name])
 
@@ -79,16 +79,16 @@ def test_others_are_not(name: str):
 @pytest.mark.parametrize(
     ("name", "window"),
     [
-        ("plain", AttentionWindow()),
-        ("causal_by_hand", AttentionWindow(None, 0)),
-        ("scaled_first", AttentionWindow(None, 0)),
-        ("merged_heads", AttentionWindow(None, 0)),
-        ("windowed", AttentionWindow(5, 2)),
-        ("library_causal", AttentionWindow(None, 0)),
-        ("library_window", AttentionWindow(3, 1)),
+        ("plain", Window()),
+        ("causal_by_hand", Window(None, 0)),
+        ("scaled_first", Window(None, 0)),
+        ("merged_heads", Window(None, 0)),
+        ("windowed", Window(5, 2)),
+        ("library_causal", Window(None, 0)),
+        ("library_window", Window(3, 1)),
     ],
 )
-def test_windows_are_recognized(name: str, window: AttentionWindow):
+def test_windows_are_recognized(name: str, window: Window):
     (kernel,) = forward_of(name)
     assert kernel.window == window and kernel.mask is None and kernel.bias is None
 
@@ -117,7 +117,7 @@ def test_the_composite_is_a_kernel(example: Example):
     if not groups:
         assert any(n == 1 for t in body.args for n in tensor(t).sizes)
     for group in groups:
-        assert isinstance(group.kernel, AttentionKernel)
+        assert isinstance(group.kernel, Attention)
         given_arrays = [example.arrays[body.args.index(v)] for v in group.inputs]
         made = interpret_attention(group.kernel, given_arrays)
         for got, want in zip(made, wanted, strict=True):
@@ -156,6 +156,6 @@ def test_gradients_of_a_scan_over_layers(outside: bool):
     for got, want in zip(jax.tree.leaves(compiled(w, x)), wanted, strict=True):
         assert_close(np.asarray(got), np.asarray(want), 256, least=1.0)
     groups = [part.group for part in parts_of(compiled.program.local)]
-    found = [g.kernel for g in groups if g is not None and isinstance(g.kernel, AttentionKernel)]
+    found = [g.kernel for g in groups if g is not None and isinstance(g.kernel, Attention)]
     assert sum(k.gradients is not None for k in found) == 1 and len(found) == 3
-    assert all(k.window == AttentionWindow(None, 0) and k.mask is None for k in found)
+    assert all(k.window == Window(None, 0) and k.mask is None for k in found)

@@ -22,7 +22,7 @@ from weft.errors import WeftError
 from weft.ir.module import Node
 from weft.ir.work import Work
 from weft.kernels.alone import Alone
-from weft.kernels.attention import AttentionKernel
+from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
 from weft.kernels.text import kernel_text
 from weft.kernels.work import work_of
@@ -205,7 +205,7 @@ def fused(nodes: Sequence[Node]) -> str:
 def loops(kernel: Launch) -> str:
     """`[8]x64x256 over 1024`: the sizes of the loops, of devices in brackets, reductions last."""
     match kernel:
-        case AttentionKernel(outer=outer, queries=queries, keys=keys, depth=depth):
+        case Attention(outer=outer, queries=queries, keys=keys, depth=depth):
             return "x".join(map(str, (*outer, queries, keys))) + f" over {depth}"
         case Alone():
             return "x".join(map(str, kernel.outputs[0].shape)) or "1"

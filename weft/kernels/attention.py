@@ -39,7 +39,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionWindow:
+class Window:
     """Query i sees keys i + shift - left .. i + shift + right, both included; None: no bound."""
 
     left: int | None = None
@@ -59,7 +59,7 @@ class AttentionWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionMask:
+class Mask:
     """A boolean operand over queries and keys; where it is `hides` the score becomes `fill`."""
 
     access: Access
@@ -90,7 +90,7 @@ class Gradients:
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionKernel:
+class Attention:
     """One launch of attention.
 
     With `gradients` it is the backward one: it reads out and lse, and computes the probabilities
@@ -110,8 +110,8 @@ class AttentionKernel:
     out: Access
     lse: Access | None = None
     scale: float = 1.0
-    window: AttentionWindow = AttentionWindow()
-    mask: AttentionMask | None = None
+    window: Window = Window()
+    mask: Mask | None = None
     bias: Access | None = None
     empty: Literal["zero", "nan"] = "zero"
     gradients: Gradients | None = None

@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 from weft.ir.module import Node, Value
 from weft.kernels.alone import Alone
-from weft.kernels.attention import AttentionKernel
+from weft.kernels.attention import Attention
 from weft.kernels.kernel import Kernel
 
-Launch: TypeAlias = Kernel | Alone | AttentionKernel
+Launch: TypeAlias = Kernel | Alone | Attention
 
 
 @dataclass(frozen=True, slots=True)

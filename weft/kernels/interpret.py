@@ -175,7 +175,7 @@ class _Interpreter:
         key, value = np.broadcast_arrays(key, value)
         kept = [d for d in range(len(self.sizes)) if d not in over]
         rows = key.transpose(*kept, *over).reshape(*(key.shape[d] for d in kept), -1)
-        best_of = np.argmax if how == "maximum" else np.argmin  # NaN first, as numpy has
+        best_of = np.argmax if how == "max" else np.argmin  # NaN first, as numpy has
         found = best_of(rows, axis=-1)
         values = value.transpose(*kept, *over).reshape(rows.shape)
         best = np.take_along_axis(values, found[..., None], axis=-1)[..., 0]

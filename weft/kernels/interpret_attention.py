@@ -9,10 +9,10 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from weft.ir.types import Array
-from weft.kernels.attention import Access, AttentionKernel
+from weft.kernels.attention import Access, Attention
 
 
-def interpret_attention(kernel: AttentionKernel, arrays: Sequence[Array]) -> tuple[Array, ...]:
+def interpret_attention(kernel: Attention, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """The outputs of a kernel, given its inputs; 0 where nothing is written."""
     given = iter(arrays)
     buffers = [
@@ -37,7 +37,7 @@ class _Scores:
 
 
 def _view(
-    kernel: AttentionKernel, buffers: Sequence[Array], at: Access, rows: int, columns: int
+    kernel: Attention, buffers: Sequence[Array], at: Access, rows: int, columns: int
 ) -> Array:
     """The elements of an operand, by outer point, row and column."""
     flat = buffers[at.operand].reshape(-1)[at.offset :]
@@ -46,12 +46,12 @@ def _view(
 
 
 def _read(
-    kernel: AttentionKernel, buffers: Sequence[Array], at: Access, rows: int, columns: int
+    kernel: Attention, buffers: Sequence[Array], at: Access, rows: int, columns: int
 ) -> Array:
     return _view(kernel, buffers, at, rows, columns).astype(np.float64)
 
 
-def _scores(kernel: AttentionKernel, buffers: Sequence[Array]) -> _Scores:
+def _scores(kernel: Attention, buffers: Sequence[Array]) -> _Scores:
     k = kernel
     q = _read(k, buffers, k.q, k.queries, k.depth)
     keys = _read(k, buffers, k.k, k.keys, k.depth)
@@ -69,7 +69,7 @@ def _scores(kernel: AttentionKernel, buffers: Sequence[Array]) -> _Scores:
     return _Scores(np.where(unseen, -np.inf, scores), unseen, hidden)
 
 
-def _softmax(kernel: AttentionKernel, scores: Array) -> tuple[Array, Array]:
+def _softmax(kernel: Attention, scores: Array) -> tuple[Array, Array]:
     """The probabilities and the logsumexp."""
     top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     top = np.where(top == -np.inf, 0.0, top)
@@ -79,7 +79,7 @@ def _softmax(kernel: AttentionKernel, scores: Array) -> tuple[Array, Array]:
     return empty, (top + np.log(total))[..., 0]
 
 
-def _forward(kernel: AttentionKernel, buffers: Sequence[Array]) -> None:
+def _forward(kernel: Attention, buffers: Sequence[Array]) -> None:
     k = kernel
     weights, lse = _softmax(k, _scores(k, buffers).scores)
     out = weights @ _read(k, buffers, k.v, k.keys, k.value_depth)
@@ -89,7 +89,7 @@ def _forward(kernel: AttentionKernel, buffers: Sequence[Array]) -> None:
         to[..., 0] = lse.astype(k.dtype(k.lse).numpy)
 
 
-def _backward(kernel: AttentionKernel, buffers: Sequence[Array]) -> None:
+def _backward(kernel: Attention, buffers: Sequence[Array]) -> None:
     k, g = kernel, kernel.gradients
     assert g is not None
     found = _scores(k, buffers)

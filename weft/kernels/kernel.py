@@ -23,7 +23,7 @@ LoopRole = Literal["parallel", "reduction"]
 
 
 @dataclass(frozen=True, slots=True)
-class LoopFactor:
+class Factor:
     """One loop of a kernel. A reduction factor is gone after the step that combines along it."""
 
     name: str
@@ -159,7 +159,7 @@ class Pick:
     The result is the step `value` there: an index (a Position) for argmax and argmin.
     """
 
-    how: Literal["maximum", "minimum"]
+    how: Literal["max", "min"]
     key: int
     value: int
     over: tuple[int, ...]
@@ -213,7 +213,7 @@ class Kernel:
     """One launch."""
 
     name: str
-    factors: tuple[LoopFactor, ...]
+    factors: tuple[Factor, ...]
     operands: tuple[Operand, ...]
     steps: tuple[Step, ...]
     schedule: Schedule = Schedule()

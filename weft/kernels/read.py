@@ -18,10 +18,10 @@ from weft.ir.types import DTYPES, DType, TensorType, Types
 from weft.kernels.alone import Alone
 from weft.kernels.attention import (
     Access,
-    AttentionKernel,
-    AttentionMask,
-    AttentionWindow,
+    Attention,
     Gradients,
+    Mask,
+    Window,
 )
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
@@ -29,11 +29,11 @@ from weft.kernels.kernel import (
     Apply,
     Choose,
     Contract,
+    Factor,
     Fill,
     Guard,
     Kernel,
     Load,
-    LoopFactor,
     Operand,
     Pick,
     Position,
@@ -143,7 +143,7 @@ class _Reader:
     # Loops
 
     def loops(self, name: str, line: Line, excess: bool) -> Kernel:
-        factors: list[LoopFactor] = []
+        factors: list[Factor] = []
         if line.taken("one"):
             line.expect("point")
         while line.token:
@@ -166,7 +166,7 @@ class _Reader:
         operands, steps = self.operands, tuple(self.steps)
         return Kernel(name, tuple(factors), operands, steps, schedule, excess)
 
-    def factor(self, line: Line) -> LoopFactor:
+    def factor(self, line: Line) -> Factor:
         name = line.name()
         if name in self.names:
             raise wrong(f"there are two factors {name!r}")
@@ -175,7 +175,7 @@ class _Reader:
         size, device = line.integer(), bool(line.taken("devices"))
         reduced = line.taken("reduced")
         line.expect("]")
-        return LoopFactor(name, size, "reduction" if reduced else "parallel", device)
+        return Factor(name, size, "reduction" if reduced else "parallel", device)
 
     def line(self, line: Line) -> None:
         """A store, or a step with its number and its dtype."""
@@ -445,7 +445,7 @@ class _Reader:
             raise wrong("regions read constants only")
         return Alone(name, node.op, self.operands, lead, node.regions, tuple(known), excess)
 
-    def attention(self, name: str, line: Line) -> AttentionKernel:
+    def attention(self, name: str, line: Line) -> Attention:
         line.expect("outer")
         line.expect("=")
         outer = tuple(line.listed("[", "]", line.integer))
@@ -472,14 +472,12 @@ class _Reader:
                 words[label] = found.pop(label)[0]
         if "mask" in found:
             access, said = found.pop("mask")
-            words["mask"] = AttentionMask(access, **said)
+            words["mask"] = Mask(access, **said)
         if found:
             words["gradients"] = _gradients(found)
-        window = AttentionWindow(
-            words.pop("left", None), words.pop("right", None), words.pop("shift", 0)
-        )
+        window = Window(words.pop("left", None), words.pop("right", None), words.pop("shift", 0))
         fixed: dict[str, Any] = {"window": window, "operands": self.operands, "options": options}
-        return AttentionKernel(name, outer, **fixed, **words)
+        return Attention(name, outer, **fixed, **words)
 
     def words(self, line: Line) -> dict[str, Any]:
         """`scale=0.25 empty=nan` up to the end of the line."""

@@ -10,10 +10,10 @@ from weft.kernels.kernel import (
     Apply,
     Choose,
     Contract,
+    Factor,
     Guard,
     Kernel,
     Load,
-    LoopFactor,
     Pick,
     Position,
     Reduce,
@@ -81,7 +81,7 @@ def split_factor(kernel: Kernel, factor: int, inner: int) -> Kernel:
     factors = list(kernel.factors)
     outer = factors[factor]
     factors[factor] = replace(outer, size=outer.size // inner)
-    factors.append(LoopFactor(f"{outer.name}_{last}", inner, outer.role, outer.device))
+    factors.append(Factor(f"{outer.name}_{last}", inner, outer.role, outer.device))
     order = along(kernel.schedule.order)
     tasks = kernel.schedule.tasks + (kernel.schedule.order.index(factor) < kernel.schedule.tasks)
     schedule = replace(kernel.schedule, order=order, tasks=tasks)

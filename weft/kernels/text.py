@@ -23,18 +23,18 @@ from weft.ir.op import Op, infer
 from weft.ir.rule import Combine
 from weft.ir.types import DType, TensorType
 from weft.kernels.alone import Alone
-from weft.kernels.attention import Access, AttentionKernel
+from weft.kernels.attention import Access, Attention
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
     Affine,
     Apply,
     Choose,
     Contract,
+    Factor,
     Fill,
     Guard,
     Kernel,
     Load,
-    LoopFactor,
     Operand,
     Pick,
     Position,
@@ -46,6 +46,7 @@ from weft.kernels.kernel import (
     args_of,
 )
 from weft.ops import OPS
+from weft.ops.combiners import COMBINERS
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Add, Compare, Divide, Multiply, Subtract
 
@@ -56,15 +57,7 @@ COMPARE_KINDS = {"int": "SIGNED", "uint": "UNSIGNED", "bool": "UNSIGNED"}  # oth
 BY_SHORT_NAME: dict[str, type[Op]] = {op.name.removeprefix("chlo."): op for op in OPS} | {
     op.name.removeprefix("stablehlo."): op for op in OPS
 }
-REDUCED: dict[Combine, str] = {
-    "add": "sum",
-    "multiply": "prod",
-    "maximum": "max",
-    "minimum": "min",
-    "and": "and",
-    "or": "or",
-    "xor": "xor",
-}
+REDUCED: dict[Combine, str] = {how: how for how in COMBINERS} | {"add": "sum", "mul": "prod"}
 _SYMBOLS = {op: symbol for symbol, op in INFIX.items()}
 _DIRECTIONS = {word: symbol for symbol, word in COMPARED.items()}
 _SHORT = {BY_SHORT_NAME[name]: name for name in sorted(BY_SHORT_NAME, key=len, reverse=True)}
@@ -75,12 +68,12 @@ _DEEPEST, _WIDEST = 6, 72  # of an expression inside of another one
 def kernel_text(kernel: Launch) -> str:
     """The contract of a kernel, without the newline at its end."""
     operands = ", ".join(map(_operand, range(len(kernel.operands)), kernel.operands))
-    strict = not (isinstance(kernel, AttentionKernel) or kernel.excess_precision)
+    strict = not (isinstance(kernel, Attention) or kernel.excess_precision)
     lines = [f"kernel {kernel.name}({operands}){' rounded' if strict else ''}"]
     match kernel:
         case Alone():
             lines += _alone(kernel)
-        case AttentionKernel():
+        case Attention():
             lines += _attention(kernel)
         case _:
             lines += _loops(kernel)
@@ -141,7 +134,7 @@ def _loops(kernel: Kernel) -> Iterator[str]:
     yield from _Steps(kernel, names).lines()
 
 
-def _factor(factor: LoopFactor) -> str:
+def _factor(factor: Factor) -> str:
     devices = " devices" if factor.device else ""
     return f"{factor.name}[{factor.size}{devices}{' reduced' if factor.role != 'parallel' else ''}]"
 
@@ -361,7 +354,7 @@ def _alone(kernel: Alone) -> Iterator[str]:
     yield from kernel.lines
 
 
-def _attention(kernel: AttentionKernel) -> Iterator[str]:
+def _attention(kernel: Attention) -> Iterator[str]:
     window, outer = kernel.window, [f"o{n}" for n in range(len(kernel.outer))]
     words = {"outer": f"[{', '.join(map(str, kernel.outer))}]"}
     for name in ("queries", "keys", "depth", "value_depth", "scale", "bias_scale"):

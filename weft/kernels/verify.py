@@ -19,7 +19,7 @@ from weft.ir.module import Region, Value
 from weft.ir.read import check_types
 from weft.ir.types import BOOL, DType, TensorType
 from weft.kernels.alone import Alone
-from weft.kernels.attention import Access, AttentionKernel
+from weft.kernels.attention import Access, Attention
 from weft.kernels.group import Launch
 from weft.kernels.interpret import held as held_in
 from weft.kernels.kernel import (
@@ -85,7 +85,7 @@ def _verify(kernel: Launch) -> None:
             _Loops(kernel).verify()
         case Alone():
             _verify_alone(kernel)
-        case AttentionKernel():
+        case Attention():
             _verify_attention(kernel)
 
 
@@ -159,7 +159,7 @@ class _Loops:
         if isinstance(step, Reduce):
             _require(step.how in COMBINERS, f"there is no reduction {step.how!r}")
             scalar_result(COMBINERS[step.how], (dtype, dtype))
-            ordered = step.how in ("add", "multiply") or not dtype.is_complex
+            ordered = step.how in ("add", "mul") or not dtype.is_complex
             _require(ordered, "numbers without order")
             self.alike(dtype, step.arg)
             if step.init is not None:
@@ -167,7 +167,7 @@ class _Loops:
                 apart = self.kernel.spans[step.init].isdisjoint(over)
                 _require(apart, "what it begins with varies along what it combines")
         elif isinstance(step, Pick):
-            _require(step.how in ("maximum", "minimum"), f"there is no pick {step.how!r}")
+            _require(step.how in ("max", "min"), f"there is no pick {step.how!r}")
             self.alike(dtype, step.value)
             key = self.dtypes[step.key]
             _require(key is not None and not key.is_complex, "numbers without order")
@@ -400,7 +400,7 @@ def _verify_region(region: Region) -> None:
 # Attention
 
 
-def _verify_attention(kernel: AttentionKernel) -> None:
+def _verify_attention(kernel: Attention) -> None:
     sizes = {name: getattr(kernel, name) for name in ("queries", "keys", "depth", "value_depth")}
     every = [*kernel.outer, *sizes.values()]
     _require(all(size >= 0 for size in every), "a size is negative")
@@ -422,7 +422,7 @@ def _verify_attention(kernel: AttentionKernel) -> None:
     _require(len({*written}) == len(written), "two results are in one operand")
 
 
-def _accesses(kernel: AttentionKernel) -> Iterator[tuple[str, Access, int, int, bool]]:
+def _accesses(kernel: Attention) -> Iterator[tuple[str, Access, int, int, bool]]:
     """Every access with its name, its rows and columns, and whether it writes."""
     queries, keys, deep, values = kernel.queries, kernel.keys, kernel.depth, kernel.value_depth
     slopes = kernel.gradients
@@ -443,9 +443,7 @@ def _accesses(kernel: AttentionKernel) -> Iterator[tuple[str, Access, int, int, 
             yield "the gradient of bias", slopes.bias, queries, keys, True
 
 
-def _verify_access(
-    kernel: AttentionKernel, name: str, access: Access, sizes: Sequence[int]
-) -> Operand:
+def _verify_access(kernel: Attention, name: str, access: Access, sizes: Sequence[int]) -> Operand:
     _require(0 <= access.operand < len(kernel.operands), f"{name} is no operand")
     operand = kernel.operands[access.operand]
     _require(len(access.outer) == len(kernel.outer), f"{name} has not a stride for each dim")

@@ -11,7 +11,7 @@ from weft.ir.op import Op
 from weft.ir.types import DType, TensorType
 from weft.ir.work import Work
 from weft.kernels.alone import Alone
-from weft.kernels.attention import AttentionKernel
+from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
     Apply,
@@ -34,7 +34,7 @@ def work_of(kernel: Launch) -> Work:
     """
     if isinstance(kernel, Alone):
         return _alone_work(kernel)
-    if isinstance(kernel, AttentionKernel):
+    if isinstance(kernel, Attention):
         return _attention_work(kernel)
     total = Work(bytes=bytes_moved(kernel))
     for n in range(len(kernel.steps)):
@@ -70,7 +70,7 @@ def _alone_work(kernel: Alone) -> Work:
     return Work(every.flops, every.transcendentals, moved)
 
 
-def _attention_work(kernel: AttentionKernel) -> Work:
+def _attention_work(kernel: Attention) -> Work:
     """Products, one exponential a score, and what is done to each score on the way."""
     moved = sum(operand.nbytes for operand in kernel.operands)
     return Work(kernel.flops + 4 * kernel.points, kernel.points, moved)
@@ -87,7 +87,7 @@ def _region_work(region: Region) -> Work:
 def product_flops(kernel: Launch) -> Mapping[DType, int]:
     """The flops of the kernel's products, by the element type of what is multiplied."""
     found: dict[DType, int] = {}
-    if isinstance(kernel, AttentionKernel):
+    if isinstance(kernel, Attention):
         return {kernel.operands[kernel.q.operand].dtype: kernel.flops}
     if isinstance(kernel, Alone):
         return found

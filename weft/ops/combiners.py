@@ -12,22 +12,19 @@ from weft.ops.pointwise import Add, And, Maximum, Minimum, Multiply, Or, Xor
 
 COMBINERS: dict[Combine, Op] = {
     "add": Add(),
-    "maximum": Maximum(),
-    "minimum": Minimum(),
-    "multiply": Multiply(),
+    "max": Maximum(),
+    "min": Minimum(),
+    "mul": Multiply(),
     "and": And(),
     "or": Or(),
     "xor": Xor(),
 }
 assert {*COMBINERS} == {*get_args(Combine)}
+# StableHLO's names of them, with the dialect and without.
 BY_OP: dict[str | None, Combine] = {op.name: combine for combine, op in COMBINERS.items()}
-IDEMPOTENT: tuple[Combine | None, ...] = ("maximum", "minimum", "and", "or")  # x with x gives x
-_ON_BOOLEANS: dict[Combine, Combine] = {
-    "add": "or",
-    "maximum": "or",
-    "multiply": "and",
-    "minimum": "and",
-}
+SHORT_NAMES = {combine: op.name.removeprefix("stablehlo.") for combine, op in COMBINERS.items()}
+IDEMPOTENT: tuple[Combine | None, ...] = ("max", "min", "and", "or")  # x with x gives x
+_ON_BOOLEANS: dict[Combine, Combine] = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 _WITHOUT_ZERO = "f8E8M0FNU"  # whose elements are powers of two and NaN
 
 
@@ -59,13 +56,13 @@ def combine_of(body: Body) -> Combine | None:
 def identity(combine: Combine, dtype: DType) -> bool | int | float:
     """The identity element: it changes nothing when it is combined with another."""
     match in_dtype(combine, dtype):
-        case "multiply":
+        case "mul":
             return 1
         case "and":
             return -1 if dtype.kind == "int" else dtype.limits[1]
-        case "maximum":
+        case "max":
             return dtype.limits[0]
-        case "minimum":
+        case "min":
             return dtype.limits[1]
         case _:
             return False if dtype.kind == "bool" else 0

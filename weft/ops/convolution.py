@@ -26,7 +26,7 @@ from weft.ops.contract import (
     dot_work,
     expect_shape,
 )
-from weft.ops.window import PaddingPairs, Window, make_window, pad
+from weft.ops.window import PaddingPairs, WindowDims, make_window, pad
 
 _TEXT = re.compile(r"\[(.*)\]\s*x\s*\[(.*)\]\s*->\s*\[(.*)\]")
 
@@ -130,7 +130,7 @@ def conv_shape(
     lhs: TensorType,
     rhs: TensorType,
     dims: ConvDims,
-    window: Window,
+    window: WindowDims,
     feature_groups: int,
     batch_groups: int,
 ) -> Shape:
@@ -184,7 +184,7 @@ def conv_window(
     padding: PaddingPairs | None,
     lhs_dilation: tuple[int, ...] | None,
     rhs_dilation: tuple[int, ...] | None,
-) -> Window:
+) -> WindowDims:
     """The window that a kernel slides over the input's spatial dims."""
     sizes = tuple(rhs.sizes[d] for d in dims.kernel_spatial_dimensions)
     return make_window(name, sizes, strides, padding, lhs_dilation, rhs_dilation)
@@ -194,7 +194,7 @@ def convolve(
     lhs: Array,
     rhs: Array,
     dims: ConvDims,
-    window: Window,
+    window: WindowDims,
     reversal: tuple[bool, ...],
     feature_groups: int,
     batch_groups: int,
@@ -219,10 +219,10 @@ def convolve(
     return sums.transpose(np.argsort((dims.output[0], *dims.output[2:], dims.output[1])))
 
 
-def windows(array: Array, window: Window) -> Array:
+def windows(array: Array, window: WindowDims) -> Array:
     """What a window over the dims from the third on sees: its places, then its own dims."""
     rest = (1, 1)
-    whole = Window(
+    whole = WindowDims(
         rest + window.sizes,
         rest + window.strides,
         ((0, 0), (0, 0), *window.padding),
@@ -280,7 +280,7 @@ class Convolution(Op):
         )
         return expect_shape(self.name, self.out, shape)
 
-    def window(self, rhs: TensorType) -> Window:
+    def window(self, rhs: TensorType) -> WindowDims:
         """The window that the kernel slides over the input."""
         return conv_window(
             self.name,

@@ -7,11 +7,10 @@ written as a composite whose decomposition is plain StableHLO, and read back as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
-from weft.ir.attrs import codec_of
 from weft.ir.check import require, tensor_type
 from weft.ir.dense import Dense
 from weft.ir.module import Function, Node, Region, Value, apply
@@ -34,7 +33,7 @@ from weft.ops.collective import (
     dim_by_dim,
     tensors,
 )
-from weft.ops.combiners import COMBINERS, combiner
+from weft.ops.combiners import BY_OP, COMBINERS, SHORT_NAMES, combiner
 from weft.ops.control import opaque
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Add, Divide, Multiply, Remainder
@@ -246,16 +245,16 @@ class ReduceScatterTogether(LocalOp):
     """Several operands reduced over the axes at once; every device gets its piece of each."""
 
     scatter_dimensions: tuple[int, ...]  # one for each operand
-    reduction: Annotated[Combine, codec_of(str)]
+    reduction: str  # add, maximum, ...
     axes: ReplicaGroups
     outs: Types
     collective = True
 
     def infer(self, *operands: Type) -> Types:
         require(
-            self.reduction in COMBINERS,
+            self.reduction in SHORT_NAMES.values(),
             f"{self.name}: no reduction {self.reduction!r}",
-            f"known: {', '.join(COMBINERS)}",
+            f"known: {', '.join(SHORT_NAMES.values())}",
         )
         require(
             len(operands) == len(self.outs) == len(self.scatter_dimensions),
@@ -265,8 +264,13 @@ class ReduceScatterTogether(LocalOp):
         )
         for single, operand in zip(self.singles(), operands, strict=True):
             type = tensor_type(self.name, 0, operand)
-            single.infer(operand, regions=(combiner(self.reduction, type).body,))
+            single.infer(operand, regions=(combiner(self.combine, type).body,))
         return self.outs
+
+    @property
+    def combine(self) -> Combine:
+        """How values are combined."""
+        return BY_OP[f"stablehlo.{self.reduction}"]
 
     def singles(self) -> list[ReduceScatter]:
         """The op for each operand alone."""
@@ -281,7 +285,7 @@ class ReduceScatterTogether(LocalOp):
 
     def reference(self, *members: DeviceValues) -> list[DeviceValues]:
         found: list[list[Array]] = [[] for _ in members]
-        call = _Combine(COMBINERS[self.reduction].reference)
+        call = _Combine(COMBINERS[self.combine].reference)
         for n, single in enumerate(self.singles()):
             alone = [(member[n],) for member in members]
             for results, (piece,) in zip(
@@ -298,7 +302,7 @@ class ReduceScatterTogether(LocalOp):
         lines = _Lines(operands)
         results = []
         for single, value in zip(self.singles(), lines.args, strict=True):
-            region = combiner(self.reduction, tensor_type(self.name, 0, value.type))
+            region = combiner(self.combine, tensor_type(self.name, 0, value.type))
             results.append(lines.add(single, value, regions=(region,)))
         return lines.function(name, *results)
 

@@ -17,7 +17,7 @@ from weft.ir.types import TensorType
 from weft.ir.work import moved
 from weft.mesh import MeshAxes
 from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
-from weft.ops.combiners import combiner
+from weft.ops.combiners import SHORT_NAMES, combiner
 from weft.ops.local import PermuteAlongAxes, ReduceScatterTogether
 from weft.optimize.facts import combining
 
@@ -74,7 +74,7 @@ def key_of(op: Op, node: Node) -> MergeKey | None:
                 return None
             return (ReduceScatterTogether, how, op.replica_groups, node.attrs)
         case ReduceScatterTogether():
-            return (ReduceScatterTogether, op.reduction, op.axes, node.attrs)
+            return (ReduceScatterTogether, op.combine, op.axes, node.attrs)
         case AllToAll():
             dims = (op.split_dimension, op.concat_dimension, op.split_count)
             return (AllToAll, *dims, op.replica_groups, _meeting(op), node.attrs)
@@ -127,9 +127,9 @@ def _scattered(members: list[Node]) -> Op:
                 how, groups = combining(node), op.replica_groups
             case ReduceScatterTogether() as op:
                 dims.extend(op.scatter_dimensions)
-                how, groups = op.reduction, op.axes
+                how, groups = op.combine, op.axes
     assert how is not None and groups is not None
-    return ReduceScatterTogether(tuple(dims), how, groups, outs)
+    return ReduceScatterTogether(tuple(dims), SHORT_NAMES[how], groups, outs)
 
 
 class _Combining:

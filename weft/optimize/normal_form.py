@@ -102,7 +102,7 @@ class CollectiveMaker:
         if reduction in IDEMPOTENT or count == 1:
             return value
         is_bool = type.dtype.kind == "bool"
-        if is_bool and reduction in ("add", "multiply"):  # or, and
+        if is_bool and reduction in ("add", "mul"):  # or, and
             return value
         if reduction != "add":
             return None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from weft.ir.rule import Factor, Rule
+from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import TensorType, Type
 from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, overlaps, total_size
@@ -162,7 +162,7 @@ def _add_loose(question: Question, axes: Axes, options: list[list[Axes]]) -> Non
                 choices.append(made)
 
 
-def _is_masked(factor: Factor) -> bool:
+def _is_masked(factor: RuleFactor) -> bool:
     """Whether splitting a factor makes results that must be put together, though none need be."""
     return factor.role == "reduction" and factor.combine is None
 

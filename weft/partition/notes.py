@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from weft.ir.module import Node
-from weft.ir.rule import Factor, Rule
+from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, overlaps
@@ -74,7 +74,7 @@ def _lost(before: DimAxes, after: DimAxes) -> Iterator[tuple[int, Axes]]:
             yield dim, lost
 
 
-def reason(factors: Sequence[Factor]) -> str:
+def reason(factors: Sequence[RuleFactor]) -> str:
     """Why a dim of these factors is gathered."""
     if any(f.role == "whole" for f in factors):
         return "the op needs all of this dim at once"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from weft.ir.module import Node
 from weft.ir.op import rule as rule_of
-from weft.ir.rule import Factor, Rule
+from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import TensorType
 from weft.shard.directions import ROUNDS, DirectionTable, directions
 from weft.shard.factors import BOTH
@@ -84,7 +84,7 @@ class Flows:
         key = (type, sources, frame)
         if key not in self.edges:
             dims = tuple((n,) for n in range(type.rank))
-            rule = Rule(tuple(Factor(size) for size in type.sizes), (dims,) * sources, (dims,))
+            rule = Rule(tuple(RuleFactor(size) for size in type.sizes), (dims,) * sources, (dims,))
             self.edges[key] = Flow(rule, ((BOTH,) * type.rank,) * ROUNDS, False, frame)
         return self.edges[key]
 

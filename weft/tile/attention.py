@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from weft.ir.module import Node, Value
 from weft.ir.types import F32, F64, TensorType
-from weft.kernels.attention import Access, AttentionKernel, AttentionMask, Gradients
+from weft.kernels.attention import Access, Attention, Gradients, Mask
 from weft.kernels.group import Group
 from weft.kernels.kernel import Operand
 from weft.kernels.placed import Placed
@@ -252,7 +252,7 @@ def _forward_group(drawn: _Drawing, *, lse: bool) -> Group | None:
     return Group(f.nodes, _named(kernel), tuple(drawn.inputs), tuple(values))
 
 
-def _plain(drawn: _Drawing) -> AttentionKernel | None:
+def _plain(drawn: _Drawing) -> Attention | None:
     """What forward and backward have in common, with the inputs as operands."""
     f = drawn.forward
     drawn.inputs.clear()
@@ -265,11 +265,11 @@ def _plain(drawn: _Drawing) -> AttentionKernel | None:
         bias = drawn.access(f.reader.through(f.bias), f.query, f.key)
     if f.mask is not None:
         access = drawn.access(f.reader.through(f.mask.where), f.query, f.key)
-        mask = None if access is None else AttentionMask(access, f.mask.fill, f.mask.when)
+        mask = None if access is None else Mask(access, f.mask.fill, f.mask.when)
     if (f.bias is not None and bias is None) or (f.mask is not None and mask is None):
         return None
     size = f.reader.draft.size
-    return AttentionKernel(
+    return Attention(
         "attention",
         tuple([size(n) for n in drawn.outer]),
         1 if f.query is None else size(f.query),
@@ -293,7 +293,7 @@ def _plain(drawn: _Drawing) -> AttentionKernel | None:
 def _backward_group(drawn: _Drawing, first: Group, found: Backward) -> Group | None:
     """The kernel of the gradients; it reads what the forward kernel gives."""
     f, kernel = drawn.forward, _plain(drawn)
-    assert isinstance(first.kernel, AttentionKernel) and first.kernel.lse is not None
+    assert isinstance(first.kernel, Attention) and first.kernel.lse is not None
     out, dout = drawn.access(f.out, f.query, f.column), drawn.rows(found.dout, f.query)
     if kernel is None or out is None or dout is None:
         return None
@@ -323,7 +323,7 @@ def _backward_group(drawn: _Drawing, first: Group, found: Backward) -> Group | N
     return Group(tuple(nodes), _named(kernel), tuple(drawn.inputs), values)
 
 
-def _named(kernel: AttentionKernel) -> AttentionKernel:
+def _named(kernel: Attention) -> Attention:
     """The kernel with a name that tells it from others."""
     digest = hashlib.sha256(repr(kernel).encode()).hexdigest()[:8]
     way = "attention" if kernel.gradients is None else "attention_backward"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.ir.module import Node
-from weft.kernels.attention import AttentionWindow
+from weft.kernels.attention import Window
 from weft.ops.attention import Attention
 from weft.tile.attention_forward import Forward, ends
 from weft.tile.attention_reading import Place, Reader, RegionNodes
@@ -64,7 +64,7 @@ class _Named:
             scores=Scores(places["q"], op.scale, pairs[-1] if op.biased else None),
             given=places["q"],
             scale=op.scale,
-            window=AttentionWindow(left, right, shift),
+            window=Window(left, right, shift),
             mask=Hidden(pairs[0], False, -math.inf) if op.masked else None,
             empty="zero",
             query=_number(query),

@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.ir.module import Node, Value
 from weft.ir.types import Array
-from weft.kernels.attention import AttentionWindow
+from weft.kernels.attention import Window
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Select, Subtract
@@ -39,7 +39,7 @@ class Forward:
     scores: Scores  # of what softmax takes
     given: Place  # what softmax takes
     scale: float
-    window: AttentionWindow
+    window: Window
     mask: Hidden | None
     empty: Literal["zero", "nan"]
     query: int | None  # factors
@@ -221,7 +221,7 @@ class _Search:
 
     def _seen(
         self, scores: Scores, free: set[int], key: int
-    ) -> tuple[AttentionWindow, Hidden | None, Scores, int | None] | None:
+    ) -> tuple[Window, Hidden | None, Scores, int | None] | None:
         """The window, a mask, what else there is, and the factor that counts the queries."""
         reader = self.reader
         sizes = {f: reader.draft.size(f) for f in free}
@@ -246,7 +246,7 @@ class _Search:
         if len(left) > 1:
             return None
         high = band.high
-        window = AttentionWindow(None if band.low is None else -band.low, high)
+        window = Window(None if band.low is None else -band.low, high)
         scores = replace(scores, bias=bias, hidden=tuple(hidden))
         return window, left[0] if left else None, scores, query
 
@@ -256,7 +256,7 @@ class _Search:
         """Whether leaving out what is hidden is right: not if a row of it alone counts."""
         if fill == -math.inf:
             return True
-        window = AttentionWindow(None if band.low is None else -band.low, band.high)
+        window = Window(None if band.low is None else -band.low, band.high)
         count = 1 if bands.query is None else sizes[bands.query]
         return all(window.seen(i, keys) for i in range(count))
 

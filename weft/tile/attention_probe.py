@@ -22,12 +22,7 @@ from weft.tile.draft import tensor
 from weft.tile.index import Expr
 from weft.tile.pulls import combine_of
 
-_FOLDS = {
-    "add": np.add,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "multiply": np.multiply,
-}
+_FOLDS = {"add": np.add, "max": np.maximum, "min": np.minimum, "mul": np.multiply}
 
 
 class Probe:

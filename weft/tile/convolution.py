@@ -17,10 +17,10 @@ from weft.kernels.kernel import (
     Affine,
     Apply,
     Contract,
+    Factor,
     Guard,
     Kernel,
     Load,
-    LoopFactor,
     Operand,
     Reduce,
     Step,
@@ -31,7 +31,7 @@ from weft.kernels.placed import Placed
 from weft.ops.convert import Convert
 from weft.ops.convolution import Convolution
 from weft.ops.pointwise import Multiply
-from weft.ops.window import Window
+from weft.ops.window import WindowDims
 from weft.target import Target
 
 FactorTerms = dict[int, int]  # an affine number: coefficients by factor; that of -1 is the offset
@@ -41,11 +41,11 @@ FactorTerms = dict[int, int]  # an affine number: coefficients by factor; that o
 class _Loops:
     """The factors of the kernel, as they are added."""
 
-    factors: list[LoopFactor] = field(default_factory=list)
+    factors: list[Factor] = field(default_factory=list)
 
     def add(self, name: str, size: int, *, summed: bool = False, device: bool = False) -> int:
         """A factor; its number."""
-        self.factors.append(LoopFactor(name, size, "reduction" if summed else "parallel", device))
+        self.factors.append(Factor(name, size, "reduction" if summed else "parallel", device))
         return len(self.factors) - 1
 
     def affine(self, terms: FactorTerms) -> Affine:
@@ -91,7 +91,7 @@ class _Maker:
         sizes: Sequence[int],
         op: Convolution,
         types: tuple[TensorType, TensorType, TensorType],
-        window: Window,
+        window: WindowDims,
     ) -> None:
         self.op, self.types, self.window = op, types, window
         masks = (*placed.given, *placed.made)

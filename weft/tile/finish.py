@@ -13,9 +13,9 @@ from weft.kernels.kernel import (
     Affine,
     Apply,
     Contract,
+    Factor,
     Kernel,
     Load,
-    LoopFactor,
     Operand,
     Reduce,
     Shift,
@@ -42,7 +42,7 @@ def finished(draft: Draft, shape: ShapeOf, target: Target) -> Group:
     stored = factors_of([e for _, n in draft.outputs for e in draft.at(n)])
     factors = tuple(
         [
-            LoopFactor(
+            Factor(
                 f"{'d' if f in draft.devices else 'i'}{n}",
                 draft.sizes[f],
                 "parallel" if f in stored else "reduction",

@@ -9,9 +9,9 @@ from weft.ir.module import Value
 from weft.kernels.group import Group
 from weft.kernels.kernel import (
     Affine,
+    Factor,
     Kernel,
     Load,
-    LoopFactor,
     Operand,
     Pick,
     Reduce,
@@ -218,6 +218,6 @@ def _at_operands(step: Step, values: Sequence[Value], places: Mapping[Value, int
 
 def _long_factors(at: Affine, kernel: Kernel) -> Affine:
     """A place without factors of one point."""
-    sizes: tuple[LoopFactor, ...] = kernel.factors
+    sizes: tuple[Factor, ...] = kernel.factors
     pairs = zip(at.strides, sizes, strict=True)
     return Affine(tuple([n if f.size > 1 else 0 for n, f in pairs]), at.offset)

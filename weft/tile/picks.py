@@ -11,7 +11,7 @@ from weft.ir.module import Node, Region, Value
 from weft.ir.types import Array, DType, TensorType
 from weft.ops.shape import Constant, Iota, iota
 
-Extreme = Literal["maximum", "minimum"]
+Extreme = Literal["max", "min"]
 
 
 def pick_of(node: Node) -> Extreme | None:
@@ -28,7 +28,7 @@ def pick_of(node: Node) -> Extreme | None:
     a, i, b, j = _trials(value.dtype, index.dtype)
     with np.errstate(all="ignore"):  # comparisons of narrow floats warn of NaN, too
         made = _run(node.regions[0], (a, i, b, j))
-        for how in ("maximum", "minimum"):
+        for how in ("max", "min"):
             first = _comes_first(how, a, i, b, j)
             wanted = np.where(first, a, b), np.where(first, i, j)
             if all(map(_same, made, wanted)):
@@ -79,7 +79,7 @@ def _run(region: Region, given: tuple[Array, ...]) -> tuple[Array, ...]:
 
 def _comes_first(how: Extreme, a: Array, i: Array, b: Array, j: Array) -> Array:
     """Whether the first of two candidates wins."""
-    ahead = a > b if how == "maximum" else a < b
+    ahead = a > b if how == "max" else a < b
     same = (a == b) | ((a != a) & (b != b))
     nan_first = (a != a) & (b == b)
     behind = (b != b) & (a == a)

@@ -197,7 +197,7 @@ def reduce(pull: Pull) -> Definition:
     if not along:
         # One element and the initial value: a map, which a product may precede in its kernel.
         combines = len(node.operands) == 2
-        largest: Op = Maximum() if how == "maximum" else Minimum()
+        largest: Op = Maximum() if how == "max" else Minimum()
         body = node.regions[0].nodes[0].op if combines else largest
         args = (init, pull.operand(0, own))
         return Definition(args, lambda numbers, terms: k.Apply(body, numbers, dtype))
@@ -206,11 +206,11 @@ def reduce(pull: Pull) -> Definition:
 
 def picked(how: str, key: int, value: int, over: set[int], dtype: DType) -> Definition:
     """The value where a key is largest or smallest along factors."""
-    listed, most = tuple(sorted(over)), how == "maximum"
+    listed, most = tuple(sorted(over)), how == "max"
 
     def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
         at = terms.factors(listed)
-        return k.Pick("maximum" if most else "minimum", numbers[0], numbers[1], at, dtype)
+        return k.Pick("max" if most else "min", numbers[0], numbers[1], at, dtype)
 
     return Definition((key, value), make)
 
@@ -250,7 +250,7 @@ def combine_of(node: Node) -> Combine | None:
     }
     how = BY_OP.get(names[0])
     (dtype, *others) = inner | types
-    if others or how is None or (dtype.is_complex and how not in ("add", "multiply")):
+    if others or how is None or (dtype.is_complex and how not in ("add", "mul")):
         return None
     return in_dtype(how, dtype)
 

@@ -26,7 +26,7 @@ from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.texts import emitted_for
 from weft.errors import WeftError
 from weft.ir.types import DTYPES
-from weft.kernels.attention import AttentionKernel
+from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Kernel, Operand
 from weft.kernels.read import parse_kernel
@@ -101,7 +101,7 @@ def points(kernel: Launch) -> int:
     room = sum(operand.size for operand in kernel.operands)
     if isinstance(kernel, Kernel):
         return room + math.prod([max(1, factor.size) for factor in kernel.factors])
-    return room + kernel.points * kernel.depth if isinstance(kernel, AttentionKernel) else room
+    return room + kernel.points * kernel.depth if isinstance(kernel, Attention) else room
 
 
 def launch(kernel: Launch, rng: random.Random) -> None:

@@ -18,14 +18,14 @@ from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.machine_code import Processor, host
 from weft.emit.llvm.pool.commands import CommandList
 from weft.ir.types import DTYPES, F32, Array
-from weft.kernels.attention import AttentionKernel, AttentionWindow
+from weft.kernels.attention import Attention, Window
 from weft.kernels.interpret_attention import interpret_attention
 
 GUARD = 64  # elements around every buffer that must not change
 
 
 def launch(
-    kernel: AttentionKernel, arrays: Sequence[Array], processor: Processor | None = None
+    kernel: Attention, arrays: Sequence[Array], processor: Processor | None = None
 ) -> tuple[Array, ...]:
     """The outputs of a kernel; what lies around the operands is not written."""
     (loaded,) = load([emit_attention(kernel, processor)])
@@ -46,7 +46,7 @@ def launch(
 
 
 def check(
-    kernel: AttentionKernel, arrays: Sequence[Array], processor: Processor | None = None
+    kernel: Attention, arrays: Sequence[Array], processor: Processor | None = None
 ) -> tuple[Array, ...]:
     """Run a kernel and compare it with its meaning."""
     made, expected = launch(kernel, arrays, processor), interpret_attention(kernel, arrays)
@@ -56,9 +56,7 @@ def check(
     return made
 
 
-def with_outputs(
-    kernel: AttentionKernel, made: Sequence[Array], arrays: Sequence[Array]
-) -> list[Array]:
+def with_outputs(kernel: Attention, made: Sequence[Array], arrays: Sequence[Array]) -> list[Array]:
     """What the backward kernel of a forward one reads: its inputs, its outputs, a gradient."""
     rng = np.random.default_rng(7)
     dout = rng.standard_normal(made[0].shape).astype(made[0].dtype)
@@ -67,13 +65,13 @@ def with_outputs(
 
 @given(kernels(), st.integers(0, 9))
 @settings(max_examples=60, deadline=None)
-def test_forward(kernel: AttentionKernel, seed: int):
+def test_forward(kernel: Attention, seed: int):
     check(kernel, inputs(kernel, seed))
 
 
 @given(kernels(lse=True), st.integers(0, 9), st.booleans())
 @settings(max_examples=40, deadline=None)
-def test_backward(kernel: AttentionKernel, seed: int, bias: bool):
+def test_backward(kernel: Attention, seed: int, bias: bool):
     arrays = inputs(kernel, seed)
     made = interpret_attention(kernel, arrays)
     check(backward(kernel, bias=bias), with_outputs(kernel, made, arrays))
@@ -113,15 +111,15 @@ SIZES = Sizes((2, 3), (False, True), 70, 90, 48, 40)
 @pytest.mark.parametrize(
     "window",
     [
-        AttentionWindow(),
-        AttentionWindow(None, 0),
-        AttentionWindow(None, 0, 20),
-        AttentionWindow(9, 5),
-        AttentionWindow(-3, 10),
+        Window(),
+        Window(None, 0),
+        Window(None, 0, 20),
+        Window(9, 5),
+        Window(-3, 10),
     ],
     ids=str,
 )
-def test_windows_and_dtypes(dtype: str, window: AttentionWindow):
+def test_windows_and_dtypes(dtype: str, window: Window):
     kernel = forward(SIZES, DTYPES[dtype], lse=True, window=window)
     arrays = inputs(kernel)
     made = check(kernel, arrays)
@@ -133,14 +131,14 @@ def test_other_processors(features: str):
     """Vectors of 128 and 256 bits, as LLVM makes them of what this machine has."""
     narrow = replace(host(), features=features or host().features.replace("+avx", "-avx"))
     for sizes in (SIZES, Sizes((2,), (False,), 5, 130, 16, 16)):
-        kernel = forward(sizes, F32, lse=True, window=AttentionWindow(30, 3))
+        kernel = forward(sizes, F32, lse=True, window=Window(30, 3))
         arrays = inputs(kernel)
         made = check(kernel, arrays, narrow)
         check(backward(kernel), with_outputs(kernel, made, arrays), narrow)
 
 
 def test_queries_that_see_nothing():
-    kernel = forward(Sizes((2,), (False,), 40, 8, 16, 16), lse=True, window=AttentionWindow(2, 2))
+    kernel = forward(Sizes((2,), (False,), 40, 8, 16, 16), lse=True, window=Window(2, 2))
     out, lse = check(kernel, inputs(kernel))
     assert not out.reshape(2, 40, 16)[:, 12:].any()
     assert (lse.reshape(2, 40)[:, 11:] == -math.inf).all()
@@ -152,9 +150,7 @@ def test_queries_that_see_nothing():
 @pytest.mark.parametrize("operand", [0, 1, 2])
 def test_numbers_that_are_none(bad: float, operand: int):
     """They spoil the rows that they reach, and no others."""
-    kernel = forward(
-        Sizes((2,), (False,), 20, 70, 16, 16), lse=True, window=AttentionWindow(None, 0, 50)
-    )
+    kernel = forward(Sizes((2,), (False,), 20, 70, 16, 16), lse=True, window=Window(None, 0, 50))
     arrays = inputs(kernel)
     arrays[operand].reshape(-1)[200] = bad
     with np.errstate(all="ignore"):
@@ -177,7 +173,7 @@ def test_outer_dims(outer: tuple[int, ...]):
 
 def test_few_points_share_their_keys_among_tasks():
     kernel = forward(
-        Sizes((1, 2), (False, True), 64, 300, 32, 32), lse=True, window=AttentionWindow(None, 40)
+        Sizes((1, 2), (False, True), 64, 300, 32, 32), lse=True, window=Window(None, 40)
     )
     emitted = emit_attention(backward(kernel))
     assert len(emitted.phases) == 2 and emitted.phases[0].tasks > 1

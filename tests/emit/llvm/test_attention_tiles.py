@@ -17,7 +17,7 @@ from weft.emit.llvm.attention import tiles as attention_tiles
 from weft.emit.llvm.attention.attention import emit_attention
 from weft.emit.llvm.jit.machine_code import Processor, assembly, host
 from weft.ir.types import DTYPES, F32
-from weft.kernels.attention import AttentionWindow
+from weft.kernels.attention import Window
 from weft.kernels.interpret_attention import interpret_attention
 
 BF16 = DTYPES["bf16"]
@@ -49,15 +49,15 @@ def test_lengths_and_depths(lengths: tuple[int, int, int, int], processor: Proce
 @pytest.mark.parametrize(
     "window",
     [
-        AttentionWindow(None, 0),
-        AttentionWindow(None, 0, 20),
-        AttentionWindow(40, 5),
-        AttentionWindow(-3, 10),
-        AttentionWindow(None, -100),
+        Window(None, 0),
+        Window(None, 0, 20),
+        Window(40, 5),
+        Window(-3, 10),
+        Window(None, -100),
     ],
     ids=str,
 )
-def test_windows(window: AttentionWindow, processor: Processor):
+def test_windows(window: Window, processor: Processor):
     for queries, keys in ((70, 290), (300, 130)):
         kernel = forward(
             Sizes((2,), (False,), queries, keys, 64, 48), BF16, lse=True, window=window
@@ -94,9 +94,7 @@ def test_any_attention(processor: Processor, data: st.DataObject):
 @pytest.mark.parametrize("depth", [64, 40])
 def test_keys_without_room_for_all(depth: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(attention_tiles, "ROOM", 0)
-    kernel = forward(
-        Sizes((2,), (False,), 70, 301, depth, 40), BF16, window=AttentionWindow(None, 9, 100)
-    )
+    kernel = forward(Sizes((2,), (False,), 70, 301, depth, 40), BF16, window=Window(None, 9, 100))
     check(kernel, inputs(kernel))
 
 

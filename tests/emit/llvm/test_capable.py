@@ -119,7 +119,7 @@ def loops(draw: st.DrawFn) -> Launch:
             b.write("i", b.reduce(how, x, "j"), dtype)  # type: ignore[arg-type]
         case _:
             where = b.position(b.affine(j=1), I32)
-            b.write("i", b.pick("maximum", x, where, "j"), I32)
+            b.write("i", b.pick("max", x, where, "j"), I32)
     return b.kernel()
 
 

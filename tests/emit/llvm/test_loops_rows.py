@@ -31,17 +31,17 @@ def exact_extreme(how: Combine, row: Array) -> float:
     """NaN if there is one, and zeros by their signs."""
     if np.isnan(row).any():
         return np.nan
-    best = row.max() if how == "maximum" else row.min()
+    best = row.max() if how == "max" else row.min()
     if best == 0:
         zeros = row[row == 0]
-        negative = np.signbit(zeros).all() if how == "maximum" else np.signbit(zeros).any()
+        negative = np.signbit(zeros).all() if how == "max" else np.signbit(zeros).any()
         return -0.0 if negative else 0.0
     return float(best)
 
 
 @settings(max_examples=60)
 @given(
-    st.sampled_from(["maximum", "minimum"]),
+    st.sampled_from(["max", "min"]),
     st.sampled_from([16, 40, 64, 100, 128, 200]),
     st.lists(st.sampled_from(SPECIAL), min_size=1, max_size=8),
     st.sampled_from(SPECIAL),
@@ -159,7 +159,7 @@ def test_powers_of_distances_from_the_largest(row: int):
     """Nothing there is above 0, but from another row's largest it may be."""
     b = Building(i=4, j=row)
     x, y = b.read("ij"), b.read("ij")
-    top = b.reduce("maximum", x, "j")
+    top = b.reduce("max", x, "j")
     for one in (x, y):
         b.write("ij", b.apply(Exponential(), b.apply(Subtract(), one, top)))
     rng = np.random.default_rng(0)

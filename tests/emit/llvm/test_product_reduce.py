@@ -47,7 +47,7 @@ def sized(m: int, n: int, k: int, **more: int) -> dict[str, int]:
 @pytest.mark.parametrize("over", ["m", "n", "mn"])
 @pytest.mark.parametrize("shape", [(29, 33, 17), (100, 130, 70), (200, 3, 40), (30, 40, 9000)])
 def test_shapes(shape: tuple[int, int, int], over: str):
-    for how, beside in (("add", True), ("maximum", False)):
+    for how, beside in (("add", True), ("max", False)):
         b = reduced(PLAIN, sized(*shape), over, how, beside=beside)
         check(b.kernel("packed"), b.arrays())
 
@@ -56,7 +56,7 @@ def test_shapes(shape: tuple[int, int, int], over: str):
 @given(
     st.tuples(st.integers(2, 70), st.integers(2, 70), st.integers(1, 40)),
     st.sampled_from(["m", "n", "mn"]),
-    st.sampled_from(["add", "maximum", "minimum"]),
+    st.sampled_from(["add", "max", "min"]),
     st.sampled_from([(F32, F32, F32), (BF16, F32, BF16), (I8, I32, I32)]),
     st.booleans(),
     st.sampled_from([{}, {"right": 2}, {"left": 1, "right": 1, "depth": 16}]),
@@ -80,8 +80,8 @@ def test_any_shape(shape, over: str, how: str, types, beside: bool, options: dic
     ids=str,
 )
 def test_dtypes(types: tuple[DType, DType, DType]):
-    ways = ["and", "or", "multiply"] if types[1].is_integer else ["maximum"]
-    for over, how in zip(["m", "n", "mn"], ["add", "minimum", *ways], strict=False):
+    ways = ["and", "or", "mul"] if types[1].is_integer else ["max"]
+    for over, how in zip(["m", "n", "mn"], ["add", "min", *ways], strict=False):
         b = reduced(PLAIN, sized(53, 75, 67), over, how, types)
         check(b.kernel("packed"), b.arrays())
     for how in ways:
@@ -105,8 +105,8 @@ def test_batches(dims: tuple[str, str, str], over: str):
 def test_other_machines(chip: Chip):
     for over, how, types in (
         ("m", "add", (F32, F32, F32)),
-        ("n", "maximum", (BF16, F32, BF16)),
-        ("mn", "minimum", (F64, F64, F64)),
+        ("n", "max", (BF16, F32, BF16)),
+        ("mn", "min", (F64, F64, F64)),
     ):
         b = reduced(PLAIN, sized(37, 41, 50), over, how, types)
         check(b.kernel("packed"), b.arrays(), chip)
@@ -114,7 +114,7 @@ def test_other_machines(chip: Chip):
 
 @pytest.mark.parametrize("zero", ["m", "n"])
 def test_nothing_to_reduce(zero: str):
-    for how in ("add", "maximum"):
+    for how in ("add", "max"):
         b = reduced(PLAIN, sized(5, 7, 3) | {zero: 0}, zero, how)
         check(b.kernel("packed"), b.arrays())
 
@@ -122,7 +122,7 @@ def test_nothing_to_reduce(zero: str):
 def test_several_reductions_of_one_product():
     b, total = product(PLAIN, sized(60, 90, 40))
     square = b.apply(Multiply(), total, total)
-    b.write("m", b.reduce("maximum", total, "n"))
+    b.write("m", b.reduce("max", total, "n"))
     b.write("n", b.reduce("add", square, "m"))
     b.write("", b.reduce("add", total, "mn"))
     mean, squares = b.reduce("add", total, "n"), b.reduce("add", square, "n")
@@ -130,14 +130,14 @@ def test_several_reductions_of_one_product():
     check(b.kernel("packed"), b.arrays())
 
 
-@pytest.mark.parametrize("how", ["add", "maximum", "minimum"])
+@pytest.mark.parametrize("how", ["add", "max", "min"])
 def test_special_values(how: str):
     b = reduced(PLAIN, sized(50, 70, 20), "n", how, beside=False)
     lhs, rhs, bias = b.arrays()
     lhs[3, 2], lhs[7, 1], lhs[11, 0] = np.nan, np.inf, -np.inf
     with np.errstate(all="ignore"):
         (got,) = run_kernel(b.kernel("packed"), [lhs, rhs, bias])
-        ufunc = {"add": np.add, "maximum": np.maximum, "minimum": np.minimum}[how]
+        ufunc = {"add": np.add, "max": np.maximum, "min": np.minimum}[how]
         want = 2 * ufunc.reduce(lhs @ rhs + bias, -1)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
     sure = ~np.isnan(want)
@@ -162,7 +162,7 @@ def refused(write: str, *, again: bool = False, twice: bool = False) -> Kernel:
     if again:
         made = b.apply(Subtract(), total, made)
     if twice:
-        made = b.reduce("maximum", made, "m")
+        made = b.reduce("max", made, "m")
     b.write(write, made)
     return b.kernel("packed")
 

@@ -10,7 +10,7 @@ from weft.emit.llvm.table import TABLE
 from weft.ir.op import Op
 from weft.ir.types import F32, DType
 from weft.kernels.alone import Alone
-from weft.kernels.attention import AttentionKernel
+from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Apply, Kernel, Pick, Reduce, Step, Store, held_in, is_rounded
 from weft.ops.combiners import COMBINERS
@@ -45,7 +45,7 @@ def takes(kernel: Launch) -> str | None:
     """Why a whole kernel cannot be emitted, or None if it can."""
     if isinstance(kernel, Alone):
         return refuses_alone(kernel)
-    if (reason := refuses_schedule(kernel)) or isinstance(kernel, AttentionKernel):
+    if (reason := refuses_schedule(kernel)) or isinstance(kernel, Attention):
         return reason
     if kernel.schedule.kind == "packed" and (reason := supports(kernel)):
         return reason
@@ -59,7 +59,7 @@ def _refuses_step(step: Step, kernel: Kernel) -> str | None:
             return refuses(op, tuple([_dtype(kernel, n) for n in args]), dtype)
         case Reduce(how=how, dtype=dtype):
             # Sums of what has to be rounded are held in f32.
-            narrow = how in ("add", "multiply") and is_rounded(
+            narrow = how in ("add", "mul") and is_rounded(
                 dtype, excess_precision=kernel.excess_precision
             )
             held = F32 if narrow else dtype

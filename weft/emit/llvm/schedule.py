@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from weft.kernels.attention import AttentionKernel
+from weft.kernels.attention import Attention
 from weft.kernels.kernel import Contract, Kernel, Load, Pick, Reduce, Schedule, Step, Store
 
 ParameterRanges: TypeAlias = Mapping[str, Sequence[int]]  # the values that options may have
@@ -61,9 +61,9 @@ def schedule_of(kernel: Kernel) -> Schedule:
     return Schedule("columns", (*around, *inner, last), len(around))
 
 
-def refuses_schedule(kernel: Kernel | AttentionKernel) -> str | None:
+def refuses_schedule(kernel: Kernel | Attention) -> str | None:
     """Why a kernel does not run as it says on a CPU, or None if it does."""
-    if isinstance(kernel, AttentionKernel):
+    if isinstance(kernel, Attention):
         return refuses_options(kernel.options, _ATTENTION)
     schedule = kernel.schedule
     if schedule.kind not in OPTIONS:

@@ -16,7 +16,7 @@ from weft.emit.llvm.emitted import Emitted, decode, encode
 from weft.emit.llvm.jit.machine_code import Processor, host
 from weft.emit.llvm.single.alone import emit_alone
 from weft.kernels.alone import Alone
-from weft.kernels.attention import AttentionKernel
+from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Kernel
 
@@ -81,5 +81,5 @@ def emitted_for(kernel: Launch, processor: Processor) -> Emitted:
             return emit(kernel, processor)
         case Alone():
             return emit_alone(kernel)
-        case AttentionKernel():
+        case Attention():
             return emit_attention(kernel, processor)

@@ -180,7 +180,7 @@ def reduce_scatter(site: Site, process: Process | None) -> HostKernel:
         combiner = NAMED.get(site.node.regions[0].body.combiners[0] or "")
     else:
         assert isinstance(op, ReduceScatterTogether)
-        where, combiner = op.scatter_dimensions, type(COMBINERS[op.reduction])
+        where, combiner = op.scatter_dimensions, type(COMBINERS[op.combine])
     if dims is None or combiner is None or _changes_type(site):
         return _grouped(site, process)
     parts: list[HostKernel] = []

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from weft.ir.module import Node
 from weft.ir.op import rule as rule_of
-from weft.ir.rule import Dims, Factor, Rule
+from weft.ir.rule import Dims, Rule, RuleFactor
 from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.ops.convolution import Convolution
@@ -50,10 +50,10 @@ def _with_spatial(rule: Rule, node: Node, op: Convolution, n: int, is_kept: bool
     rhs, out = tensor(node.operand_types[1]), op.out
     shared, alone = len(rule.factors), len(rule.factors) + 1
     if is_kept:
-        new = (Factor(out.sizes[c], "permutation"), Factor(rhs.sizes[b], "whole"))
+        new = (RuleFactor(out.sizes[c], "permutation"), RuleFactor(rhs.sizes[b], "whole"))
         places = (shared, alone, shared)
     else:
-        new = (Factor(rhs.sizes[b], "reduction"), Factor(out.sizes[c], "whole"))
+        new = (RuleFactor(rhs.sizes[b], "reduction"), RuleFactor(out.sizes[c], "whole"))
         places = (shared, shared, alone)
     left, right = rule.operands
     return replace(
@@ -75,7 +75,7 @@ def _compact(rule: Rule) -> Rule:
     known = [rule.factors[f] for f in used]
     numbers = {f: n for n, f in enumerate(used)}
     made = [tuple(tuple(numbers[f] for f in factors) for factors in dims) for dims in sides]
-    factors = tuple(Factor(f.size, "whole") if f.aided else f for f in known)
+    factors = tuple(RuleFactor(f.size, "whole") if f.aided else f for f in known)
     return Rule(factors, tuple(made[:2]), tuple(made[2:]))
 
 

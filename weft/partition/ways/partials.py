@@ -135,7 +135,7 @@ def _least(type: TensorType) -> object:
         lowest = np.copysign(np.asarray(np.nan), -1).astype(type.dtype.numpy)
         if np.isnan(lowest.astype(np.float64)):
             return lowest
-    return identity("maximum", type.dtype)
+    return identity("max", type.dtype)
 
 
 def _taken_along(builder: Builder, values: Value, at: Value) -> Value:

@@ -10,7 +10,7 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.combiners import combine_of, identity
 from weft.ops.pointwise import Compare
-from weft.ops.window import SelectAndScatter, Window
+from weft.ops.window import SelectAndScatter, WindowDims
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.halo import cut
@@ -30,7 +30,7 @@ class Touching:
     width: int
 
 
-def touching(window: Window, dim: int, size: int, count: int) -> Touching:
+def touching(window: WindowDims, dim: int, size: int, count: int) -> Touching:
     """As many windows for every device, and all elements of its piece among what they see."""
     piece, own, stride = -(-size // count), window.sizes[dim], window.strides[dim]
     low = window.padding[dim][0]
@@ -69,7 +69,7 @@ def outside(select: Region) -> Combine | None:
         case [Node(op=Compare(comparison_direction=way), operands=operands)] if (
             operands == select.args and select.results == select.nodes[0].results
         ):
-            return "maximum" if way in ("GE", "GT") else "minimum" if way in ("LE", "LT") else None
+            return "max" if way in ("GE", "GT") else "min" if way in ("LE", "LT") else None
     return None
 
 

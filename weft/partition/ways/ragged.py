@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.ir.module import Node, Value
-from weft.ir.rule import Factor, Rule
+from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import TensorType
 from weft.mesh.algebra import Axes, total_size
 from weft.ops.combiners import in_dtype
@@ -40,7 +40,7 @@ def ragged_rule(node: Node) -> Rule:
     ):
         size = factors[number].size
         if is_summed:
-            factors[number] = Factor(size, "reduction", combine)
+            factors[number] = RuleFactor(size, "reduction", combine)
         elif number == rule.operands[0][dims.ragged][0] or dims.mode == "contracting":
             factors[number] = replace(factors[number], role="pass")
     return Rule(tuple(factors), rule.operands, rule.results)

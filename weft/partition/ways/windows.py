@@ -6,7 +6,7 @@ from weft.ir.module import Node
 from weft.ir.rule import Rule
 from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, total_size
-from weft.ops.window import ReduceWindow, Window
+from weft.ops.window import ReduceWindow, WindowDims
 from weft.partition.factors import FactorAxes, asked
 from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
@@ -17,7 +17,7 @@ from weft.partition.ways.views import Views, empty, sent_by
 
 
 def window_view(
-    window: Window, n: int, dim: int, axes: Axes, sizes: tuple[int, int], mesh: Mesh
+    window: WindowDims, n: int, dim: int, axes: Axes, sizes: tuple[int, int], mesh: Mesh
 ) -> DeviceView:
     """What a device's places of a window see: n is the window's dim, dim that of the tensor."""
     size, places = sizes

@@ -13,10 +13,10 @@ from weft.emit.llvm.attention.tiles import TiledForward, fits_tiles
 from weft.emit.llvm.attention.tiling import tiling
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.jit.machine_code import Processor, host
-from weft.kernels.attention import AttentionKernel
+from weft.kernels.attention import Attention
 
 
-def emit_attention(kernel: AttentionKernel, processor: Processor | None = None) -> Emitted:
+def emit_attention(kernel: Attention, processor: Processor | None = None) -> Emitted:
     """The text of an attention kernel."""
     kernel, processor = folded(kernel), processor or host()
     tiles = tiling(kernel, processor)

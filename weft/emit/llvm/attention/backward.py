@@ -28,7 +28,7 @@ from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import BITS, Vectors
-from weft.kernels.attention import Access, AttentionKernel, Gradients
+from weft.kernels.attention import Access, Attention, Gradients
 
 ENOUGH = 16  # tasks that keep many threads busy
 FACTS = 3  # numbers that are kept of each query
@@ -47,7 +47,7 @@ class _Span:
 class BackwardKernel(Main):
     """The functions of one backward kernel."""
 
-    def __init__(self, kernel: AttentionKernel, tiling: Tiling) -> None:
+    def __init__(self, kernel: Attention, tiling: Tiling) -> None:
         super().__init__(kernel, tiling)
         assert kernel.gradients is not None
         self.gradients: Gradients = kernel.gradients

@@ -28,19 +28,19 @@ from weft.emit.llvm.math.logarithm import log
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vector
-from weft.kernels.attention import Access, AttentionKernel
+from weft.kernels.attention import Access, Attention
 
 FEW = 8  # queries
 KEYS = 256  # in a tile
 
 
-def are_few(kernel: AttentionKernel) -> bool:
+def are_few(kernel: Attention) -> bool:
     """Whether a kernel has few queries, and keys and values whose rows are in one piece."""
     in_rows = kernel.k.column == 1 and kernel.v.column == 1
     return kernel.gradients is None and in_rows and kernel.queries <= FEW
 
 
-def folded(kernel: AttentionKernel) -> AttentionKernel:
+def folded(kernel: Attention) -> Attention:
     """The kernel with heads that share keys and values as its queries, if it has only one."""
     if kernel.gradients is not None or kernel.queries != 1 or not kernel.window.is_open:
         return kernel
@@ -50,7 +50,7 @@ def folded(kernel: AttentionKernel) -> AttentionKernel:
     return kernel
 
 
-def _with_rows(kernel: AttentionKernel, n: int) -> AttentionKernel:
+def _with_rows(kernel: Attention, n: int) -> Attention:
     """The kernel with an outer dim as its queries."""
 
     def moved_in(access: Access) -> Access:
@@ -77,7 +77,7 @@ def _with_rows(kernel: AttentionKernel, n: int) -> AttentionKernel:
 class Few(Main):
     """The functions of one kernel of few queries."""
 
-    def __init__(self, kernel: AttentionKernel, tiling: Tiling) -> None:
+    def __init__(self, kernel: Attention, tiling: Tiling) -> None:
         super().__init__(kernel, tiling)
         k, t = kernel, tiling
         self.width = t.padded(k.value_depth)

@@ -17,12 +17,12 @@ from weft.emit.llvm.math.logarithm import log
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vector
-from weft.kernels.attention import AttentionKernel
+from weft.kernels.attention import Attention
 
 SCORES = ["ptr %keys", "i64 %count", "i64 %first"]  # the parameters of a part that makes scores
 
 
-def write_scores(part: Routine, kernel: AttentionKernel, blocks: ScoreBlocks) -> Writer:
+def write_scores(part: Routine, kernel: Attention, blocks: ScoreBlocks) -> Writer:
     """scores[key][query] of a tile, and the largest of each query so far."""
     code, t, queries = part.code, part.tiling, part.place("queries")
     height, tail = t.key_rows, kernel.keys % t.key_rows
@@ -94,7 +94,7 @@ class ValueProduct(Routine):
     """sums[query][column] += probabilities of a tile times its values."""
 
     def __init__(
-        self, name: str, tiling: Tiling, layout: ScratchPieces, kernel: AttentionKernel, row: int
+        self, name: str, tiling: Tiling, layout: ScratchPieces, kernel: Attention, row: int
     ) -> None:
         params = ["ptr %values", "i64 %count", "ptr %to", "i64 %rows"]
         super().__init__(name, params, tiling, layout)
@@ -154,9 +154,7 @@ class ValueProduct(Routine):
         return self.code.let(f"icmp slt i64 {self.code.let(f'add i64 {index}, {i}')}, %rows")
 
 
-def write_row(
-    part: Routine, kernel: AttentionKernel, row: list[Vector], at: str, begin: int
-) -> None:
+def write_row(part: Routine, kernel: Attention, row: list[Vector], at: str, begin: int) -> None:
     """Write columns of a row of the result to %to."""
     access, dtype, v = kernel.out, kernel.dtype(kernel.out), part.v
     target = moved(part.code, "%to", at, access.row, memory_kind(dtype))
@@ -165,7 +163,7 @@ def write_row(
         write_vector(part, stored(v, x, dtype), target, first, kernel.value_depth, access.column)
 
 
-def keep_shares(part: Routine, kernel: AttentionKernel) -> None:
+def keep_shares(part: Routine, kernel: Attention) -> None:
     """What each query's sums are multiplied by in the end: 1 / sum, kept as `decay`."""
     v, zero, one = part.v, part.constant(0.0), part.constant(1.0)
     nothing = part.constant(0.0 if kernel.empty == "zero" else math.nan)
@@ -174,7 +172,7 @@ def keep_shares(part: Routine, kernel: AttentionKernel) -> None:
     part.keep("decay", shares)
 
 
-def write_finish(name: str, t: Tiling, layout: ScratchPieces, kernel: AttentionKernel) -> Writer:
+def write_finish(name: str, t: Tiling, layout: ScratchPieces, kernel: Attention) -> Writer:
     """out[query] = sums[query] / sum."""
     part = Routine(name, ["ptr %to", "i64 %rows"], t, layout)
     code, v = part.code, part.v
@@ -189,7 +187,7 @@ def write_finish(name: str, t: Tiling, layout: ScratchPieces, kernel: AttentionK
     return code
 
 
-def write_lse(name: str, t: Tiling, layout: ScratchPieces, kernel: AttentionKernel) -> Writer:
+def write_lse(name: str, t: Tiling, layout: ScratchPieces, kernel: Attention) -> Writer:
     """The logsumexp of each query: -inf if it has seen nothing."""
     part = Routine(name, ["ptr %to", "i64 %rows"], t, layout)
     assert kernel.lse is not None

@@ -28,7 +28,7 @@ from weft.emit.llvm.attention.scores import LOG2_E, ScoreBlocks, finite_fill
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import load, memory_kind
 from weft.emit.llvm.writer.vector import Vector
-from weft.kernels.attention import Access, AttentionKernel
+from weft.kernels.attention import Access, Attention
 
 
 class Weights:
@@ -199,7 +199,7 @@ def write_facts(main: Main) -> Writer:
     return code
 
 
-def _share(part: Routine, kernel: AttentionKernel, row: str) -> Vector:
+def _share(part: Routine, kernel: Attention, row: str) -> Vector:
     """1 / how many keys a query's window holds."""
     code, window, one = part.code, kernel.window, part.one
     at = code.let(f"add nsw i64 {code.let(f'add i64 {row}, %query')}, {window.shift}")

@@ -11,13 +11,13 @@ from weft.emit.llvm.attention.tiling import ScratchPieces, Tiling, in_place
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vector, float_text
-from weft.kernels.attention import Access, AttentionKernel
+from weft.kernels.attention import Access, Attention
 
 
 class Main:
     """Writes the function that runs tasks, and the parts that it calls."""
 
-    def __init__(self, kernel: AttentionKernel, tiling: Tiling) -> None:
+    def __init__(self, kernel: Attention, tiling: Tiling) -> None:
         self.kernel, self.tiling = kernel, tiling
         self.layout = ScratchPieces(tiling.kind)
         self.parts: list[Writer] = []

@@ -24,7 +24,7 @@ from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.writer.code import OpenLoop, Writer, module_text
 from weft.emit.llvm.writer.nest import function
 from weft.emit.llvm.writer.vector import Vectors
-from weft.kernels.attention import Access, AttentionKernel
+from weft.kernels.attention import Access, Attention
 
 ROOM = 1 << 20  # bytes of packed keys and values that a thread may hold
 ENOUGH = 64  # tasks that keep many threads busy
@@ -35,7 +35,7 @@ class ForwardKernel(Main):
 
     always_online = False  # also where all keys are one tile
 
-    def __init__(self, kernel: AttentionKernel, tiling: Tiling) -> None:
+    def __init__(self, kernel: Attention, tiling: Tiling) -> None:
         super().__init__(kernel, tiling)
         # Windows leave tiles out, so that several may be needed even where one would hold all.
         self.online = self.always_online or kernel.keys > tiling.keys

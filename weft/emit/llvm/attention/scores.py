@@ -14,12 +14,12 @@ from weft.emit.llvm.attention.pack import moved
 from weft.emit.llvm.attention.part import Routine
 from weft.emit.llvm.attention.product import Left, VectorBlock, VectorRows, product, zeros
 from weft.emit.llvm.writer.vector import Vector
-from weft.kernels.attention import AttentionKernel
+from weft.kernels.attention import Attention
 
 LOG2_E = 1 / math.log(2)
 
 
-def finite_fill(kernel: AttentionKernel) -> float:
+def finite_fill(kernel: Attention) -> float:
     """What hidden scores are, in units of log(2): finite ones stay finite."""
     assert kernel.mask is not None
     fill = kernel.mask.fill
@@ -30,7 +30,7 @@ def finite_fill(kernel: AttentionKernel) -> float:
 class ScoreBlocks:
     """Writes blocks of scores into a function that has %first: where query 0 is among the keys."""
 
-    def __init__(self, part: Routine, kernel: AttentionKernel, key_row: int) -> None:
+    def __init__(self, part: Routine, kernel: Attention, key_row: int) -> None:
         self.part, self.kernel, self.row = part, kernel, key_row
         self.code, self.v, self.tiling = part.code, part.v, part.tiling
 

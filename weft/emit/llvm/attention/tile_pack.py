@@ -11,12 +11,12 @@ from weft.emit.llvm.product.microkernel_tiles import LINES
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import smaller
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.kernels.attention import AttentionKernel
+from weft.kernels.attention import Attention
 
 STEP = 2 * LINES  # elements of a line of a tile
 
 
-def turn_queries(part: Routine, kernel: AttentionKernel) -> Writer:
+def turn_queries(part: Routine, kernel: Attention) -> Writer:
     """queries[d / 2][query], two steps of the depth in a cell; rows after the last repeat it."""
     code, v, t = part.code, part.v, part.tiling
     last = code.let("sub i64 %rows, 1")
@@ -49,7 +49,7 @@ def in_squares(code: Writer, size: int, step: int, square: Callable[[str, int], 
         square(str(whole), rest)
 
 
-def pack_keys(part: Routine, kernel: AttentionKernel) -> Writer:
+def pack_keys(part: Routine, kernel: Attention) -> Writer:
     """keys[key][d] of whole tiles, zeros where there is nothing."""
     code, v = part.code, Vectors(part.code, STEP)
     padded = -(-kernel.depth // STEP) * STEP
@@ -69,7 +69,7 @@ def pack_keys(part: Routine, kernel: AttentionKernel) -> Writer:
     return code
 
 
-def turn_values(part: Routine, kernel: AttentionKernel, keys: int) -> Writer:
+def turn_values(part: Routine, kernel: Attention, keys: int) -> Writer:
     """values[d][key], in lines of so many keys; zeros up to whole tiles."""
     code = part.code
     turning = _Turning(part, kernel.v.row, keys)

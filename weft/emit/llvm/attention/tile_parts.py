@@ -18,7 +18,7 @@ from weft.emit.llvm.product.microkernel_tiles import (
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vector
-from weft.kernels.attention import AttentionKernel
+from weft.kernels.attention import Attention
 
 _UPPER = -(1 << 16)  # the bits of an f32 that bf16 has
 _LEAST = -100  # the power of two of a probability that is not 0: what bf16 leaves of it is normal
@@ -172,7 +172,7 @@ def _decay(part: Routine, width: int) -> None:
             v.store(v.mul(v.load(at, t.kind), factor), at)
 
 
-def write_rows(part: Routine, kernel: AttentionKernel) -> Writer:
+def write_rows(part: Routine, kernel: Attention) -> Writer:
     """The rows of the result: sums divided by what probabilities add up to, turned back."""
     code, t, v = part.code, part.tiling, part.v
     keep_shares(part, kernel)

@@ -30,14 +30,14 @@ from weft.emit.llvm.jit.machine_code import Processor
 from weft.emit.llvm.product.microkernel_tiles import LINES, Registers, begin_tiles, end_tiles
 from weft.emit.llvm.writer.code import OpenLoop, Writer
 from weft.ir.types import DTYPES
-from weft.kernels.attention import Access, AttentionKernel
+from weft.kernels.attention import Access, Attention
 
 _KEYS = 128  # of a tile of keys
 _FEW, _LITTLE = 16, 4096  # queries, and elements of keys and values, that are not worth tiles
 _MANY = 512  # queries that are worth wide tiles: narrow ones leave out more of what is not seen
 
 
-def fits_tiles(kernel: AttentionKernel, processor: Processor) -> bool:
+def fits_tiles(kernel: Attention, processor: Processor) -> bool:
     """Whether a forward kernel runs on matrix tiles: in bf16, with rows that are side by side."""
     sides = (kernel.q, kernel.k, kernel.v)
     return (
@@ -55,7 +55,7 @@ class TiledForward(ForwardKernel):
 
     always_online = True
 
-    def __init__(self, kernel: AttentionKernel, tiling: Tiling) -> None:
+    def __init__(self, kernel: Attention, tiling: Tiling) -> None:
         wide = kernel.queries >= _MANY and kernel.window.left is None
         keys = dict(kernel.options).get("keys", min(_KEYS, kernel.keys))
         vectors = dict(kernel.options).get("vectors", 4 if wide else 2)

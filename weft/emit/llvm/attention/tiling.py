@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from weft.emit.llvm.jit.machine_code import Processor
 from weft.emit.llvm.writer.storage import register_kind
 from weft.emit.llvm.writer.vector import BITS
-from weft.kernels.attention import Access, AttentionKernel
+from weft.kernels.attention import Access, Attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Tiling:
         return -(-depth // self.lanes) * self.lanes
 
 
-def tiling(kernel: AttentionKernel, processor: Processor) -> Tiling:
+def tiling(kernel: Attention, processor: Processor) -> Tiling:
     """Tiles that the nearest caches hold, with the widest vectors there are."""
     kind = register_kind(kernel.held)
     bits = 512 if processor.has("avx512f") else 256 if processor.has("avx2") else 128
@@ -81,6 +81,6 @@ class ScratchPieces:
         self.nbytes += -(-elements * BITS[self.kind] // 8 // 64) * 64
 
 
-def in_place(kernel: AttentionKernel, access: Access) -> bool:
+def in_place(kernel: Attention, access: Access) -> bool:
     """Whether rows may be read where they are: neighbouring elements of the dtype that is held."""
     return kernel.dtype(access) is kernel.held and access.column == 1

@@ -34,7 +34,7 @@ def accumulated(kernel: Kernel) -> Kernel:
 
 
 def _is_narrow(step: Step, kernel: Kernel) -> bool:
-    if not isinstance(step, Reduce) or step.how not in ("add", "multiply"):
+    if not isinstance(step, Reduce) or step.how not in ("add", "mul"):
         return False
     return is_rounded(step.dtype, excess_precision=kernel.excess_precision)
 

@@ -45,7 +45,7 @@ def begin(v: Vectors, kernel: Kernel, n: int, across: bool = False) -> HeldSums:
 def _is_marked(v: Vectors, step: Reduce) -> bool:
     """Whether NaN is looked for beside the largest or smallest number, which is quicker."""
     bits = BITS[storage.register_kind(step.dtype)]
-    return step.how in ("maximum", "minimum") and step.dtype.is_float and v.width * bits > REGISTER
+    return step.how in ("max", "min") and step.dtype.is_float and v.width * bits > REGISTER
 
 
 def position_kind(kernel: Kernel, step: Pick) -> str:
@@ -99,7 +99,7 @@ def finish(v: Vectors, kernel: Kernel, n: int, sums: HeldSums, across: bool) -> 
 
 
 def _further(v: Vectors, how: Combine, a: Vector, b: Vector) -> Vector:
-    return larger(v, a, b) if how == "maximum" else smaller(v, a, b)
+    return larger(v, a, b) if how == "max" else smaller(v, a, b)
 
 
 def _numbers(v: Vectors, x: Vector, seen: Vector) -> Vector:
@@ -139,10 +139,10 @@ def _better(
     """The better one of two candidates: by key, NaN before all else, then by position."""
     (x,), (y,) = a[0], b[0]
     if dtype.is_float:
-        order, same = ("ogt" if how == "maximum" else "olt"), "oeq"
+        order, same = ("ogt" if how == "max" else "olt"), "oeq"
     else:
         unsigned = dtype.kind in ("uint", "bool")
-        order = ("u" if unsigned else "s") + ("gt" if how == "maximum" else "lt")
+        order = ("u" if unsigned else "s") + ("gt" if how == "max" else "lt")
         same = "eq"
     wins, ties = v.compare(order, y, x), v.compare(same, y, x)
     if dtype.is_float:

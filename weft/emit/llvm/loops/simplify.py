@@ -13,10 +13,10 @@ from weft.kernels.kernel import (
     Apply,
     Choose,
     Contract,
+    Factor,
     Fill,
     Kernel,
     Load,
-    LoopFactor,
     Pick,
     Position,
     Reduce,
@@ -201,9 +201,7 @@ def affines(step: Step) -> list[Affine]:
 
 def _joined(kernel: Kernel, place: int) -> Kernel:
     first, second = kernel.factors[place : place + 2]
-    factor = LoopFactor(
-        first.name + second.name, first.size * second.size, first.role, first.device
-    )
+    factor = Factor(first.name + second.name, first.size * second.size, first.role, first.device)
     kept = [n for n in range(len(kernel.factors)) if n != place]
 
     def affine(at: Affine) -> Affine:

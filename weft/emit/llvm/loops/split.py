@@ -13,9 +13,9 @@ from weft.emit.llvm.loops.simplify import value_dtype
 from weft.kernels.interpret import held
 from weft.kernels.kernel import (
     Affine,
+    Factor,
     Kernel,
     Load,
-    LoopFactor,
     Operand,
     Pick,
     Reduce,
@@ -164,7 +164,7 @@ class _Splitter:
         if cut is not None:
             part = len(self.factors)
             size = self.factors[int(cut.factor[1:])].size
-            self.factors.append(LoopFactor(cut.part, -(-size // cut.block)))
+            self.factors.append(Factor(cut.part, -(-size // cut.block)))
         steps: list[Step] = []
         numbers: dict[int, int] = {}
         for n in sorted(self.cone(group)):

@@ -145,7 +145,7 @@ class StepValues:
     def is_largest(self, n: int, of: int) -> bool:
         """Whether a float is the largest one of those that another step has, or above, or NaN."""
         match self.kernel.steps[n]:
-            case Reduce(how="maximum", arg=arg, dtype=dtype):
+            case Reduce(how="max", arg=arg, dtype=dtype):
                 return arg == of and dtype.is_float
             case Apply(op=Maximum(), args=args):
                 return any(self.is_largest(a, of) for a in args)

@@ -14,9 +14,9 @@ from weft.emit.llvm.product.product import Product
 from weft.kernels.interpret import held
 from weft.kernels.kernel import (
     Affine,
+    Factor,
     Kernel,
     Load,
-    LoopFactor,
     Operand,
     Reduce,
     Schedule,
@@ -111,7 +111,7 @@ def _combining(
             steps.append(step)
         numbers.append(len(steps) - 1)
     sizes = together[0].operand.shape[1:]
-    blocks = [LoopFactor(f"blocks{n}", size, "reduction") for n, size in enumerate(sizes)]
+    blocks = [Factor(f"blocks{n}", size, "reduction") for n, size in enumerate(sizes)]
     made = Kernel(
         name,
         (*kernel.factors, *_counted(together[0], blocks)),
@@ -127,7 +127,7 @@ def _wider(at: Affine) -> Affine:
     return Affine((*at.strides, 0, 0), at.offset)
 
 
-def _counted(parts: Parts, blocks: list[LoopFactor]) -> list[LoopFactor]:
+def _counted(parts: Parts, blocks: list[Factor]) -> list[Factor]:
     """Factors of blocks; of those that lie along what is kept there is none."""
     if parts.along_rows and parts.along_columns:
         return blocks

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import divided, plus, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.kernels.kernel import Affine, Guard, LoopFactor
+from weft.kernels.kernel import Affine, Factor, Guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class AffineLanes:
 
 
 def flat_point(
-    code: Writer, factors: Sequence[LoopFactor], role: Sequence[int], number: str
+    code: Writer, factors: Sequence[Factor], role: Sequence[int], number: str
 ) -> FactorPoint:
     """The point of a number that counts the factors of a role together."""
     numbers: dict[int, str] = {}
@@ -71,7 +71,7 @@ def flat_point(
 
 def flat_lanes(
     v: Vectors,
-    factors: Sequence[LoopFactor],
+    factors: Sequence[Factor],
     role: Sequence[int],
     number: str,
     *,
@@ -87,7 +87,7 @@ def flat_lanes(
     return _each_lane(v, factors, role, number)
 
 
-def lane_count(factors: Sequence[LoopFactor], role: Sequence[int], most: int) -> int:
+def lane_count(factors: Sequence[Factor], role: Sequence[int], most: int) -> int:
     """How many lanes to use along a role: such that they lie side by side, if that is worth it."""
     if len(role) < 2:
         return most
@@ -98,7 +98,7 @@ def lane_count(factors: Sequence[LoopFactor], role: Sequence[int], most: int) ->
 
 
 def _each_lane(
-    v: Vectors, factors: Sequence[LoopFactor], role: Sequence[int], number: str
+    v: Vectors, factors: Sequence[Factor], role: Sequence[int], number: str
 ) -> FactorPoint:
     # Dividing numbers of 32 bits takes few instructions, of 64 bits many.
     small = Vector(v.code.let(f"trunc i64 {number} to i32"), "i32")
