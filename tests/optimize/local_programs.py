@@ -138,7 +138,7 @@ class Maker:
         match self.pick.randint(0, 5):
             case 0:
                 op = AllReduce(self.groups(axes), CHANNEL, use_global_device_ids=True)
-                how = self.pick.choice(("add", "add", "maximum", "minimum"))
+                how = self.pick.choice(("add", "add", "max", "min"))
                 return self.add(block, op, x, regions=(combiner(how, type),))
             case 1:
                 sizes[dim] *= count
@@ -152,7 +152,7 @@ class Maker:
                 outs = (type.with_shape(tuple(sizes)),)
                 groups = self.groups(axes)
                 op = ReduceScatter(dim, groups, outs, CHANNEL, use_global_device_ids=True)
-                how = self.pick.choice(("add", "add", "maximum"))
+                how = self.pick.choice(("add", "add", "max"))
                 return self.add(block, op, x, regions=(combiner(how, type),))
             case 3 if sizes[dim] % count == 0 and sizes[1 - dim] * count <= 64:
                 return self.add(block, AllToAll(dim, 1 - dim, count, self.groups(axes), CHANNEL), x)
@@ -284,7 +284,7 @@ class Maker:
         """A dim folded away and put back."""
         x = self.value(block)
         dim = self.pick.randint(0, 1)
-        how = self.pick.choice(("add", "maximum"))
+        how = self.pick.choice(("add", "max"))
         zero = self.splat(block, 0, x.type.with_shape(()))
         row = x.type.with_shape((x.type.sizes[1 - dim],))
         folded = self.add(block, Reduce((dim,), (row,)), x, zero, regions=(combiner(how, x.type),))

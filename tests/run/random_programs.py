@@ -119,7 +119,7 @@ def folded(lines: Lines) -> Value:
     dim = lines.draw(st.integers(0, 1))
     zero = lines.add(Constant(Dense(np.asarray(0, np.float32))))
     out = TensorType((SIDE,), F32)
-    region = combiner("maximum" if lines.draw(st.booleans()) else "add", WHOLE)
+    region = combiner("max" if lines.draw(st.booleans()) else "add", WHOLE)
     value = lines.add(Reduce((dim,), (out,)), lines.pick(), zero, regions=(region,))
     return lines.add(BroadcastInDim((lines.draw(st.integers(0, 1)),), WHOLE), value)
 
@@ -132,7 +132,7 @@ def all_reduced(lines: Lines, value: Value, how: str) -> Value:
 
 
 def reduced(lines: Lines) -> Value:
-    how = lines.draw(st.sampled_from(["add", "maximum", "minimum", "multiply"]))
+    how = lines.draw(st.sampled_from(["add", "max", "min", "mul"]))
     return all_reduced(lines, lines.pick(), how)
 
 

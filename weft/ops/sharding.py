@@ -330,6 +330,17 @@ def assemble(
     return whole
 
 
+# Reshards that say which collective they are.
+SHARDY_COLLECTIVES = (
+    ShardyAllGather,
+    ShardyAllSlice,
+    ShardyAllToAll,
+    ShardyAllReduce,
+    ShardyReduceScatter,
+    ShardyCollectivePermute,
+    ShardedToUnreduced,
+    ReplicatedToUnreduced,
+)
 OPS: tuple[type[Op], ...] = (
     ShardingConstraint,
     Reshard,
@@ -340,14 +351,7 @@ OPS: tuple[type[Op], ...] = (
     ManualComputation,
     NamedComputation,
     ShardyConstant,
-    ShardyAllGather,
-    ShardyAllSlice,
-    ShardyAllToAll,
-    ShardyAllReduce,
-    ShardyReduceScatter,
-    ShardyCollectivePermute,
-    ShardedToUnreduced,
-    ReplicatedToUnreduced,
+    *SHARDY_COLLECTIVES,
 )
 
 
@@ -358,12 +362,5 @@ ANNOTATIONS: tuple[type[Annotation], ...] = (
     PropagationBarrier,
     DataFlowEdge,
     FuncDataFlowEdge,
-    ShardyAllGather,
-    ShardyAllSlice,
-    ShardyAllToAll,
-    ShardyAllReduce,
-    ShardyReduceScatter,
-    ShardyCollectivePermute,
-    ShardedToUnreduced,
-    ReplicatedToUnreduced,
+    *SHARDY_COLLECTIVES,
 )

@@ -16,6 +16,7 @@ from weft.ir.rebuild import rewrite
 from weft.mesh import DimSharding, Mesh, Sharding, parse_axes
 from weft.mesh.algebra import Axes, append_merged, difference, merged
 from weft.ops.sharding import (
+    SHARDY_COLLECTIVES,
     ReplicatedToUnreduced,
     Reshard,
     ShardedToUnreduced,
@@ -28,36 +29,26 @@ from weft.ops.sharding import (
     ShardyReduceScatter,
 )
 
-_COLLECTIVES = (
-    ShardyAllGather,
-    ShardyAllSlice,
-    ShardyAllToAll,
-    ShardyAllReduce,
-    ShardyReduceScatter,
-    ShardyCollectivePermute,
-    ShardedToUnreduced,
-    ReplicatedToUnreduced,
-)
 _LIST = re.compile(r"\{[^{}]*\}")
 _MOVE = re.compile(r"(\{[^{}]*\}): (\d+)->(\d+)")
 
 
 def reshard_by_collectives(module: Module) -> Module:
     """The module with reshards in place of Shardy's collectives."""
-    kinds = frozenset(_COLLECTIVES)
+    kinds = frozenset(SHARDY_COLLECTIVES)
     if all(type(node.op) not in kinds for node in module.nodes()):
         return module
 
     def renew(node: Node) -> Node | None:
         op, (value,) = node.op, node.operands
-        if not isinstance(op, _COLLECTIVES):
+        if not isinstance(op, SHARDY_COLLECTIVES):
             return None
         if not isinstance(op, ShardyCollectivePermute):  # it does not say where pieces come from
             before = ShardingConstraint(_operand_sharding(op, module.meshes))
             (value,) = apply(before, value, loc=node.loc).results
         return apply(Reshard(op.out_sharding), value, attrs=node.attrs, loc=node.loc)
 
-    return rewrite(module, renew, kinds=_COLLECTIVES)
+    return rewrite(module, renew, kinds=SHARDY_COLLECTIVES)
 
 
 def _operand_sharding(op: object, meshes: Mapping[str, Mesh]) -> Sharding:
