@@ -16,7 +16,7 @@ from benchmarks.cpu_rows import Row, race
 from tests.kernels.attention_cases import Sizes, backward, forward, inputs
 from weft.emit.llvm.attention.attention import emit_attention
 from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.pool.pool import aligned
 from weft.ir.types import Array, dtype
 from weft.kernels.attention import Attention, Window
@@ -36,7 +36,11 @@ def rows(quick: bool) -> Iterator[Row]:
 def windows(length: int) -> dict[str, Window]:
     """None, causal, and the last quarter or 128 keys."""
     near = min(128, length // 4)
-    return {"full": Window(), "causal": Window(None, 0), f"window {near}": Window(near - 1, 0)}
+    return {
+        "full": Window(),
+        "causal": Window(None, 0),
+        f"window {near}": Window(near - 1, 0),
+    }
 
 
 def both_rows(
@@ -82,7 +86,7 @@ def empty(kernel: Attention, n: int) -> Array:
 def weft_side(kernel: Attention, arrays: list[Array]) -> Side:
     """The kernel on buffers that are there."""
     (loaded,) = load([emit_attention(kernel)])
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [a.ctypes.data for a in arrays])
 
     def run(_keep: list[Array] = arrays) -> None:

@@ -17,7 +17,7 @@ from benchmarks.cpu_rows import Row, race
 from tests.kernels.chains import CHAINS, EPSILON
 from weft.emit.llvm.emit import emit
 from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.ir.types import Array, dtype
 
 ROW = 1024
@@ -130,7 +130,7 @@ def kernel_side(built: Any, arrays: list[Array]) -> Side:
     (loaded,) = load([emit(kernel)])
     given = iter(arrays)
     buffers = [aligned(o.shape, o.dtype.name) if o.output else next(given) for o in kernel.operands]
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [b.ctypes.data for b in buffers])
 
     def run(keep: object = buffers) -> None:

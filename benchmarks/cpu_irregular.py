@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.cpu_rows import Row, race, use_busy
 from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.single.alone import emit_alone
 from weft.ir.dense import Dense
 from weft.ir.module import Node, Region, Value, apply
@@ -327,7 +327,7 @@ def weft_side(case: Case) -> Callable[[], object]:
     (loaded,) = load([emit_alone(kernel)])
     given = [np.ascontiguousarray(a) for a in case.arrays]
     made = [np.zeros(o.shape, o.dtype.numpy) for o in kernel.outputs]
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [a.ctypes.data for a in (*given, *made)])
     buffers = [*given, *made]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.cpu_rows import Row, race
 from tests.kernels.building import Building
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.pool.pool import aligned
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.emit.llvm.target import LLVM
@@ -150,7 +150,7 @@ def weft_side(case: Case, arrays: list[Array]) -> Side:
     (loaded,) = target.load([kernel])
     out = kernel.operands[-1]
     kept = [*arrays, held(np.zeros(out.shape), out.dtype)]
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [int(a.ctypes.data) for a in kept])
 
     def run(_keep: list[Array] = kept) -> None:

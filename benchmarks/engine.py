@@ -20,13 +20,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from weft.cache.store import Store
+from weft.cache.store import DiskStore
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.linking import Linked
 from weft.emit.llvm.jit.machine_code import host, llvm_version
 from weft.emit.llvm.jit.objects import objects
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.pool.pool import the_pool
 from weft.emit.llvm.pool.thread_count import thread_count
 
@@ -53,7 +53,7 @@ def launches(rounds: int) -> None:
         ("one call", 1, 1),
     ):
         (loaded,) = load([Emitted(NOTHING, (Phase("nothing", tasks),))])
-        commands = Commands()
+        commands = CommandList()
         for _ in range(count):
             commands.kernel(loaded, [])
         nanoseconds = median(commands.run, rounds) / count * 1e9
@@ -90,7 +90,7 @@ def compiling(rounds: int) -> None:
             os.environ["WEFT_THREADS"] = str(threads)
             taken = []
             for number in range(max(1, rounds // 10)):
-                store = Store(Path(folder) / f"{threads}-{number}")
+                store = DiskStore(Path(folder) / f"{threads}-{number}")
                 taken.append(median(lambda: objects(listed, store=store), 1))  # noqa: B023
             cold = statistics.median(taken) * 1e3
             print(

@@ -63,7 +63,7 @@ def test_contexts_of_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     make = mlir_parser.make_context
     monkeypatch.setattr(mlir_parser, "make_context", lambda: made.append(make()) or made[-1])
     monkeypatch.setattr(mlir_parser, "MUCH", 100)
-    reader = mlir_parser.Reader()
+    reader = mlir_parser.MlirReader()
     for _ in range(6):
         assert b"module" in reader.text(b"module @m {\n}\n" + b" " * 30)
     assert len(made) == 2

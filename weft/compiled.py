@@ -41,7 +41,7 @@ MOST_NOTES = 4  # that one warning tells
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CompileOptions:
     """What a program is compiled for, beside its arguments."""
 
     level: Level
@@ -128,7 +128,9 @@ class Compiled:
     another function that Weft compiles, the function itself is traced.
     """
 
-    def __init__(self, source: Source, options: Options, given: CallOptions | None = None) -> None:
+    def __init__(
+        self, source: Source, options: CompileOptions, given: CallOptions | None = None
+    ) -> None:
         self._source = source
         self._options = options
         self._given = given or CallOptions()
@@ -321,7 +323,7 @@ def compile(
         combine_bytes=combine_bytes,
         combine_ops=combine_ops,
     )
-    options = Options(
+    options = CompileOptions(
         level, modelled, target, fold_sums, tune, excess_precision, sync_every_op,
         None if rules is None else as_rules(rules), numbers,
         None if stacked is None else as_axes(stacked), process,

@@ -32,8 +32,8 @@ from weft.run.parts import parts_of
 from weft.targets import target_named
 
 Status = Literal["pass", "fail", "refused"]
-Target = Literal["reference", "llvm"]
-TARGETS: tuple[Target, ...] = ("reference", "llvm")
+CheckedTarget = Literal["reference", "llvm"]
+TARGETS: tuple[CheckedTarget, ...] = ("reference", "llvm")
 NUMPY = "by numpy: "  # before the ops of a passing case that the target has no kernel for
 
 _SEPARATOR = re.compile(r"^// -----.*$", re.M)
@@ -75,7 +75,7 @@ def find_cases(root: Path, only: str | None = None) -> list[Path]:
     return files
 
 
-def run_file(path: Path, name: str | None = None, target: Target = "reference") -> Outcome:
+def run_file(path: Path, name: str | None = None, target: CheckedTarget = "reference") -> Outcome:
     """Run every section of one file in this process, in numpy or by kernels of a target."""
     name = name or path.name
     try:
@@ -121,7 +121,7 @@ def _sections(path: Path) -> Sequence[str | bytes | Path] | str:
     ]
 
 
-def _run_section(section: str | bytes | Path, target: Target) -> list[str]:
+def _run_section(section: str | bytes | Path, target: CheckedTarget) -> list[str]:
     """Run what a section holds; the ops that the target leaves to numpy."""
     module = parse(section)
     left: list[str] = []
@@ -191,7 +191,7 @@ def _one_line(error: WeftError) -> str:
 class Worker:
     """A process that runs one file at a time; it is started again when it has died."""
 
-    def __init__(self, timeout: float, target: Target = "reference") -> None:
+    def __init__(self, timeout: float, target: CheckedTarget = "reference") -> None:
         self._timeout = timeout
         self._target = target
         self._process: subprocess.Popen[bytes] | None = None
@@ -244,7 +244,7 @@ class Worker:
             process.communicate()
 
 
-def _ask(process: subprocess.Popen[bytes], path: Path, target: Target) -> bytes:
+def _ask(process: subprocess.Popen[bytes], path: Path, target: CheckedTarget) -> bytes:
     assert process.stdin and process.stdout
     try:
         process.stdin.write(json.dumps([str(path), target]).encode() + b"\n")
@@ -264,7 +264,7 @@ def run_files(
     *,
     jobs: int = 2,
     timeout: float = 300.0,
-    target: Target = "reference",
+    target: CheckedTarget = "reference",
 ) -> Iterator[Outcome]:
     """Run files in several processes at once; outcomes come as they are known."""
     workers = [Worker(timeout, target) for _ in range(min(jobs, len(files)))]

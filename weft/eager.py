@@ -12,7 +12,7 @@ from weft.array import Array
 from weft.capture import source_of
 from weft.capture.jax.inline import function_of, is_traced
 from weft.capture.options import CallOptions
-from weft.compiled import Compiled, Options
+from weft.compiled import Compiled, CompileOptions
 from weft.errors import WeftError
 
 _MOST = 1 << 12
@@ -57,7 +57,7 @@ def _program(
 
     operate.__name__ = name
     # What is computed from padded pieces has such pieces: nothing is said to name a sharding by.
-    options = Options(1, None, None, True, None, True, False, pads="inferred")
+    options = CompileOptions(1, None, None, True, None, True, False, pads="inferred")
     return Compiled(source_of(operate, CallOptions()), options)
 
 

@@ -22,10 +22,12 @@ from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.write import node_text
 from weft.mesh import Mesh
 
-Values: TypeAlias = tuple[Any, ...]  # arrays; None for a token; tuples for tuples and futures
-Meeting: TypeAlias = tuple[Node, Values]  # a collective, and the operands a device brings to it
-Watch: TypeAlias = Callable[[Node, Values], None]
-Steps: TypeAlias = Generator[Meeting | None, Values, Values]  # None: waits for what another sends
+Operands: TypeAlias = tuple[Any, ...]  # arrays; None for a token; tuples for tuples and futures
+Meeting: TypeAlias = tuple[Node, Operands]  # a collective, and the operands a device brings to it
+NodeWatch: TypeAlias = Callable[[Node, Operands], None]
+DeviceSteps: TypeAlias = Generator[
+    Meeting | None, Operands, Operands
+]  # None: waits for what another sends
 
 _MOST = 1 << 20  # devices, each a generator and its values
 
@@ -35,7 +37,7 @@ def evaluate(
     *arrays: Any,
     func: str = "main",
     devices: int | tuple[int, int] | None = None,
-    watch: Watch | None = None,
+    watch: NodeWatch | None = None,
 ) -> tuple[Array, ...]:
     """Run a function of a module on arrays and return its results.
 
@@ -64,7 +66,7 @@ def evaluate(
         for n, (a, t) in enumerate(zip(arrays, function.arg_types, strict=True))
     ]
     with np.errstate(all="ignore"):
-        world = World(module, grid, watch=watch)
+        world = Evaluator(module, grid, watch=watch)
         starts = [world.start(d, function, tuple(a[d] for a in stacked)) for d in range(count)]
         results = world.finish(starts)
     if devices is None:
@@ -96,24 +98,24 @@ def _argument(given: Any, index: int, type: Type, devices: int | None) -> Sequen
 
 
 @dataclass
-class World:
+class Evaluator:
     """The devices that run one program together, and what travels between them."""
 
     module: Module
     grid: tuple[int, int]
     infeed: list[str] = field(default_factory=list)
-    channels: dict[tuple[object, ...], list[Values]] = field(default_factory=dict)
-    watch: Watch | None = None  # sees what every node gives
+    channels: dict[tuple[object, ...], list[Operands]] = field(default_factory=dict)
+    watch: NodeWatch | None = None  # sees what every node gives
 
-    def start(self, device: int, function: Function, arguments: Values) -> Steps:
+    def start(self, device: int, function: Function, arguments: Operands) -> DeviceSteps:
         """A device that runs this function."""
         return _Device(self, divmod(device, self.grid[1])).function(function, arguments)
 
-    def finish(self, devices: list[Steps]) -> list[Values]:
+    def finish(self, devices: list[DeviceSteps]) -> list[Operands]:
         """Run all devices to their end and return the results of each."""
-        results: list[Values] = [()] * len(devices)
+        results: list[Operands] = [()] * len(devices)
         waiting: dict[int, Meeting] = {}
-        ready: dict[int, Values | None] = dict.fromkeys(range(len(devices)))
+        ready: dict[int, Operands | None] = dict.fromkeys(range(len(devices)))
         idle: set[int] = set()
         while ready:
             for device, answer in list(ready.items()):
@@ -145,9 +147,9 @@ class World:
             raise self.stuck(waiting, idle)
         return results
 
-    def meet(self, waiting: Mapping[int, Meeting]) -> dict[int, Values]:
+    def meet(self, waiting: Mapping[int, Meeting]) -> dict[int, Operands]:
         """Carry out every collective whose whole group has arrived."""
-        answers: dict[int, Values] = {}
+        answers: dict[int, Operands] = {}
         for device, (node, operands) in waiting.items():
             if device in answers:
                 continue
@@ -210,7 +212,7 @@ class World:
 class _Device:
     """One device of a world."""
 
-    world: World
+    world: Evaluator
     device: tuple[int, int]
 
     @property
@@ -218,11 +220,11 @@ class _Device:
         """The meshes of the module, by name."""
         return self.world.module.meshes
 
-    def function(self, function: Function, arguments: Values) -> Steps:
+    def function(self, function: Function, arguments: Operands) -> DeviceSteps:
         """Run a function."""
         return self.steps(function.body, dict(zip(function.body.args, arguments, strict=True)))
 
-    def steps(self, region: Region, values: dict[Value, Any]) -> Steps:
+    def steps(self, region: Region, values: dict[Value, Any]) -> DeviceSteps:
         """Run the nodes of a region whose arguments are in `values`."""
         for node, dead in zip(region.nodes, deaths(region), strict=True):
             operands = [values[v] for v in node.operands]
@@ -252,16 +254,16 @@ class _Device:
         """A region that a reference may run, with the values it can see."""
         return _RegionCall(self, region, values)
 
-    def call(self, function: str, *values: Any) -> Steps:
+    def call(self, function: str, *values: Any) -> DeviceSteps:
         """Run a function of the module."""
         return self.function(self.world.module.function(function), values)
 
     def parallel(
         self, programs: tuple[tuple[str, ...], ...], infeed: tuple[str, ...], *values: Any
-    ) -> Values:
+    ) -> Operands:
         """Run functions side by side in a world of their own."""
-        world = World(self.world.module, (len(programs), len(programs[0])), list(infeed))
-        starts: list[Steps] = []
+        world = Evaluator(self.world.module, (len(programs), len(programs[0])), list(infeed))
+        starts: list[DeviceSteps] = []
         position = 0
         for device, name in enumerate(name for row in programs for name in row):
             function = self.world.module.function(name)
@@ -270,10 +272,10 @@ class _Device:
             position += count
         return tuple(result for each in world.finish(starts) for result in each)
 
-    def everywhere(self, region: RegionCall, rows: list[Values]) -> list[Values]:
+    def everywhere(self, region: RegionCall, rows: list[Operands]) -> list[Operands]:
         """Run a region on as many devices as there are rows of arguments."""
         assert isinstance(region, _RegionCall)
-        world = World(self.world.module, (1, len(rows)))
+        world = Evaluator(self.world.module, (1, len(rows)))
         return world.finish(
             [
                 _RegionCall(_Device(world, (0, n)), region.region, region.values).run(*row)
@@ -290,7 +292,7 @@ class _Device:
             )
         return self.world.infeed.pop(0)
 
-    def channel(self, key: tuple[object, ...]) -> list[Values]:
+    def channel(self, key: tuple[object, ...]) -> list[Operands]:
         """What was sent under this key and not yet received."""
         return self.world.channels.setdefault(key, [])
 
@@ -303,19 +305,19 @@ class _RegionCall:
     region: Region
     values: dict[Value, Any]
 
-    def run(self, *arguments: Any) -> Steps:
+    def run(self, *arguments: Any) -> DeviceSteps:
         """Run once, giving way wherever devices meet."""
         # A copy: values of an earlier run, or of a run beside this one, must not be seen.
         values = self.values | dict(zip(self.region.args, arguments, strict=True))
         return self.device.steps(self.region, values)
 
-    def __call__(self, *arrays: Array) -> Values:
+    def __call__(self, *arrays: Array) -> Operands:
         """Run once; devices may not meet inside."""
         steps = self.run(*arrays)
         try:
             next(steps)
         except StopIteration as end:
-            results: Values = end.value
+            results: Operands = end.value
             return results
         raise Unsupported(
             "devices meet inside a region that runs once per element",
@@ -327,7 +329,7 @@ class _RegionCall:
         """The op that each result is of two arguments, if it is one."""
         return self.region.body.combiners
 
-    def each(self, *arrays: Array) -> Values:
+    def each(self, *arrays: Array) -> Operands:
         """Run a region on scalars for every element of arrays that have one shape."""
         shape = np.broadcast_shapes(*(a.shape for a in arrays))
         if is_elementwise(self.region):
@@ -345,7 +347,7 @@ def _tensors(types: Types) -> list[TensorType]:
     return [t for t in types if isinstance(t, TensorType)]
 
 
-def run_plain(node: Node, operands: list[Any], calls: tuple[Any, ...]) -> Values:
+def run_plain(node: Node, operands: list[Any], calls: tuple[Any, ...]) -> Operands:
     """The results of a node whose op looks at its operands only."""
     op: Op = node.op
     try:

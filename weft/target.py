@@ -145,7 +145,7 @@ class Repeats(Protocol):
 
 
 # What a stack has to be, and where in `pointers` its address is to be.
-Said: TypeAlias = tuple[Kind, Sequence[int]]
+Said: TypeAlias = tuple[Kind, Sequence[int]]  # what a stack is, and where it goes in `pointers`
 OnStacks: TypeAlias = Callable[[tuple[Stacked | None, ...], tuple[Stacked, ...]], bool]
 
 

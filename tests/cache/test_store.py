@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from weft.cache.choices import remember, remembered
 from weft.cache.entry import Key, decode, encode, record_of
-from weft.cache.store import Store, _is_trusted, the_store
+from weft.cache.store import DiskStore, _is_trusted, the_store
 from weft.errors import WeftWarning
 
 
@@ -26,7 +26,7 @@ def key(name, kind="kernel", **parts):
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path / "deep" / "cache")
+    return DiskStore(tmp_path / "deep" / "cache")
 
 
 def names(store):
@@ -39,7 +39,7 @@ def test_what_is_put_is_found(store):
     store.put(key("b"), b"")
     assert store.get(key("a")) == b"one\ntwo\n\x00\xff"
     assert store.get(key("b")) == b""
-    assert Store(store.folder).get(key("a")) == b"one\ntwo\n\x00\xff"
+    assert DiskStore(store.folder).get(key("a")) == b"one\ntwo\n\x00\xff"
     store.put(key("a"), b"another")
     assert store.get(key("a")) == b"another"
     assert names(store) == ["a", "b"]
@@ -98,7 +98,7 @@ def test_a_damaged_file_is_healed_and_said_once(store, damage):
 
 
 def test_the_longest_unused_go_first(tmp_path):
-    store = Store(tmp_path, limit=20_000)
+    store = DiskStore(tmp_path, limit=20_000)
     now = time.time()
     for n in range(30):
         store.put(key(f"k{n}"), bytes(1000))
@@ -120,17 +120,17 @@ def test_what_is_abandoned_is_removed(store):
     new.write_bytes(b"half")
     os.utime(old, (0, 0))
     assert names(store) == ["a"]
-    Store(store.folder).put(key("b"), b"2")
+    DiskStore(store.folder).put(key("b"), b"2")
     assert old.exists()  # nobody looks so soon after another
     os.utime(store.folder / "size", (0, 0))
-    Store(store.folder).put(key("c"), b"3")
+    DiskStore(store.folder).put(key("c"), b"3")
     assert not old.exists() and new.exists()
 
 
 @pytest.mark.parametrize("said", [b"", b"-", b"1e3", b"99999999999"])
 def test_what_another_says_of_the_size_is_not_trusted_far(tmp_path, said):
     (tmp_path / "size").write_bytes(said)
-    store = Store(tmp_path, limit=20_000)
+    store = DiskStore(tmp_path, limit=20_000)
     for n in range(40):
         store.put(key(f"k{n}"), bytes(1000))
     assert sum(entry.nbytes for entry in store.entries()) <= 20_000
@@ -151,7 +151,7 @@ def test_clearing(store):
 
 def test_a_folder_that_cannot_be_written_is_said_once(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    store = Store(tmp_path / "file" / "cache")
+    store = DiskStore(tmp_path / "file" / "cache")
     with pytest.warns(RuntimeWarning, match="weft remembers nothing in .*cache: Not a directory"):
         assert store.get(key("a")) is None
         store.put(key("a"), b"1")
@@ -174,7 +174,7 @@ def test_a_full_disk_is_said_once(store, monkeypatch):
 
 
 def test_without_a_folder_nothing_is_found_and_that_is_said_once():
-    store = Store(None)
+    store = DiskStore(None)
     assert store.get(key("a")) is None and not store.holds("kernel")
     with pytest.warns(RuntimeWarning, match="weft remembers nothing from run to run"):
         store.put(key("a"), b"1")
@@ -187,7 +187,7 @@ def test_without_a_folder_nothing_is_found_and_that_is_said_once():
 
 def test_a_folder_that_may_not_be_looked_into(tmp_path):
     """A name that is too long stands for every reason other than absence."""
-    store = Store(tmp_path / ("x" * 300))
+    store = DiskStore(tmp_path / ("x" * 300))
     assert not store.holds("kernel")
     with pytest.warns(RuntimeWarning, match="weft cannot read its cache: .*name too long"):
         assert store.get(key("a")) is None
@@ -242,7 +242,7 @@ def write_choices(me, folder):
 
 def test_eight_processes_write_choices_and_none_is_lost(tmp_path):
     run_all(write_choices, 8, tmp_path)
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
     assert len(list(store.entries("choice"))) == 8 * 40 + 1
     page = store.ledger.page()
     assert page.hits["choice"] == 8 * 80 and page.misses["choice"] == 0
@@ -250,7 +250,7 @@ def test_eight_processes_write_choices_and_none_is_lost(tmp_path):
 
 def read_write_evict_and_clear(me, folder):
     warnings.simplefilter("error")
-    store = Store(folder, limit=60_000)
+    store = DiskStore(folder, limit=60_000)
     rng = random.Random(me)
     for n in range(150):
         number = rng.randrange(40)
@@ -269,12 +269,12 @@ def test_eight_processes_read_write_evict_and_clear(tmp_path):
     """Whatever happens, data is whole or absent."""
     run_all(read_write_evict_and_clear, 8, tmp_path)
     # Each looks at the size only now and then, so eight may be above the limit by so much.
-    assert sum(e.nbytes for e in Store(tmp_path).entries()) <= 60_000 * 1.5
+    assert sum(e.nbytes for e in DiskStore(tmp_path).entries()) <= 60_000 * 1.5
     assert not [f for f in tmp_path.rglob(".*") if f.is_file()]
 
 
 def write_for_ever(folder, ready):
-    store = Store(folder)
+    store = DiskStore(folder)
     ready.set()
     for n in itertools.cycle(range(5)):
         store.put(key(f"k{n}"), bytes([n]) * 300_000)
@@ -290,7 +290,7 @@ def test_a_writer_that_is_killed_leaves_nothing_wrong(tmp_path):
         time.sleep(0.01 + 0.003 * n)
         writer.kill()
         writer.join()
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing is damaged
         for n in range(5):
@@ -324,7 +324,7 @@ def test_threads_share_a_store(store):
 def test_a_folder_that_others_write_to_is_not_used(store, mode):
     store.put(key("a"), b"1")
     os.chmod(store.folder, mode)
-    other = Store(store.folder)
+    other = DiskStore(store.folder)
     with pytest.warns(WeftWarning, match="others may write to .*chmod go-w"):
         assert other.get(key("a")) is None
     with warnings.catch_warnings():
@@ -332,8 +332,8 @@ def test_a_folder_that_others_write_to_is_not_used(store, mode):
         other.put(key("b"), b"2")
         assert other.get(key("a")) is None
     os.chmod(store.folder, 0o755)
-    assert Store(store.folder).get(key("a")) == b"1"
-    assert Store(store.folder).get(key("b")) is None
+    assert DiskStore(store.folder).get(key("a")) == b"1"
+    assert DiskStore(store.folder).get(key("b")) is None
 
 
 def test_a_folder_of_another_user_is_not_used(store, monkeypatch):
@@ -343,7 +343,7 @@ def test_a_folder_of_another_user_is_not_used(store, monkeypatch):
     expected = b"1" if owner == 0 else None  # root can do anything as it is
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert Store(store.folder).get(key("a")) == expected
+        assert DiskStore(store.folder).get(key("a")) == expected
     status = os.stat(store.folder)
     stranger = os.stat_result((*status[:4], owner + 7, *status[5:]))
     assert not _is_trusted(stranger)
@@ -368,4 +368,4 @@ def test_a_new_folder_is_the_users_alone(store):
     (entry,) = store.entries()
     assert os.stat(store.folder).st_mode & 0o777 == 0o700
     assert os.stat(entry.path).st_mode & 0o777 == 0o600
-    assert Store(store.folder).get(key("a")) == b"1"
+    assert DiskStore(store.folder).get(key("a")) == b"1"

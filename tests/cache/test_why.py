@@ -8,7 +8,7 @@ import time
 import pytest
 
 from weft.cache.entry import Key
-from weft.cache.store import Store
+from weft.cache.store import DiskStore
 from weft.cache.why import why
 
 PARTS = {"text": "a" * 64, "cpu": "haswell", "features": "+avx,+avx2,-sse4a", "LLVM version": "22"}
@@ -22,7 +22,7 @@ def key(name="softmax", kind="kernel", **changed):
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path)
+    return DiskStore(tmp_path)
 
 
 def reason(store):
@@ -83,7 +83,7 @@ def test_shape_classes(store):
 
 
 def test_it_was_damaged_or_evicted_or_unreadable(tmp_path):
-    store = Store(tmp_path, limit=3000)
+    store = DiskStore(tmp_path, limit=3000)
     store.put(key(), bytes(500))
     (entry,) = store.entries()
     entry.path.write_bytes(b"?")
@@ -107,7 +107,7 @@ def test_it_was_damaged_or_evicted_or_unreadable(tmp_path):
 
 
 def test_counts_of_all_processes(tmp_path):
-    first, second = Store(tmp_path), Store(tmp_path)
+    first, second = DiskStore(tmp_path), DiskStore(tmp_path)
     first.put(key(), b"1")
     for store in (first, second):
         store.get(key())
@@ -121,7 +121,7 @@ def test_counts_of_all_processes(tmp_path):
 
 
 def test_a_forked_child_counts_for_itself(tmp_path):
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
     store.get(key())
     child = os.fork()
     if child == 0:
@@ -135,7 +135,7 @@ def test_a_forked_child_counts_for_itself(tmp_path):
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"hits": 3}', '{"hits": {"kernel": "x"}}'])
 def test_a_damaged_ledger_begins_anew(tmp_path, content):
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
     (tmp_path / "ledger.json").write_text(content)
     store.get(key())
     assert store.ledger.page().misses["kernel"] == 1
@@ -143,11 +143,11 @@ def test_a_damaged_ledger_begins_anew(tmp_path, content):
 
 def test_it_is_written_now_and_then(tmp_path, monkeypatch):
     monkeypatch.setattr("weft.cache.ledger._WRITE_EVERY", 0.01)
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
     store.get(key())
     time.sleep(0.02)
     store.get(key())
-    assert Store(tmp_path).ledger.page().misses["kernel"] == 2
+    assert DiskStore(tmp_path).ledger.page().misses["kernel"] == 2
     for n in range(300):
         store.get(key(text=str(n)))
     assert len(store.ledger.page().missed) == 64

@@ -48,6 +48,24 @@ def test_trips_are_counted(first: int, how: str, rounds: int):
     assert trips(the_loop(loop(first, how))) == rounds
 
 
+@pytest.mark.parametrize(
+    ("first", "how", "rounds"),
+    [(10, "NE", 0), (1, "NE", 3), (0, "NE", None), (13, "NE", None), (20, "NE", None)],
+)
+def test_trips_up_to_a_number_that_is_met_or_missed(first: int, how: str, rounds: int | None):
+    assert trips(the_loop(loop(first, how))) == rounds
+
+
+@pytest.mark.parametrize(
+    ("last", "how", "rounds"),
+    [(125, "LT", 42), (127, "LT", None), (123, "LE", 42), (126, "LE", None), (127, "LE", None)],
+)
+def test_a_counter_that_wraps_around_never_ends(last: int, how: str, rounds: int | None):
+    text = LOOP.replace("FIRST", "0").replace("HOW", how).replace("LIMIT", "%last")
+    text = text.replace("dense<10>", f"dense<{last}>").replace("i32", "i8")
+    assert trips(the_loop(parse(text))) == rounds
+
+
 def test_trips_that_the_text_does_not_tell():
     assert trips(the_loop(loop(limit="%n"))) is None
     assert trips(the_loop(loop(how="GT"))) is None
@@ -79,6 +97,7 @@ func.func @main(%n: tensor<i32>) -> tensor<i32> {
         ({"BEGIN": "%n"}, None),  # the limit is not known
         ({"HOW": "LE"}, 8),
         ({"HOW": "NE"}, 7),
+        ({"HOW": "NE", "STEP": "2"}, None),  # it goes past the limit, and on
         ({"HOW": "GE"}, None),
         ({"STEP": "2"}, 4),
         ({"STEP": "0"}, None),
@@ -141,7 +160,7 @@ def test_each_kind_of_node():
     costs = Costs(module, H100)
     call, reduce, reshape = module.function("main").body.nodes
     (dot,) = module.function("square").body.nodes
-    assert costs.seconds(call) == costs.seconds(dot) == costs.function("square")
+    assert costs.seconds(call) == costs.seconds(dot) == costs.totals.function("square")
     assert costs.seconds(reshape) == 0.0
     assert costs.reach(reduce.op).devices == 4
     share = 256 * 256 * 2 * 3 / 4

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tests.cost.test_sent import gather, module, reduce
 from weft.cost.distinct import distinct_sent
-from weft.cost.gathers import full_gathers
-from weft.cost.sent import bytes_sent, total_sent
+from weft.cost.sent import bytes_sent, full_gathers, total_sent
 
 
 def test_equal_collectives_count_once():

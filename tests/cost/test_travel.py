@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from weft.cost import Kind, Reach, reach, ring_seconds, speed_of_light, travel_seconds
+from weft.cost import Reach, TrafficKind, reach, ring_seconds, speed_of_light, travel_seconds
 from weft.errors import WeftError
 from weft.machine import H100, HOST, Links
 from weft.mesh import Axis, Mesh, MeshAxes
@@ -14,7 +14,7 @@ from weft.mesh import Axis, Mesh, MeshAxes
 # What OpenXLA's own tests expect, in microseconds: 8 MiB, 8 devices a domain, links that need
 # 100 us to launch, to prepare a chunk and to answer, and send 100 GB a second.
 LINKS = Links("test", None, 100e9, latency=100e-6, launch=100e-6, prepare=100e-6)
-PUBLISHED: tuple[tuple[Kind, int, int], ...] = (
+PUBLISHED: tuple[tuple[TrafficKind, int, int], ...] = (
     ("gather", 1, 284),
     ("gather", 2, 485),
     ("gather", 4, 885),
@@ -31,7 +31,7 @@ PUBLISHED: tuple[tuple[Kind, int, int], ...] = (
     ("exchange", 4, 4966),
 )
 # Measured with NCCL on 8 x H100: kind, devices of a group, bytes, microseconds.
-MEASURED: tuple[tuple[Kind, int, int, float], ...] = (
+MEASURED: tuple[tuple[TrafficKind, int, int, float], ...] = (
     ("gather", 8, 1 << 20, 31.1),
     ("gather", 8, 1 << 28, 729.3),
     ("gather", 2, 1 << 26, 161.1),
@@ -49,13 +49,13 @@ MEASURED: tuple[tuple[Kind, int, int, float], ...] = (
 
 
 @pytest.mark.parametrize(("kind", "domains", "expected"), PUBLISHED)
-def test_published_expectations(kind: Kind, domains: int, expected: int):
+def test_published_expectations(kind: TrafficKind, domains: int, expected: int):
     made = speed_of_light(kind, 8 << 20, Reach(8 * domains, domains), LINKS)
     assert int(made * 1e6) == expected
 
 
 @pytest.mark.parametrize(("kind", "devices", "size", "measured"), MEASURED)
-def test_measured_rows(kind: Kind, devices: int, size: int, measured: float):
+def test_measured_rows(kind: TrafficKind, devices: int, size: int, measured: float):
     ratio = ring_seconds(kind, size, devices, H100.fast) * 1e6 / measured
     assert 0.6 < ratio < 1.6
 

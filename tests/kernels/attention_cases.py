@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, composite
 
 from weft.ir.types import BOOL, DTYPES, F32, F64, Array, DType
-from weft.kernels.attention import Access, Attention, Gradients, Mask, Window
+from weft.kernels.attention import (
+    Access,
+    Attention,
+    Gradients,
+    Mask,
+    Window,
+)
 from weft.kernels.kernel import Operand
 
 # Orders of the dims of an operand in memory, major first: o(uter), r(ow), c(olumn).

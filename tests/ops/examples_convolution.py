@@ -11,7 +11,7 @@ from tests.ops.examples_contract import PRECISIONS, element_types
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.ops.convolution import ConvDims, Convolution, conv_shape
-from weft.ops.window import Pairs, make_window
+from weft.ops.window import PaddingPairs, make_window
 
 sizes = st.sampled_from((2, 4, 1, 3, 8, 6, 0))
 kernels = st.sampled_from((1, 2, 3, 5))
@@ -36,7 +36,7 @@ def each(draw: DrawFn, values: st.SearchStrategy[int], count: int) -> tuple[int,
 
 
 @composite
-def paddings(draw: DrawFn, count: int) -> Pairs | None:
+def paddings(draw: DrawFn, count: int) -> PaddingPairs | None:
     """Padding for each dim of the window, or none at all."""
     if draw(st.booleans()):
         return None

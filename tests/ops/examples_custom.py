@@ -99,5 +99,5 @@ EXAMPLES: dict[type[Op], SearchStrategy[Example]] = {
     custom.Send: transfer(custom.Send),
     custom.Recv: transfer(custom.Recv),
     custom.Print: values.map(lambda a: Example(custom.Print(), (a,))),
-    custom.Probe: values.map(lambda a: Example(custom.Probe("here"), (a,))),
+    custom.InterpreterProbe: values.map(lambda a: Example(custom.InterpreterProbe("here"), (a,))),
 }

@@ -12,13 +12,8 @@ from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
-from weft.ops.local import (
-    COMBINERS,
-    AllSlice,
-    AxisIndex,
-    PermuteAlongAxes,
-    ReduceScatterTogether,
-)
+from weft.ops.combiners import SHORT_NAMES
+from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 
 NUMBERS = ("f32", "i32", "bf16", "ui8")
 INTEGERS = ("i32", "ui8")
@@ -74,7 +69,7 @@ def permute(draw: DrawFn) -> Example:
 @composite
 def reduce_scatter(draw: DrawFn) -> Example:
     mesh, axes = draw(places())
-    how = draw(st.sampled_from(list(COMBINERS)))
+    how = draw(st.sampled_from([*SHORT_NAMES.values()]))
     dtype = draw(dtypes(INTEGERS if how in ("and", "or", "xor") else NUMBERS))
     dims = tuple(draw(st.lists(st.integers(0, 1), min_size=1, max_size=2)))
     outs, stacks = [], []

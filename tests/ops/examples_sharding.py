@@ -131,8 +131,8 @@ EXAMPLES: dict[type[Op], SearchStrategy[Example]] = {
         '[{"x", "y"}, {}]',
         'sdy.all_gather [{"y"}, {}] %0 out_sharding=<@mesh, [{"x"}, {}]>',
     ),
-    sdy.AllSlice: collective(
-        sdy.AllSlice,
+    sdy.ShardyAllSlice: collective(
+        sdy.ShardyAllSlice,
         '[{"x"}, {}]',
         'sdy.all_slice [{}, {"y":(1)2}] %0 out_sharding=<@mesh, [{"x"}, {"y":(1)2}]>',
     ),

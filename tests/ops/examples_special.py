@@ -14,7 +14,7 @@ from weft.ir.types import DTYPES
 from weft.ops import special
 from weft.ops.pointwise import Pointwise
 from weft.ops.special import (
-    Constant,
+    ChloConstant,
     ConstantLike,
     IsInf,
     IsNegInf,
@@ -26,7 +26,7 @@ from weft.ops.special import (
 
 @composite
 def constant(draw: DrawFn) -> Example:
-    return Example(Constant(Dense(array(draw(shapes()), draw(dtypes()), draw(seeds)))), ())
+    return Example(ChloConstant(Dense(array(draw(shapes()), draw(dtypes()), draw(seeds)))), ())
 
 
 @composite
@@ -63,7 +63,7 @@ EXAMPLES: dict[type[Op], SearchStrategy[Example]] = {
 EXAMPLES |= {op: away_from_roots(op) for op in _ROUGH}
 EXAMPLES |= {op: drawn(op, INFINITE) for op in (IsInf, IsNegInf, IsPosInf)}
 EXAMPLES |= {
-    Constant: constant(),
+    ChloConstant: constant(),
     ConstantLike: constant_like(),
     Mulhi: drawn(Mulhi, _LONG),
     NextAfter: drawn(NextAfter, _WIDE, special=False, nonzero=True),

@@ -17,13 +17,13 @@ from weft.errors import WeftError
 from weft.evaluate import evaluate
 from weft.ir.module import Function, Module, Region, Value, apply
 from weft.ir.op import Op
-from weft.ir.rule import Dims, Factor, Rule
+from weft.ir.rule import Dims, Rule, RuleFactor
 from weft.ir.types import Array, TensorType, Types
 
 PIECES = 2
 COMBINE: dict[str, Callable[[Array, Array], Array]] = {
-    "sum": np.add,
-    "prod": np.multiply,
+    "add": np.add,
+    "mul": np.multiply,
     "max": np.maximum,
     "min": np.minimum,
     "and": np.bitwise_and,
@@ -100,7 +100,7 @@ def misfits(case: Case, rule: Rule) -> list[str]:
     return found
 
 
-def _is_checked(factor: Factor) -> bool:
+def _is_checked(factor: RuleFactor) -> bool:
     """Whether pieces can be made and combined without help from a partitioner."""
     if factor.size % PIECES or factor.size == 0 or factor.aided:
         return False

@@ -151,7 +151,7 @@ def test_rules():
     types = (tensor(4, 2, 8), tensor(4, 8, 6))
     found = rule(DotGeneral(BATCHED, tensor(4, 2, 6)), types)
     assert str(found) == "([i, j, l], [i, l, k])->([i, j, k]) {i=4, j=2, k=6, l=8} reduction={l}"
-    assert [f.combine for f in found.factors] == [None, None, None, "sum"]
+    assert [f.combine for f in found.factors] == [None, None, None, "add"]
     booleans: Types = (tensor(2, 4, dtype="i1"), tensor(4, 3, dtype="i1"))
     assert rule(DotGeneral(MATMUL, tensor(2, 3, dtype="i1")), booleans).factors[-1].combine == "or"
     diagonal = rule(UnaryEinsum("iij->j", tensor(4)), (tensor(2, 2, 4),))

@@ -104,7 +104,7 @@ def test_rule():
         "([i, j, kl, mn], [p, l, n, mo])->([i, j, k, mo]) "
         "{i=1, j=8, k=3, l=2, m=2, n=2, o=8, p=1} reduction={l, n} permutation={j, k}"
     )
-    assert [f.combine for f in found.factors if f.role == "reduction"] == [None, "sum"]
+    assert [f.combine for f in found.factors if f.role == "reduction"] == [None, "add"]
 
 
 def test_work():

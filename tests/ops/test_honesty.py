@@ -11,7 +11,7 @@ from tests.ops.example import Example, binary_region
 from tests.ops.honesty import lies
 from tests.ops.program import region
 from weft.ir.op import Op, rule
-from weft.ir.rule import Factor, Rule
+from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import F32, Array, TensorType, tensor
 from weft.ops.contract import DotDims, DotGeneral
 from weft.ops.pointwise import Add, Compare, Maximum, Subtract
@@ -77,10 +77,10 @@ def _called_pass(name: str, index: int) -> Rule:
 LIES = {
     "a sorted dim may be split": ("sort", lambda: _called_pass("sort", 1)),
     "a sum is a max": ("sum", lambda: with_factor(true_rule("sum"), 1, combine="max")),
-    "a max is a sum": ("max", lambda: with_factor(true_rule("max"), 1, combine="sum")),
+    "a max is a sum": ("max", lambda: with_factor(true_rule("max"), 1, combine="add")),
     "a reduced dim needs no reduction": ("sum", lambda: _called_pass("sum", 1)),
     "a contracted dim needs no reduction": ("dot", lambda: _called_pass("dot", 2)),
-    "a product over a dim": ("dot", lambda: with_factor(true_rule("dot"), 2, combine="prod")),
+    "a product over a dim": ("dot", lambda: with_factor(true_rule("dot"), 2, combine="mul")),
     "a transpose changes nothing": (
         "transpose",
         lambda: replace(true_rule("transpose"), results=(((1,), (0,)),)),
@@ -100,7 +100,7 @@ LIES = {
     "a reversed dim may be split": ("reverse", lambda: _called_pass("reverse", 0)),
     "a joined dim may be split": (
         "concatenate",
-        lambda: Rule((Factor(4), Factor(2)), (((0,), (1,)), ((0,), (1,))), (((0,), (1,)),)),
+        lambda: Rule((RuleFactor(4), RuleFactor(2)), (((0,), (1,)), ((0,), (1,))), (((0,), (1,)),)),
     ),
     "a factor is longer than its dim": (
         "subtract",

@@ -14,8 +14,9 @@ from weft.evaluate import evaluate
 from weft.ir.module import Region
 from weft.ir.op import Body, infer, rule
 from weft.ir.types import DTYPES, F32, I32, Array, TensorType, Types, tensor
+from weft.ops.combiners import combine_of
 from weft.ops.pointwise import Add, And, Compare, Maximum, Minimum, Multiply, Or, Select, Xor
-from weft.ops.reduce import Reduce, Scan, combine_of
+from weft.ops.reduce import Reduce, Scan
 
 
 def folded(array: Array, dims: tuple[int, ...], init: Array, body: Region, out: Types) -> Array:
@@ -106,8 +107,8 @@ def test_nan_is_passed_on():
 @pytest.mark.parametrize(
     ("op", "name", "combine"),
     [
-        (Add, "f32", "sum"),
-        (Multiply, "i8", "prod"),
+        (Add, "f32", "add"),
+        (Multiply, "i8", "mul"),
         (Maximum, "f32", "max"),
         (Minimum, "ui8", "min"),
         (And, "i32", "and"),
@@ -132,7 +133,7 @@ def test_what_has_no_plain_combination():
     mixed = fold_region([Maximum, Minimum], [F32, F32]).body
     assert combine_of(mixed) is None
     same = fold_region([Add, Add], [F32, I32]).body
-    assert combine_of(same) == "sum"
+    assert combine_of(same) == "add"
     assert combine_of(Body((), (), (None,))) is None
 
 

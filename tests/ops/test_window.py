@@ -15,7 +15,7 @@ from weft.ir.op import Body, infer, rule
 from weft.ir.types import BOOL, F32, I32, DType, tensor
 from weft.ir.work import Work
 from weft.ops.pointwise import Add, Compare, Maximum
-from weft.ops.window import ReduceWindow, SelectAndScatter, Window, make_window, pad
+from weft.ops.window import ReduceWindow, SelectAndScatter, WindowDims, make_window, pad
 
 
 def test_the_specifications_example_of_reduce_window():
@@ -56,7 +56,7 @@ def test_short_and_long_windows_fold_in_one_order(sizes: tuple[int, int]):
 def test_a_window_has_the_places_where_it_fits(
     size: int, seen: int, stride: int, padding: tuple[int, int], apart: int, dilation: int
 ):
-    window = Window((seen,), (stride,), (padding,), (apart,), (dilation,))
+    window = WindowDims((seen,), (stride,), (padding,), (apart,), (dilation,))
     length = len(range(size)[:1]) + apart * len(range(size)[1:]) + sum(padding)
     assert window.spread(0, size) == length
     starts = range(0, max(0, length), stride)
@@ -86,14 +86,14 @@ def test_a_plain_window_over_spread_elements(
 
 
 def test_padding_holds_the_initial_value_and_may_be_negative():
-    plain = Window((1,), (1,), ((-1, 2),), (1,), (1,))
+    plain = WindowDims((1,), (1,), ((-1, 2),), (1,), (1,))
     array = np.array([1, 2, 3])
     np.testing.assert_array_equal(pad(array, np.array(9), plain), [2, 3, 9, 9])
-    spread = Window((1,), (1,), ((1, -2),), (3,), (1,))
+    spread = WindowDims((1,), (1,), ((1, -2),), (3,), (1,))
     np.testing.assert_array_equal(pad(array, np.array(9), spread), [9, 1, 9, 9, 2, 9])
-    gone = Window((1,), (1,), ((-5, 4),), (1,), (1,))
+    gone = WindowDims((1,), (1,), ((-5, 4),), (1,), (1,))
     np.testing.assert_array_equal(pad(array, np.array(9), gone), [9, 9])
-    nothing = Window((1,), (1,), ((-5, 0),), (1,), (1,))
+    nothing = WindowDims((1,), (1,), ((-5, 0),), (1,), (1,))
     assert pad(array, np.array(9), nothing).shape == (0,)
 
 

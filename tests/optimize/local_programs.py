@@ -22,16 +22,11 @@ from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
 from weft.mesh.pieces import index_along
 from weft.ops.collective import AllGather, AllReduce, AllToAll, CollectivePermute, ReduceScatter
+from weft.ops.combiners import combiner
 from weft.ops.contract import DotDims, DotGeneral
 from weft.ops.control import Call, If, While
 from weft.ops.convert import Convert
-from weft.ops.local import (
-    CHANNEL,
-    AllSlice,
-    AxisIndex,
-    PermuteAlongAxes,
-    combiner,
-)
+from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes
 from weft.ops.pointwise import Add, Compare, Maximum, Minimum, Multiply, Negate, Select, Subtract
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, Iota, Reshape, Transpose
@@ -143,7 +138,7 @@ class Maker:
         match self.pick.randint(0, 5):
             case 0:
                 op = AllReduce(self.groups(axes), CHANNEL, use_global_device_ids=True)
-                how = self.pick.choice(("add", "add", "maximum", "minimum"))
+                how = self.pick.choice(("add", "add", "max", "min"))
                 return self.add(block, op, x, regions=(combiner(how, type),))
             case 1:
                 sizes[dim] *= count
@@ -157,7 +152,7 @@ class Maker:
                 outs = (type.with_shape(tuple(sizes)),)
                 groups = self.groups(axes)
                 op = ReduceScatter(dim, groups, outs, CHANNEL, use_global_device_ids=True)
-                how = self.pick.choice(("add", "add", "maximum"))
+                how = self.pick.choice(("add", "add", "max"))
                 return self.add(block, op, x, regions=(combiner(how, type),))
             case 3 if sizes[dim] % count == 0 and sizes[1 - dim] * count <= 64:
                 return self.add(block, AllToAll(dim, 1 - dim, count, self.groups(axes), CHANNEL), x)
@@ -289,7 +284,7 @@ class Maker:
         """A dim folded away and put back."""
         x = self.value(block)
         dim = self.pick.randint(0, 1)
-        how = self.pick.choice(("add", "maximum"))
+        how = self.pick.choice(("add", "max"))
         zero = self.splat(block, 0, x.type.with_shape(()))
         row = x.type.with_shape((x.type.sizes[1 - dim],))
         folded = self.add(block, Reduce((dim,), (row,)), x, zero, regions=(combiner(how, x.type),))

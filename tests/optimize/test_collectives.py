@@ -13,8 +13,9 @@ from weft.ir.types import BOOL, TensorType, tensor
 from weft.ir.verify import verify
 from weft.mesh import Axis, Mesh, MeshAxes
 from weft.ops.collective import AllGather, AllReduce
+from weft.ops.combiners import combiner
 from weft.ops.control import If, While
-from weft.ops.local import CHANNEL, AxisIndex, combiner
+from weft.ops.local import CHANNEL, AxisIndex
 from weft.ops.pointwise import Add, Compare, Negate
 from weft.ops.shape import Constant
 from weft.optimize import (

@@ -13,8 +13,8 @@ from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import BOOL, DTYPES, Array, TensorType
 from weft.ir.verify import verify
+from weft.ops.combiners import combiner
 from weft.ops.convert import Convert
-from weft.ops.local import combiner
 from weft.ops.pointwise import (
     Abs,
     Add,
@@ -160,7 +160,7 @@ def test_choices_and_folds_of_nothing(dtype: str):
         init = lines.add(scalar)
         assert init is not None
         row = lines.type.with_shape((SIZE,))
-        for how in ("add", "maximum", "multiply"):
+        for how in ("add", "max", "mul"):
             region = (combiner(how, lines.type),)
             lines.add(Reduce((1,), (row,)), lines.x, init, regions=region)
             lines.add(Reduce((), (lines.type,)), lines.x, init, regions=region)

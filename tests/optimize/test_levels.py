@@ -19,7 +19,7 @@ from weft.optimize import (
     LEVELS,
     PASSES,
     STEPS,
-    Options,
+    PassOptions,
     Ran,
     fold_constants,
     named,
@@ -103,7 +103,7 @@ def test_a_pass_gets_what_its_signature_names():
         asked.extend((machine, compute_streams, mine))
         return module
 
-    run_passes(local_program(0, 1).module, [look], Options(H100, compute_streams=9))
+    run_passes(local_program(0, 1).module, [look], PassOptions(H100, compute_streams=9))
     assert asked == [H100, 9, 7]
 
 
@@ -115,4 +115,4 @@ def test_a_wrong_pass_is_found_at_once():
 
     module = local_program(1, 8).module
     with pytest.raises(WeftError, match="after break_it: "):
-        run_passes(module, [break_it, split_async, schedule], Options())
+        run_passes(module, [break_it, split_async, schedule], PassOptions())

@@ -27,7 +27,7 @@ from weft.ops.checks import ExpectEq
 from weft.ops.control import If
 from weft.ops.pointwise import Add, Maximum, Multiply, Negate, Subtract
 from weft.ops.shape import Constant, Transpose
-from weft.optimize import PASSES, Options, cse, drop_dead, optimize, run_passes
+from weft.optimize import PASSES, PassOptions, cse, drop_dead, optimize, run_passes
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "optimize"
 FILES = sorted(GOLDEN.glob("*/*.mlir"))
@@ -46,9 +46,9 @@ def test_every_pass_has_golden_files():
 def test_golden(path: Path, golden: Golden):
     text = path.read_text().partition(MARK)[0]
     named = re.match(r"// machine: (\w+)(?:, (\d+) bytes)?\n", text)
-    options = Options(machine(named[1])) if named else Options()
+    options = PassOptions(machine(named[1])) if named else PassOptions()
     if named and named[2]:
-        options = Options(options.machine.with_memory(int(named[2])))
+        options = PassOptions(options.machine.with_memory(int(named[2])))
     before = parse(text)
     after = run_passes(before, [BY_NAME[path.parent.name]], options)
     golden(path, f"{named[0] if named else ''}{before.text()}{MARK}{after.text()}")

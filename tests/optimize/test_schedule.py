@@ -30,7 +30,7 @@ def stalled(region: Region, costs: Costs) -> float:
     """How long a region takes if what is in flight travels beside the work."""
     flights = Flights.of(region.nodes, costs)
     if flights is None:
-        return costs.region(region)
+        return costs.totals.region(region)
     now, free, lands = 0.0, dict[str, float](), dict[int, float]()
     for index in range(len(region.nodes)):
         now += flights.seconds[index]

@@ -15,11 +15,11 @@ from typing import Any
 
 from tests.oracles.process import Oracle, serve
 from weft.cost.sent import share_sent
-from weft.cost.travel import Kind
+from weft.cost.travel import TrafficKind
 
 ORACLE = Oracle("tests.oracles.xla_collectives", timeout=900.0)
 MOST = 32  # devices
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, TrafficKind] = {
     "all-reduce": "reduce",
     "all-gather": "gather",
     "reduce-scatter": "scatter",

@@ -16,8 +16,7 @@ from pathlib import Path
 from tests.oracles.process import Crashed
 from tests.oracles.xla_collectives import collectives
 from tests.shard.corpus import LONG, MESHES, PROGRAMS, annotated, cases
-from weft.cost.gathers import full_gathers
-from weft.cost.sent import Sent, bytes_sent, total_sent
+from weft.cost.sent import Sent, bytes_sent, full_gathers, total_sent
 from weft.ir.module import Module
 from weft.optimize import Level, optimize
 from weft.partition import partition

@@ -10,7 +10,7 @@ from weft.ops.shape import BroadcastInDim
 from weft.partition import partition
 from weft.partition.dim_classes import dim_classes
 from weft.partition.policies import wishes
-from weft.partition.program import Program as Known
+from weft.partition.program import ModuleState
 from weft.shard import shard
 
 HEAD = 'sdy.mesh @mesh = <["x"=8]>\n'
@@ -54,7 +54,7 @@ def test_dims_along_which_a_factor_runs_are_one_class():
 
 def test_the_largest_class_is_split_first():
     module = shard(parse(LAYERS))
-    known = Known(module, module.meshes["mesh"], "mesh")
+    known = ModuleState(module, module.meshes["mesh"], "mesh")
     (wish,) = wishes(module, known.splits, known.mesh)
     splits = {tuple(str(a) for axes in split for a in axes) for split in wish.values()}
     assert len(wish) == 3 and splits == {('"x"',)}

@@ -15,17 +15,11 @@ from weft.ir.types import F32, Array, TensorType
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
 from weft.ops.collective import AllGather, AllReduce, AllToAll, CollectiveBroadcast, ReduceScatter
+from weft.ops.combiners import combiner
 from weft.ops.contract import DotDims, DotGeneral
 from weft.ops.control import If
 from weft.ops.convert import Convert
-from weft.ops.local import (
-    CHANNEL,
-    AllSlice,
-    AxisIndex,
-    PermuteAlongAxes,
-    ReduceScatterTogether,
-    combiner,
-)
+from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 from weft.ops.pointwise import Add, Compare, Maximum, Multiply, Negate, Subtract
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, Reshape, Reverse, Transpose
@@ -125,7 +119,7 @@ def folded(lines: Lines) -> Value:
     dim = lines.draw(st.integers(0, 1))
     zero = lines.add(Constant(Dense(np.asarray(0, np.float32))))
     out = TensorType((SIDE,), F32)
-    region = combiner("maximum" if lines.draw(st.booleans()) else "add", WHOLE)
+    region = combiner("max" if lines.draw(st.booleans()) else "add", WHOLE)
     value = lines.add(Reduce((dim,), (out,)), lines.pick(), zero, regions=(region,))
     return lines.add(BroadcastInDim((lines.draw(st.integers(0, 1)),), WHOLE), value)
 
@@ -138,7 +132,7 @@ def all_reduced(lines: Lines, value: Value, how: str) -> Value:
 
 
 def reduced(lines: Lines) -> Value:
-    how = lines.draw(st.sampled_from(["add", "maximum", "minimum", "multiply"]))
+    how = lines.draw(st.sampled_from(["add", "max", "min", "mul"]))
     return all_reduced(lines, lines.pick(), how)
 
 

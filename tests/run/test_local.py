@@ -13,7 +13,7 @@ from weft.emit.numpy.table import kinds
 from weft.errors import Unsupported, WeftError
 from weft.evaluate import evaluate
 from weft.mesh import Mesh, P
-from weft.ops.sharding import AllSlice
+from weft.ops.sharding import ShardyAllSlice
 from weft.pipeline import local_program
 
 SUM = """
@@ -231,7 +231,7 @@ def test_what_is_no_local_program_is_refused():
 
 
 def test_every_annotation_of_shardys_is_transparent():
-    assert kinds()[AllSlice.name] == "stacked"
+    assert kinds()[ShardyAllSlice.name] == "stacked"
 
 
 # Numbers

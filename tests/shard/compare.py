@@ -11,7 +11,7 @@ from weft.mesh import Sharding
 from weft.ops.control import Call, Case, OptimizationBarrier, While
 from weft.ops.shape import Constant
 from weft.ops.sharding import ManualComputation, NamedComputation, ShardingGroup
-from weft.shard import Level, Propagated, propagate
+from weft.shard import Propagated, PropagationLevel, propagate
 from weft.shard.graph import Instance
 
 
@@ -79,7 +79,7 @@ def _body(sharding: Sharding | None) -> str | None:
     return None if sharding is None else sharding.body()
 
 
-def differences(program: str | bytes, level: Level = "user") -> list[str]:
+def differences(program: str | bytes, level: PropagationLevel = "user") -> list[str]:
     """Where Weft's propagation differs from Shardy's, in words; nothing if it does not."""
     theirs = propagated(program, level, final=False)
     if theirs.error is not None:

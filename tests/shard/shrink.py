@@ -17,7 +17,7 @@ from tests.shard.compare import compared, listed
 from tests.shard.oracle import propagated
 from weft.capture import parse
 from weft.ir.module import Function, Module, Node, Region, Value, walk
-from weft.shard import Level, propagate
+from weft.shard import PropagationLevel, propagate
 
 SHARDING = "sdy.sharding"
 
@@ -28,7 +28,7 @@ def differs(text: str, stage: str = "user") -> bool:
         if stage == "whole":
             whole.exported(text)  # refuses what is no program
             return bool(whole.differences(parse(text)))
-        level = cast(Level, stage)
+        level = cast(PropagationLevel, stage)
         answer = propagated(text, level, final=False)
         if answer.error is not None:
             return False

@@ -20,7 +20,7 @@ from weft.ir.module import Module, Value
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
-from weft.shard import Level, propagate, shard
+from weft.shard import PropagationLevel, propagate, shard
 
 CHUNK = 50
 # Local ops are made by partition, when shardings are gone; to Shardy they are composites.
@@ -32,7 +32,7 @@ REFUSED = (
 )
 
 
-def check(seeds: range, level: Level = "user") -> None:
+def check(seeds: range, level: PropagationLevel = "user") -> None:
     """Compare the programs of these seeds; the oracle may fail on few of them."""
     failed = []
     for seed in seeds:
@@ -76,7 +76,7 @@ def test_many_random_programs_through_the_whole_pipeline(start: int):
 
 
 @pytest.mark.parametrize("level", ["op", "aggressive", "basic"])
-def test_random_programs_on_simpler_levels(level: Level):
+def test_random_programs_on_simpler_levels(level: PropagationLevel):
     check(range(10_000, 10_040), level)
 
 
@@ -89,7 +89,7 @@ def test_many_random_programs(start: int):
 @pytest.mark.long
 @pytest.mark.parametrize("level", ["op", "aggressive", "basic"])
 @pytest.mark.parametrize("start", range(11_000, 11_300, CHUNK))
-def test_many_random_programs_on_simpler_levels(start: int, level: Level):
+def test_many_random_programs_on_simpler_levels(start: int, level: PropagationLevel):
     check(range(start, start + CHUNK), level)
 
 

@@ -10,7 +10,7 @@ from tests.shard.compare import compared, differences, listed
 from tests.shard.oracle import LEVELS, as_listed, propagated
 from weft.capture import parse
 from weft.errors import WeftError
-from weft.shard import Level, propagate, shard
+from weft.shard import PropagationLevel, propagate, shard
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.mlir"))
 MESH = 'sdy.mesh @mesh = <["x"=2, "y"=4]>\n'
@@ -19,7 +19,7 @@ TYPE = "tensor<8x8xf32>"
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
-def test_the_same_answer_as_shardy(case: Path, level: Level):
+def test_the_same_answer_as_shardy(case: Path, level: PropagationLevel):
     assert differences(case.read_text(), level) == []
 
 

@@ -14,7 +14,7 @@ from tests.shard.jax_rules import read_by_jax
 from weft.capture import parse
 from weft.errors import WeftError
 from weft.ir.op import rule as rule_of
-from weft.ir.rule import Factor, Rule
+from weft.ir.rule import Rule, RuleFactor
 from weft.ir.scan import parse_signature
 from weft.ir.types import TensorType, Types, tensor
 from weft.shard import Rules, propagate
@@ -310,7 +310,7 @@ def dot(operands: Types, results: Types) -> Rule:
     (a, b), (out,) = operands, results
     assert isinstance(a, TensorType) and isinstance(b, TensorType) and isinstance(out, TensorType)
     rows, inner, columns = *a.sizes, out.sizes[1]
-    factors = (Factor(rows), Factor(columns), Factor(inner, "reduction", "sum"))
+    factors = (RuleFactor(rows), RuleFactor(columns), RuleFactor(inner, "reduction", "add"))
     return Rule(factors, (((0,), (2,)), ((2,), (1,))), (((0,), (1,)),))
 
 

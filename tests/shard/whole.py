@@ -9,7 +9,7 @@ from typing import Any
 from tests.oracles.process import Crashed, Oracle, serve
 from tests.shard.oracle import IMPORT, LEVELS, PIPELINE
 from weft.ir.module import Module
-from weft.shard import Level, shard
+from weft.shard import PropagationLevel, shard
 
 ORACLE = Oracle("tests.shard.whole", timeout=300.0)
 
@@ -39,7 +39,7 @@ class Refused(Exception):
     """Shardy does not take the program, or ends the process that it runs in."""
 
 
-def exported(text: str, level: Level = "user") -> str:
+def exported(text: str, level: PropagationLevel = "user") -> str:
     """A program after Shardy's pipeline, in MLIR's generic form."""
     passes = PIPELINE if level == "user" else ",".join((*IMPORT, LEVELS[level], *EXPORT))
     return _asked(text, passes)
@@ -57,7 +57,7 @@ def _asked(text: str, passes: str) -> str:
         raise Refused(str(error)) from None
 
 
-def differences(module: Module, level: Level = "user") -> list[str]:
+def differences(module: Module, level: PropagationLevel = "user") -> list[str]:
     """The lines in which Weft's result differs from Shardy's; nothing if it does not."""
     theirs = exported(module.text(), level)
     ours = generic(shard(module, level=level).text())

@@ -13,7 +13,7 @@ from tests.ops.examples_convolution import EXAMPLES
 from tests.tolerance import assert_close
 from weft.emit.llvm.emit import emit
 from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.target import LLVM
 from weft.evaluate import evaluate
 from weft.ir.types import F32, Array, TensorType, type_of
@@ -107,7 +107,7 @@ def test_emitted_kernels_give_what_the_reference_gives(number: int, masks: Pair)
     stacks = [stacked(a, m, sizes) for a, m in zip(sample.arrays, masks, strict=True)]
     made = np.full(kernel.operands[2].shape, 7, np.float32)
     (loaded,) = load([emit(kernel)])
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [a.ctypes.data for a in (*stacks, made)])
     commands.run()
     check(sample, kernel, stacks, made)

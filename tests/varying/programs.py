@@ -12,7 +12,8 @@ from weft.ir.op import Op
 from weft.ir.types import F32, I32, Array, TensorType, Type
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.ops.collective import AllGather, AllReduce
-from weft.ops.local import CHANNEL, combiner
+from weft.ops.combiners import combiner
+from weft.ops.local import CHANNEL
 from weft.varying import Varying, varying
 from weft.varying.axis_bits import Frame
 from weft.varying.masks import Mask, union

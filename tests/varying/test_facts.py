@@ -27,6 +27,7 @@ from weft.ops.collective import (
     ReduceScatter,
     ReplicaId,
 )
+from weft.ops.combiners import combiner
 from weft.ops.control import (
     AsyncDone,
     AsyncStart,
@@ -41,7 +42,7 @@ from weft.ops.control import (
 )
 from weft.ops.convert import Convert
 from weft.ops.custom import CustomCall
-from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes, combiner
+from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes
 from weft.ops.pointwise import Add, Compare, Negate
 from weft.ops.random import Rng
 from weft.ops.reduce import Reduce

@@ -12,7 +12,7 @@ from weft.array.stacked import Stacked
 from weft.errors import WeftError
 from weft.ir.types import Array
 from weft.mesh import Axis, Mesh
-from weft.mesh.parts import Atoms, Span, apart, atoms_of, mesh_spans, span_of
+from weft.mesh.parts import Atoms, DigitRun, apart, atoms_of, mesh_spans, span_of
 from weft.mesh.spelling import as_axes
 
 
@@ -21,7 +21,7 @@ class Addressable:
     """Which devices a process has: those that are alike along the absent digits of their places."""
 
     count: int  # of all devices
-    absent: tuple[Span, ...]  # runs of digits along which devices are in other processes
+    absent: tuple[DigitRun, ...]  # runs of digits along which devices are in other processes
     index: int  # of the process: the number that the absent digits make
 
     @cached_property
@@ -47,7 +47,7 @@ class Addressable:
         return Stacked(stacked.data[tuple(index)], atoms, stacked.owned)
 
 
-def process_at(absent: Sequence[Span], places: Array) -> Array:
+def process_at(absent: Sequence[DigitRun], places: Array) -> Array:
     """The processes of the devices at some places: the numbers that their absent digits make."""
     found = np.zeros_like(places)
     for stride, size in absent:
@@ -57,7 +57,7 @@ def process_at(absent: Sequence[Span], places: Array) -> Array:
 
 def addressable(atoms: Atoms, absent: Iterable[int], place: int) -> Addressable | None:
     """The devices of the process that has one at a place; None if it has all of them."""
-    spans: list[Span] = []
+    spans: list[DigitRun] = []
     for dim in sorted(absent):
         stride, size = atoms.strides[dim], atoms.sizes[dim]
         if spans and spans[-1][0] == stride * size:  # both are one run

@@ -51,7 +51,7 @@ class Stored:
     used: float  # when it was last read or written, in seconds since 1970
 
 
-class Store:
+class DiskStore:
     """A folder of entries; without a folder nothing is ever found, and that is said once."""
 
     def __init__(self, folder: Path | None, limit: int = LIMIT) -> None:
@@ -276,12 +276,12 @@ def _remove(path: Path) -> bool:
     return True
 
 
-_STORES: dict[Path | None, Store] = {}
+_STORES: dict[Path | None, DiskStore] = {}
 
 
-def the_store() -> Store:
+def the_store() -> DiskStore:
     """The store of this process, where WEFT_CACHE says."""
     folder = cache_folder()
     if folder not in _STORES:
-        _STORES[folder] = Store(folder)
+        _STORES[folder] = DiskStore(folder)
     return _STORES[folder]

@@ -10,7 +10,7 @@ from weft.cache.store import Stored
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class KeyDifference:
     """A part of a key that two entries do not share, in words."""
 
     part: str
@@ -24,7 +24,7 @@ class Reason:
 
     sentence: str
     nearest: Stored | None = None
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[KeyDifference, ...] = ()
 
 
 def why(miss: Miss, page: Page, stored: Iterable[Stored]) -> Reason:
@@ -57,10 +57,10 @@ def _distance(miss: Miss, stored: Stored) -> tuple[int, bool, float]:
     return differing, key.name != miss.key.name, miss.time - stored.record.made
 
 
-def _differences(miss: Miss, stored: Stored) -> tuple[Difference, ...]:
+def _differences(miss: Miss, stored: Stored) -> tuple[KeyDifference, ...]:
     there = dict(stored.record.key.parts)
     return tuple(
-        Difference(part, *_apart(value, there.get(part, "nothing")))
+        KeyDifference(part, *_apart(value, there.get(part, "nothing")))
         for part, value in miss.key.parts
         if there.get(part) != value
     )

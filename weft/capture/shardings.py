@@ -16,7 +16,7 @@ from weft.mesh import DimSharding, Mesh, Sharding, as_mesh, as_sharding
 from weft.mesh.spelling import held_mesh, is_same_mesh
 
 Spelled: TypeAlias = Any  # P, JAX's PartitionSpec or NamedSharding, None, or a pytree of these
-Split: TypeAlias = Sequence[tuple[Leaf, Sharding | None]]  # the leaves of a program
+LeafShardings: TypeAlias = Sequence[tuple[Leaf, Sharding | None]]  # the leaves of a program
 
 
 def mesh_of(mesh: object, spelled: Sequence[Spelled]) -> Mesh | None:
@@ -58,7 +58,9 @@ def _sharding_of(
         raise
 
 
-def annotate(module: Module, mesh: Mesh | None, arguments: Split, results: Split) -> Module:
+def annotate(
+    module: Module, mesh: Mesh | None, arguments: LeafShardings, results: LeafShardings
+) -> Module:
     """The module with the shardings on its arguments and results, and what is donated."""
     main = module.function("main")
     names = _Meshes(module, mesh)
@@ -99,7 +101,7 @@ class _Meshes:
 
 
 def _merged(
-    attrs: tuple[Attrs, ...], types: Types, leaves: Split, meshes: _Meshes
+    attrs: tuple[Attrs, ...], types: Types, leaves: LeafShardings, meshes: _Meshes
 ) -> tuple[Attrs, ...]:
     made: list[Attrs] = []
     held = attrs or ((),) * len(types)

@@ -13,14 +13,12 @@ from weft.executable.literal import is_literal
 from weft.executable.signature import DEVICE, Parameter, Signature, ValueSpec, flat_signature
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function
+from weft.ir.names import ALIASED, DONOR, GLOBAL, LAYOUT, LOCAL_SHARDING, MEMORY_KIND, RESULT_INFO
 from weft.ir.scan import parse_type
 from weft.ir.types import TensorType, Type
 from weft.mesh import Mesh, parse_sharding
 
-_SHARDING, _GLOBAL, _MEMORY = "weft.sharding", "weft.global", "mhlo.memory_kind"
-_LAYOUT, _DONOR, _INFO = "mhlo.layout_mode", "jax.buffer_donor", "jax.result_info"
-_ALIASED = "tf.aliasing_output"  # a donor, too; which result has its memory is kept
-_KNOWN = {_SHARDING, _GLOBAL, _MEMORY, _LAYOUT, _DONOR, _INFO}
+_KNOWN = {LOCAL_SHARDING, GLOBAL, MEMORY_KIND, LAYOUT, DONOR, RESULT_INFO}
 _DIMS = re.compile(r'"\{(\d*(?:,\d+)*)\}"')
 
 
@@ -83,16 +81,16 @@ def _specs(
 def _spec(leaf: Leaf, local: Type, attrs: Attrs) -> ValueSpec:
     found = dict(attrs)
     assert isinstance(local, TensorType), "tokens stay inside of a program"
-    whole = parse_type(found[_GLOBAL]) if _GLOBAL in found else local
+    whole = parse_type(found[GLOBAL]) if GLOBAL in found else local
     assert isinstance(whole, TensorType), f"{whole} is no type of a whole value"
     return ValueSpec(
         leaf.name,
         whole,
         local,
-        parse_sharding(found[_SHARDING]) if _SHARDING in found else None,
-        _layout(found.get(_LAYOUT, "")),
-        found.get(_MEMORY, DEVICE).strip('"'),
-        leaf.donated or _DONOR in found or _ALIASED in found,
+        parse_sharding(found[LOCAL_SHARDING]) if LOCAL_SHARDING in found else None,
+        _layout(found.get(LAYOUT, "")),
+        found.get(MEMORY_KIND, DEVICE).strip('"'),
+        leaf.donated or DONOR in found or ALIASED in found,
         leaf.weak,
         _logical(leaf),
         tuple([pair for pair in attrs if pair[0] not in _KNOWN]),

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from weft.capture.captured import Captured, Leaf
 
 
-class Given(Protocol):
+class FlatArguments(Protocol):
     """Arguments that are taken apart."""
 
     @property
@@ -35,7 +35,9 @@ class Source(Protocol):
         """Whether only arguments say what to compile."""
         ...
 
-    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Given]:
+    def flatten(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Hashable, FlatArguments]:
         """What the program for these arguments is remembered by, and the arguments taken apart."""
         ...
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from weft.cache.choices import choices
 from weft.cache.ledger import Miss, Page
-from weft.cache.store import Store, Stored, the_store
+from weft.cache.store import DiskStore, Stored, the_store
 from weft.cache.why import Reason, why
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.screen import plural, print_json, print_table, print_text, quantity
 from weft.columns import Column
 from weft.errors import WeftError
@@ -22,7 +22,7 @@ _ACTIONS = ("show", "clear", "why")
 _DIGEST = 12  # so much of a digest is shown
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,
@@ -88,7 +88,7 @@ def chosen() -> list[dict[str, Any]]:
     return found
 
 
-def _show(store: Store, *, as_json: bool) -> None:
+def _show(store: DiskStore, *, as_json: bool) -> None:
     rows, measured = table(store.entries(), store.ledger.page()), chosen()
     if as_json:
         folder = None if store.folder is None else str(store.folder)
@@ -123,7 +123,7 @@ def _show(store: Store, *, as_json: bool) -> None:
 # Forgetting
 
 
-def _clear(store: Store, kind: str | None, *, as_json: bool) -> None:
+def _clear(store: DiskStore, kind: str | None, *, as_json: bool) -> None:
     known = {entry.record.key.kind for entry in store.entries()} | {"kernel", "choice"}
     if kind is not None and kind not in known:
         raise WeftError(
@@ -140,7 +140,7 @@ def _clear(store: Store, kind: str | None, *, as_json: bool) -> None:
 # Why
 
 
-def _why(store: Store, name: str | None, *, as_json: bool) -> None:
+def _why(store: DiskStore, name: str | None, *, as_json: bool) -> None:
     page = store.ledger.page()
     miss = _chosen(page.missed, name)
     if miss is None:

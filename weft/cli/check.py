@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.program import add_program, read_program
 from weft.cli.screen import error_json, plural, print_error, print_json
 from weft.errors import WeftError
 from weft.ir.verify import verify
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,

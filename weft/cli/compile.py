@@ -8,7 +8,7 @@ from pathlib import Path
 
 import weft
 from weft.cli.files import source, write
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
 from weft.cli.program import add_program, read_program
 from weft.cli.rules import add_rules, read_rules
@@ -27,7 +27,7 @@ from weft.pipeline import STAGES, Program, compile_module
 from weft.targets import target_named, target_names
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.screen import has_rich, plural, print_spans, print_table, print_text
 from weft.columns import Column
 from weft.conformance import NUMPY, TARGETS, Outcome, Status, find_cases, run_files
@@ -18,7 +18,7 @@ from weft.errors import WeftError
 _STYLES: dict[Status, str] = {"pass": "green", "fail": "bold red", "refused": "yellow"}
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,

@@ -16,7 +16,7 @@ from typing import Any
 import weft
 from weft.cache.store import LIMIT, the_store
 from weft.cli.doctor_checks import CHECKS, run_checks
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.screen import print_json, print_labelled, quantity
 from weft.emit.llvm.jit.machine_code import host, llvm_version
 from weft.emit.llvm.pool.thread_count import thread_count
@@ -40,7 +40,7 @@ _VECTORS = ("avx2", "avx512f", "avx512bf16", "avx512fp16", "amx-bf16", "amx-int8
 _ALSO_SHOWN = ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from weft.cli.arrays import load, plain, save, show
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.program import add_program, read_program
 from weft.cli.screen import plural, print_check, print_json, print_text, working
 from weft.cli.script import is_script, load_script
@@ -19,7 +19,7 @@ from weft.ir.module import Function, Module, walk
 from weft.ir.types import Array
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,

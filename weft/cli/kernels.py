@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.passes import add_passes, chosen_machine
 from weft.cli.program import add_program
 from weft.cli.rules import add_rules
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _TEXTS = ("contract", "llvm", "asm")
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,
@@ -107,7 +107,7 @@ def compiled_program(arguments: argparse.Namespace) -> tuple[Compiled, list[Any]
 
 
 @dataclass(slots=True)
-class Row:
+class KernelRow:
     """A kernel, how often a run launches it, and what one launch takes."""
 
     number: int
@@ -134,7 +134,7 @@ class Row:
 class Listing:
     """The kernels of a program, equal ones once, and the nodes that are in none."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[KernelRow] = field(default_factory=list)
     others: list[Part] = field(default_factory=list)
     whole: float | None = None  # the measured seconds of a run
     target: Target | None = None
@@ -148,7 +148,7 @@ def listed(
 ) -> Listing:
     """Equal kernels are one row."""
     made = Listing(whole=whole, target=target)
-    known: dict[Launch, Row] = {}
+    known: dict[Launch, KernelRow] = {}
     for part in parts:
         kernel = None if part.group is None else part.group.kernel
         if part.group is None or kernel is None:
@@ -158,7 +158,7 @@ def listed(
         if row is None:
             seconds = kernel_seconds(kernel, chosen)
             way = None if target is None else explained(kernel, target)
-            row = Row(len(made.rows), kernel, part.group.nodes, work_of(kernel), seconds, way)
+            row = KernelRow(len(made.rows), kernel, part.group.nodes, work_of(kernel), seconds, way)
             known[kernel] = row
             made.rows.append(row)
         row.launches += part.runs
@@ -167,7 +167,7 @@ def listed(
     return made
 
 
-def named(listing: Listing, name: str) -> Row:
+def named(listing: Listing, name: str) -> KernelRow:
     """The kernel of that number or name; a name may be cut short."""
     if name.isdigit() and int(name) < len(listing.rows):
         return listing.rows[int(name)]
@@ -182,7 +182,7 @@ def named(listing: Listing, name: str) -> Row:
     raise WeftError(f"{problem} {name!r}", help=hint)
 
 
-def text_of(row: Row, text: str, target: Target | None) -> str:
+def text_of(row: KernelRow, text: str, target: Target | None) -> str:
     """One kernel in full."""
     if text == "contract" or target is None:
         return kernel_text(row.kernel)
@@ -219,7 +219,7 @@ def loops(kernel: Launch) -> str:
     return ("x".join(sizes[False]) or "1") + over
 
 
-def as_json(row: Row) -> dict[str, Any]:
+def as_json(row: KernelRow) -> dict[str, Any]:
     """A row as data."""
     return {
         "name": row.kernel.name,

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from weft.cli.op_examples import example
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.screen import plural, print_json, print_labelled, print_table, print_text, quantity
 from weft.columns import Column
 from weft.emit.numpy.table import kinds
@@ -28,7 +28,7 @@ from weft.targets import installed_targets
 _SIZES = re.compile(r" \{[^}]*\}", re.S)
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,

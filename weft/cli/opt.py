@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from weft.cli.files import add_out, put_out
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.partition import partitioned
 from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
 from weft.cli.program import add_program, read_program
@@ -23,7 +23,7 @@ from weft.optimize import (
     LEVELS,
     PASSES,
     STEPS,
-    Options,
+    PassOptions,
     Ran,
     named,
     run_passes,
@@ -33,7 +33,7 @@ from weft.targets import target_named
 from weft.tile import tile
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.passes and arguments.level is not None:
         arguments.parser.error("--pass names the passes to run, so it goes without a level")
     chosen = chosen_machine(arguments) or HOST
-    options = Options(chosen, **chosen_numbers(arguments))
+    options = PassOptions(chosen, **chosen_numbers(arguments))
     passes = named(arguments.passes) if arguments.passes else steps(chosen_level(arguments))
     module = local_program(arguments.program, arguments.mesh, arguments.rules)
     ran: list[Ran] = []

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
-Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 _CHOICE = re.compile(r"(?:argument (\S+): )?invalid choice: '([^']*)'")
 _UNKNOWN = re.compile(r"unrecognized arguments: (\S+)")
@@ -73,7 +73,11 @@ def natural(text: str) -> int:
 
 
 def command(
-    commands: Commands, run: Callable[[argparse.Namespace], int], name: str, text: str, example: str
+    commands: Subparsers,
+    run: Callable[[argparse.Namespace], int],
+    name: str,
+    text: str,
+    example: str,
 ) -> Parser:
     """Add a command, whose description is `text` and whose help ends with `example`."""
     made = commands.add_parser(name, help=text, description=text, example=example)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from weft.capture import normalize
 from weft.cli.files import add_out, put_out
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.program import add_program, read_program
 from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import plural, working
@@ -20,7 +20,7 @@ from weft.partition.expand_groups import expand_groups
 from weft.shard import Rules, shard
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,

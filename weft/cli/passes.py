@@ -7,9 +7,9 @@ from typing import cast
 
 from weft.cli.parser import Parser, natural
 from weft.machine import HOST, MACHINES, Machine, bytes_of, machine
-from weft.optimize import LEVELS, Level, Options, given_numbers
+from weft.optimize import LEVELS, Level, PassOptions, given_numbers
 
-_USUAL = Options()
+_USUAL = PassOptions()
 
 
 def add_passes(parser: Parser) -> None:

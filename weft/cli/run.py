@@ -15,7 +15,7 @@ import weft
 from weft.capture.normalize.tokens import keep_tokens_inside
 from weft.cli.arrays import load, plain, random_arguments, save, show
 from weft.cli.files import source
-from weft.cli.parser import Commands, command, natural
+from weft.cli.parser import Subparsers, command, natural
 from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
 from weft.cli.program import add_program
 from weft.cli.rules import add_rules, read_rules
@@ -48,7 +48,7 @@ from weft.mesh import as_mesh
 _SMALL, _FEW = 64, 4  # elements of a result, and results, that are shown in full
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,

@@ -32,7 +32,7 @@ from weft.ir.types import Array
 from weft.mesh import Mesh
 
 _SCRIPT = re.compile(r"(.+\.py)(?::(.*))?", re.S)
-Place: TypeAlias = tuple[str, int, int]  # file, line, column
+SourceRange: TypeAlias = tuple[str, int, int]  # file, line, column
 _MESSAGE_LINES = 8  # of a user's exception that are shown
 _LIBRARIES = tuple({sysconfig.get_path(n) + os.sep for n in ("stdlib", "purelib", "platlib")})
 _JAX = f"{os.sep}jax{os.sep}"
@@ -218,7 +218,7 @@ def users_code(doing: str) -> Iterator[None]:
 def _told(error: Exception, doing: str) -> WeftError | None:
     """An exception at the user's innermost line; None if it was Weft that raised it."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        frames: list[Place] | None = [(error.filename, error.lineno, error.offset or 1)]
+        frames: list[SourceRange] | None = [(error.filename, error.lineno, error.offset or 1)]
     else:
         frames = _users_frames(error)
     if frames is None:
@@ -235,7 +235,7 @@ def _told(error: Exception, doing: str) -> WeftError | None:
     )
 
 
-def _users_frames(error: BaseException) -> list[Place] | None:
+def _users_frames(error: BaseException) -> list[SourceRange] | None:
     """The places of the user's code that led to an exception, innermost first.
 
     None where Weft itself was at work, and not Python or JAX on behalf of the user.

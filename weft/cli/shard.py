@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from weft.cli.files import add_out, put_out
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.program import add_program, captured_program, read_program
 from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import plural, working
@@ -16,10 +16,10 @@ from weft.ir.types import TensorType
 from weft.ir.write import SHARDINGS
 from weft.mesh import Sharding
 from weft.ops.sharding import Reshard
-from weft.shard import Level, drop_shardings, shard
+from weft.shard import PropagationLevel, drop_shardings, shard
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,
@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
     add_out(parser)
     parser.add_argument(
         "--level",
-        choices=get_args(Level),
+        choices=get_args(PropagationLevel),
         default="user",
         help="how far shardings spread: each level adds to the one before (default: user)",
     )

@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.program import add_program, captured_program, check_mesh
 from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import plural, print_json, print_spans, width, working
 from weft.columns import Column, Line, table_lines
 from weft.errors import WeftError
-from weft.explain import Layer, Reasons, Row, layers, lookup, reasons
+from weft.explain import Layer, LayerRow, Reasons, layers, lookup, reasons
 from weft.ir.module import Module
 from weft.ir.types import TensorType
 from weft.machine import bytes_text
@@ -33,7 +33,7 @@ _COLUMNS = (
 )
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,
@@ -180,11 +180,11 @@ def _title(layer: Layer) -> str:
     return layer.name + alike + held
 
 
-def _style(row: Row) -> str:
+def _style(row: LayerRow) -> str:
     return "yellow" if "padded" in row.note or "conflict" in row.note else ""
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: LayerRow) -> tuple[str, ...]:
     more = len(row.names) - 1
     name = f"{row.names[0]} {row.op}".strip()
     shape = "x".join(map(str, row.local.bounds)) or "scalar"
@@ -196,8 +196,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 def sharding_text(sharding: Sharding) -> str:
     """`[{data}, {}]`, the mesh and the quotes left out."""
     body = ", ".join(str(dim).replace('"', "") for dim in sharding.dims)
-    owing = ", ".join(map(str, sharding.unreduced)).replace('"', "")
-    return f"[{body}]" + (f" unreduced={{{owing}}}" if owing else "")
+    unreduced = ", ".join(map(str, sharding.unreduced)).replace('"', "")
+    return f"[{body}]" + (f" unreduced={{{unreduced}}}" if unreduced else "")
 
 
 def _layer_json(layer: Layer) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from weft.cli.parser import Commands, command
+from weft.cli.parser import Subparsers, command
 from weft.cli.program import add_program, captured_program, check_mesh
 from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import plural, print_json, print_text, working
 from weft.errors import WeftError
-from weft.explain import Note, Reasons, Story, lookup, made_by, reasons
+from weft.explain import Reasons, Remark, Story, lookup, made_by, reasons
 from weft.ir.module import Module
 from weft.optimize import optimize
 from weft.partition import partition
@@ -18,7 +18,7 @@ from weft.shard import propagate, shard
 LEVELS = ("basic", "aggressive", "op", "user")
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = command(
         commands,
@@ -115,7 +115,7 @@ def story_json(story: Story) -> dict[str, object]:
     }
 
 
-def _show_notes(notes: tuple[Note, ...], as_json: bool) -> None:
+def _show_notes(notes: tuple[Remark, ...], as_json: bool) -> None:
     if as_json:
         keys = ("kind", "message", "count")
         print_json([{k: getattr(n, k) for k in keys} | {"line": n.loc.line} for n in notes])

@@ -193,7 +193,7 @@ class _Part:
     """The nodes between the inputs of a group and its outputs, in an order in which they run."""
 
     group: Group
-    steps: tuple[Step, ...]
+    steps: tuple[NodeStep, ...]
     wanted: tuple[Value, ...]
 
     @property
@@ -253,7 +253,7 @@ def _part_of(group: Group) -> _Part | None:
 
 
 # A node; of one that only groups values, the one result that is needed.
-Step: TypeAlias = tuple[Node, Value | None]
+NodeStep: TypeAlias = tuple[Node, Value | None]
 
 
 def _only_groups(node: Node) -> bool:
@@ -263,10 +263,10 @@ def _only_groups(node: Node) -> bool:
     return len(node.results) == len(node.operands) > 1
 
 
-def _steps_to(results: Iterable[Value], group: Group) -> list[Step] | None:
+def _steps_to(results: Iterable[Value], group: Group) -> list[NodeStep] | None:
     """The nodes that make results of a group's inputs, operands first; None if they need more."""
     makers = {v: node for node in group.nodes for v in node.results}
-    known, found = {*group.inputs}, list[Step]()
+    known, found = {*group.inputs}, list[NodeStep]()
     todo: list[tuple[Value, bool]] = [(v, False) for v in results]
     while todo:
         value, ready = todo.pop()

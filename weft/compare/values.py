@@ -21,9 +21,9 @@ from weft.ir.module import Module, Node, Value
 from weft.ir.types import Array, TensorType
 from weft.ir.write import value_names
 from weft.mesh import Mesh
-from weft.ops.local import COMBINERS
+from weft.ops.combiners import COMBINERS
 from weft.partition import partition
-from weft.partition.placed import Placed, sharding_of
+from weft.partition.piece import Piece, sharding_of
 from weft.pipeline import local_program
 from weft.run import LocalProgram
 
@@ -42,7 +42,7 @@ def compare_every_op(
 
     What the reference gives is kept in the folder `cache`, if there is one, for the next time.
     """
-    places: dict[Value, list[Placed]] = {}
+    places: dict[Value, list[Piece]] = {}
     local = partition(sharded, places=places)
     expected = _reference(sharded, arrays, places, cache)
     watcher = _Watcher(sharded, local, places, expected)
@@ -68,13 +68,13 @@ def stacks_of(program: LocalProgram, arrays: Sequence[Array]) -> list[Stacked | 
     return made
 
 
-def _paid(stack: Stacked, placed: Placed, mesh: Mesh) -> Stacked:
-    """What a value that is still owed would be."""
-    if placed.owing is None:
+def _paid(stack: Stacked, placed: Piece, mesh: Mesh) -> Stacked:
+    """What a partial sum would be, reduced."""
+    if placed.partial is None:
         return stack
     data = stack.data
-    combine = COMBINERS[placed.owing.reduction].reference
-    for dim in dims_along(placed.owing.axes, mesh, stack.atoms):
+    combine = COMBINERS[placed.partial.combine].reference
+    for dim in dims_along(placed.partial.axes, mesh, stack.atoms):
         # A product that is summed over the devices right after may be computed as one: then it
         # is equal on all of them already.
         if data.shape[dim] > 1:
@@ -86,7 +86,7 @@ Expected = dict[Value, list[Array]]  # what a value is, each time it is computed
 
 
 def _reference(
-    module: Module, arrays: Sequence[Array], places: dict[Value, list[Placed]], cache: Path | None
+    module: Module, arrays: Sequence[Array], places: dict[Value, list[Piece]], cache: Path | None
 ) -> Expected:
     numbers = {v: n for n, v in enumerate(places) if v.node is not None}
     file = None if cache is None else cache / f"{_key(module, arrays)}.npz"
@@ -145,11 +145,11 @@ class _Watcher:
     """Compares local values with the global ones they stand for, as they are computed."""
 
     def __init__(
-        self, sharded: Module, local: Module, places: dict[Value, list[Placed]], expected: Expected
+        self, sharded: Module, local: Module, places: dict[Value, list[Piece]], expected: Expected
     ) -> None:
         self.local = local
         self.expected = expected
-        self.stands: dict[Value, list[tuple[Value, Placed]]] = defaultdict(list)
+        self.stands: dict[Value, list[tuple[Value, Piece]]] = defaultdict(list)
         for value, placed in places.items():
             for one in placed if value.node is not None else ():
                 self.stands[one.value].append((value, one))
@@ -173,7 +173,7 @@ class _Watcher:
         operands = value.node.operands if value.node else ()
         return cancelled([times[-1] for v in operands if (times := self.expected.get(v))])
 
-    def compare(self, value: Value, placed: Placed, stack: Stacked) -> None:
+    def compare(self, value: Value, placed: Piece, stack: Stacked) -> None:
         times = self.expected.get(value, [])
         turn = self.seen[value]
         self.seen[value] += 1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 
-from weft.cost.travel import Kind, Reach, reach, travel_seconds
-from weft.cost.trips import trips
-from weft.ir.module import Module, Node, Region
+from weft.cost.totals import CONTROL, Totals, region_work
+from weft.cost.travel import Reach, TrafficKind, reach, travel_seconds
+from weft.ir.module import Module, Node
 from weft.ir.op import Op
 from weft.ir.types import TensorType, Types
 from weft.ir.work import Work, moved
@@ -21,14 +22,14 @@ from weft.ops.collective import (
     ReduceScatter,
 )
 from weft.ops.contract import Dot, DotGeneral
-from weft.ops.control import AsyncDone, AsyncStart, Call, Case, Composite, If, While
+from weft.ops.control import AsyncDone, AsyncStart
 from weft.ops.convolution import Convolution
 from weft.ops.einsum import Einsum
 from weft.ops.local import PermuteAlongAxes, ReduceScatterTogether
 from weft.ops.ragged import RaggedDot
 from weft.ops.shape import BitcastConvert, Constant, Reshape
 
-KINDS: Mapping[type[Op], Kind] = {
+KINDS: Mapping[type[Op], TrafficKind] = {
     AllGather: "gather",
     AllReduce: "reduce",
     ReduceScatter: "scatter",
@@ -68,13 +69,15 @@ class Costs:
         self.machine = machine
         self.devices = max((mesh.size for mesh in module.meshes.values()), default=1)
         self.known: dict[tuple[Op, Types, Types], float] = {}
-        self.functions: dict[str, float] = {}
+        self.totals: Totals[float] = Totals(module, self.seconds, sum, operator.mul, float)
         self.reaches: dict[Op, Reach] = {}
 
     def seconds(self, node: Node) -> float:
         """How long a node takes; of an asynchronous start, only the issue."""
         op = node.op
-        if node.regions or isinstance(op, Call | Composite):
+        if type(op) in CONTROL:
+            return self.totals.node(node)
+        if node.regions:
             return self.machine.launch if isinstance(op, AsyncStart) else self._outer(node)
         key = (op, node.operand_types, node.types)
         found = self.known.get(key)
@@ -85,18 +88,7 @@ class Costs:
 
     def in_flight(self, start: Node) -> float:
         """How long what an asynchronous start has begun takes to end."""
-        return sum(self.seconds(node) for node in start.regions[0].nodes)
-
-    def region(self, region: Region) -> float:
-        """How long the nodes of a region take, one after another."""
-        return sum(self.seconds(node) for node in region.nodes)
-
-    def function(self, name: str) -> float:
-        """How long a call of a function takes."""
-        if name not in self.functions:
-            self.functions[name] = 0.0  # of a function that calls itself, only one round
-            self.functions[name] = self.region(self.module.function(name).body)
-        return self.functions[name]
+        return self.totals.region(start.regions[0])
 
     def reach(self, op: Op) -> Reach:
         """How many devices meet in a collective, and how far apart they are."""
@@ -115,18 +107,9 @@ class Costs:
 
     def _outer(self, node: Node) -> float:
         op = node.op
-        match op:
-            case While():
-                return (trips(node) or 1) * sum(self.region(r) for r in node.regions)
-            case If() | Case():
-                return max(self.region(r) for r in node.regions)
-            case Call():
-                return self.function(op.callee)
-            case Composite():
-                return self.function(op.decomposition)
         if type(op) in KINDS:
             return self.collective(op, node.operand_types, node.types)
-        bodies = tuple(_region_work(region) for region in node.regions)
+        bodies = tuple(region_work(region) for region in node.regions)
         work = op.work(node.operand_types, node.types, bodies)
         return work_seconds(work, self.machine.vector, self.machine)
 
@@ -137,11 +120,3 @@ class Costs:
         if isinstance(op, _PRODUCTS) and isinstance(operands[0], TensorType):
             rate = self.machine.rate(operands[0].dtype)
         return work_seconds(op.work(operands, results), rate, self.machine)
-
-
-def _region_work(region: Region) -> Work:
-    total = Work()
-    for node in region.nodes:
-        bodies = tuple(_region_work(inner) for inner in node.regions)
-        total += node.op.work(node.operand_types, node.types, bodies)
-    return total

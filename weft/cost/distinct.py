@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from weft.cost.sent import Counter, total_sent
+from weft.cost.sent import SentCounter, total_sent
 from weft.ir.module import Module, Node, Region
 from weft.ops.control import Call
 
-Numbers = tuple[int, ...]
+ValueNumbers = tuple[int, ...]
 
 
 def distinct_sent(module: Module, func: str = "main") -> float:
@@ -20,8 +20,8 @@ class _Numbering:
     """A number for every value: the same for those that are computed alike."""
 
     def __init__(self, module: Module) -> None:
-        self.module, self.counter = module, Counter(module)
-        self.known: dict[Hashable, Numbers] = {}
+        self.module, self.counter = module, SentCounter(module)
+        self.known: dict[Hashable, ValueNumbers] = {}
         self.active: set[str] = set()
         self.count = 0
         self.sent = 0.0
@@ -31,12 +31,12 @@ class _Numbering:
         self.function(func, self.fresh(len(self.module.function(func).body.args)))
         return self.sent
 
-    def fresh(self, count: int) -> Numbers:
+    def fresh(self, count: int) -> ValueNumbers:
         """Numbers that no value has yet."""
         self.count += count
         return tuple(range(self.count - count, self.count))
 
-    def function(self, name: str, args: Numbers) -> Numbers:
+    def function(self, name: str, args: ValueNumbers) -> ValueNumbers:
         """The numbers of a function's results."""
         body = self.module.function(name).body
         if name in self.active:  # one that calls itself counts once
@@ -49,7 +49,7 @@ class _Numbering:
         self.active.remove(name)
         return tuple([numbers[v] for v in body.results])
 
-    def node(self, node: Node, given: Numbers) -> Numbers:
+    def node(self, node: Node, given: ValueNumbers) -> ValueNumbers:
         """The numbers of a node's results; what it sends is added if there is none like it."""
         if isinstance(node.op, Call):
             key: Hashable = (node.op.callee, given)
@@ -58,7 +58,7 @@ class _Numbering:
             return self.known[key]
         key = (node.op, given, node.types, tuple([_kinds(region) for region in node.regions]))
         if key not in self.known:
-            self.sent += total_sent(self.counter.node(node))
+            self.sent += total_sent(self.counter.totals.node(node))
             self.known[key] = self.fresh(len(node.results))
         return self.known[key]
 

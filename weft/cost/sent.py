@@ -13,17 +13,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from weft.cost.costs import KINDS, groups_of
-from weft.cost.travel import Kind
-from weft.cost.trips import trips
+from weft.cost.totals import Totals
+from weft.cost.travel import TrafficKind
 from weft.ir.location import Location
-from weft.ir.module import Module, Node, Region
+from weft.ir.module import Module, Node, Value
 from weft.ir.op import Op
 from weft.ir.work import moved
 from weft.mesh import Mesh, MeshAxes
 from weft.mesh.algebra import total_size
 from weft.mesh.axes import named
-from weft.ops.collective import CollectiveBroadcast, CollectivePermute
-from weft.ops.control import Call, Case, Composite, If, While
+from weft.ops.collective import AllGather, CollectiveBroadcast, CollectivePermute
 from weft.ops.local import PermuteAlongAxes
 
 
@@ -44,7 +43,7 @@ class Sent:
         return self.bytes * self.count
 
 
-def share_sent(kind: Kind, devices: int) -> float:
+def share_sent(kind: TrafficKind, devices: int) -> float:
     """The share of a collective's size that each device of a group sends."""
     if devices <= 1:
         return 0.0
@@ -53,7 +52,7 @@ def share_sent(kind: Kind, devices: int) -> float:
 
 def bytes_sent(module: Module, func: str = "main") -> tuple[Sent, ...]:
     """The collectives that one run of a function carries out, in program order."""
-    return tuple(Counter(module).function(func))
+    return tuple(SentCounter(module).totals.function(func))
 
 
 def total_sent(rows: Iterable[Sent]) -> float:
@@ -61,47 +60,35 @@ def total_sent(rows: Iterable[Sent]) -> float:
     return math.fsum(row.total for row in rows)
 
 
-class Counter:
-    """Walks the functions of one module, each once."""
+class SentCounter:
+    """The collectives of one module."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.everyone = max((mesh.size for mesh in module.meshes.values()), default=1)
-        self.known: dict[str, list[Sent]] = {}
-
-    def function(self, name: str) -> list[Sent]:
-        if name not in self.known:
-            self.known[name] = []  # one that calls itself counts once
-            self.known[name] = self.region(self.module.function(name).body)
-        return self.known[name]
-
-    def region(self, region: Region) -> list[Sent]:
-        return [row for node in region.nodes for row in self.node(node)]
+        self.totals = Totals(module, self.node, _joined, _repeated, total_sent)
 
     def node(self, node: Node) -> list[Sent]:
-        op = node.op
-        if type(op) in KINDS:
+        """The collectives of a node that is no control flow."""
+        if type(node.op) in KINDS:
             return [self.collective(node)]
-        match op:
-            case While():
-                rounds = trips(node)
-                times = 1 if rounds is None else rounds
-                rows = [row for region in node.regions for row in self.region(region)]
-                return [replace(row, count=row.count * times) for row in rows]
-            case If() | Case():
-                return max((self.region(r) for r in node.regions), key=total_sent)
-            case Call():
-                return self.function(op.callee)
-            case Composite():
-                return self.function(op.decomposition)
-        return [row for region in node.regions for row in self.region(region)]
+        return _joined([self.totals.region(region) for region in node.regions])
 
     def collective(self, node: Node) -> Sent:
+        """What a device sends in one collective."""
         op, kind = node.op, KINDS[type(node.op)]
         over, devices = group(op, self.module.meshes, self.everyone)
         size = moved(*node.types) if kind == "gather" else moved(*node.operand_types)
         sent = size * _share(op, kind, devices, self.everyone)
         return Sent(op.name, over, devices, sent, 1, node.loc)
+
+
+def _joined(parts: list[list[Sent]]) -> list[Sent]:
+    return [row for part in parts for row in part]
+
+
+def _repeated(rows: list[Sent], rounds: int) -> list[Sent]:
+    return [replace(row, count=row.count * rounds) for row in rows]
 
 
 def group(op: Op, meshes: Mapping[str, Mesh], everyone: int) -> tuple[str, int]:
@@ -114,7 +101,7 @@ def group(op: Op, meshes: Mapping[str, Mesh], everyone: int) -> tuple[str, int]:
     return str(count), count
 
 
-def _share(op: Op, kind: Kind, devices: int, everyone: int) -> float:
+def _share(op: Op, kind: TrafficKind, devices: int, everyone: int) -> float:
     match op:
         case PermuteAlongAxes():
             moves = sum(s not in (-1, t) for t, s in enumerate(op.sources))
@@ -124,3 +111,19 @@ def _share(op: Op, kind: Kind, devices: int, everyone: int) -> float:
         case CollectiveBroadcast():
             return 1.0 / devices if devices > 1 else 0.0
     return share_sent(kind, devices)
+
+
+def full_gathers(module: Module) -> int:
+    """How many gathers, in one step or several, end with every device holding everything."""
+    everyone = max((mesh.size for mesh in module.meshes.values()), default=1)
+    reach: dict[Value, int] = {}
+    found = 0
+    for node in module.nodes():
+        before = max((reach.get(v, 1) for v in node.operands), default=1)
+        if isinstance(node.op, AllGather) and moved(*node.types):
+            _, devices = group(node.op, module.meshes, everyone)
+            reach |= dict.fromkeys(node.results, before * devices)
+            found += before < everyone <= before * devices
+        elif before > 1 and len(node.operands) == 1 and not node.regions:
+            reach |= dict.fromkeys(node.results, before)  # rearranged, at most
+    return found

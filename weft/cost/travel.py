@@ -16,7 +16,7 @@ from weft.machine import Links, Machine
 from weft.mesh import Axis, Groups, Mesh, MeshAxes
 from weft.mesh.algebra import size_of
 
-Kind: TypeAlias = Literal["gather", "reduce", "scatter", "exchange", "permute"]
+TrafficKind: TypeAlias = Literal["gather", "reduce", "scatter", "exchange", "permute"]
 _OVERHEAD = 1.025  # of a message's bytes, for its headers
 
 
@@ -64,7 +64,7 @@ def _spread(members: npt.NDArray[np.int64], fast: int | None) -> Reach:
     return Reach(len(members), 1 if fast is None else len(np.unique(members // fast)))
 
 
-def travel_seconds(kind: Kind, size: int, reach: Reach, machine: Machine) -> float:
+def travel_seconds(kind: TrafficKind, size: int, reach: Reach, machine: Machine) -> float:
     """How long a collective takes.
 
     `size` is in bytes: the result's of a gather, the operand's of all others.
@@ -77,7 +77,7 @@ def travel_seconds(kind: Kind, size: int, reach: Reach, machine: Machine) -> flo
     return speed_of_light(kind, size, reach, machine.links[1]) + touched / machine.bandwidth
 
 
-def ring_seconds(kind: Kind, size: int, devices: int, links: Links) -> float:
+def ring_seconds(kind: TrafficKind, size: int, devices: int, links: Links) -> float:
     """Inside a fast domain: every device sends to its neighbour, at the links' full rate."""
     if kind == "permute":
         return links.launch + links.latency + size / links.bandwidth
@@ -86,7 +86,7 @@ def ring_seconds(kind: Kind, size: int, devices: int, links: Links) -> float:
     return links.launch + links.latency * (devices - 1) + sent / links.bandwidth
 
 
-def speed_of_light(kind: Kind, size: int, reach: Reach, links: Links) -> float:
+def speed_of_light(kind: TrafficKind, size: int, reach: Reach, links: Links) -> float:
     """Over several domains: chunks that are prepared, sent and answered, as OpenXLA models them."""
     devices, domains = reach.devices, reach.domains
     if kind == "exchange":

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from weft.ir.dense import Dense
 from weft.ir.module import Node, Value
+from weft.ir.types import TensorType
 from weft.ops.control import While
 from weft.ops.pointwise import Add, Compare
 from weft.ops.shape import Constant
@@ -19,17 +18,22 @@ def trips(loop: Node) -> int | None:
     test = condition.results[0].node
     if test is None or not isinstance(test.op, Compare):
         return None
-    counter, limit = test.operands
-    if counter not in condition.args or test.op.comparison_direction not in ("LT", "LE", "NE"):
+    (counter, limit), how = test.operands, test.op.comparison_direction
+    if counter not in condition.args or how not in ("LT", "LE", "NE"):
         return None
     index = condition.args.index(counter)
     first, last = _constant(loop.operands[index]), _outer_constant(limit, condition.args, loop)
     step = _step(body.args[index], body.results[index])
     if first is None or last is None or step is None or step <= 0:
         return None
-    if test.op.comparison_direction == "LE":
+    if how == "LE":
         last += 1
-    return max(0, math.ceil((last - first) / step))
+    rounds = max(0, -(-(last - first) // step))
+    end = first + rounds * step
+    # A counter that misses the number it must meet, or that its type cannot hold, wraps around.
+    assert isinstance(counter.type, TensorType), counter.type
+    wraps = (how == "NE" and end != last) or end > counter.type.dtype.limits[1]
+    return None if wraps else rounds
 
 
 def _outer_constant(value: Value, args: tuple[Value, ...], loop: Node) -> int | None:

@@ -1,19 +1,19 @@
 """Explain: why every value has its sharding, and what stood in the way."""
 
 from weft.explain.conflicts import Conflict, Padding
-from weft.explain.layers import Layer, Row, layers
+from weft.explain.layers import Layer, LayerRow, layers
 from weft.explain.lookup import lookup
-from weft.explain.made_by import Made, made_by
-from weft.explain.reasons import Note, Reasons, Story, reasons
+from weft.explain.made_by import Origin, made_by
+from weft.explain.reasons import Reasons, Remark, Story, reasons
 
 __all__ = [
     "Conflict",
     "Layer",
-    "Made",
-    "Note",
+    "LayerRow",
+    "Origin",
     "Padding",
     "Reasons",
-    "Row",
+    "Remark",
     "Story",
     "layers",
     "lookup",

@@ -25,11 +25,11 @@ from weft.shard.graph import Graph, Visit
 from weft.shard.meshes import common_mesh
 from weft.shard.projection import factor_sizes, project
 
-Kind = Literal[
+ConflictKind = Literal[
     "closed",  # an annotation leaves the dim as it is
     "taken",  # the axis splits another dim of the tensor
     "replicated",  # an annotation keeps the tensor whole along the axis
-    "unreduced",  # the tensor owes a reduction along the axis
+    "unreduced",  # the tensor is unreduced along the axis
     "indivisible",  # the axis does not divide what is left of the dim
     "strided",  # a piece would not be one part of the dim
     "disagree",  # two tensors are split by different axes
@@ -41,10 +41,10 @@ Kind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class MissedAxis:
     """A tensor that did not take an axis which another tensor of the op has along a factor."""
 
-    kind: Kind
+    kind: ConflictKind
     tensor: int  # operands, then results
     dim: int
     source: int
@@ -61,10 +61,10 @@ class Conflict:
     """A cut at one op: what was stopped, where and why."""
 
     visit: Visit
-    cut: Cut
+    cut: MissedAxis
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ConflictKind:
         """Why."""
         return self.cut.kind
 
@@ -93,7 +93,7 @@ def conflicts(
     Ops whose results, by their cells, are dead are left out: nothing spreads through them.
     """
     found: list[Conflict] = []
-    memo: dict[object, tuple[Cut, ...]] = {}
+    memo: dict[object, tuple[MissedAxis, ...]] = {}
     for visit in (*graph.visits, *graph.results):
         if any(cell in dead for cell in visit.cells[len(visit.rule.operands) :]):
             continue
@@ -133,7 +133,7 @@ class _Tensors:
         count = len(rule.operands)
         self.projection = Projection(rule, mesh, self.tensors[:count], self.tensors[count:])
 
-    def cuts(self, directions: tuple[int, ...], barrier: bool) -> Iterator[Cut]:
+    def cuts(self, directions: tuple[int, ...], barrier: bool) -> Iterator[MissedAxis]:
         for factor, described in enumerate(self.rule.factors):
             holders = [n for n, t in enumerate(self.tensors) if factor in t.factors]
             if not any(self.axes(n, factor) for n in holders):
@@ -149,13 +149,13 @@ class _Tensors:
     def dim(self, tensor: int, factor: int) -> int:
         return next(d for d, factors in enumerate(self.dims[tensor]) if factor in factors)
 
-    def gathered(self, factor: int, holders: list[int]) -> Iterator[Cut]:
+    def gathered(self, factor: int, holders: list[int]) -> Iterator[MissedAxis]:
         """Tensors that are split along a factor which must be whole."""
         for n in holders:
             if axes := self.axes(n, factor):
-                yield Cut("whole", n, self.dim(n, factor), n, self.dim(n, factor), axes)
+                yield MissedAxis("whole", n, self.dim(n, factor), n, self.dim(n, factor), axes)
 
-    def disagreement(self, factor: int, holders: list[int]) -> Iterator[Cut]:
+    def disagreement(self, factor: int, holders: list[int]) -> Iterator[MissedAxis]:
         """The first two tensors that are split by axes of which neither continues the other."""
         for position, n in enumerate(holders):
             for other in holders[:position]:
@@ -164,12 +164,12 @@ class _Tensors:
                     where = self.dim(n, factor), other, self.dim(other, factor)
                     rest = [h for h in holders if h not in (n, other) and not self.axes(h, factor)]
                     both = tuple((h, self.dim(h, factor)) for h in rest)
-                    yield Cut("disagree", n, *where, theirs, mine, rest=both)
+                    yield MissedAxis("disagree", n, *where, theirs, mine, rest=both)
                     return
 
     def missing(
         self, factor: int, holders: list[int], direction: int, barrier: bool
-    ) -> Iterator[Cut]:
+    ) -> Iterator[MissedAxis]:
         """Tensors that lack an axis which all others allow."""
         wanted = compatible_major_axes(self.projection, factor, BOTH)
         allowed = compatible_major_axes(self.projection, factor, direction)
@@ -183,12 +183,14 @@ class _Tensors:
                 continue
             place = self.dim(n, factor), source, self.dim(source, factor)
             if not is_strict_prefix(mine, allowed):
-                kind: Kind = "barrier" if barrier else "blocked"
-                yield Cut(kind, n, *place, wanted[-1:])
+                kind: ConflictKind = "barrier" if barrier else "blocked"
+                yield MissedAxis(kind, n, *place, wanted[-1:])
             elif cut := self.cut(n, factor, wanted, place):
                 yield cut
 
-    def cut(self, n: int, factor: int, wanted: Axes, place: tuple[int, int, int]) -> Cut | None:
+    def cut(
+        self, n: int, factor: int, wanted: Axes, place: tuple[int, int, int]
+    ) -> MissedAxis | None:
         """Why a tensor does not take the next axis; None if that follows from another cut."""
         tensor, entry = self.tensors[n], self.tensors[n].factors[factor]
         partly = bool(entry.axes) and entry.axes[-1] != wanted[len(entry.axes) - 1]
@@ -196,8 +198,8 @@ class _Tensors:
         axis, done = wanted[index], total_size(wanted[:index], self.mesh)
         size = self.sizes[factor]
 
-        def made(kind: Kind, taken: int = 0) -> Cut:
-            return Cut(kind, n, *place, (axis,), taken_dim=taken, size=size)
+        def made(kind: ConflictKind, taken: int = 0) -> MissedAxis:
+            return MissedAxis(kind, n, *place, (axis,), taken_dim=taken, size=size)
 
         if prefix_without(axis, tensor.replicated) != axis:
             return made("replicated")

@@ -10,11 +10,11 @@ from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.algebra import contains, overlaps
 from weft.shard.graph import Graph, Visit
 from weft.shard.projection import factor_sizes, project
-from weft.shard.propagate import Change, Level, Propagation
+from weft.shard.propagate import Change, Propagation, PropagationLevel
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AxisStep:
     """An axis goes from a dim of one cell to a dim of another: through an op, or within a group."""
 
     source: int
@@ -25,21 +25,21 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class AxisPath:
     """Where an axis was first written, and the steps from there."""
 
     axis: Axis
     origin: int  # the cell that is annotated
     dim: int
     priority: int
-    steps: tuple[Step, ...]
+    steps: tuple[AxisStep, ...]
     by: Node | None = None  # the manual computation that splits the dim by hand
 
 
 class History:
     """All changes of one propagation, in order."""
 
-    def __init__(self, graph: Graph, level: Level) -> None:
+    def __init__(self, graph: Graph, level: PropagationLevel) -> None:
         self.graph = graph
         self.changes: list[Change] = []
         propagation = Propagation(graph, level, history=self.changes)
@@ -70,9 +70,9 @@ class History:
         times = self.times.get(cell)
         return self.known[self.changes[times[0]].old] if times else self.final[cell]
 
-    def path(self, cell: int, dim: int, axis: Axis) -> Path:
+    def path(self, cell: int, dim: int, axis: Axis) -> AxisPath:
         """How an axis that splits a dim of a cell came there."""
-        steps: list[Step] = []
+        steps: list[AxisStep] = []
         before = len(self.changes)
         while True:
             time = self.arrival(cell, dim, axis, before)
@@ -84,14 +84,14 @@ class History:
                 break
             step, axis, before = found
             if step.target != cell:
-                steps.append(Step(step.target, dim, cell, dim, None))
+                steps.append(AxisStep(step.target, dim, cell, dim, None))
             frame = step.visit.frame if step.visit else None
             if step.visit and frame and frame.is_manual(axis):
-                return Path(axis, step.target, dim, 0, tuple(reversed(steps)), step.visit.node)
+                return AxisPath(axis, step.target, dim, 0, tuple(reversed(steps)), step.visit.node)
             steps.append(step)
             cell, dim = step.source, step.source_dim
         priority = change.priority if change is not None else 0
-        return Path(axis, cell, dim, priority, tuple(reversed(steps)))
+        return AxisPath(axis, cell, dim, priority, tuple(reversed(steps)))
 
     def arrival(self, cell: int, dim: int, axis: Axis, before: int) -> int | None:
         """When an axis came to a dim of a cell; None if it was there at first."""
@@ -104,7 +104,7 @@ class History:
 
     def source(
         self, change: Change, time: int, dim: int, axis: Axis
-    ) -> tuple[Step, Axis, int] | None:
+    ) -> tuple[AxisStep, Axis, int] | None:
         """The cell that a visit took an axis from, and the time before which it held it."""
         visit = change.visit
         assert visit is not None
@@ -118,7 +118,7 @@ class History:
                 for factor in self.factors_with(visit, target, dim, axis, made):
                     if found := self.holder(visit, target, factor, axis, moment, change):
                         cell, where, held = found
-                        return Step(cell, where, visit.cells[target], dim, visit), held, moment
+                        return AxisStep(cell, where, visit.cells[target], dim, visit), held, moment
         return None
 
     def begin(self, time: int) -> int:

@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LayerRow:
     """One value, or several of a layer that are alike."""
 
     names: tuple[str, ...]
@@ -43,7 +43,7 @@ class Layer:
     """The values of one named scope, or of one line."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[LayerRow, ...]
     alike: tuple[str, ...] = ()  # other layers with rows like these
 
     @property
@@ -63,8 +63,8 @@ def layers(reasons: Reasons, *, everything: bool = False) -> list[Layer]:
     Rows and layers that are alike are put together, and scalars left out, unless `everything` is
     wanted.
     """
-    found: dict[str, list[Row]] = {"arguments": []}
-    results: list[Row] = []
+    found: dict[str, list[LayerRow]] = {"arguments": []}
+    results: list[LayerRow] = []
     for cell, owner in enumerate(reasons.owners):
         type = reasons.propagated.graph.types[cell]
         if owner is None or not isinstance(type, TensorType):
@@ -83,7 +83,7 @@ def layers(reasons: Reasons, *, everything: bool = False) -> list[Layer]:
     return made if everything else _alike(made)
 
 
-def _row(reasons: Reasons, cell: int, owner: Owner, type: TensorType) -> Row:
+def _row(reasons: Reasons, cell: int, owner: Owner, type: TensorType) -> LayerRow:
     sharding = reasons.sharding(cell)
     node = owner.value.node if owner.result is None else None
     local = type
@@ -91,7 +91,7 @@ def _row(reasons: Reasons, cell: int, owner: Owner, type: TensorType) -> Row:
         local = type.with_shape(local_shape(type.bounds, sharding, reasons.history.mesh(sharding)))
     op = op_name(node) if node is not None else ""
     note = _note(reasons, cell, type, sharding)
-    return Row((reasons.label(cell),), op, type, sharding, local, note)
+    return LayerRow((reasons.label(cell),), op, type, sharding, local, note)
 
 
 def _note(reasons: Reasons, cell: int, type: TensorType, sharding: Sharding | None) -> str:
@@ -159,7 +159,7 @@ def _alike(found: Iterable[Layer]) -> list[Layer]:
     """Rows of one layer that are alike as one, then layers that are alike as one."""
     made: dict[object, Layer] = {}
     for layer in found:
-        rows: dict[object, Row] = {}
+        rows: dict[object, LayerRow] = {}
         for row in layer.rows:
             key = (row.type, row.sharding, row.note)
             first = rows.get(key)

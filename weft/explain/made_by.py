@@ -11,7 +11,7 @@ from weft.ir.write import node_text
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Origin:
     """A value of a program that went through stages, and where it came in."""
 
     name: str
@@ -26,7 +26,7 @@ class Made:
         return f"{self.name} = {node_text(self.node)}\n  {by}, for {place}\n"
 
 
-def made_by(stages: Sequence[tuple[str, Module]], name: str, value: Value) -> Made | None:
+def made_by(stages: Sequence[tuple[str, Module]], name: str, value: Value) -> Origin | None:
     """Who made a value of the last stage; None for an argument."""
     node = value.node
     if node is None:
@@ -35,7 +35,7 @@ def made_by(stages: Sequence[tuple[str, Module]], name: str, value: Value) -> Ma
     is_given = any(_kind(other) == kind for other in stages[0][1].nodes())
     for stage, module in stages:
         if any(other.types == node.types and _kind(other) == kind for other in module.nodes()):
-            return Made(name, node, stage, is_given)
+            return Origin(name, node, stage, is_given)
     raise AssertionError("the last stage has the value")
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weft.errors import WeftError
-from weft.explain.conflicts import Conflict, Kind, Padding, axes_text, conflicts, paddings
-from weft.explain.history import History, Path, Step
+from weft.explain.conflicts import Conflict, ConflictKind, Padding, axes_text, conflicts, paddings
+from weft.explain.history import AxisPath, AxisStep, History
 from weft.explain.names import Names, op_name, place
 from weft.explain.owners import Owner, owners
 from weft.ir.location import UNKNOWN, Location
@@ -16,12 +16,12 @@ from weft.ir.types import TensorType, Type
 from weft.mesh import Sharding
 from weft.mesh.algebra import Axes, total_size
 from weft.shard import Propagated
-from weft.shard.borders import Border, borders_of
+from weft.shard.borders import SignatureValue, borders_of
 from weft.shard.closing import closed, evenly, without_sub_axes
 from weft.shard.prepare import prepare
 
 _FIRST, _LAST = 3, 4  # steps of a long path that are shown
-_TITLES: dict[Kind, str] = {
+_TITLES: dict[ConflictKind, str] = {
     "indivisible": "size does not divide",
     "padded": "size does not divide",
     "whole": "forced replication",
@@ -74,10 +74,10 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Remark:
     """Something that was found in a program, once for each line and kind."""
 
-    kind: Kind
+    kind: ConflictKind
     loc: Location
     message: str
     count: int = 1
@@ -103,9 +103,9 @@ class Reasons:
     cells: dict[Value, list[int]]
     conflicts: tuple[Conflict, ...]
     paddings: tuple[Padding, ...]
-    disputed: tuple[Note, ...]  # sharding groups whose values are annotated differently
+    disputed: tuple[Remark, ...]  # sharding groups whose values are annotated differently
     stopped: dict[tuple[int, int], list[Conflict]]  # by the cell and dim that lacks an axis
-    borders: dict[int, Border]  # arguments and results of the program, by cell
+    borders: dict[int, SignatureValue]  # arguments and results of the program, by cell
 
     def of(self, value: Value) -> tuple[Story, ...]:
         """The stories of a value: one for each copy of it that is split in another way."""
@@ -147,9 +147,9 @@ class Reasons:
             made = without_sub_axes(made)
         return border.named_at_least(made, sharding) if pads and border is not None else made
 
-    def notes(self) -> tuple[Note, ...]:
+    def notes(self) -> tuple[Remark, ...]:
         """Conflicts, sizes that do not divide and forced replication, once for a line and kind."""
-        found: dict[tuple[object, Kind], Note] = {}
+        found: dict[tuple[object, ConflictKind], Remark] = {}
         for note in self._all_notes():
             key = (note.loc.line or note.loc, note.kind)
             first = found.get(key)
@@ -229,7 +229,7 @@ class Reasons:
         sharding = self.propagated.graph.initial[cell]
         return sharding is not None and not sharding.dims[dim].is_open
 
-    def origin(self, path: Path) -> Iterator[str]:
+    def origin(self, path: AxisPath) -> Iterator[str]:
         """Where an axis was first written."""
         cell = path.origin
         if path.by is not None:
@@ -240,7 +240,7 @@ class Reasons:
         priority = f", priority {path.priority}" if path.priority else ""
         yield f"{words} puts {path.axis} on dim {path.dim} of {self.label(cell)}{priority}"
         if cell != path.origin:
-            yield self.step(Step(cell, path.dim, path.origin, path.dim, None))
+            yield self.step(AxisStep(cell, path.dim, path.origin, path.dim, None))
 
     def leader(self, cell: int) -> int:
         """The member of a cell's sharding group that is annotated, if the cell itself is not."""
@@ -253,7 +253,7 @@ class Reasons:
                 return other
         return cell
 
-    def step(self, step: Step) -> str:
+    def step(self, step: AxisStep) -> str:
         """One op on an axis's way."""
         way = (
             f"from dim {step.source_dim} of {self.label(step.source)} "
@@ -318,20 +318,20 @@ class Reasons:
         kept = self.sharding(padding.cell)
         return kept is not None and kept.dims[padding.dim].axes != padding.axes
 
-    def _all_notes(self) -> Iterator[Note]:
+    def _all_notes(self) -> Iterator[Remark]:
         yield from self.disputed
         for conflict in self.conflicts:
-            yield Note(conflict.kind, self.where(conflict), self.sentence(conflict))
+            yield Remark(conflict.kind, self.where(conflict), self.sentence(conflict))
         for padding in self.paddings:
             owner = self.owners[padding.cell]
             where = f"dim {padding.dim} of {self.label(padding.cell)}"
             if self.is_cut(padding):
                 assert owner is not None, "a border"
                 why = self.dropped(padding.axes, padding.size, padding.cell)
-                yield Note("indivisible", owner.line, f"{where}: {why}")
+                yield Remark("indivisible", owner.line, f"{where}: {why}")
                 continue
             piece = -(-padding.size // padding.pieces)
-            yield Note(
+            yield Remark(
                 "padded",
                 owner.line if owner else UNKNOWN,
                 f"{where} has size {padding.size} and is split by {axes_text(padding.axes)} into "
@@ -364,7 +364,7 @@ def reasons(propagated: Propagated) -> Reasons:
     )
 
 
-def _disputed(propagated: Propagated) -> Iterator[Note]:
+def _disputed(propagated: Propagated) -> Iterator[Remark]:
     if not propagated.graph.groups:
         return
     for group in prepare(propagated.given or propagated.module).conflicts:
@@ -373,7 +373,7 @@ def _disputed(propagated: Propagated) -> Iterator[Note]:
             f"sharding group {group.id}: its values are annotated with different shardings, "
             "so each keeps its own"
         )
-        yield Note("disagree", node.loc, message)
+        yield Remark("disagree", node.loc, message)
 
 
 def _what(owner: Owner | None) -> str:
@@ -396,5 +396,5 @@ def _shortened(lines: list[str]) -> list[str]:
     return [*lines[:_FIRST], f"... {hidden} more steps ...", *lines[-_LAST:]]
 
 
-def _once_more(note: Note) -> Note:
-    return Note(note.kind, note.loc, note.message, note.count + 1)
+def _once_more(note: Remark) -> Remark:
+    return Remark(note.kind, note.loc, note.message, note.count + 1)

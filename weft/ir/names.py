@@ -17,5 +17,6 @@ DONATED = frozenset({DONOR, ALIASED})
 # How arguments and results go in and out.
 LAYOUT = "mhlo.layout_mode"
 MEMORY_KIND = "mhlo.memory_kind"
+RESULT_INFO = "jax.result_info"  # the path of a result in what the function gives
 DEVICE_ORDER = "weft.device_order"  # the devices of a mesh whose order is not the program's
 TOLD_SHARDING = "weft.told_sharding"  # what callers see of a value that is passed in pieces

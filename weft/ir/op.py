@@ -16,6 +16,7 @@ from weft.ir.work import Work
 from weft.mesh import Mesh
 
 OpClass = TypeVar("OpClass", bound="type[Op]")
+Steps = Generator[Any, Any, tuple[Any, ...]]  # an evaluation that gives way where devices meet
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,12 @@ class RegionCall(Protocol):
         """Run a region on scalars for every element of arrays that have one shape."""
         ...
 
-    def run(self, *values: Any) -> Generator[Any, Any, tuple[Any, ...]]:
+    def run(self, *values: Any) -> Steps:
         """Run the region once, giving way wherever devices meet (for control flow)."""
         ...
 
 
-class Run(Protocol):
+class Evaluation(Protocol):
     """What a control op may ask of the evaluation that runs it."""
 
     device: tuple[int, int]  # replica id and partition id
@@ -61,7 +62,7 @@ class Run(Protocol):
         """The meshes of the module, by name."""
         ...
 
-    def call(self, function: str, *values: Any) -> Generator[Any, Any, tuple[Any, ...]]:
+    def call(self, function: str, *values: Any) -> Steps:
         """Run a function of the module, giving way wherever devices meet."""
         ...
 

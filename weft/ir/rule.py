@@ -12,14 +12,14 @@ from typing import Literal, TypeAlias
 from weft.ir.types import TensorType, Types
 
 Role = Literal["pass", "reduction", "whole", "permutation"]
-Combine = Literal["sum", "max", "min", "prod", "and", "or", "xor"]
+Combine = Literal["add", "mul", "max", "min", "and", "or", "xor"]
 Dims: TypeAlias = tuple[
     tuple[int, ...], ...
 ]  # for each dim of one tensor, its factors, major first
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class RuleFactor:
     """One index of an op's loop nest.
 
     `pass` factors may be split freely; `reduction` ones leave pieces to combine; `permutation` ones
@@ -37,7 +37,7 @@ class Factor:
 class Rule:
     """The factors of an op, and the dims they run over, for every operand and every result."""
 
-    factors: tuple[Factor, ...]
+    factors: tuple[RuleFactor, ...]
     operands: tuple[Dims, ...]
     results: tuple[Dims, ...]
 
@@ -106,7 +106,7 @@ class RuleBuilder:
         self._operands = [_empty(t) for t in operands]
         self._results = [_empty(t) for t in results]
         self._types = (*operands, *results)
-        self._factors: list[Factor] = []
+        self._factors: list[RuleFactor] = []
 
     def factor(
         self,
@@ -121,7 +121,7 @@ class RuleBuilder:
     ) -> RuleBuilder:
         """Add one factor: for each tensor the dim it runs over, or None."""
         index = len(self._factors)
-        self._factors.append(Factor(size, role, combine, blocked, aided))
+        self._factors.append(RuleFactor(size, role, combine, blocked, aided))
         for tensors, dims in ((self._operands, operand_dims), (self._results, result_dims)):
             for tensor, dim in zip(tensors, dims, strict=True):
                 if dim is not None and tensor is not None:
@@ -157,7 +157,7 @@ class RuleBuilder:
                 if not given:
                     assert isinstance(type, TensorType)
                     given.append(len(self._factors))
-                    self._factors.append(Factor(type.bounds[dim], "whole"))
+                    self._factors.append(RuleFactor(type.bounds[dim], "whole"))
         return Rule(
             tuple(self._factors),
             tuple(tuple(tuple(d) for d in t or ()) for t in self._operands),

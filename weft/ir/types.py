@@ -14,7 +14,7 @@ from weft.errors import Unsupported, WeftError
 from weft.ir.intern import InternTable
 
 Array: TypeAlias = npt.NDArray[Any]
-Kind = Literal["bool", "int", "uint", "float", "complex"]
+DtypeKind = Literal["bool", "int", "uint", "float", "complex"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +22,7 @@ class DType:
     """An element type: its MLIR name, its kind, its width, and the numpy type that holds it."""
 
     name: str
-    kind: Kind
+    kind: DtypeKind
     bits: int
     numpy: np.dtype[Any]
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.errors import WeftError
-from weft.ir.op import Op
+from weft.ir.rule import Combine
 from weft.ir.types import BOOL, F32, Array, DType
 from weft.kernels.kernel import (
     Affine,
@@ -26,21 +25,9 @@ from weft.kernels.kernel import (
     is_rounded,
 )
 from weft.ops import arithmetic
-from weft.ops.pointwise import Add, And, Maximum, Minimum, Multiply, Or, Xor
+from weft.ops.combiners import COMBINERS, identity
 from weft.ops.shape import BitcastConvert
 from weft.ops.special import NextAfter
-
-COMBINE: dict[str, type[Op]] = {
-    "add": Add,
-    "mul": Multiply,
-    "max": Maximum,
-    "min": Minimum,
-    "and": And,
-    "or": Or,
-    "xor": Xor,
-}
-# A sum of nothing, and so on; those of max and min depend on the dtype.
-IDENTITY: dict[str, int] = {"add": 0, "mul": 1, "and": -1, "or": 0, "xor": 0}
 
 
 def interpret(kernel: Kernel, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -51,19 +38,6 @@ def interpret(kernel: Kernel, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def held(dtype: DType) -> DType:
     """The dtype that values of a dtype are computed in: f32 for narrower floats."""
     return F32 if dtype.is_float and dtype.bits < 32 else dtype
-
-
-def identity(how: str, dtype: DType) -> bool | int | float:
-    """What changes nothing when it is combined with values of that dtype."""
-    if dtype.kind == "bool":
-        return how in ("mul", "min", "and")
-    if how == "and" and dtype.kind == "uint":
-        return (1 << dtype.bits) - 1
-    if how in IDENTITY:
-        return IDENTITY[how]
-    if dtype.is_float or dtype.is_integer:
-        return dtype.limits[how != "max"]
-    raise WeftError(f"no identity of {how} for {dtype}", help="give the reduction an init")
 
 
 def _most(array: Array) -> int:
@@ -178,10 +152,10 @@ class _Interpreter:
     def aligned(self, values: list[Array]) -> list[Array]:
         return [np.ascontiguousarray(v) for v in np.broadcast_arrays(*values)]
 
-    def combine(self, how: str, a: Array, b: Array) -> Array:
-        return np.asarray(COMBINE[how]().reference(*self.aligned([a, b])))
+    def combine(self, how: Combine, a: Array, b: Array) -> Array:
+        return np.asarray(COMBINERS[how].reference(*self.aligned([a, b])))
 
-    def fold(self, how: str, value: Array, over: tuple[int, ...], dtype: DType) -> Array:
+    def fold(self, how: Combine, value: Array, over: tuple[int, ...], dtype: DType) -> Array:
         """A value combined along factors, in halves."""
         for dim in over:
             size = self.sizes[dim]
@@ -194,14 +168,15 @@ class _Interpreter:
             value = np.moveaxis(value, 0, dim)
         return value
 
-    def pick(self, how: str, key: Array, value: Array, over: tuple[int, ...]) -> Array:
+    def pick(self, how: Combine, key: Array, value: Array, over: tuple[int, ...]) -> Array:
         """A value where a key is best: NaN before all else, then the first one."""
         for dim in over:
             key, value = self.spread(key, dim), self.spread(value, dim)
         key, value = np.broadcast_arrays(key, value)
         kept = [d for d in range(len(self.sizes)) if d not in over]
         rows = key.transpose(*kept, *over).reshape(*(key.shape[d] for d in kept), -1)
-        found = (np.argmax if how == "max" else np.argmin)(rows, axis=-1)  # NaN first, as numpy has
+        best_of = np.argmax if how == "max" else np.argmin  # NaN first, as numpy has
+        found = best_of(rows, axis=-1)
         values = value.transpose(*kept, *over).reshape(rows.shape)
         best = np.take_along_axis(values, found[..., None], axis=-1)[..., 0]
         return np.expand_dims(best, tuple(sorted(over)))

@@ -16,10 +16,10 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from weft.ir.op import Op
+from weft.ir.rule import Combine
 from weft.ir.types import F32, I32, DType
 
-Role = Literal["parallel", "reduction"]
-Combine = Literal["add", "mul", "max", "min", "and", "or", "xor"]
+LoopRole = Literal["parallel", "reduction"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Factor:
 
     name: str
     size: int
-    role: Role = "parallel"
+    role: LoopRole = "parallel"
     device: bool = False  # it counts devices of a lockstep program
 
 

@@ -16,7 +16,13 @@ from weft.ir.read import read_node, unknown_op
 from weft.ir.scan import dictionary, parse_type
 from weft.ir.types import DTYPES, DType, TensorType, Types
 from weft.kernels.alone import Alone
-from weft.kernels.attention import Access, Attention, Gradients, Mask, Window
+from weft.kernels.attention import (
+    Access,
+    Attention,
+    Gradients,
+    Mask,
+    Window,
+)
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
     Affine,
@@ -292,9 +298,9 @@ class _Reader:
             raise wrong(f"{name} takes another number of arguments")
         if name in _HOW:
             init = rest[0] if rest else None
-            return self.add(Reduce(_HOW[name], first, init, along, dtype))  # type: ignore[arg-type]
+            return self.add(Reduce(_HOW[name], first, init, along, dtype))
         if name in ("pick_max", "pick_min"):
-            how = name[5:]
+            how = _HOW[name.removeprefix("pick_")]
             made = Pick(how, first, rest[0], along, self.dtype(rest[0]))  # type: ignore[arg-type]
             return self.add(made)
         if name != "dot":

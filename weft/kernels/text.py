@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from weft.ir.op import Op, infer
+from weft.ir.rule import Combine
 from weft.ir.types import DType, TensorType
 from weft.kernels.alone import Alone
 from weft.kernels.attention import Access, Attention
@@ -45,6 +46,7 @@ from weft.kernels.kernel import (
     args_of,
 )
 from weft.ops import OPS
+from weft.ops.combiners import COMBINERS
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Add, Compare, Divide, Multiply, Subtract
 
@@ -55,7 +57,7 @@ COMPARE_KINDS = {"int": "SIGNED", "uint": "UNSIGNED", "bool": "UNSIGNED"}  # oth
 BY_SHORT_NAME: dict[str, type[Op]] = {op.name.removeprefix("chlo."): op for op in OPS} | {
     op.name.removeprefix("stablehlo."): op for op in OPS
 }
-REDUCED = {"add": "sum", "mul": "prod"} | {how: how for how in ("max", "min", "and", "or", "xor")}
+REDUCED: dict[Combine, str] = {how: how for how in COMBINERS} | {"add": "sum", "mul": "prod"}
 _SYMBOLS = {op: symbol for symbol, op in INFIX.items()}
 _DIRECTIONS = {word: symbol for symbol, word in COMPARED.items()}
 _SHORT = {BY_SHORT_NAME[name]: name for name in sorted(BY_SHORT_NAME, key=len, reverse=True)}
@@ -246,7 +248,7 @@ class _Steps:
             case Reduce(how=how, over=over):
                 return f"{REDUCED[how]}[{self.over(over)}]({given})"
             case Pick(how=how, over=over):
-                return f"pick_{how}[{self.over(over)}]({given})"
+                return f"pick_{REDUCED[how]}[{self.over(over)}]({given})"
             case Contract(over=over, held=held, dtype=dtype):
                 wide = "" if held is dtype else f" in {held}"
                 return f"dot[{self.over(over)}{wide}]({given})"

@@ -21,7 +21,6 @@ from weft.ir.types import BOOL, DType, TensorType
 from weft.kernels.alone import Alone
 from weft.kernels.attention import Access, Attention
 from weft.kernels.group import Launch
-from weft.kernels.interpret import COMBINE
 from weft.kernels.interpret import held as held_in
 from weft.kernels.kernel import (
     Affine,
@@ -43,6 +42,7 @@ from weft.kernels.kernel import (
     args_of,
 )
 from weft.kernels.text import operand_name, scalar_result
+from weft.ops.combiners import COMBINERS
 from weft.ops.shape import BitcastConvert, Constant
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
@@ -157,9 +157,10 @@ class _Loops:
         _require(all(0 <= f < len(self.sizes) for f in over), "there are no such factors")
         _require(len({*over}) == len(over), "it combines twice along one factor")
         if isinstance(step, Reduce):
-            _require(step.how in COMBINE, f"there is no reduction {step.how!r}")
-            scalar_result(COMBINE[step.how](), (dtype, dtype))
-            _require(not dtype.is_complex or step.how in ("add", "mul"), "numbers without order")
+            _require(step.how in COMBINERS, f"there is no reduction {step.how!r}")
+            scalar_result(COMBINERS[step.how], (dtype, dtype))
+            ordered = step.how in ("add", "mul") or not dtype.is_complex
+            _require(ordered, "numbers without order")
             self.alike(dtype, step.arg)
             if step.init is not None:
                 self.alike(dtype, step.init)

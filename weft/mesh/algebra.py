@@ -13,6 +13,7 @@ from itertools import pairwise
 from weft.mesh.axes import Axis, Mesh
 
 Axes = tuple[Axis, ...]
+DimAxes = tuple[Axes, ...]  # for each dim of a tensor the axes that split it, major first
 
 
 def size_of(axis: Axis, mesh: Mesh) -> int:
@@ -93,6 +94,22 @@ def append_merged(axes: list[Axis], axis: Axis, mesh: Mesh) -> None:
             axes[-1] = part(axis.name, last.before, last.size * axis.size, mesh)
             return
     axes.append(axis)
+
+
+def extend_merged(axes: list[Axis], more: Sequence[Axis], mesh: Mesh) -> None:
+    """Append axes, the first merged into the last one there if it continues it."""
+    if more:
+        append_merged(axes, more[0], mesh)
+        axes += more[1:]
+
+
+def take_front(axes: list[Axis], size: int, mesh: Mesh) -> Axis:
+    """Take the major part of that size off the first axis of a list."""
+    axis, whole = axes[0], size_of(axes[0], mesh)
+    if size == whole:
+        return axes.pop(0)
+    axes[0] = part(axis.name, axis.before * size, whole // size, mesh)
+    return part(axis.name, axis.before, size, mesh)
 
 
 def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from weft.mesh.algebra import append_merged, part
+from weft.mesh.algebra import Axes, append_merged, part
 from weft.mesh.axes import Axis, Mesh
 from weft.mesh.groups import Lists
 
-Axes = tuple[Axis, ...]
 Digits = tuple[int, ...]
 
 

@@ -20,7 +20,7 @@ from weft.ir.types import Array
 from weft.mesh.algebra import size_of
 from weft.mesh.axes import Axis, Mesh
 
-Span = tuple[int, int]  # the stride and the size of a run of digits
+DigitRun = tuple[int, int]  # the stride and the size of a run of digits
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Atoms:
         """How far apart in number two devices are that differ by one in a digit."""
         return tuple(math.prod(self.sizes[n + 1 :]) for n in range(len(self.sizes)))
 
-    def dims(self, span: Span) -> tuple[int, ...] | None:
+    def dims(self, span: DigitRun) -> tuple[int, ...] | None:
         """The digits that make up a run, major first; None if it is no union of digits."""
         stride, size = span
         found = tuple(n for n, s in enumerate(self.strides) if stride <= s < stride * size)
@@ -47,7 +47,7 @@ class Atoms:
         begins = not found or self.strides[found[-1]] == stride
         return found if whole and begins else None
 
-    def dims_of(self, spans: Iterable[Span]) -> tuple[int, ...] | None:
+    def dims_of(self, spans: Iterable[DigitRun]) -> tuple[int, ...] | None:
         """The digits of several runs, one after the other."""
         found: list[int] = []
         for span in spans:
@@ -72,7 +72,7 @@ class Atoms:
         return found
 
 
-def atoms_of(count: int, spans: Iterable[Span]) -> Atoms:
+def atoms_of(count: int, spans: Iterable[DigitRun]) -> Atoms:
     """Digits of which as many runs as possible are unions; runs that cross others are left out."""
     cuts = [1, count]
     for stride, size in spans:
@@ -88,7 +88,7 @@ def _fits(cut: int, cuts: list[int]) -> bool:
     return all(max(cut, other) % min(cut, other) == 0 for other in cuts)
 
 
-def span_of(axis: Axis, mesh: Mesh) -> Span:
+def span_of(axis: Axis, mesh: Mesh) -> DigitRun:
     """The run of digits of an axis, or part of one."""
     names = [name for name, _ in mesh.axes]
     if axis.name not in names:
@@ -98,12 +98,12 @@ def span_of(axis: Axis, mesh: Mesh) -> Span:
     return mesh.axis_sizes[axis.name] // (axis.before * size) * minor, size
 
 
-def mesh_spans(mesh: Mesh) -> list[Span]:
+def mesh_spans(mesh: Mesh) -> list[DigitRun]:
     """The run of digits of every axis of a mesh."""
     return [span_of(Axis(name), mesh) for name, _ in mesh.axes]
 
 
-def apart(atoms: Atoms, spans: Sequence[Span]) -> tuple[Atoms, tuple[int, ...]] | None:
+def apart(atoms: Atoms, spans: Sequence[DigitRun]) -> tuple[Atoms, tuple[int, ...]] | None:
     """Digits that tell some runs apart, and which of them are in none; None if runs cross."""
     fine = atoms_of(atoms.count, [*zip(atoms.strides, atoms.sizes, strict=True), *spans])
     found = fine.dims_of(spans)

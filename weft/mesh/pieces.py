@@ -26,7 +26,7 @@ def local_shape(shape: Sequence[int], sharding: Sharding | None, mesh: Mesh) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PieceBounds:
     """What one device holds: where it begins and ends in each dim, and its number of them all."""
 
     device: int
@@ -41,7 +41,7 @@ class Piece:
 
 def piece_at(
     position: tuple[int, ...], shape: Sequence[int], sharding: Sharding, mesh: Mesh
-) -> Piece:
+) -> PieceBounds:
     """The piece of the device at a position of the mesh."""
     index = tuple(index_along(dim.axes, mesh, position) for dim in sharding.dims)
     local = local_shape(shape, sharding, mesh)
@@ -52,10 +52,10 @@ def piece_at(
     for at, (_, size) in zip(position, mesh.axes, strict=True):
         device = device * size + at
     device = device if mesh.device_ids is None else mesh.device_ids[device]
-    return Piece(device, position, index, tuple(zip(begins, ends, strict=True)), padding)
+    return PieceBounds(device, position, index, tuple(zip(begins, ends, strict=True)), padding)
 
 
-def pieces(shape: Sequence[int], sharding: Sharding, mesh: Mesh) -> list[Piece]:
+def pieces(shape: Sequence[int], sharding: Sharding, mesh: Mesh) -> list[PieceBounds]:
     """The piece of every device, in the order of the mesh."""
     positions = itertools.product(*(range(size) for _, size in mesh.axes))
     return [piece_at(position, shape, sharding, mesh) for position in positions]

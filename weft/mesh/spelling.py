@@ -33,7 +33,7 @@ class P:
     OPEN: ClassVar[EllipsisType] = ...  # a dim that may be split as it suits
     dims: tuple[DimSharding, ...]
     replicated: tuple[Axis, ...]  # axes that must not split the tensor
-    unreduced: tuple[Axis, ...]  # axes along which it owes a reduction
+    unreduced: tuple[Axis, ...]  # axes along which it is a partial sum
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from weft.ir.rebuild import rewrite
 from weft.mesh import Sharding, parse_sharding, parse_shardings
 from weft.ops.survey import Surveys, sharding_fields
 
-Given = tuple[Sharding | None, ...]
+ResultShardings = tuple[Sharding | None, ...]
 
 _one = lru_cache(maxsize=4096)(parse_sharding)
 _many = lru_cache(maxsize=4096)(parse_shardings)
@@ -28,7 +28,7 @@ def annotated(attrs: Iterable[tuple[str, str]]) -> Sharding | None:
     return None
 
 
-def shardings_of(node: Node) -> Given:
+def shardings_of(node: Node) -> ResultShardings:
     """The shardings that a node's results are annotated with.
 
     A call without results may have one, too, that names the device that calls: it splits nothing.

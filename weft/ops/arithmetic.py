@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.ir.types import Array, DType, dtype_of
 
-Function = Callable[..., Any]
+Ufunc = Callable[..., Any]
 
 
 def widen(x: Array) -> Array:
@@ -50,21 +50,19 @@ def _round_to_odd(x: Array) -> Array:
     return np.asarray(bits | (near != x)).astype(np.uint32).view(np.float32)
 
 
-def in_double(
-    real: Function, *, complex: Function | None = None, integer: Function | None = None
-) -> Function:
+def in_double(real: Ufunc, *, complex: Ufunc | None = None, integer: Ufunc | None = None) -> Ufunc:
     """A function computed in f64, its result rounded once to the type of the operands."""
     return _by_kind(to_double, real, complex or real, integer or real)
 
 
 def in_own_type(
-    real: Function, *, complex: Function | None = None, integer: Function | None = None
-) -> Function:
+    real: Ufunc, *, complex: Ufunc | None = None, integer: Ufunc | None = None
+) -> Ufunc:
     """A function computed in the type of the operands: one rounding, and integers wrap around."""
     return _by_kind(widen, real, complex or real, integer or real)
 
 
-def _by_kind(prepare: Function, real: Function, complex: Function, integer: Function) -> Function:
+def _by_kind(prepare: Ufunc, real: Ufunc, complex: Ufunc, integer: Ufunc) -> Ufunc:
     def run(*arrays: Array) -> Array:
         dtype = dtype_of(arrays[0].dtype)
         with np.errstate(all="ignore"):
@@ -149,7 +147,7 @@ def _mask(width: int, like: Array) -> Array:
     return np.array((1 << width) - 1, f"u{like.dtype.itemsize}")
 
 
-def with_width(function: Function) -> Function:
+def with_width(function: Ufunc) -> Ufunc:
     """A function of bits that is told how many bits the element type has."""
 
     def run(*arrays: Array) -> Array:
@@ -328,7 +326,7 @@ def _saturate(x: Array, dtype: DType) -> Array:
     return fit(np.where(whole < float(low), held.type(low), number), dtype)
 
 
-_ORDER: dict[str, Function] = {
+ORDERS: dict[str, Ufunc] = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "GE": np.greater_equal,
@@ -343,7 +341,7 @@ def compare(lhs: Array, rhs: Array, direction: str, *, total: bool = False) -> A
     if lhs.dtype.kind == "c":
         return _compare_complex(lhs, rhs, direction, total=total)
     keys = [_total_key(x) if total else widen(x) for x in (lhs, rhs)]
-    return np.asarray(_ORDER[direction](*keys))
+    return np.asarray(ORDERS[direction](*keys))
 
 
 def _compare_complex(lhs: Array, rhs: Array, direction: str, *, total: bool) -> Array:

@@ -16,7 +16,7 @@ from weft.ir.types import Array, Dim, Shape, TensorType, Type, Types
 from weft.ir.work import Work
 from weft.ops import convert, pointwise, special, transcendental
 
-Places = tuple[int, ...]  # for each dim of an operand, the dim of the result that it runs along
+DimMap = tuple[int, ...]  # for each dim of an operand, the dim of the result that it runs along
 
 
 class Broadcasting(Op):
@@ -52,7 +52,7 @@ class Broadcasting(Op):
             raise WeftError(message, help=error.help) from None
         return out
 
-    def places(self, ranks: list[int]) -> list[Places]:
+    def places(self, ranks: list[int]) -> list[DimMap]:
         """The last dims of the result for each operand, or those that the op names."""
         rank = max(ranks)
         dims = self.broadcast_dimensions

@@ -14,7 +14,7 @@ from weft.errors import Unsupported, WeftError
 from weft.ir.check import require
 from weft.ir.module import Module
 from weft.ir.types import Array, TensorType, TokenType, Type, Types
-from weft.ops.calls import Call, Config, Results, Site, config_of
+from weft.ops.calls import CallResults, CallUse, Config, KnownCall, config_of
 
 HOST_CALL = "weft.host_call"
 HOST_CALL_ON_PIECES = "weft.host_call_on_pieces"  # each device calls with its pieces of values
@@ -84,7 +84,7 @@ def _check(name: str, config: Config, operands: Types, results: Types) -> None:
     require(not any((*given[1:], *made[1:])), f"{name} has several tokens", "one is enough")
 
 
-def _reference(site: Site, *values: Any) -> Results:
+def _reference(site: CallUse, *values: Any) -> CallResults:
     """Call the function; where all devices ask for the same, one call answers all of them."""
     number = site.config["function"]
     ordered = bool(site.outs) and isinstance(site.outs[0], TokenType)
@@ -100,7 +100,7 @@ def _reference(site: Site, *values: Any) -> Results:
     return (*first, *answers[len(asked) - 1])
 
 
-def _called(number: int, given: tuple[Array, ...], outs: Types) -> Results:
+def _called(number: int, given: tuple[Array, ...], outs: Types) -> CallResults:
     made = host_function(number).call(*given)
     if len(made) != len(outs):
         raise WeftError(
@@ -133,7 +133,7 @@ def called_by_each(op: CalledByName) -> bool:
     return is_ours and not config_of(op.backend_config).get("once")
 
 
-CALLS: dict[str, Call] = {
-    HOST_CALL: Call(_check, _reference),
-    HOST_CALL_ON_PIECES: Call(_check, _reference),
+CALLS: dict[str, KnownCall] = {
+    HOST_CALL: KnownCall(_check, _reference),
+    HOST_CALL_ON_PIECES: KnownCall(_check, _reference),
 }

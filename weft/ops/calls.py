@@ -8,23 +8,23 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from weft.ir.check import require
-from weft.ir.op import Run
+from weft.ir.op import Evaluation
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.scan import dictionary
 from weft.ir.types import TensorType, Types
 from weft.ir.work import Work, moved
 
 Config: TypeAlias = Mapping[str, int]  # what backend_config says; truth values are 0 and 1
-Results: TypeAlias = tuple[Any, ...]
+CallResults: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class CallUse:
     """One use of a custom call: its configuration, its result types, and who runs it."""
 
     config: Config
     outs: Types
-    run: Run | None = None
+    run: Evaluation | None = None
 
 
 def _bytes(config: Config, operands: Types, results: Types) -> Work:
@@ -32,7 +32,7 @@ def _bytes(config: Config, operands: Types, results: Types) -> Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KnownCall:
     """A custom call: what its types must be, its factors, its meaning in numpy, and its work.
 
     `check` refuses types that do not fit. `batched` says that the reference may be given any number
@@ -40,7 +40,7 @@ class Call:
     """
 
     check: Callable[[str, Config, Types, Types], None]
-    reference: Callable[..., Results]  # of a Site and the operands
+    reference: Callable[..., CallResults]  # of a Site and the operands
     rule: Callable[[Types, Types], Rule] | None = None  # None: every dim must be whole
     work: Callable[[Config, Types, Types], Work] = _bytes
     batched: bool = False

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -11,13 +10,12 @@ from weft.errors import WeftError
 from weft.ir.attrs import Codec
 from weft.ir.check import require, same_type
 from weft.ir.dense import Dense, scalar_text
-from weft.ir.op import Op, RegionCall, Run, op
+from weft.ir.op import Evaluation, Op, RegionCall, Steps, op
 from weft.ir.rule import Rule
 from weft.ir.types import Array, Type, Types, type_of
 from weft.ir.work import Work, moved
 from weft.ops.control import opaque
 
-Steps = Generator[Any, Any, tuple[Any, ...]]
 FLOAT64 = Codec(lambda text: float(text.partition(":")[0]), lambda value: f"{value!r} : f64")
 
 
@@ -193,7 +191,7 @@ class ExpectSerializedEq(Check):
     arity = 1
     control = True
 
-    def reference(self, value: Array, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, value: Array, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         yield from ()
         seen = run.channel(("probe", self.probe_id))
         if not 0 <= self.iter < len(seen):

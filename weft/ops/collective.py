@@ -15,14 +15,14 @@ import numpy as np
 from weft.errors import WeftError
 from weft.ir.attrs import MATRIX, UNIT, Codec, struct
 from weft.ir.check import dims_in_range, require, tensor_type
-from weft.ir.op import Body, Op, RegionCall, Run, op
+from weft.ir.op import Body, Evaluation, Op, RegionCall, op
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import UI32, Array, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
 from weft.mesh import Groups, Lists, Mesh, MeshAxes, parse_mesh_axes
 from weft.mesh.groups import cross_partition, cross_replica, cross_replica_and_partition
 
-Member = tuple[Array, ...]  # the operands, or the results, of one device of a group
+DeviceValues = tuple[Array, ...]  # the operands, or the results, of one device of a group
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def device_lists(groups: Groups, meshes: Mapping[str, Mesh]) -> Lists:
     return groups.lists(meshes) if isinstance(groups, MeshAxes) else groups
 
 
-class Collective(Op):
+class CollectiveOp(Op):
     """An op in which devices meet."""
 
     __slots__ = ()
@@ -80,7 +80,7 @@ class Collective(Op):
         return Work(bytes=moved(*operands, *results), sent=sent)
 
 
-class GlobalGroups(Collective):
+class GlobalGroups(CollectiveOp):
     """A collective that meets over replicas, over replicas and partitions, or over global ids."""
 
     __slots__ = ()
@@ -103,7 +103,7 @@ class GlobalGroups(Collective):
         return cross_replica_and_partition(everyone, replicas, partitions)
 
 
-class LocalGroups(Collective):
+class LocalGroups(CollectiveOp):
     """A collective that meets over replicas, or over partitions if it has a channel."""
 
     __slots__ = ()
@@ -191,7 +191,7 @@ def _divides(name: str, what: str, whole: int, part: int, count: int | None) -> 
     )
 
 
-def _group_size(op: Collective) -> int | None:
+def _group_size(op: CollectiveOp) -> int | None:
     """The size of the groups where the op alone tells it."""
     groups = op.replica_groups
     if isinstance(groups, MeshAxes) or not groups:
@@ -226,14 +226,14 @@ class AllGather(GlobalGroups):
     def rule(self, *operands: TensorType) -> Rule:
         return dim_by_dim(operands, self.outs, self.all_gather_dim)
 
-    def reference(self, *members: Member) -> list[Member]:
+    def reference(self, *members: DeviceValues) -> list[DeviceValues]:
         joined = tuple(
             np.concatenate(each, self.all_gather_dim) for each in zip(*members, strict=True)
         )
         return [joined] * len(members)
 
 
-def _fold(members: Sequence[Member], body: RegionCall) -> tuple[Array, ...]:
+def _fold(members: Sequence[DeviceValues], body: RegionCall) -> tuple[Array, ...]:
     """All devices' operands combined, neighbours first."""
     level = list(members)
     while len(level) > 1:
@@ -272,7 +272,9 @@ class AllReduce(GlobalGroups):
     def rule(self, *operands: TensorType, regions: tuple[Body, ...]) -> Rule:
         return dim_by_dim(operands, self.infer(*operands, regions=regions))
 
-    def reference(self, *members: Member, regions: tuple[RegionCall, ...]) -> list[Member]:
+    def reference(
+        self, *members: DeviceValues, regions: tuple[RegionCall, ...]
+    ) -> list[DeviceValues]:
         return [_fold(members, regions[0])] * len(members)
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
@@ -306,7 +308,9 @@ class ReduceScatter(GlobalGroups):
     def rule(self, *operands: TensorType, regions: tuple[Body, ...]) -> Rule:
         return dim_by_dim(operands, self.outs, self.scatter_dimension)
 
-    def reference(self, *members: Member, regions: tuple[RegionCall, ...]) -> list[Member]:
+    def reference(
+        self, *members: DeviceValues, regions: tuple[RegionCall, ...]
+    ) -> list[DeviceValues]:
         whole = _fold(members, regions[0])
         pieces = [np.split(w, len(members), self.scatter_dimension) for w in whole]
         return [tuple(piece[n] for piece in pieces) for n in range(len(members))]
@@ -359,7 +363,7 @@ class AllToAll(LocalGroups):
         changed = (self.split_dimension, self.concat_dimension)
         return dim_by_dim(operands, self.infer(*operands), *changed)
 
-    def reference(self, *members: Member) -> list[Member]:
+    def reference(self, *members: DeviceValues) -> list[DeviceValues]:
         pieces = [[np.split(a, self.split_count, self.split_dimension) for a in m] for m in members]
         return [
             tuple(
@@ -383,11 +387,11 @@ class CollectiveBroadcast(LocalGroups):
     def rule(self, *operands: TensorType) -> Rule:
         return dim_by_dim(operands, operands)
 
-    def alone(self, operands: Member) -> Member:
+    def alone(self, operands: DeviceValues) -> DeviceValues:
         """What a device gets that is in no group: zeros."""
         return tuple(np.zeros_like(a) for a in operands)
 
-    def reference(self, *members: Member) -> list[Member]:
+    def reference(self, *members: DeviceValues) -> list[DeviceValues]:
         return [members[0]] * len(members)
 
 
@@ -418,7 +422,7 @@ class CollectivePermute(Op):
             return cross_partition((tuple(range(partitions)),), replicas, partitions)
         return cross_replica((tuple(range(replicas)),), replicas, partitions)
 
-    def reference(self, *members: Member) -> list[Member]:
+    def reference(self, *members: DeviceValues) -> list[DeviceValues]:
         results = [tuple(np.zeros_like(a) for a in member) for member in members]
         for source, target in self.source_target_pairs:
             if max(source, target) >= len(members):
@@ -448,7 +452,7 @@ class DeviceId(Op):
         return RuleBuilder((), (self.infer(),)).build()
 
     def reference(
-        self, regions: tuple[RegionCall, ...], run: Run
+        self, regions: tuple[RegionCall, ...], run: Evaluation
     ) -> Generator[Any, Any, tuple[Array]]:
         yield from ()
         return (np.asarray(run.device[self.which], np.uint32),)

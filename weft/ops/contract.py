@@ -11,9 +11,10 @@ import numpy as np
 from weft.ir.attrs import Codec, array_of, enum, struct
 from weft.ir.check import dims_in_range, require, tensor_type
 from weft.ir.op import Op, op
-from weft.ir.rule import Combine, Rule, RuleBuilder
+from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import Array, DType, Shape, TensorType, Type, Types, dtype_of
 from weft.ir.work import Work, moved
+from weft.ops.combiners import in_dtype
 
 
 def precisions(dialect: str) -> Codec:
@@ -138,11 +139,6 @@ def narrow(sums: Array, out: DType) -> Array:
         sums = sums.real
     with np.errstate(all="ignore"):
         return np.asarray(sums).astype(out.numpy)
-
-
-def combine_sums(out: DType) -> Combine:
-    """How the pieces of a split sum are put together: booleans add by `or`."""
-    return "or" if out.kind == "bool" else "sum"
 
 
 def dot(lhs: Array, rhs: Array, dims: DotDims, out: DType) -> Array:
@@ -277,7 +273,7 @@ class DotGeneral(Op):
         for position, pair in enumerate(pairs):
             builder.factor(pair, (position,), self.out.bounds[position])
         for a, b in dims.contract:
-            combine = combine_sums(self.out.dtype)
+            combine = in_dtype("add", self.out.dtype)
             builder.factor((a, b), (None,), lhs.bounds[a], "reduction", combine=combine)
         return builder.build()
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Annotated, Any
 
 from weft.errors import WeftError
 from weft.ir.attrs import STRING, SYMBOL, TEXT, Attrs, array_of, integer
 from weft.ir.check import require
 from weft.ir.names import STREAM
-from weft.ir.op import Body, Op, RegionCall, Run, op
+from weft.ir.op import Body, Evaluation, Op, RegionCall, Steps, op
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import (
     BOOL,
@@ -24,8 +23,6 @@ from weft.ir.types import (
     Types,
 )
 from weft.ir.work import Work
-
-Steps = Generator[Any, Any, tuple[Any, ...]]
 
 
 def carried(operands: Types, results: Types) -> Rule:
@@ -72,7 +69,7 @@ class While(Control):
         _same_types("while: the condition's results", condition.results, (TensorType((), BOOL),))
         return operands
 
-    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         condition, body = regions
         while True:
             (again,) = yield from condition.run(*values)
@@ -91,7 +88,9 @@ class If(Control):
         _same_types("if: the predicate", (predicate,), (TensorType((), BOOL),))
         return _branches("if", regions)
 
-    def reference(self, predicate: Array, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(
+        self, predicate: Array, regions: tuple[RegionCall, ...], run: Evaluation
+    ) -> Steps:
         return (yield from regions[0 if predicate else 1].run())
 
 
@@ -106,7 +105,7 @@ class Case(Control):
         require(len(regions) > 0, "stablehlo.case: has no branches", "give it at least one region")
         return _branches("case", regions)
 
-    def reference(self, index: Array, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, index: Array, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         chosen = int(index)
         last = len(regions) - 1
         return (yield from regions[chosen if 0 <= chosen <= last else last].run())
@@ -138,7 +137,7 @@ class Call(Control):
     def infer(self, *operands: Type) -> Types:
         return self.outs
 
-    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         return (yield from run.call(self.callee, *values))
 
 
@@ -156,7 +155,7 @@ class Composite(Control):
     def infer(self, *operands: Type, regions: tuple[Body, ...] = ()) -> Types:
         return self.outs
 
-    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         return (yield from run.call(self.decomposition, *values))
 
 
@@ -219,7 +218,7 @@ class GetTupleElement(Op):
         return Work()
 
 
-class Tokens(Op):
+class TokenOp(Op):
     """An op that makes a token, which only orders effects."""
 
     __slots__ = ()
@@ -245,12 +244,12 @@ class Tokens(Op):
 
 
 @op("stablehlo.after_all")
-class AfterAll(Tokens):
+class AfterAll(TokenOp):
     """A token that follows all its operands."""
 
 
 @op("stablehlo.create_token")
-class CreateToken(Tokens):
+class CreateToken(TokenOp):
     """A fresh token."""
 
 
@@ -267,7 +266,7 @@ class AsyncStart(Control):
         _same_types("async_start: the results", self.outs, expected)
         return expected
 
-    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         return ((yield from regions[0].run(*values)),)
 
 
@@ -317,7 +316,7 @@ class RunParallel(Control):
         )
         return self.outs
 
-    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         yield from ()
         return run.parallel(self.programs, self.infeed or (), *values)
 

@@ -17,16 +17,16 @@ from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.scan import dictionary, integers
 from weft.ir.types import Array, DType, Shape, TensorType, Type, Types
 from weft.ir.work import Work
+from weft.ops.combiners import in_dtype
 from weft.ops.contract import (
     DotDims,
     Precision,
     check_precision,
-    combine_sums,
     dot,
     dot_work,
     expect_shape,
 )
-from weft.ops.window import Pairs, Window, make_window, pad
+from weft.ops.window import PaddingPairs, WindowDims, make_window, pad
 
 _TEXT = re.compile(r"\[(.*)\]\s*x\s*\[(.*)\]\s*->\s*\[(.*)\]")
 
@@ -130,7 +130,7 @@ def conv_shape(
     lhs: TensorType,
     rhs: TensorType,
     dims: ConvDims,
-    window: Window,
+    window: WindowDims,
     feature_groups: int,
     batch_groups: int,
 ) -> Shape:
@@ -181,10 +181,10 @@ def conv_window(
     rhs: TensorType,
     dims: ConvDims,
     strides: tuple[int, ...] | None,
-    padding: Pairs | None,
+    padding: PaddingPairs | None,
     lhs_dilation: tuple[int, ...] | None,
     rhs_dilation: tuple[int, ...] | None,
-) -> Window:
+) -> WindowDims:
     """The window that a kernel slides over the input's spatial dims."""
     sizes = tuple(rhs.sizes[d] for d in dims.kernel_spatial_dimensions)
     return make_window(name, sizes, strides, padding, lhs_dilation, rhs_dilation)
@@ -194,7 +194,7 @@ def convolve(
     lhs: Array,
     rhs: Array,
     dims: ConvDims,
-    window: Window,
+    window: WindowDims,
     reversal: tuple[bool, ...],
     feature_groups: int,
     batch_groups: int,
@@ -219,10 +219,10 @@ def convolve(
     return sums.transpose(np.argsort((dims.output[0], *dims.output[2:], dims.output[1])))
 
 
-def windows(array: Array, window: Window) -> Array:
+def windows(array: Array, window: WindowDims) -> Array:
     """What a window over the dims from the third on sees: its places, then its own dims."""
     rest = (1, 1)
-    whole = Window(
+    whole = WindowDims(
         rest + window.sizes,
         rest + window.strides,
         ((0, 0), (0, 0), *window.padding),
@@ -247,7 +247,7 @@ class Convolution(Op):
     batch_group_count: int
     out: TensorType
     window_strides: tuple[int, ...] | None = None
-    padding: Pairs | None = None
+    padding: PaddingPairs | None = None
     lhs_dilation: tuple[int, ...] | None = None
     rhs_dilation: tuple[int, ...] | None = None
     window_reversal: tuple[bool, ...] | None = None
@@ -280,7 +280,7 @@ class Convolution(Op):
         )
         return expect_shape(self.name, self.out, shape)
 
-    def window(self, rhs: TensorType) -> Window:
+    def window(self, rhs: TensorType) -> WindowDims:
         """The window that the kernel slides over the input."""
         return conv_window(
             self.name,
@@ -353,7 +353,7 @@ def conv_rule(
     # A factor of size 1 is not written beside another one.
     place = None if batch_groups > 1 and batch == 1 else dims.input_batch_dimension
     builder.factor((place, None), (dims.output_batch_dimension,), batch)
-    alone: list[Places] = []
+    alone: list[SpatialDims] = []
     for spatial in zip(*(d[2:] for d in (dims.input, dims.kernel, dims.output)), strict=True):
         alone += spatial_factors(builder, lhs, rhs, out, *spatial)
     if feature_groups > 1:
@@ -361,7 +361,7 @@ def conv_rule(
     depth = rhs.bounds[dims.kernel_input_feature_dimension]
     place = None if feature_groups > 1 and depth == 1 else dims.input_feature_dimension
     places = (place, dims.kernel_input_feature_dimension)
-    builder.factor(places, (None,), depth, "reduction", combine=combine_sums(out.dtype))
+    builder.factor(places, (None,), depth, "reduction", combine=in_dtype("add", out.dtype))
     own = out.bounds[made[1]] // (batch_groups * feature_groups)
     if own > 1:
         builder.factor((None, made[0]), (made[1],), own)
@@ -372,15 +372,17 @@ def conv_rule(
     return builder.build()
 
 
-Places = tuple[int | None, int | None, int | None]  # a dim of the input, the kernel, the output
+SpatialDims = tuple[
+    int | None, int | None, int | None
+]  # a dim of the input, the kernel, the output
 
 
 def spatial_factors(
     builder: RuleBuilder, lhs: TensorType, rhs: TensorType, out: TensorType, a: int, b: int, c: int
-) -> list[Places]:
+) -> list[SpatialDims]:
     """Add the factors of one spatial dim; returns the places of dims that were left without any."""
     left = lhs.bounds[a]
-    alone: list[Places] = []
+    alone: list[SpatialDims] = []
     sizes = [("permutation", out.bounds[c]), ("reduction", rhs.bounds[b])]
     if sizes[0][1] < sizes[1][1]:
         sizes.reverse()

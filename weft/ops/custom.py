@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,18 +9,15 @@ import numpy as np
 from weft.errors import Unsupported
 from weft.ir.attrs import BOOLEAN, SYMBOL, TEXT, array_of, integer
 from weft.ir.check import require
-from weft.ir.op import Body, Op, RegionCall, Run, op
+from weft.ir.op import Body, Evaluation, Op, RegionCall, Steps, op
 from weft.ir.rule import Rule
 from weft.ir.types import TOKEN, Array, TensorType, TokenType, Type, Types, type_of
 from weft.ir.work import Work, moved
-from weft.ops.calls import Call, Config, Site, config_of
+from weft.ops.calls import CallUse, Config, KnownCall, config_of
 from weft.ops.collective import ChannelHandle
 from weft.ops.control import opaque
 from weft.ops.custom_rules import custom_rule
 from weft.ops.known_calls import KNOWN_CALLS
-
-Steps = Generator[Any, Any, tuple[Any, ...]]
-
 
 # Custom calls
 
@@ -49,7 +45,7 @@ class CustomCall(Op):
         return self.known is not None and self.known.pure and not self.has_side_effect
 
     @property
-    def known(self) -> Call | None:
+    def known(self) -> KnownCall | None:
         """What Weft knows of a call of this name."""
         return KNOWN_CALLS.get(self.call_target_name)
 
@@ -69,14 +65,14 @@ class CustomCall(Op):
         shardys = custom_rule(self.call_target_name, operands, self.outs)
         return opaque(operands, self.outs) if shardys is None else shardys
 
-    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         yield from ()
         if self.known is None:
             raise Unsupported(
                 f"custom call {self.call_target_name!r}: Weft does not know what it does",
                 help=f"known: {', '.join(KNOWN_CALLS)}",
             )
-        return self.known.reference(Site(self.config, self.outs, run), *values)
+        return self.known.reference(CallUse(self.config, self.outs, run), *values)
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         if self.known is not None:
@@ -87,7 +83,7 @@ class CustomCall(Op):
 # In and out
 
 
-class Transfer(Op):
+class HostTransferOp(Op):
     """An op that brings values into a running program or takes them out of it."""
 
     __slots__ = ()
@@ -111,7 +107,7 @@ class Transfer(Op):
 
 
 @op("stablehlo.infeed")
-class Infeed(Transfer):
+class Infeed(HostTransferOp):
     """Values that the host feeds in, and a token."""
 
     outs: Types
@@ -123,13 +119,13 @@ class Infeed(Transfer):
         self.token_last(self.outs)
         return self.outs
 
-    def reference(self, token: None, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, token: None, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         values = yield from run.call(run.feed())
         return (*values, None)
 
 
 @op("stablehlo.outfeed")
-class Outfeed(Transfer):
+class Outfeed(HostTransferOp):
     """Values given to the host; the reference drops them."""
 
     outfeed_config: Annotated[str, TEXT] | None = None
@@ -138,12 +134,12 @@ class Outfeed(Transfer):
         self.token_last(operands)
         return TOKEN
 
-    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         yield from ()
         return (None,)
 
 
-class Message(Transfer):
+class Message(HostTransferOp):
     """One half of sending values from a device to another."""
 
     __slots__ = ()
@@ -178,7 +174,7 @@ class Send(Message):
         self.token_last(operands)
         return TOKEN
 
-    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         yield from ()
         self.device_only()
         target = self.peer(run.device, 0)
@@ -201,7 +197,7 @@ class Recv(Message):
         self.token_last(self.outs)
         return self.outs
 
-    def reference(self, token: None, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, token: None, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         self.device_only()
         source = self.peer(run.device, 1)
         if source == -1:
@@ -217,20 +213,20 @@ class Recv(Message):
 
 
 @op("interpreter.print")
-class Print(Transfer):
+class Print(HostTransferOp):
     """Print a value while the program runs."""
 
     def infer(self, operand: Type) -> Types:
         return ()
 
-    def reference(self, value: Array, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, value: Array, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         yield from ()
         print(f"{type_of(value)} {{\n{value}\n}}")
         return ()
 
 
 @op("interpreter.probe")
-class Probe(Transfer):
+class InterpreterProbe(HostTransferOp):
     """The value itself; what it was is remembered for checks."""
 
     probe_id: str
@@ -238,7 +234,7 @@ class Probe(Transfer):
     def infer(self, operand: Type) -> Type:
         return operand
 
-    def reference(self, value: Array, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, value: Array, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         yield from ()
         run.channel(("probe", self.probe_id)).append((value,))
         return (value,)
@@ -251,5 +247,5 @@ OPS: tuple[type[Op], ...] = (
     Send,
     Recv,
     Print,
-    Probe,
+    InterpreterProbe,
 )

@@ -23,7 +23,7 @@ from weft.ops.index import (
 )
 from weft.ops.shape import broadcast, check_broadcast, check_iota, check_reshape, iota
 from weft.ops.slicing import check_fill, check_inside, check_pad, check_slice, pad
-from weft.ops.window import Pairs
+from weft.ops.window import PaddingPairs
 
 
 class Dynamic(Op):
@@ -234,7 +234,7 @@ class DynamicConv(Dynamic):
     batch_group_count: int
     out: TensorType
     window_strides: tuple[int, ...] | None = None
-    padding: Pairs | None = None  # older programs carry one; the operand counts
+    padding: PaddingPairs | None = None  # older programs carry one; the operand counts
     lhs_dilation: tuple[int, ...] | None = None
     rhs_dilation: tuple[int, ...] | None = None
     window_reversal: tuple[bool, ...] | None = None
@@ -266,7 +266,7 @@ class DynamicConv(Dynamic):
             )
         return self.out
 
-    def fixed(self, padding: Pairs) -> Convolution:
+    def fixed(self, padding: PaddingPairs) -> Convolution:
         """The convolution with this padding."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         return Convolution(**(given | {"padding": padding}))

@@ -15,7 +15,8 @@ from weft.ir.op import Op, op
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import Array, Dim, TensorType, Type, Types, dtype_of, type_of
 from weft.ir.work import Work
-from weft.ops.contract import combine_sums, dot_work, expect_shape, narrow, wide
+from weft.ops.combiners import in_dtype
+from weft.ops.contract import dot_work, expect_shape, narrow, wide
 
 _TERM = re.compile(r"[A-Za-z]*(?:\.\.\.[A-Za-z]*)?")
 
@@ -100,7 +101,7 @@ def einsum_rule(labels: Labels, operands: tuple[TensorType, ...], out: TensorTyp
         if label in kept:
             builder.factor(dims, (labels.result.index(label),), sizes[label])
         else:
-            combine = combine_sums(out.dtype)
+            combine = in_dtype("add", out.dtype)
             builder.factor(dims, (None,), sizes[label], "reduction", combine=combine)
     return builder.build()
 

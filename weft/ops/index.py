@@ -17,18 +17,18 @@ from weft.ir.types import Array, Dim, TensorType, Type, Types, type_of
 from weft.ir.work import Work, moved
 from weft.ops.slicing import check_inside, one_per_dim
 
-Dims = tuple[int, ...]
+DimList = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GatherDims:
     """Which dims of the operand, of the indices and of the result correspond in a gather."""
 
-    offset_dims: Dims = ()
-    collapsed_slice_dims: Dims = ()
-    operand_batching_dims: Dims = ()
-    start_indices_batching_dims: Dims = ()
-    start_index_map: Dims = ()
+    offset_dims: DimList = ()
+    collapsed_slice_dims: DimList = ()
+    operand_batching_dims: DimList = ()
+    start_indices_batching_dims: DimList = ()
+    start_index_map: DimList = ()
     index_vector_dim: int = 0
 
 
@@ -39,15 +39,15 @@ class Windows:
     `slices` is the tensor that holds the windows: a gather's result, a scatter's updates.
     """
 
-    window: Dims  # the dims of `slices` inside a window; the others count the windows
-    inserted: Dims  # dims of the operand that the windows lack, because they are 1 long there
-    operand_batching: Dims
-    indices_batching: Dims
-    start_map: Dims  # the operand's dim that each element of an index vector is for
+    window: DimList  # the dims of `slices` inside a window; the others count the windows
+    inserted: DimList  # dims of the operand that the windows lack, because they are 1 long there
+    operand_batching: DimList
+    indices_batching: DimList
+    start_map: DimList  # the operand's dim that each element of an index vector is for
     vector: int  # the dim of the indices that holds index vectors
 
     @property
-    def absent(self) -> Dims:
+    def absent(self) -> DimList:
         """The dims of the operand that `slices` has no window dim for."""
         return (*self.inserted, *self.operand_batching)
 
@@ -72,7 +72,7 @@ class Gather(Op):
     """Windows of the operand, each at the place that one vector of the indices names."""
 
     dimension_numbers: Annotated[GatherDims, GATHER_DIMS]
-    slice_sizes: Dims
+    slice_sizes: DimList
     indices_are_sorted: bool = False
 
     def infer(self, operand: Type, indices: Type) -> Type:
@@ -198,7 +198,7 @@ def _check_batching(name: str, windows: Windows, operand: TensorType, indices: T
         )
 
 
-def gathered_shape(windows: Windows, indices: TensorType, sizes: Dims) -> tuple[Dim, ...]:
+def gathered_shape(windows: Windows, indices: TensorType, sizes: DimList) -> tuple[Dim, ...]:
     """The dims that count the windows and those inside them, each at its place."""
     counts = iter([n for d, n in enumerate(indices.shape) if d != windows.vector])
     inside = iter([n for d, n in enumerate(sizes) if d not in windows.absent])
@@ -277,7 +277,7 @@ def window_starts(windows: Windows, operand_rank: int, indices: Array) -> Array:
     return starts
 
 
-def gather(windows: Windows, sizes: Dims, operand: Array, indices: Array) -> Array:
+def gather(windows: Windows, sizes: DimList, operand: Array, indices: Array) -> Array:
     """Each window, moved so that it lies inside the operand, with the dims put in their order."""
     starts = window_starts(windows, operand.ndim, indices)
     count = starts.ndim - 1

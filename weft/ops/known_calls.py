@@ -8,20 +8,20 @@ from typing import Any
 from weft.ir.check import require, same_type
 from weft.ir.types import Types
 from weft.ops import callbacks, linalg_calls
-from weft.ops.calls import Call, Config, Results, Site, identity_types
+from weft.ops.calls import CallResults, CallUse, Config, KnownCall, identity_types
 from weft.ops.checks import expect_almost_equal, expect_close, expect_equal
 
 
-def _leave(site: Site, *values: Any) -> Results:
+def _leave(site: CallUse, *values: Any) -> CallResults:
     return values
 
 
-def _checking(check: Callable[..., None]) -> Call:
-    def compare(site: Site, *values: Any) -> Results:
+def _checking(check: Callable[..., None]) -> KnownCall:
+    def compare(site: CallUse, *values: Any) -> CallResults:
         check(*values)
         return ()
 
-    return Call(_pair, compare)
+    return KnownCall(_pair, compare)
 
 
 def _pair(name: str, config: Config, operands: Types, results: Types) -> None:
@@ -37,9 +37,9 @@ def _sink(name: str, config: Config, operands: Types, results: Types) -> None:
     require(results == (), f"custom call {name!r} has {len(results)} results", "it gives nothing")
 
 
-_ANNOTATION = Call(identity_types, _leave)  # it leaves its value alone
+_ANNOTATION = KnownCall(identity_types, _leave)  # it leaves its value alone
 
-KNOWN_CALLS: dict[str, Call] = {
+KNOWN_CALLS: dict[str, KnownCall] = {
     "check.expect_eq": _checking(expect_equal),
     "check.expect_eq_const": _checking(expect_equal),
     "check.expect_close": _checking(expect_close),
@@ -51,8 +51,10 @@ KNOWN_CALLS: dict[str, Call] = {
     "annotate_device_placement": _ANNOTATION,
     "xla.sdy.FuncResultSharding": _ANNOTATION,
     "xla.sdy.PropagationBarrier": _ANNOTATION,
-    "dce_sink": Call(_sink, lambda site, *values: ()),  # its operands are computed all the same
-    "control_dep": Call(_sink, lambda site, *values: ()),  # an order, no value
+    "dce_sink": KnownCall(
+        _sink, lambda site, *values: ()
+    ),  # its operands are computed all the same
+    "control_dep": KnownCall(_sink, lambda site, *values: ()),  # an order, no value
     **linalg_calls.CALLS,
     **callbacks.CALLS,
 }

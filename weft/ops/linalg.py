@@ -15,7 +15,7 @@ from weft.ir.types import DTYPES, Array, Dim, DType, TensorType, Type, Types, dt
 from weft.ir.work import Work, elements, moved
 
 FftType = Annotated[str, enum("fft_type", "FFT", "IFFT", "RFFT", "IRFFT")]
-Transpose = Annotated[str, enum("transpose", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")]
+TransposeKind = Annotated[str, enum("transpose", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")]
 
 
 def exact(dtype: DType) -> np.dtype[Any]:
@@ -182,7 +182,7 @@ class TriangularSolve(Op):
     left_side: bool
     lower: bool
     unit_diagonal: bool
-    transpose_a: Transpose
+    transpose_a: TransposeKind
 
     def infer(self, a: Type, b: Type) -> Type:
         matrix = _square(self.name, 0, a)

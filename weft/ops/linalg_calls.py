@@ -12,7 +12,7 @@ from weft.ir.check import require
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import DTYPES, I32, Array, DType, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
-from weft.ops.calls import Call, Config, Results, Site, by_batch
+from weft.ops.calls import CallResults, CallUse, Config, KnownCall, by_batch
 from weft.ops.factorize import (
     hessenberg,
     householder_product,
@@ -176,7 +176,7 @@ def _tridiagonal_solve_rule(operands: Types, results: Types) -> Rule:
 # Meaning
 
 
-def _eig(site: Site, a: Array) -> Results:
+def _eig(site: CallUse, a: Array) -> CallResults:
     values, vectors = _eigenvectors(a)
     found = [values]
     if site.config.get("left"):
@@ -214,7 +214,7 @@ def _left(a: Array, values: Array) -> Array:
     return found
 
 
-def _eigh(site: Site, a: Array) -> Results:
+def _eigh(site: CallUse, a: Array) -> CallResults:
     lower = bool(site.config.get("lower", 1))
     a, bad = _finite(a)
     values, vectors = np.linalg.eigh(a, "L" if lower else "U")
@@ -223,7 +223,7 @@ def _eigh(site: Site, a: Array) -> Results:
     return vectors[..., kept], values[..., kept]
 
 
-def _svd(site: Site, a: Array) -> Results:
+def _svd(site: CallUse, a: Array) -> CallResults:
     vectors, full = bool(site.config.get("vectors")), bool(site.config.get("full_matrices"))
     a, bad = _finite(a)
     left, values, right = np.linalg.svd(a, full_matrices=full)
@@ -237,7 +237,7 @@ def _svd(site: Site, a: Array) -> Results:
     return values[..., kept], left[..., kept], right[..., kept, :]
 
 
-def _slice(site: Site, index: int) -> slice:
+def _slice(site: CallUse, index: int) -> slice:
     """The values that are asked for."""
     type, first = site.outs[index], site.config.get("first", 0)
     assert isinstance(type, TensorType)
@@ -249,7 +249,7 @@ def _dtype(type: Type) -> np.dtype[np.generic]:
     return type.dtype.numpy
 
 
-def _schur(site: Site, a: Array) -> Results:
+def _schur(site: CallUse, a: Array) -> CallResults:
     form, vectors = schur(a)
     return (form, vectors) if site.config.get("vectors") else (form,)
 
@@ -273,11 +273,13 @@ def _linear(config: Config, operands: Types, results: Types) -> Work:
     return Work(flops=12 * elements(results[0]), bytes=moved(*operands, *results))
 
 
-def _call(check: Callable[..., None], reference: Callable[..., Results], work: float) -> Call:
-    return Call(check, reference, by_batch(2), _cubic(work), batched=True, pure=True)
+def _call(
+    check: Callable[..., None], reference: Callable[..., CallResults], work: float
+) -> KnownCall:
+    return KnownCall(check, reference, by_batch(2), _cubic(work), batched=True, pure=True)
 
 
-CALLS: dict[str, Call] = {
+CALLS: dict[str, KnownCall] = {
     "weft.eig": _call(_typed(_eig_types, square=True), _eig, 25),
     "weft.eigh": _call(_eigh_check, _eigh, 9),
     "weft.svd": _call(_svd_check, _svd, 20),
@@ -296,7 +298,7 @@ CALLS: dict[str, Call] = {
         lambda site, a: tridiagonal(a, bool(site.config.get("lower", 1))),
         4 / 3,
     ),
-    "weft.tridiagonal_solve": Call(
+    "weft.tridiagonal_solve": KnownCall(
         _tridiagonal_solve_check,
         lambda site, *parts: (
             tridiagonal_solve(*parts, perturb=bool(site.config.get("perturb_singular"))),

@@ -6,7 +6,7 @@ written as a composite whose decomposition is plain StableHLO, and read back as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ import numpy as np
 from weft.ir.check import require, tensor_type
 from weft.ir.dense import Dense
 from weft.ir.module import Function, Node, Region, Value, apply
-from weft.ir.op import Op, RegionCall, Run, op
-from weft.ir.rule import Rule
+from weft.ir.op import Evaluation, Op, RegionCall, Steps, op
+from weft.ir.rule import Combine, Rule
 from weft.ir.types import I32, Array, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
 from weft.mesh import Axis, Lists, Mesh, MeshAxes
@@ -26,42 +26,23 @@ from weft.mesh.pieces import index_along
 from weft.ops.collective import (
     ChannelHandle,
     CollectivePermute,
-    Member,
+    DeviceValues,
     PartitionId,
     ReduceScatter,
     ReplicaGroups,
     dim_by_dim,
     tensors,
 )
+from weft.ops.combiners import BY_OP, COMBINERS, SHORT_NAMES, combiner
 from weft.ops.control import opaque
 from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, And, Divide, Maximum, Minimum, Multiply, Or, Remainder, Xor
+from weft.ops.pointwise import Add, Divide, Multiply, Remainder
 from weft.ops.shape import Constant, Reshape
 from weft.ops.sharding import OneSharding
 from weft.ops.slicing import DynamicSlice
 
-Steps = Generator[Any, Any, tuple[Any, ...]]
 CHANNEL = ChannelHandle(1, 1)  # what every collective of ours meets on
 INDEX = TensorType((), I32)
-
-# How pieces are put together, by the name of the op that does it.
-COMBINERS: dict[str, Op] = {
-    "add": Add(),
-    "maximum": Maximum(),
-    "minimum": Minimum(),
-    "multiply": Multiply(),
-    "and": And(),
-    "or": Or(),
-    "xor": Xor(),
-}
-
-
-def combiner(reduction: str, type: TensorType) -> Region:
-    """The region of a collective that combines two scalars of that element type."""
-    scalar = type.with_shape(())
-    args = (Value(scalar, None, 0), Value(scalar, None, 1))
-    node = apply(COMBINERS[reduction], *args)
-    return Region(args, [node], node.results)
 
 
 class LocalOp(Op):
@@ -123,7 +104,7 @@ def _minor(axis: Axis, mesh: Mesh) -> int:
     return minor
 
 
-def own_index(axes: tuple[Axis, ...], mesh: Mesh, run: Run) -> int:
+def own_index(axes: tuple[Axis, ...], mesh: Mesh, run: Evaluation) -> int:
     """Where the device that runs stands along axes, major first."""
     return index_along(axes, mesh, mesh.position(run.device[1]))
 
@@ -144,7 +125,7 @@ class AxisIndex(LocalOp):
     def infer(self) -> Type:
         return INDEX
 
-    def reference(self, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         yield from ()
         mesh = named(self.over.mesh, run.meshes)
         return (np.asarray(own_index(self.over.axes, mesh, run), np.int32),)
@@ -179,7 +160,7 @@ class AllSlice(LocalOp):
         )
         return self.out
 
-    def reference(self, operand: Array, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, operand: Array, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         yield from ()
         mesh = named(self.pieces.mesh, run.meshes)
         starts = [own_index(dim.axes, mesh, run) for dim in self.pieces.dims]
@@ -240,7 +221,7 @@ class PermuteAlongAxes(LocalOp):
         )
         return cross_partition(mesh.groups(self.over.axes), replicas, partitions)
 
-    def reference(self, *members: Member) -> list[Member]:
+    def reference(self, *members: DeviceValues) -> list[DeviceValues]:
         nothing = tuple(np.zeros_like(a) for a in members[0])
         return [members[s] if s >= 0 else nothing for s in self.sources]
 
@@ -271,9 +252,9 @@ class ReduceScatterTogether(LocalOp):
 
     def infer(self, *operands: Type) -> Types:
         require(
-            self.reduction in COMBINERS,
+            self.reduction in SHORT_NAMES.values(),
             f"{self.name}: no reduction {self.reduction!r}",
-            f"known: {', '.join(COMBINERS)}",
+            f"known: {', '.join(SHORT_NAMES.values())}",
         )
         require(
             len(operands) == len(self.outs) == len(self.scatter_dimensions),
@@ -283,8 +264,13 @@ class ReduceScatterTogether(LocalOp):
         )
         for single, operand in zip(self.singles(), operands, strict=True):
             type = tensor_type(self.name, 0, operand)
-            single.infer(operand, regions=(combiner(self.reduction, type).body,))
+            single.infer(operand, regions=(combiner(self.combine, type).body,))
         return self.outs
+
+    @property
+    def combine(self) -> Combine:
+        """How values are combined."""
+        return BY_OP[f"stablehlo.{self.reduction}"]
 
     def singles(self) -> list[ReduceScatter]:
         """The op for each operand alone."""
@@ -297,9 +283,9 @@ class ReduceScatterTogether(LocalOp):
         """Who meets, as lists of devices."""
         return self.singles()[0].groups(replicas, partitions, meshes)
 
-    def reference(self, *members: Member) -> list[Member]:
+    def reference(self, *members: DeviceValues) -> list[DeviceValues]:
         found: list[list[Array]] = [[] for _ in members]
-        call = _Combine(COMBINERS[self.reduction].reference)
+        call = _Combine(COMBINERS[self.combine].reference)
         for n, single in enumerate(self.singles()):
             alone = [(member[n],) for member in members]
             for results, (piece,) in zip(
@@ -316,7 +302,7 @@ class ReduceScatterTogether(LocalOp):
         lines = _Lines(operands)
         results = []
         for single, value in zip(self.singles(), lines.args, strict=True):
-            region = combiner(self.reduction, tensor_type(self.name, 0, value.type))
+            region = combiner(self.combine, tensor_type(self.name, 0, value.type))
             results.append(lines.add(single, value, regions=(region,)))
         return lines.function(name, *results)
 

@@ -242,7 +242,9 @@ IsFinite = pointwise(
     result=boolean,
 )
 
-Direction = Annotated[str, enum("comparison_direction", "EQ", "NE", "GE", "GT", "LE", "LT")]
+ComparisonDirection = Annotated[
+    str, enum("comparison_direction", "EQ", "NE", "GE", "GT", "LE", "LT")
+]
 CompareType = Annotated[
     str, enum("comparison_type", "NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
 ]
@@ -259,7 +261,7 @@ COMPARE_TYPES: dict[str, tuple[str, ...]] = {  # by the kind of the elements
 class Compare(Op):
     """out[i..] = lhs[i..] compared with rhs[i..]; complex numbers in dictionary order."""
 
-    comparison_direction: Direction
+    comparison_direction: ComparisonDirection
     compare_type: CompareType | None = None
     assembly = "$comparison_direction, $operands[[, $compare_type]] : $signature"
     elementwise = True

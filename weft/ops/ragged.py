@@ -14,10 +14,10 @@ from weft.ir.op import Op, op
 from weft.ir.rule import Role, Rule, RuleBuilder
 from weft.ir.types import Array, Shape, TensorType, Type, Types
 from weft.ir.work import Work
+from weft.ops.combiners import in_dtype
 from weft.ops.contract import (
     DotDims,
     check_precision,
-    combine_sums,
     dot,
     dot_work,
     expect_shape,
@@ -154,7 +154,7 @@ class RaggedDot(Op):
             if a == dims.ragged:
                 role = "whole"
             place = prefix.index(a) if a is not None and a in prefix else None
-            combine = combine_sums(self.out.dtype) if role == "reduction" else None
+            combine = in_dtype("add", self.out.dtype) if role == "reduction" else None
             builder.factor((a, b, place), (result,), size, role, combine=combine)
 
         pairs: list[tuple[int | None, int | None]] = [*dims.dot.batch]

@@ -18,9 +18,9 @@ from weft.ir.types import UI64, Array, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
 
 Distribution = Annotated[str, enum("rng_distribution", "UNIFORM", "NORMAL")]
-Algorithm = Annotated[str, enum("rng_algorithm", "DEFAULT", "THREE_FRY", "PHILOX")]
+RngAlgorithm = Annotated[str, enum("rng_algorithm", "DEFAULT", "THREE_FRY", "PHILOX")]
 
-Words = npt.NDArray[np.uint32]
+RandomWords = npt.NDArray[np.uint32]
 Longs = npt.NDArray[np.uint64]
 _HALF = np.uint64(32)
 
@@ -116,7 +116,7 @@ class RngBitGenerator(Op):
     rule, which is Shardy's, marks its factors as aided.
     """
 
-    rng_algorithm: Algorithm
+    rng_algorithm: RngAlgorithm
     outs: Types
     assembly = "$operands, algorithm = $rng_algorithm : $signature"
 
@@ -162,7 +162,7 @@ class RngBitGenerator(Op):
         return Work(flops=each * _words(results[1]), bytes=moved(*operands, *results))
 
 
-def in_type(bits: Words | Longs, out: TensorType) -> Array:
+def in_type(bits: RandomWords | Longs, out: TensorType) -> Array:
     """The low bits of words as elements of another type, bit by bit."""
     dtype = out.dtype
     width = np.dtype(f"uint{max(8, dtype.bits)}")
@@ -174,12 +174,12 @@ def in_type(bits: Words | Longs, out: TensorType) -> Array:
     return low.reshape(out.sizes).view(dtype.numpy)
 
 
-def halves(longs: Longs) -> tuple[Words, Words]:
+def halves(longs: Longs) -> tuple[RandomWords, RandomWords]:
     """The low and the high words of longs."""
     return longs.astype(np.uint32), (longs >> _HALF).astype(np.uint32)
 
 
-def joined(low: Words, high: Words) -> Longs:
+def joined(low: RandomWords, high: RandomWords) -> Longs:
     """Longs from their low and high words."""
     return low.astype(np.uint64) | (high.astype(np.uint64) << _HALF)
 
@@ -187,7 +187,7 @@ def joined(low: Words, high: Words) -> Longs:
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def three_fry(key: Longs, counter: Longs) -> tuple[Words, Words]:
+def three_fry(key: Longs, counter: Longs) -> tuple[RandomWords, RandomWords]:
     """Threefry-2x32 with 20 rounds (Salmon et al., SC 2011)."""
     first, second = halves(key)
     keys = (first, second, first ^ second ^ np.uint32(0x1BD11BDA))
@@ -203,7 +203,9 @@ def three_fry(key: Longs, counter: Longs) -> tuple[Words, Words]:
     return x, y
 
 
-def three_fry_bits(key: Longs, counter: Longs, out: TensorType) -> tuple[Words | Longs, Longs]:
+def three_fry_bits(
+    key: Longs, counter: Longs, out: TensorType
+) -> tuple[RandomWords | Longs, Longs]:
     """Bits of a shape and the next counter; a word of 32 bits is one of the two that a block gives.
 
     The two words of a block lie next to each other along the first dim of even size, or along the
@@ -228,7 +230,9 @@ _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _KEY_STEPS = (np.uint32(0x9E3779B9), np.uint32(0xBB67AE85))
 
 
-def philox(key: Longs, low: Longs, high: Longs) -> tuple[Words, Words, Words, Words]:
+def philox(
+    key: Longs, low: Longs, high: Longs
+) -> tuple[RandomWords, RandomWords, RandomWords, RandomWords]:
     """Philox-4x32 with 10 rounds (Salmon et al., SC 2011)."""
     first, second = halves(key)
     x, y, z, w = *halves(low), *halves(high)
@@ -240,7 +244,7 @@ def philox(key: Longs, low: Longs, high: Longs) -> tuple[Words, Words, Words, Wo
     return x, y, z, w
 
 
-def philox_bits(key: Longs, counter: Longs, out: TensorType) -> tuple[Words | Longs, Longs]:
+def philox_bits(key: Longs, counter: Longs, out: TensorType) -> tuple[RandomWords | Longs, Longs]:
     """Bits of a shape and the next counter; of a counter of 64 bits, the key is the high part."""
     words = math.prod(out.sizes) * (2 if out.dtype.bits == 64 else 1)
     blocks = np.arange(-(-words // 4), dtype=np.uint64)

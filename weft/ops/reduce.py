@@ -11,38 +11,15 @@ from weft.errors import WeftError
 from weft.ir.attrs import Codec
 from weft.ir.check import dims_in_range, require, tensor_type
 from weft.ir.op import Body, Op, RegionCall, op
-from weft.ir.rule import Combine, Rule, RuleBuilder
+from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import Array, Dim, DType, TensorType, Type, Types, dtype_of
 from weft.ir.work import Work, elements, moved
 from weft.ops.arithmetic import fit, widen
+from weft.ops.combiners import combine_of
 
 Arrays: TypeAlias = tuple[Array, ...]
 
-_COMBINE: dict[str | None, Combine] = {
-    "stablehlo.add": "sum",
-    "stablehlo.multiply": "prod",
-    "stablehlo.maximum": "max",
-    "stablehlo.minimum": "min",
-    "stablehlo.and": "and",
-    "stablehlo.or": "or",
-    "stablehlo.xor": "xor",
-}
 _CHOOSE = ("stablehlo.maximum", "stablehlo.minimum")
-_WITHOUT_ZERO = "f8E8M0FNU"  # whose elements are powers of two and NaN
-# On booleans, StableHLO adds by `or` and multiplies by `and`.
-_COMBINE_BOOL: dict[Combine, Combine] = {"sum": "or", "max": "or", "prod": "and", "min": "and"}
-
-
-def combine_of(body: Body) -> Combine | None:
-    """How folded pieces are folded further, if one plain op does it for every result."""
-    found: set[Combine | None] = set()
-    for name, type in zip(body.combiners, body.results, strict=False):
-        plain = _COMBINE.get(name)
-        if plain == "sum" and isinstance(type, TensorType) and type.dtype.name == _WITHOUT_ZERO:
-            plain = None  # pieces would begin with a zero of their own
-        is_bool = isinstance(type, TensorType) and type.dtype.kind == "bool"
-        found.add(_COMBINE_BOOL.get(plain, plain) if plain and is_bool else plain)
-    return found.pop() if len(found) == 1 else None
 
 
 def promotable(small: TensorType, large: TensorType) -> bool:

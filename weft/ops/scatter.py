@@ -14,7 +14,8 @@ from weft.ir.op import Body, Op, RegionCall, op
 from weft.ir.rule import Combine, Role, Rule, RuleBuilder
 from weft.ir.types import BOOL, Array, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
-from weft.ops.index import Dims, Windows, check_windows, window_factors, window_starts
+from weft.ops.combiners import BY_OP, IDEMPOTENT
+from weft.ops.index import DimList, Windows, check_windows, window_factors, window_starts
 from weft.ops.reduce import in_types, promotable
 
 
@@ -22,25 +23,16 @@ from weft.ops.reduce import in_types, promotable
 class ScatterDims:
     """Which dims of the inputs, of the indices and of the updates correspond in a scatter."""
 
-    update_window_dims: Dims = ()
-    inserted_window_dims: Dims = ()
-    input_batching_dims: Dims = ()
-    scatter_indices_batching_dims: Dims = ()
-    scatter_dims_to_operand_dims: Dims = ()
+    update_window_dims: DimList = ()
+    inserted_window_dims: DimList = ()
+    input_batching_dims: DimList = ()
+    scatter_indices_batching_dims: DimList = ()
+    scatter_dims_to_operand_dims: DimList = ()
     index_vector_dim: int = 0
 
 
 SCATTER_DIMS = struct("stablehlo.scatter")(ScatterDims)
-# How pieces are combined that each begin with the whole input: not at all, if it would count twice.
-_COMBINES: dict[str, Combine | None] = {
-    "stablehlo.add": None,
-    "stablehlo.multiply": None,
-    "stablehlo.maximum": "max",
-    "stablehlo.minimum": "min",
-    "stablehlo.and": "and",
-    "stablehlo.or": "or",
-}
-_LOGICAL = ("stablehlo.and", "stablehlo.or")  # bit by bit on integers, which no collective does
+_LOGICAL = ("and", "or")  # bit by bit on integers, which no collective does
 
 
 @op("stablehlo.scatter")
@@ -115,7 +107,8 @@ class Scatter(Op):
         count = len(operands) // 2
         source, indices, update = operands[0], operands[count], operands[-1]
         combiner = _combiner(regions[0])
-        combine = _COMBINES[combiner] if combiner else None
+        # Pieces begin with the whole input each, and one that counts twice is not combined.
+        combine = combiner if combiner in IDEMPOTENT else None
         rows: Role = "reduction" if combiner else "whole"
         builder = RuleBuilder(operands, operands[:count])
         for f in window_factors(self.windows, source, indices, update, rows):
@@ -152,10 +145,10 @@ class Scatter(Op):
         return replace(body.times(elements(updates[0])), bytes=touched)
 
 
-def _combiner(body: Body) -> str | None:
+def _combiner(body: Body) -> Combine | None:
     """The op by which every input is combined with its update, if pieces can be combined by it."""
-    first = body.combiners[0]
-    if first not in _COMBINES or any(name != first for name in body.combiners):
+    first = BY_OP.get(body.combiners[0])
+    if first == "xor" or len({*body.combiners}) > 1:
         return None
     if first in _LOGICAL and any(t is not TensorType((), BOOL) for t in body.results):
         return None

@@ -5,7 +5,6 @@ On whole values they change nothing, but for manual computations, whose body run
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from weft.errors import WeftError
 from weft.ir.attrs import TEXT, Codec, integer
 from weft.ir.check import require
 from weft.ir.dense import Dense
-from weft.ir.op import Body, Op, RegionCall, Run, op
+from weft.ir.op import Body, Evaluation, Op, RegionCall, Steps, op
 from weft.ir.rule import Rule
 from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.work import Work
@@ -22,7 +21,6 @@ from weft.mesh import Axis, Mesh, Sharding, parse_axes, parse_sharding, parse_sh
 from weft.ops.control import carried, opaque
 from weft.ops.shape import Constant, local_value
 
-Steps = Generator[Any, Any, tuple[Any, ...]]
 Text = Annotated[str, TEXT]
 OneSharding = Annotated[Sharding, Codec(parse_sharding, str)]
 Shardings = Annotated[
@@ -100,7 +98,7 @@ class ShardyAllGather(Annotation):
 
 
 @op("sdy.all_slice")
-class AllSlice(Annotation):
+class ShardyAllSlice(Annotation):
     """The value, split along more axes of each dim."""
 
     slicing_axes: Text
@@ -117,7 +115,7 @@ class ShardyAllToAll(Annotation):
 
 @op("sdy.all_reduce")
 class ShardyAllReduce(Annotation):
-    """The value, no longer owing a reduction over axes."""
+    """The value, no longer unreduced over axes."""
 
     reduction_axes: Text
     out_sharding: OneSharding
@@ -140,7 +138,7 @@ class ShardyCollectivePermute(Annotation):
 
 @op("sdy.sharded_to_unreduced")
 class ShardedToUnreduced(Annotation):
-    """The value, owing a reduction over axes that split it before."""
+    """The value, unreduced over axes that split it before."""
 
     axes: Text
     out_sharding: OneSharding
@@ -148,7 +146,7 @@ class ShardedToUnreduced(Annotation):
 
 @op("sdy.replicated_to_unreduced")
 class ReplicatedToUnreduced(Annotation):
-    """The value, owing a reduction over axes it was equal along before."""
+    """The value, unreduced over axes it was equal along before."""
 
     axes: Text
     out_sharding: OneSharding
@@ -226,7 +224,7 @@ class NamedComputation(Computation):
         )
         return regions[0].results
 
-    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         return (yield from regions[0].run(*values))
 
 
@@ -248,7 +246,7 @@ class ManualComputation(Computation):
         )
         return self.outs
 
-    def reference(self, *values: Array, regions: tuple[RegionCall, ...], run: Run) -> Steps:
+    def reference(self, *values: Array, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         shardings = self.in_shardings + self.out_shardings
         if not shardings:  # nothing goes in or out, so nobody can tell devices apart
             return (yield from regions[0].run())
@@ -270,13 +268,13 @@ class ManualComputation(Computation):
         )
 
 
-Place = dict[str, int]  # a device's position along each axis
+Coordinates = dict[str, int]  # a device's position along each axis
 
 
-def coordinates(mesh: Mesh) -> list[Place]:
+def coordinates(mesh: Mesh) -> list[Coordinates]:
     """The position of each device along the axes of its mesh."""
     grid = mesh.devices()
-    found: list[Place] = [{} for _ in range(mesh.size)]
+    found: list[Coordinates] = [{} for _ in range(mesh.size)]
     for position in np.ndindex(grid.shape):
         names = (name for name, _ in mesh.axes)
         found[int(grid[position])] = dict(zip(names, position, strict=True))
@@ -284,7 +282,11 @@ def coordinates(mesh: Mesh) -> list[Place]:
 
 
 def _slices(
-    shape: tuple[int, ...], sharding: Sharding, mesh: Mesh, manual: frozenset[str], place: Place
+    shape: tuple[int, ...],
+    sharding: Sharding,
+    mesh: Mesh,
+    manual: frozenset[str],
+    place: Coordinates,
 ) -> tuple[slice, ...]:
     """Where a device's piece lies in the whole tensor, as the manual axes split it."""
     sizes = dict(mesh.axes)
@@ -307,7 +309,7 @@ def _slices(
 
 
 def piece(
-    whole: Array, sharding: Sharding, mesh: Mesh, manual: frozenset[str], place: Place
+    whole: Array, sharding: Sharding, mesh: Mesh, manual: frozenset[str], place: Coordinates
 ) -> Array:
     """The part of a tensor that one device holds."""
     return whole[_slices(whole.shape, sharding, mesh, manual, place)]
@@ -319,7 +321,7 @@ def assemble(
     sharding: Sharding,
     mesh: Mesh,
     manual: frozenset[str],
-    places: list[Place],
+    places: list[Coordinates],
 ) -> Array:
     """The whole tensor from the pieces of all devices."""
     whole = np.empty(out.sizes, out.dtype.numpy)
@@ -328,6 +330,17 @@ def assemble(
     return whole
 
 
+# Reshards that say which collective they are.
+SHARDY_COLLECTIVES = (
+    ShardyAllGather,
+    ShardyAllSlice,
+    ShardyAllToAll,
+    ShardyAllReduce,
+    ShardyReduceScatter,
+    ShardyCollectivePermute,
+    ShardedToUnreduced,
+    ReplicatedToUnreduced,
+)
 OPS: tuple[type[Op], ...] = (
     ShardingConstraint,
     Reshard,
@@ -338,14 +351,7 @@ OPS: tuple[type[Op], ...] = (
     ManualComputation,
     NamedComputation,
     ShardyConstant,
-    ShardyAllGather,
-    AllSlice,
-    ShardyAllToAll,
-    ShardyAllReduce,
-    ShardyReduceScatter,
-    ShardyCollectivePermute,
-    ShardedToUnreduced,
-    ReplicatedToUnreduced,
+    *SHARDY_COLLECTIVES,
 )
 
 
@@ -356,12 +362,5 @@ ANNOTATIONS: tuple[type[Annotation], ...] = (
     PropagationBarrier,
     DataFlowEdge,
     FuncDataFlowEdge,
-    ShardyAllGather,
-    AllSlice,
-    ShardyAllToAll,
-    ShardyAllReduce,
-    ShardyReduceScatter,
-    ShardyCollectivePermute,
-    ShardedToUnreduced,
-    ReplicatedToUnreduced,
+    *SHARDY_COLLECTIVES,
 )

@@ -16,19 +16,19 @@ from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.work import Work, moved
 from weft.ops import arithmetic, complex_math, shape, special_functions
-from weft.ops.arithmetic import Function, in_double, in_own_type, with_width
+from weft.ops.arithmetic import Ufunc, in_double, in_own_type, with_width
 from weft.ops.pointwise import FLOAT, FLOATS, INTEGER, Pointwise, boolean, pointwise
 
 row = partial(pointwise, assembly="$operands$fields : $types -> $type", module=__name__)
 
 
-def function(name: str, meaning: str, real: Function, complex: Function) -> type[Pointwise]:
+def function(name: str, meaning: str, real: Ufunc, complex: Ufunc) -> type[Pointwise]:
     """One row: a function of real and complex numbers, rounded once."""
     computed = in_double(real, complex=complex)
     return row(name, meaning, computed, 1, FLOATS, transcendental=True)
 
 
-def approximated(name: str, meaning: str, real: Function, arity: int = 1) -> type[Pointwise]:
+def approximated(name: str, meaning: str, real: Ufunc, arity: int = 1) -> type[Pointwise]:
     """One row: a special function, by XLA's approximation in f32 or f64."""
 
     def computed(*arrays: Array) -> Array:
@@ -50,7 +50,7 @@ Atan = function("chlo.atan", "the arc tangent", np.arctan, complex_math.atan)
 Atanh = function("chlo.atanh", "the inverse of tanh", np.arctanh, complex_math.atanh)
 Cosh = function("chlo.cosh", "(exp(operand) + exp(-operand)) / 2", np.cosh, complex_math.cosh)
 Sinh = function("chlo.sinh", "(exp(operand) - exp(-operand)) / 2", np.sinh, np.sinh)
-Tan = function("chlo.tan", "tan(operand)", np.tan, complex_math.tan)
+ChloTan = function("chlo.tan", "tan(operand)", np.tan, complex_math.tan)
 AsinAcosKernel = row(
     "chlo._asin_acos_kernel",
     "w, from which the arc sine and its kin follow",
@@ -156,7 +156,7 @@ SCALAR = Codec(_read_scalar, _write_scalar)
 
 
 @op("chlo.constant")
-class Constant(Op):
+class ChloConstant(Op):
     """A tensor known when the program is written."""
 
     value: Dense
@@ -208,7 +208,7 @@ OPS: tuple[type[Op], ...] = (
     Atanh,
     Cosh,
     Sinh,
-    Tan,
+    ChloTan,
     AsinAcosKernel,
     BesselI1e,
     Digamma,
@@ -225,6 +225,6 @@ OPS: tuple[type[Op], ...] = (
     IsInf,
     IsPosInf,
     IsNegInf,
-    Constant,
+    ChloConstant,
     ConstantLike,
 )

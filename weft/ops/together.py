@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from weft.ir.check import require
 from weft.ir.module import Function, Node, Region, Value, apply
 from weft.ir.op import Body, Op, op
-from weft.ir.rule import Rule
 from weft.ir.types import TupleType, Type, Types
 from weft.mesh import Mesh
-from weft.ops.control import AsyncDone, AsyncStart, GetTupleElement, Tuple, opaque
+from weft.ops.control import AsyncDone, AsyncStart, GetTupleElement, Tuple
 
 
 @op("weft.async_start")
@@ -71,9 +70,6 @@ class DoneTogether(AsyncDone):
         )
         assert isinstance(future, TupleType)
         return future.types
-
-    def rule(self, future: Type) -> Rule:
-        return opaque((future,), self.infer(future))
 
     def decomposition(self, name: str, operands: Types, meshes: Mapping[str, Mesh]) -> Function:
         """The elements of the tuple."""

@@ -25,16 +25,16 @@ from weft.ops.reduce import (
     with_init,
 )
 
-Pairs = tuple[tuple[int, int], ...]
+PaddingPairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowDims:
     """A window over every dim: its size, how it moves, and how it and the tensor are spread out."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
-    padding: Pairs
+    padding: PaddingPairs
     base_dilations: tuple[int, ...]  # the tensor's elements stand this far apart
     window_dilations: tuple[int, ...]  # the window's elements stand this far apart
 
@@ -72,13 +72,13 @@ def make_window(
     name: str,
     sizes: tuple[int, ...],
     strides: tuple[int, ...] | None = None,
-    padding: Pairs | None = None,
+    padding: PaddingPairs | None = None,
     base_dilations: tuple[int, ...] | None = None,
     window_dilations: tuple[int, ...] | None = None,
-) -> Window:
+) -> WindowDims:
     """A window, with ones and zeros for what is left out; refuses what does not fit together."""
     ones = (1,) * len(sizes)
-    made = Window(
+    made = WindowDims(
         sizes,
         strides if strides is not None else ones,
         padding if padding is not None else ((0, 0),) * len(sizes),
@@ -102,7 +102,7 @@ def make_window(
     return made
 
 
-def pad(array: Array, value: Array, window: Window) -> Array:
+def pad(array: Array, value: Array, window: WindowDims) -> Array:
     """The array spread out and padded with a value; negative padding takes elements away."""
     sizes = [max(0, window.spread(dim, size)) for dim, size in enumerate(array.shape)]
     padded = np.full(sizes, value, array.dtype)
@@ -119,7 +119,7 @@ def pad(array: Array, value: Array, window: Window) -> Array:
 
 
 def fold_windows(
-    body: RegionCall, inits: Arrays, arrays: Arrays, window: Window, places: tuple[int, ...]
+    body: RegionCall, inits: Arrays, arrays: Arrays, window: WindowDims, places: tuple[int, ...]
 ) -> Arrays:
     """Fold what the window sees at each of its places, in order, from initial values."""
     made = _fold_windows(body, wide(body, inits), wide(body, arrays), window, places)
@@ -127,7 +127,7 @@ def fold_windows(
 
 
 def _fold_windows(
-    body: RegionCall, inits: Arrays, arrays: Arrays, window: Window, places: tuple[int, ...]
+    body: RegionCall, inits: Arrays, arrays: Arrays, window: WindowDims, places: tuple[int, ...]
 ) -> Arrays:
     if math.prod(window.sizes) > SHORT:
         for dim in reversed(range(len(places))):
@@ -145,7 +145,7 @@ def _fold_windows(
     return tuple(np.array(f) for f in folded)
 
 
-def fold_runs(body: RegionCall, arrays: Arrays, dim: int, window: Window, count: int) -> Arrays:
+def fold_runs(body: RegionCall, arrays: Arrays, dim: int, window: WindowDims, count: int) -> Arrays:
     """Fold the window's elements at each of its places along one dim.
 
     Runs of doubled length are made of two neighbouring runs, so that a window of n elements needs
@@ -183,11 +183,11 @@ class ReduceWindow(Op):
     window_strides: tuple[int, ...] | None = None
     base_dilations: tuple[int, ...] | None = None
     window_dilations: tuple[int, ...] | None = None
-    padding: Pairs | None = None
+    padding: PaddingPairs | None = None
     regions = 1
 
     @property
-    def window(self) -> Window:
+    def window(self) -> WindowDims:
         """The window, complete."""
         return make_window(
             self.name,
@@ -248,11 +248,11 @@ class SelectAndScatter(Op):
     window_dimensions: tuple[int, ...]
     out: TensorType
     window_strides: tuple[int, ...] | None = None
-    padding: Pairs | None = None
+    padding: PaddingPairs | None = None
     regions = 2
 
     @property
-    def window(self) -> Window:
+    def window(self) -> WindowDims:
         """The window, complete."""
         return make_window(self.name, self.window_dimensions, self.window_strides, self.padding)
 

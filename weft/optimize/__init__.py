@@ -19,7 +19,7 @@ from weft.optimize.fold_constants import fold_constants
 from weft.optimize.hoist_gather import hoist_gather
 from weft.optimize.inline_calls import inline_calls
 from weft.optimize.rematerialize_gather import rematerialize_gather
-from weft.optimize.runner import Options, Pass, Ran, Watch, given_numbers, run_passes
+from weft.optimize.runner import Pass, PassOptions, PassWatch, Ran, given_numbers, run_passes
 from weft.optimize.schedule import schedule
 from weft.optimize.simplify import simplify
 from weft.optimize.sink_masks import sink_masks
@@ -60,16 +60,16 @@ def optimize(
     level: Level = 1,
     *,
     machine: Machine | None = None,
-    watch: Watch | None = None,
+    watch: PassWatch | None = None,
     **numbers: int,
 ) -> Module:
     """Run the passes of a level and verify the module after each; `watch` sees every step.
 
-    `numbers` are those of `Options`: how many streams, and how much is combined.
+    `numbers` are those of `PassOptions`: how many streams, and how much is combined.
     """
     if level not in LEVELS:
         raise WeftError(f"no optimization level {level!r}", help="levels are 0, 1 and 2")
-    options = Options(machine or HOST, **numbers)
+    options = PassOptions(machine or HOST, **numbers)
     return run_passes(module, steps(level), options, watch)
 
 
@@ -94,10 +94,10 @@ __all__ = [
     "PASSES",
     "STEPS",
     "Level",
-    "Options",
     "Pass",
+    "PassOptions",
+    "PassWatch",
     "Ran",
-    "Watch",
     "assign_streams",
     "canonicalize_collectives",
     "collective_matmul",

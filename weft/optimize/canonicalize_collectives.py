@@ -13,19 +13,14 @@ from weft.ops.collective import (
     CollectivePermute,
     ReduceScatter,
 )
+from weft.ops.combiners import COMBINERS
 from weft.ops.convert import Convert
-from weft.ops.local import (
-    COMBINERS,
-    AllSlice,
-    AxisIndex,
-    PermuteAlongAxes,
-    ReduceScatterTogether,
-)
+from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 from weft.ops.pointwise import Subtract
 from weft.ops.reduce import Reduce
 from weft.ops.slicing import DynamicSlice, Slice
 from weft.optimize.drop_dead import drop_dead
-from weft.optimize.facts import Facts, FactualRebuild, Rule
+from weft.optimize.facts import Facts, FactualRebuild, RewriteRule
 from weft.optimize.gather_rules import (
     EXCHANGE_RULES,
     GATHER_RULES,
@@ -49,9 +44,9 @@ from weft.optimize.reduce_rules import (
 )
 from weft.optimize.slice_rules import RULES as SLICE_RULES
 
-_GROUPS: tuple[Rule, ...] = (lists_to_axes, tidy_axes)
+_GROUPS: tuple[RewriteRule, ...] = (lists_to_axes, tidy_axes)
 
-TABLE: dict[type[Op], tuple[Rule, ...]] = {
+TABLE: dict[type[Op], tuple[RewriteRule, ...]] = {
     AllReduce: (*_GROUPS, *REDUCE_RULES),
     ReduceScatter: (*_GROUPS, *SCATTER_RULES),
     AllGather: (*_GROUPS, *GATHER_RULES),

@@ -47,7 +47,7 @@ def collective_matmul(module: Module, machine: Machine = HOST) -> Module:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class RingProduct:
     """A product to be made a ring: itself, its collective, and which operand of it is gathered."""
 
     dot: Node
@@ -70,7 +70,7 @@ class _Choosing:
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
-        self.chosen: dict[Node, Chosen] = {}  # by the node in whose place the ring comes
+        self.chosen: dict[Node, RingProduct] = {}  # by the node in whose place the ring comes
         self.dropped: set[Node] = set()
         self.users: dict[Value, list[tuple[Node, int]]] = {}
         self.returned: set[Value] = set()  # what regions give, which no node reads
@@ -123,7 +123,7 @@ class _Choosing:
                 or not _summable(dot, op.all_gather_dim, side)
             ):
                 return
-            found.append(Chosen(node, gather, side, ring.at(node.loc)))
+            found.append(RingProduct(node, gather, side, ring.at(node.loc)))
         before = self.costs.seconds(gather) + sum(self.costs.seconds(c.dot) for c in found)
         after = sum(self.seconds(chosen) for chosen in found)
         if after < _GAIN * before:
@@ -141,13 +141,13 @@ class _Choosing:
             return
         if scatter.regions[0].body.combiners != ("stablehlo.add",):
             return
-        chosen = Chosen(dot, scatter, None, ring.at(dot.loc))
+        chosen = RingProduct(dot, scatter, None, ring.at(dot.loc))
         before = self.costs.seconds(scatter) + self.costs.seconds(dot)
         if self.seconds(chosen) < _GAIN * before:
             self.chosen[scatter] = chosen
             self.dropped.add(dot)
 
-    def seconds(self, chosen: Chosen) -> float:
+    def seconds(self, chosen: RingProduct) -> float:
         """How long a ring takes: in every round the slower of the product and the travel."""
         lhs, rhs = (Value(v.type) for v in chosen.dot.operands)
         if chosen.side is not None:
@@ -193,7 +193,7 @@ class _Rewriting(Rebuild):
         else:
             super().node(node, out)
 
-    def ring(self, chosen: Chosen, node: Node, out: list[Node]) -> None:
+    def ring(self, chosen: RingProduct, node: Node, out: list[Node]) -> None:
         """The ring in a node's place."""
         given = list(chosen.dot.operands)
         if chosen.side is not None:

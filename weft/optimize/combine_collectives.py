@@ -17,18 +17,14 @@ from weft.ir.types import TensorType
 from weft.ir.work import moved
 from weft.mesh import MeshAxes
 from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
-from weft.ops.local import (
-    COMBINERS,
-    PermuteAlongAxes,
-    ReduceScatterTogether,
-    combiner,
-)
+from weft.ops.combiners import SHORT_NAMES, combiner
+from weft.ops.local import PermuteAlongAxes, ReduceScatterTogether
 from weft.optimize.facts import combining
 
 MOST_BYTES = 30 * 1024 * 1024 + 7
 MOST_OPS = 2048
-Key: TypeAlias = tuple[object, ...]
-Mask: TypeAlias = int  # a bit for each set
+MergeKey: TypeAlias = tuple[object, ...]
+AxisMask: TypeAlias = int  # a bit for each set
 
 
 def combine_collectives(
@@ -50,14 +46,14 @@ def combine_collectives(
 class _Set:
     """Collectives that become one."""
 
-    bit: Mask
+    bit: AxisMask
     members: list[Node] = field(default_factory=list)
     bytes: int = 0
     ops: int = 0
-    after: Mask = 0  # the sets that depend on this one, however far
+    after: AxisMask = 0  # the sets that depend on this one, however far
 
 
-def key_of(op: Op, node: Node) -> Key | None:
+def key_of(op: Op, node: Node) -> MergeKey | None:
     """What collectives must have in common to be merged; None for one that is never merged."""
     match op:
         case AllGather():
@@ -74,11 +70,11 @@ def key_of(op: Op, node: Node) -> Key | None:
             how = combining(node)
             usual = op.channel > 0 and op.use_global_device_ids and len(node.operands) == 1
             same = _same_dtypes(node)
-            if how not in COMBINERS or not usual or not same:
+            if how is None or not usual or not same:
                 return None
             return (ReduceScatterTogether, how, op.replica_groups, node.attrs)
         case ReduceScatterTogether():
-            return (ReduceScatterTogether, op.reduction, op.axes, node.attrs)
+            return (ReduceScatterTogether, op.combine, op.axes, node.attrs)
         case AllToAll():
             dims = (op.split_dimension, op.concat_dimension, op.split_count)
             return (AllToAll, *dims, op.replica_groups, _meeting(op), node.attrs)
@@ -113,7 +109,7 @@ def merged(members: list[Node]) -> Node:
         case AllReduce():
             how, scalar = combining(first), types[0]
             assert how is not None and isinstance(scalar, TensorType)
-            regions = (combiner(how, scalar),) if how in COMBINERS else regions
+            regions = (combiner(how, scalar),)
         case ReduceScatter() | ReduceScatterTogether():
             op, regions = _scattered(members), ()
     loc = fuse(*(node.loc for node in members))
@@ -123,17 +119,17 @@ def merged(members: list[Node]) -> Node:
 def _scattered(members: list[Node]) -> Op:
     dims: list[int] = []
     outs = tuple([v.type for node in members for v in node.results])
-    how, groups = "", None
+    how, groups = None, None
     for node in members:
         match node.op:
             case ReduceScatter() as op:
                 dims.append(op.scatter_dimension)
-                how, groups = combining(node) or "", op.replica_groups
+                how, groups = combining(node), op.replica_groups
             case ReduceScatterTogether() as op:
                 dims.extend(op.scatter_dimensions)
-                how, groups = op.reduction, op.axes
-    assert groups is not None
-    return ReduceScatterTogether(tuple(dims), how, groups, outs)
+                how, groups = op.combine, op.axes
+    assert how is not None and groups is not None
+    return ReduceScatterTogether(tuple(dims), SHORT_NAMES[how], groups, outs)
 
 
 class _Combining:
@@ -181,9 +177,9 @@ class _Combining:
         of its key unless it depends on it, through other sets or not.
         """
         made: list[_Set] = []
-        open_sets: dict[Key, _Set] = {}
-        needs: dict[Value, Mask] = {}
-        last_effect: Mask = 0
+        open_sets: dict[MergeKey, _Set] = {}
+        needs: dict[Value, AxisMask] = {}
+        last_effect: AxisMask = 0
         for node in nodes:
             mask = 0
             for value in reads(node):
@@ -202,7 +198,12 @@ class _Combining:
         return made
 
     def join(
-        self, key: Key, node: Node, mask: Mask, open_sets: dict[Key, _Set], made: list[_Set]
+        self,
+        key: MergeKey,
+        node: Node,
+        mask: AxisMask,
+        open_sets: dict[MergeKey, _Set],
+        made: list[_Set],
     ) -> _Set:
         """The set that a collective goes into: the open one of its key, or a new one."""
         size = max(moved(*node.operand_types), moved(*node.types))

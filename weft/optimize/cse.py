@@ -11,7 +11,7 @@ from weft.ir.op import Op
 from weft.ir.purity import is_pure, pure_functions
 from weft.ir.rebuild import carry_tables
 
-Known: TypeAlias = dict[object, Node]
+KnownNodes: TypeAlias = dict[object, Node]
 
 
 def cse(module: Module) -> Module:
@@ -31,7 +31,7 @@ class _Merging:
     def __init__(self, functions: set[str]) -> None:
         self.functions = functions  # those without effect, whose calls may be merged
         self.became: dict[Value, Value] = {}
-        self.known: Known = {}  # the nodes that the current place can see
+        self.known: KnownNodes = {}  # the nodes that the current place can see
         self.pure: dict[Op, bool] = {}
 
     def function(self, function: Function) -> Function:

@@ -12,7 +12,7 @@ from weft.ir.purity import is_pure, pure_functions
 from weft.ir.rebuild import Rebuild
 from weft.ops.control import Case, If, While
 
-Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 def drop_dead(module: Module) -> Module:
@@ -173,6 +173,6 @@ class _Sweep(Rebuild):
         return self.region(Region(args, region.nodes, results, region.loc, locs))
 
 
-def chosen(items: Sequence[Item], indices: list[int]) -> list[Item]:
+def chosen(items: Sequence[T], indices: list[int]) -> list[T]:
     """The items at these places."""
     return [items[n] for n in indices]

@@ -9,13 +9,15 @@ from weft.ir.location import Location
 from weft.ir.module import Module, Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.rebuild import Rebuild, Rewritten
+from weft.ir.rule import Combine
 from weft.ir.types import TensorType
 from weft.mesh import Mesh, MeshAxes
 from weft.mesh.axes import named
+from weft.ops.combiners import BY_OP
 from weft.varying import Learned, axes_of, varying
 
-Rule: TypeAlias = "Callable[[Node, Facts], Rewritten]"
-Table: TypeAlias = Mapping[type[Op], tuple[Rule, ...]]
+RewriteRule: TypeAlias = "Callable[[Node, Facts], Rewritten]"
+RewriteTable: TypeAlias = Mapping[type[Op], tuple[RewriteRule, ...]]
 Readers: TypeAlias = dict[Value, list[Op | None]]  # None for a region that returns the value
 _ROUNDS = 64  # a rule that keeps changing its own result for longer is wrong
 
@@ -23,7 +25,7 @@ _ROUNDS = 64  # a rule that keeps changing its own result for longer is wrong
 class Facts:
     """The facts about one module, kept up while it is rebuilt, and the rules to make nodes by."""
 
-    def __init__(self, module: Module, table: Table) -> None:
+    def __init__(self, module: Module, table: RewriteTable) -> None:
         self.module = module
         self.table = table
         self.varying = Learned(varying(module))
@@ -147,8 +149,7 @@ def resized(type: TensorType, dim: int, size: int) -> TensorType:
     return type.with_shape(tuple(sizes))
 
 
-def combining(node: Node) -> str | None:
-    """The name of the op by which a reduction combines, such as `add`, if it is a single one."""
+def combining(node: Node) -> Combine | None:
+    """How a reduction combines, if by one plain op."""
     body = node.regions[0]
-    name = body.body.combiners[0] if len(body.nodes) == 1 else None
-    return None if name is None else name.removeprefix("stablehlo.")
+    return BY_OP.get(body.body.combiners[0]) if len(body.nodes) == 1 else None

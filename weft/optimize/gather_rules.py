@@ -7,26 +7,26 @@ from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.rebuild import Rewritten
 from weft.ir.types import DTYPES
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import Axes, total_size
+from weft.mesh.cuts import disjoint, shared_end
 from weft.ops.collective import AllGather, AllToAll
 from weft.ops.convert import Convert
 from weft.ops.local import AllSlice, PermuteAlongAxes
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim
 from weft.ops.slicing import Slice
-from weft.optimize.axis_lists import disjoint, shared_end
 from weft.optimize.facts import Facts, along, source, tensor
 from weft.optimize.group_rules import zeros
-from weft.optimize.normal_form import Axes, Maker
+from weft.optimize.normal_form import CollectiveMaker
 from weft.optimize.slice_rules import split_of
 
 
-def _start(node: Node, facts: Facts, *others: Node) -> tuple[Axes, Maker] | None:
+def _start(node: Node, facts: Facts, *others: Node) -> tuple[Axes, CollectiveMaker] | None:
     groups = along(node)
     if groups is None:
         return None
     loc = fuse(node.loc, *(other.loc for other in others))
-    return groups.axes, Maker(facts, groups.mesh, facts.mesh(groups), loc)
+    return groups.axes, CollectiveMaker(facts, groups.mesh, facts.mesh(groups), loc)
 
 
 def gather_of_gather(node: Node, facts: Facts) -> Rewritten:

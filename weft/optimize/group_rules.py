@@ -12,12 +12,13 @@ from weft.ir.types import TensorType, Type
 from weft.mesh import Axis, DimSharding, Lists, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
 from weft.mesh.axes import named
+from weft.mesh.cuts import as_set, tidy
 from weft.mesh.groups import cross_partition, cross_replica_and_partition
 from weft.mesh.matching import matching_axes
 from weft.mesh.pieces import index_along
 from weft.ops.collective import (
     AllReduce,
-    Collective,
+    CollectiveOp,
     CollectivePermute,
     GlobalGroups,
 )
@@ -30,7 +31,6 @@ from weft.ops.local import (
     ReduceScatterTogether,
 )
 from weft.ops.shape import Constant
-from weft.optimize.axis_lists import as_set, tidy
 from weft.optimize.facts import Facts
 from weft.varying import axes_of
 
@@ -44,7 +44,7 @@ def one_replica(module: Module) -> bool:
 def lists_to_axes(node: Node, facts: Facts) -> Rewritten:
     """collective over lists of devices -> the same over axes, when they are those of a mesh."""
     op = node.op
-    if not isinstance(op, Collective) or axes_of(op) is not None:
+    if not isinstance(op, CollectiveOp) or axes_of(op) is not None:
         return None
     for name, mesh in facts.module.meshes.items():
         lists = _partitions(op, mesh)
@@ -56,7 +56,7 @@ def lists_to_axes(node: Node, facts: Facts) -> Rewritten:
     return None
 
 
-def _partitions(op: Collective, mesh: Mesh) -> Lists | None:
+def _partitions(op: CollectiveOp, mesh: Mesh) -> Lists | None:
     """The groups of an op as lists of partitions, if they are known and meet in one replica."""
     if isinstance(op.replica_groups, MeshAxes) or op.channel <= 0:
         return None
@@ -132,7 +132,7 @@ def tidy_axes(node: Node, facts: Facts) -> Rewritten:
         return _alone(node)
     if axes == groups.axes:
         return None
-    field = "replica_groups" if isinstance(node.op, Collective) else "axes"
+    field = "replica_groups" if isinstance(node.op, CollectiveOp) else "axes"
     made = node.op.replace(**{field: MeshAxes(groups.mesh, axes)})
     return apply(made, *node.operands, regions=node.regions, loc=node.loc)
 
@@ -144,7 +144,7 @@ def _alone(node: Node) -> Rewritten:
             return zeros(INDEX, node)
         case PermuteAlongAxes(sources=sources) if sources != (0,):
             return tuple([zeros(t, node).results[0] for t in node.types])
-        case ReduceScatterTogether() | PermuteAlongAxes() | Collective():
+        case ReduceScatterTogether() | PermuteAlongAxes() | CollectiveOp():
             if node.operand_types == node.types:  # else a reduction in a wider type
                 return node.operands
     return None

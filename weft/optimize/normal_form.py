@@ -9,22 +9,21 @@ import numpy as np
 from weft.ir.dense import Dense
 from weft.ir.location import Location
 from weft.ir.module import Value
+from weft.ir.rule import Combine
 from weft.ir.types import Array, TensorType
-from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
-from weft.mesh.algebra import total_size
+from weft.mesh import DimSharding, Mesh, MeshAxes, Sharding
+from weft.mesh.algebra import Axes, total_size
+from weft.mesh.cuts import as_set, tidy
 from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
-from weft.ops.local import CHANNEL, AllSlice, combiner
+from weft.ops.combiners import IDEMPOTENT, combiner
+from weft.ops.local import CHANNEL, AllSlice
 from weft.ops.pointwise import Multiply
 from weft.ops.shape import BroadcastInDim, Constant, Reshape
-from weft.optimize.axis_lists import as_set, tidy
 from weft.optimize.facts import Facts, resized, tensor
-
-Axes = tuple[Axis, ...]
-IDEMPOTENT = ("maximum", "minimum", "and", "or")  # of a value with itself, they give it
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
+class CollectiveMaker:
     """Makes collectives over axes of one mesh; over no axes, each gives its operand back."""
 
     facts: Facts
@@ -46,7 +45,7 @@ class Maker:
         op = AllGather(dim, self.groups(axes), (out,), CHANNEL, use_global_device_ids=True)
         return self.facts.make(op, value, loc=self.loc)
 
-    def reduce(self, value: Value, axes: Axes, reduction: str) -> Value:
+    def reduce(self, value: Value, axes: Axes, reduction: Combine) -> Value:
         """The values of all devices along axes, combined."""
         axes = as_set(axes, self.mesh)
         if not axes:
@@ -55,7 +54,7 @@ class Maker:
         region = combiner(reduction, tensor(value))
         return self.facts.make(op, value, regions=(region,), loc=self.loc)
 
-    def scatter(self, value: Value, dim: int, axes: Axes, reduction: str) -> Value:
+    def scatter(self, value: Value, dim: int, axes: Axes, reduction: Combine) -> Value:
         """The own piece of the values of all devices along axes, combined."""
         axes = tidy(axes, self.mesh)
         if not axes:
@@ -97,13 +96,13 @@ class Maker:
         out = resized(given, dim, count * sizes[dim])
         return self.facts.make(Reshape(out), repeated, loc=self.loc)
 
-    def repeated(self, value: Value, reduction: str, count: int) -> Value | None:
+    def repeated(self, value: Value, reduction: Combine, count: int) -> Value | None:
         """What combining a value with itself so often gives; None if it is not to be said."""
         type = tensor(value)
         if reduction in IDEMPOTENT or count == 1:
             return value
         is_bool = type.dtype.kind == "bool"
-        if is_bool and reduction in ("add", "multiply"):  # or, and
+        if is_bool and reduction in ("add", "mul"):  # or, and
             return value
         if reduction != "add":
             return None

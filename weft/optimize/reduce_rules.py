@@ -7,18 +7,21 @@ import numpy as np
 from weft.ir.location import fuse
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.rebuild import Rewritten
-from weft.mesh.algebra import total_size
+from weft.ir.rule import Combine
+from weft.mesh.algebra import Axes, total_size
+from weft.mesh.cuts import disjoint
 from weft.ops.collective import AllGather, AllReduce, ReduceScatter
-from weft.ops.local import COMBINERS, combiner
+from weft.ops.combiners import COMBINERS, IDEMPOTENT, combiner
 from weft.ops.pointwise import Subtract
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.slicing import Pad
-from weft.optimize.axis_lists import disjoint
 from weft.optimize.facts import Facts, along, combining, source, tensor
-from weft.optimize.normal_form import IDEMPOTENT, Axes, Maker
+from weft.optimize.normal_form import CollectiveMaker
+
+Plain = tuple[Axes, Combine, CollectiveMaker]
 
 
-def plain(node: Node, facts: Facts, *others: Node) -> tuple[Axes, str, Maker] | None:
+def plain(node: Node, facts: Facts, *others: Node) -> Plain | None:
     """The axes of a reduction on one operand, how it combines, and a maker of others like it."""
     groups = along(node)
     if groups is None:
@@ -27,7 +30,7 @@ def plain(node: Node, facts: Facts, *others: Node) -> tuple[Axes, str, Maker] | 
     if reduction not in COMBINERS or not _keeps_dtype(node):
         return None
     loc = fuse(node.loc, *(other.loc for other in others))
-    return groups.axes, reduction, Maker(facts, groups.mesh, facts.mesh(groups), loc)
+    return groups.axes, reduction, CollectiveMaker(facts, groups.mesh, facts.mesh(groups), loc)
 
 
 def _keeps_dtype(node: Node) -> bool:
@@ -66,19 +69,20 @@ def scatter_of_equal(node: Node, facts: Facts) -> Rewritten:
 def reduce_of_reduce(node: Node, facts: Facts) -> Rewritten:
     """all_reduce(all_reduce(x)) -> one all_reduce(x), when alike and along different axes."""
     inner = source(node.operands[0], AllReduce)
-    if inner is None or not facts.once(inner.results[0]):
+    found = None if inner is None else _both(node, inner, facts, inner)
+    if inner is None or found is None:
         return None
-    outer, first = plain(node, facts, inner), plain(inner, facts)
-    if outer is None or first is None or not _alike(outer, first):
-        return None
-    axes, reduction, maker = outer
-    return (maker.reduce(inner.operands[0], axes + first[0], reduction),)
+    (axes, reduction, maker), (before, *_) = found
+    return (maker.reduce(inner.operands[0], axes + before, reduction),)
 
 
-def _alike(outer: tuple[Axes, str, Maker], first: tuple[Axes, str, Maker]) -> bool:
-    """Whether two reductions combine alike, along axes of one mesh that are not the same."""
+def _both(node: Node, inner: Node, facts: Facts, *others: Node) -> tuple[Plain, Plain] | None:
+    """A reduction and that of its operand, if they combine alike, along different axes."""
+    outer, first = plain(node, facts, *others), plain(inner, facts)
+    if outer is None or first is None or not facts.once(inner.results[0]):
+        return None
     same = outer[1] == first[1] and outer[2].mesh == first[2].mesh
-    return same and disjoint(outer[0], first[0])
+    return (outer, first) if same and disjoint(outer[0], first[0]) else None
 
 
 def reduce_of_gather(node: Node, facts: Facts) -> Rewritten:
@@ -111,7 +115,7 @@ def reduce_of_copies(node: Node, facts: Facts) -> Rewritten:
     return apply(made.op, maker.reduce(x, axes, reduction), *rest, loc=made.loc)
 
 
-def _stays(value: Value, reduction: str, axes: Axes, maker: Maker) -> bool:
+def _stays(value: Value, reduction: Combine, axes: Axes, maker: CollectiveMaker) -> bool:
     """Whether combining a scalar of all devices gives the scalar."""
     if reduction in IDEMPOTENT:
         return maker.facts.varying.is_equal(value, maker.groups(axes))
@@ -129,27 +133,24 @@ def is_zero(value: Value) -> bool:
 def scatter_of_scatter(node: Node, facts: Facts) -> Rewritten:
     """reduce_scatter(reduce_scatter(x)) -> one of both axes, when alike and along one dim."""
     inner = source(node.operands[0], ReduceScatter)
-    if inner is None or not facts.once(inner.results[0]):
+    found = None if inner is None else _both(node, inner, facts, inner)
+    if inner is None or found is None:
         return None
-    outer, first = plain(node, facts, inner), plain(inner, facts)
-    if outer is None or first is None or not _alike(outer, first):
-        return None
-    axes, reduction, maker = outer
+    (axes, reduction, maker), (before, *_) = found
     assert isinstance(node.op, ReduceScatter) and isinstance(inner.op, ReduceScatter)
     dim = node.op.scatter_dimension
     if dim != inner.op.scatter_dimension:
         return None
-    return (maker.scatter(inner.operands[0], dim, first[0] + axes, reduction),)
+    return (maker.scatter(inner.operands[0], dim, before + axes, reduction),)
 
 
 def scatter_of_reduce(node: Node, facts: Facts) -> Rewritten:
     """reduce_scatter(all_reduce(x)) -> all_reduce(reduce_scatter(x)): the piece is less to send."""
     inner = source(node.operands[0], AllReduce)
-    if inner is None or not facts.once(inner.results[0]):
+    found = None if inner is None else _both(node, inner, facts)
+    if inner is None or found is None:
         return None
-    outer, first = plain(node, facts), plain(inner, facts)
-    if outer is None or first is None or not _alike(outer, first):
-        return None
+    outer, first = found
     assert isinstance(node.op, ReduceScatter)
     piece = outer[2].scatter(inner.operands[0], node.op.scatter_dimension, *outer[:2])
     return (first[2].reduce(piece, *first[:2]),)

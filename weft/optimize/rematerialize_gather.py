@@ -38,9 +38,9 @@ def rematerialize_gather(
         return module
     with without_gc():
         known: dict[str, int] = {}
-        plans: dict[Region, list[Cut]] = {}
+        plans: dict[Region, list[Recomputation]] = {}
         for function in _inner_first(module):
-            lives = Lives(function.body, known)
+            lives = LiveRanges(function.body, known)
             plans[function.body] = lives.cut_until(most)
             known[function.name] = lives.peak
         return _Cutting(module, plans).module() if any(plans.values()) else module
@@ -50,7 +50,7 @@ def peaks(module: Module) -> dict[str, int]:
     """The most bytes that are alive at once in each function, in those that it calls included."""
     found: dict[str, int] = {}
     for function in _inner_first(module):
-        found[function.name] = Lives(function.body, found).peak
+        found[function.name] = LiveRanges(function.body, found).peak
     return found
 
 
@@ -73,7 +73,7 @@ def _inner_first(module: Module) -> list[Function]:
 
 
 @dataclass(eq=False)
-class Life:
+class LiveRange:
     """A value of a region from the node that makes it to the last that reads it."""
 
     value: Value
@@ -92,27 +92,27 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Recomputation:
     """A value that is made again before a place, from what a gather read."""
 
     value: Value
     place: int
 
 
-class Lives:
+class LiveRanges:
     """How long the values of a region live, and the bytes that are alive at each node."""
 
     def __init__(self, region: Region, peaks: dict[str, int]) -> None:
         self.count = len(region.nodes)
-        self.of: dict[Value, Life] = {v: Life(v, 0, [self.count]) for v in region.args}
+        self.of: dict[Value, LiveRange] = {v: LiveRange(v, 0, [self.count]) for v in region.args}
         inner = np.zeros(self.count + 1, np.int64)
         for place, node in enumerate(region.nodes):
             for value in dict.fromkeys(reads(node)):
                 if (life := self.of.get(value)) is not None and life.uses[-1:] != [self.count]:
                     life.uses.append(place)
             for value in node.results:
-                self.of[value] = Life(value, place, [])
-            inside = [Lives(r, peaks).peak for r in node.regions if node.op.control]
+                self.of[value] = LiveRange(value, place, [])
+            inside = [LiveRanges(r, peaks).peak for r in node.regions if node.op.control]
             inner[place] = max([*inside, peaks.get(called(node.op) or "", 0)])
         for value in region.results:
             if (life := self.of.get(value)) is not None and life.end != self.count:
@@ -131,22 +131,22 @@ class Lives:
         """The most bytes that are alive at once."""
         return int(self.alive.max())
 
-    def cut_until(self, most: int) -> list[Cut]:
+    def cut_until(self, most: int) -> list[Recomputation]:
         """Cuts that bring the peak down to so many bytes, or as far as they can."""
         ready = [life for life in self.of.values() if source_of(life.value) is not None]
-        cuts: list[Cut] = []
+        cuts: list[Recomputation] = []
         while ready and self.peak > most:
             place = int(self.alive.argmax())
             late = self.cut_at(place, most, ready)
             if not late:
                 break
             ready += late
-            cuts += [Cut(life.value, life.born) for life in late]
+            cuts += [Recomputation(life.value, life.born) for life in late]
         return cuts
 
-    def cut_at(self, place: int, most: int, ready: list[Life]) -> list[Life]:
+    def cut_at(self, place: int, most: int, ready: list[LiveRange]) -> list[LiveRange]:
         """Cut what lives on beyond a place, the largest first, until no more is alive there."""
-        found: list[Life] = []
+        found: list[LiveRange] = []
         across = [life for life in ready if life.born < place < life.end]
         for life in sorted(across, key=lambda life: self.gain(life, place), reverse=True):
             if self.alive[place] <= most:
@@ -159,7 +159,7 @@ class Lives:
                 found.append(self.cut(life, place))
         return found
 
-    def gain(self, life: Life, place: int) -> tuple[int, int]:
+    def gain(self, life: LiveRange, place: int) -> tuple[int, int]:
         """The bytes that a cut frees at a place, and for how long; nothing if it is read there."""
         if not life.born < place < life.end or place in life.uses:
             return 0, 0
@@ -168,7 +168,7 @@ class Lives:
         longer = source.size if source is not None and source.end < place else 0
         return life.size - longer, after - before
 
-    def without(self, life: Life, place: int) -> npt.NDArray[np.int64]:
+    def without(self, life: LiveRange, place: int) -> npt.NDArray[np.int64]:
         """The bytes alive at each node once a life is cut at a place."""
         before, after = _around(life, place)
         alive = self.alive.copy()
@@ -179,10 +179,10 @@ class Lives:
             alive[source.end + 1 : after + 1] += source.size
         return alive
 
-    def cut(self, life: Life, place: int) -> Life:
+    def cut(self, life: LiveRange, place: int) -> LiveRange:
         """End a life before a place; what is left of it begins at the next use."""
         before, after = _around(life, place)
-        late = Life(life.value, after, [n for n in life.uses if n >= after])
+        late = LiveRange(life.value, after, [n for n in life.uses if n >= after])
         life.uses = [n for n in life.uses if n <= before]
         source = self.of.get(source_of(life.value) or life.value)
         if source is not None and source.end < after:
@@ -199,7 +199,7 @@ def between(value: Value) -> int:
     return found
 
 
-def _around(life: Life, place: int) -> tuple[int, int]:
+def _around(life: LiveRange, place: int) -> tuple[int, int]:
     """The last use before a place, or the birth, and the first one after it."""
     before = max([n for n in life.uses if n < place], default=life.born)
     return before, min(n for n in life.uses if n > place)
@@ -223,7 +223,7 @@ def source_of(value: Value) -> Value | None:
 class _Cutting(Rebuild):
     """One rebuild, with values made again where lives were cut."""
 
-    def __init__(self, module: Module, plans: dict[Region, list[Cut]]) -> None:
+    def __init__(self, module: Module, plans: dict[Region, list[Recomputation]]) -> None:
         super().__init__(module, ())
         self.plans = plans
         self.times: dict[Value, int] = {}

@@ -92,26 +92,28 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
-class Dim:
+class ProductDim:
     """A dim of one operand of a product: where the other operand and the result have it."""
 
     other: int | None  # None if only this operand has it
     result: int | None  # None if it is summed over
 
 
-def dim_of(dot: DotGeneral, operands: tuple[TensorType, TensorType], side: int, dim: int) -> Dim:
+def dim_of(
+    dot: DotGeneral, operands: tuple[TensorType, TensorType], side: int, dim: int
+) -> ProductDim:
     """Where else a dim of an operand appears."""
     dims = dot.dot_dimension_numbers
     for position, pair in enumerate(dims.batch):
         if pair[side] == dim:
-            return Dim(pair[1 - side], position)
+            return ProductDim(pair[1 - side], position)
     for pair in dims.contract:
         if pair[side] == dim:
-            return Dim(pair[1 - side], None)
+            return ProductDim(pair[1 - side], None)
     batch, left = len(dims.batch), dims.lhs_free(operands[0].rank)
     if side == 0:
-        return Dim(None, batch + left.index(dim))
-    return Dim(None, batch + len(left) + dims.rhs_free(operands[1].rank).index(dim))
+        return ProductDim(None, batch + left.index(dim))
+    return ProductDim(None, batch + len(left) + dims.rhs_free(operands[1].rank).index(dim))
 
 
 def gathered_product(

@@ -22,7 +22,7 @@ LEAST = {"compute_streams": 1, "communication_streams": 1, "combine_bytes": 0, "
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PassOptions:
     """What passes may ask for; a pass gets those that its signature names."""
 
     machine: Machine = HOST
@@ -41,13 +41,13 @@ class Options:
                 )
 
 
-_DEFAULTS = {f.name: f.default for f in fields(Options) if f.name in LEAST}
+_DEFAULTS = {f.name: f.default for f in fields(PassOptions) if f.name in LEAST}
 
 
 def given_numbers(**numbers: int | None) -> dict[str, int]:
     """The numbers among the options that are not None, checked."""
     given = {name: number for name, number in numbers.items() if number is not None}
-    Options(HOST, **given)
+    PassOptions(HOST, **given)
     return given
 
 
@@ -62,11 +62,11 @@ class Ran:
     verifying: float  # seconds, after it
 
 
-Watch: TypeAlias = Callable[[Ran], None]
+PassWatch: TypeAlias = Callable[[Ran], None]
 
 
 def run_passes(
-    module: Module, passes: Sequence[Pass], options: Options, watch: Watch | None = None
+    module: Module, passes: Sequence[Pass], options: PassOptions, watch: PassWatch | None = None
 ) -> Module:
     """Run passes one after another; `watch` sees the module after each."""
     with without_gc():
@@ -74,7 +74,7 @@ def run_passes(
 
 
 def _run_passes(
-    module: Module, passes: Sequence[Pass], options: Options, watch: Watch | None
+    module: Module, passes: Sequence[Pass], options: PassOptions, watch: PassWatch | None
 ) -> Module:
     sound: Module | None = None  # what has been verified
     for run in passes:
@@ -94,11 +94,11 @@ def _run_passes(
     return module
 
 
-def _asked(run: Pass, options: Options) -> dict[str, Any]:
+def _asked(run: Pass, options: PassOptions) -> dict[str, Any]:
     return {name: getattr(options, name) for name in _named(run)}
 
 
 @cache
 def _named(run: Pass) -> tuple[str, ...]:
-    known = {field.name for field in fields(Options)}
+    known = {field.name for field in fields(PassOptions)}
     return tuple(name for name in inspect.signature(run).parameters if name in known)

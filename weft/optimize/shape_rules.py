@@ -9,8 +9,8 @@ from weft.ir.module import Node, Value, apply
 from weft.ir.op import Op
 from weft.ir.rebuild import NodeRule, Rewritten
 from weft.ir.types import TensorType
+from weft.ops.combiners import COMBINERS
 from weft.ops.control import GetTupleElement, Tuple, While
-from weft.ops.local import COMBINERS
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, GetDimensionSize, Reshape, Reverse, Transpose
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad, Slice
@@ -158,7 +158,7 @@ def reduce_nothing(node: Node) -> Rewritten:
         return None
     (x, init), (out,) = node.operands, node.types
     given = tensor(x)
-    combine = COMBINERS.get(combining(node) or "")
+    combine = combining(node)
     if combine is None or not isinstance(out, TensorType) or given.dtype is not out.dtype:
         return None
     if not given.is_static or any(given.sizes[d] != 1 for d in node.op.dimensions):
@@ -167,7 +167,7 @@ def reduce_nothing(node: Node) -> Rewritten:
         return None
     first = _made(broadcast_chain, apply(BroadcastInDim((), out), init, loc=node.loc))
     second = _made(reshape_chain, apply(Reshape(out), x, loc=node.loc))
-    return apply(combine, first, second, loc=node.loc)
+    return apply(COMBINERS[combine], first, second, loc=node.loc)
 
 
 def _made(rule: NodeRule, node: Node) -> Value:

@@ -6,35 +6,33 @@ from weft.ir.location import fuse
 from weft.ir.module import Node, Value
 from weft.ir.rebuild import Rewritten
 from weft.ir.types import TensorType
-from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh import Mesh
+from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.mesh.axes import named
+from weft.mesh.cuts import cut_by, disjoint, inside, shared_start, without
 from weft.ops.collective import AllGather, AllReduce, ReduceScatter
-from weft.ops.local import COMBINERS, AllSlice
+from weft.ops.combiners import COMBINERS
+from weft.ops.local import AllSlice
 from weft.ops.shape import BroadcastInDim, Transpose
-from weft.optimize.axis_lists import disjoint, inside, refined, shared_start, without
 from weft.optimize.facts import Facts, along, combining, source, tensor
-from weft.optimize.normal_form import Maker
-
-Axes = tuple[Axis, ...]
-Split = tuple[Axes, ...]  # for each dim, the axes that split it
+from weft.optimize.normal_form import CollectiveMaker
 
 
-def split_of(op: object) -> Split:
+def split_of(op: object) -> DimAxes:
     """The axes that an all_slice splits each dim along."""
     assert isinstance(op, AllSlice)
     return tuple([dim.axes for dim in op.pieces.dims])
 
 
-def _start(node: Node, facts: Facts, *others: Node) -> tuple[Split, Maker]:
+def _start(node: Node, facts: Facts, *others: Node) -> tuple[DimAxes, CollectiveMaker]:
     op = node.op
     assert isinstance(op, AllSlice)
     mesh = named(op.pieces.mesh, facts.module.meshes)
     loc = fuse(node.loc, *(other.loc for other in others))
-    return split_of(op), Maker(facts, op.pieces.mesh, mesh, loc)
+    return split_of(op), CollectiveMaker(facts, op.pieces.mesh, mesh, loc)
 
 
-def _same_mesh(node: Node, maker: Maker) -> bool:
+def _same_mesh(node: Node, maker: CollectiveMaker) -> bool:
     groups = along(node)
     return groups is not None and maker.facts.mesh(groups) == maker.mesh
 
@@ -113,11 +111,11 @@ def slice_of_reduce(node: Node, facts: Facts) -> Rewritten:
     return (maker.slice(maker.reduce(value, left, reduction), last),)
 
 
-def _ordered(split: Split, reduced: Axes, mesh: Mesh) -> list[tuple[Axes, Axes, Axes]]:
+def _ordered(split: DimAxes, reduced: Axes, mesh: Mesh) -> list[tuple[Axes, Axes, Axes]]:
     """For each dim, the axes to slice along before, to scatter along, and to slice along after."""
     found = []
     for axes in split:
-        parts = refined(axes, reduced, mesh)
+        parts = cut_by(axes, reduced, mesh)
         begin = 0
         while begin < len(parts) and disjoint((parts[begin],), reduced):
             begin += 1
@@ -208,7 +206,7 @@ def slice_of_broadcast(node: Node, facts: Facts) -> Rewritten:
     return (facts.make(made, maker.slice(x, before), loc=inner.loc),)
 
 
-def _flat(split: Split) -> Axes:
+def _flat(split: DimAxes) -> Axes:
     return tuple([axis for axes in split for axis in axes])
 
 

@@ -12,13 +12,12 @@ from weft.ir.names import PARTITIONS, REPLICAS
 from weft.ir.write import SHARDINGS
 from weft.mesh import Mesh
 from weft.ops.control import Call, RunParallel
-from weft.partition.given_rules import RuleFinder
 from weft.partition.localize import Localizer
 from weft.partition.notes import Note
 from weft.partition.of_one import is_of_one, of_one
-from weft.partition.placed import Placed
+from weft.partition.piece import Piece
 from weft.partition.policies import Policy
-from weft.partition.program import Program
+from weft.partition.program import ModuleState, RuleFinder
 from weft.partition.search import Search
 
 
@@ -26,7 +25,7 @@ def partition(
     module: Module,
     rules: RuleFinder | None = None,
     notes: list[Note] | None = None,
-    places: dict[Value, list[Placed]] | None = None,
+    places: dict[Value, list[Piece]] | None = None,
 ) -> Module:
     """The program of one device: local types, and collectives where pieces must move.
 
@@ -39,8 +38,8 @@ def partition(
     if notes is None and places is None and is_of_one(module):
         return replace(of_one(module, name), attrs=with_devices(module.attrs, 1))
 
-    def start(policy: Policy) -> Program:
-        program = Program(module, mesh, name, rules, policy=policy)
+    def start(policy: Policy) -> ModuleState:
+        program = ModuleState(module, mesh, name, rules, policy=policy)
         program.notes = None if notes is None else []
         program.places = None if places is None else {}
         return program
@@ -54,10 +53,10 @@ def partition(
     return best.local
 
 
-def localized(module: Module, program: Program) -> Module:
+def localized(module: Module, program: ModuleState) -> Module:
     """The module with every function on local types."""
     name, mesh = program.mesh_name, program.mesh
-    alone, apart = Program(module, Mesh(), name), run_apart(module)
+    alone, apart = ModuleState(module, Mesh(), name), run_apart(module)
     made = {
         n: Localizer(alone if n in apart else program, f).function()
         for n, f in module.functions.items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,19 +16,17 @@ from weft.ops.pointwise import Add, Divide, Multiply, Subtract
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.transcendental import Sqrt
+from weft.partition.context import Context
 from weft.partition.site import tensor
-from weft.partition.stand_in import Lines, adding, stand_in
-
-if TYPE_CHECKING:
-    from weft.partition.localize import Localizer
+from weft.partition.stand_in import GlobalNodes, adding, stand_in
 
 
-def training(localizer: Localizer, node: Node) -> None:
+def training(context: Context, node: Node) -> None:
     """The op itself where only features are split, else what it stands for."""
     op = node.op
     assert isinstance(op, BatchNormTraining)
-    if not _is_spread(localizer, node.operands[:1], op.feature_index):
-        localizer.compute(node)
+    if not _is_spread(context, node.operands[:1], op.feature_index):
+        context.compute(node)
         return
     sums = _Sums(node, op.feature_index)
     x, scale, offset = (sums.wide(v) for v in node.operands)
@@ -39,16 +36,16 @@ def training(localizer: Localizer, node: Node) -> None:
     deviation = sums.deviation(variance, op.epsilon)
     normal = sums.each(Divide(), centered, deviation)
     made = sums.each(Add(), sums.each(Multiply(), normal, scale), offset)
-    stand_in(localizer, node, sums.nodes, tuple(sums.narrow(v) for v in (made, mean, variance)))
+    stand_in(context, node, sums.nodes, tuple(sums.narrow(v) for v in (made, mean, variance)))
 
 
-def gradient(localizer: Localizer, node: Node) -> None:
+def gradient(context: Context, node: Node) -> None:
     """The op itself where only features are split, else what it stands for."""
     op = node.op
     assert isinstance(op, BatchNormGrad)
     full = (node.operands[0], node.operands[4])
-    if not _is_spread(localizer, full, op.feature_index):
-        localizer.compute(node)
+    if not _is_spread(context, full, op.feature_index):
+        context.compute(node)
         return
     sums = _Sums(node, op.feature_index)
     x, scale, mean, variance, grad = (sums.wide(v) for v in node.operands)
@@ -64,20 +61,17 @@ def gradient(localizer: Localizer, node: Node) -> None:
     rest = sums.add(Subtract(), grad, sums.add(Divide(), both, sums.count(tensor(both.type))))
     made = sums.each(Multiply(), rest, sums.add(Divide(), scale, deviation))
     results = tuple(sums.narrow(v) for v in (made, grad_scale, grad_offset))
-    stand_in(localizer, node, sums.nodes, results)
+    stand_in(context, node, sums.nodes, results)
 
 
-def _is_spread(localizer: Localizer, values: tuple[Value, ...], feature: int) -> bool:
+def _is_spread(context: Context, values: tuple[Value, ...], feature: int) -> bool:
     """Whether dims are split that are summed over."""
     return any(
-        axes
-        for value in values
-        for dim, axes in enumerate(localizer.asked(value))
-        if dim != feature
+        axes for value in values for dim, axes in enumerate(context.asked(value)) if dim != feature
     )
 
 
-class _Sums(Lines):
+class _Sums(GlobalNodes):
     """The parts of a batch normalization, in a type that is wide enough to sum in."""
 
     def __init__(self, node: Node, feature: int) -> None:

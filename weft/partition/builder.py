@@ -11,16 +11,18 @@ from weft.ir.dense import Dense
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
+from weft.ir.rule import Combine
 from weft.ir.types import I32, Array, TensorType
 from weft.mesh import Axis, Mesh, MeshAxes
-from weft.mesh.algebra import merged, size_of, total_size
+from weft.mesh.algebra import Axes, DimAxes, merged, size_of, total_size
 from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
-from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes, combiner
+from weft.ops.combiners import combiner
+from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes
 from weft.ops.pointwise import Add, Compare, Multiply, Select
 from weft.ops.shape import BroadcastInDim, Constant, Iota
 from weft.ops.slicing import Pad, Slice
-from weft.partition.placed import Axes, Owing, Placed, Split, local_type, sharding_of
-from weft.partition.reshard import Step, plan
+from weft.partition.piece import Partial, Piece, local_type, sharding_of
+from weft.partition.reshard import ReshardStep, plan
 
 
 @dataclass
@@ -79,7 +81,7 @@ class Builder:
         assert isinstance(scalar.type, TensorType)
         return self.emit(BroadcastInDim((), type.with_dtype(scalar.type.dtype)), scalar)
 
-    def masked(self, placed: Placed, dims: Sequence[int], fill: object) -> Value:
+    def masked(self, placed: Piece, dims: Sequence[int], fill: object) -> Value:
         """A local value with the padding of these dims replaced by a number."""
         value = placed.value
         local = local_type(placed.type, placed.split, self.mesh)
@@ -112,18 +114,18 @@ class Builder:
         """The devices that differ along axes only."""
         return MeshAxes(self.mesh_name, merged(axes, self.mesh))
 
-    def reshard(self, placed: Placed, split: Split, owed: Axes = ()) -> Placed:
-        """The value in another split, owing no more than that."""
-        owing = placed.owing.axes if placed.owing else ()
-        made = plan(placed.type, placed.split, owing, split, owed, self.mesh)
+    def reshard(self, placed: Piece, split: DimAxes, unreduced: Axes = ()) -> Piece:
+        """The value in another split, unreduced over these axes at the most."""
+        before = placed.partial.axes if placed.partial else ()
+        made = plan(placed.type, placed.split, before, split, unreduced, self.mesh)
         value = placed.value
-        reduction = placed.owing.reduction if placed.owing else "add"
+        combine: Combine = placed.partial.combine if placed.partial else "add"
         for step in made.steps:
-            value = self.step(step, value, placed.type, reduction)
-        left = Owing(owed, reduction) if owed else None
+            value = self.step(step, value, placed.type, combine)
+        left = Partial(unreduced, combine) if unreduced else None
         return placed.moved(value, split, left)
 
-    def step(self, step: Step, value: Value, type: TensorType, reduction: str) -> Value:
+    def step(self, step: ReshardStep, value: Value, type: TensorType, combine: Combine) -> Value:
         """One collective of a reshard."""
         after = local_type(type, step.split, self.mesh)
         if not all(after.shape):  # nothing moves where there are no elements
@@ -141,15 +143,15 @@ class Builder:
             case "all_gather":
                 return self.gather(step, value, after)
             case "all_reduce":
-                region = combiner(reduction, after)
+                region = combiner(combine, after)
                 op: Op = AllReduce(groups, CHANNEL, use_global_device_ids=True)
                 return self.emit(op, value, regions=(region,))
             case "reduce_scatter":
-                region = combiner(reduction, after)
+                region = combiner(combine, after)
                 op = ReduceScatter(step.dim, groups, (after,), CHANNEL, use_global_device_ids=True)
                 return self.emit(op, value, regions=(region,))
 
-    def gather(self, step: Step, value: Value, after: TensorType) -> Value:
+    def gather(self, step: ReshardStep, value: Value, after: TensorType) -> Value:
         given = value.type
         assert isinstance(given, TensorType)
         sizes = list(after.sizes)
@@ -177,7 +179,7 @@ class Builder:
         zero = self.splat(0, type.with_shape(()))
         return self.emit(Pad(none, high, none), value, zero)
 
-    def slice(self, step: Step, value: Value, after: TensorType) -> Value:
+    def slice(self, step: ReshardStep, value: Value, after: TensorType) -> Value:
         given = value.type
         assert isinstance(given, TensorType)
         sizes = list(given.sizes)
@@ -187,7 +189,7 @@ class Builder:
         pieces = tuple(axes if dim == step.dim else () for dim in range(given.rank))
         return self.emit(AllSlice(sharding_of(pieces, self.mesh_name), after), padded)
 
-    def permute(self, value: Value, before: Split, after: Split) -> Value:
+    def permute(self, value: Value, before: DimAxes, after: DimAxes) -> Value:
         """The pieces of one split where another one has them."""
         axes, sources = moves(before, after, self.mesh)
         return self.emit(PermuteAlongAxes(MeshAxes(self.mesh_name, axes), sources), value)
@@ -203,7 +205,7 @@ class Builder:
         return self.emit(PermuteAlongAxes(MeshAxes(self.mesh_name, axes), sources), value)
 
 
-def moves(before: Split, after: Split, mesh: Mesh) -> tuple[Axes, tuple[int, ...]]:
+def moves(before: DimAxes, after: DimAxes, mesh: Mesh) -> tuple[Axes, tuple[int, ...]]:
     """Who sends to whom, along which axes, for pieces to get from one split to another."""
     old = [axis for axes in before for axis in axes]
     new = [axis for axes in after for axis in axes]

@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from weft.ir.rule import Factor, Rule
+from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import TensorType, Type
 from weft.mesh import Mesh
-from weft.mesh.algebra import overlaps, total_size
+from weft.mesh.algebra import Axes, DimAxes, overlaps, total_size
 from weft.partition.factors import FactorAxes, asked, project
-from weft.partition.placed import Axes, Split
 from weft.partition.reshard import plan
 
 # What one more point of an op's loop nest counts as, in bytes: computing is cheap, not free.
@@ -20,7 +19,7 @@ _POINT = 1e-5
 # What a byte counts as that is sent to leave every device with all of a tensor, if that is avoided.
 _SHYNESS = 20.0
 
-Version = tuple[Split, Axes]  # how a value is split, and the axes it is still owed over
+Version = tuple[DimAxes, Axes]  # how a value is split, and the axes it is unreduced over
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,8 @@ class Question:
     operands: tuple[Type, ...]
     results: tuple[Type, ...]
     given: tuple[tuple[Version, ...], ...]  # for each operand the ways it can be had
-    asked: tuple[Split, ...]  # for each operand the split that propagation gave it
-    wanted: tuple[Split | None, ...]  # for each result; None where anything goes
+    asked: tuple[DimAxes, ...]  # for each operand the split that propagation gave it
+    wanted: tuple[DimAxes | None, ...]  # for each result; None where anything goes
     free: frozenset[int]  # the factors that may be split
     mesh: Mesh
     sent: Callable[[FactorAxes], float] | None = None  # by the op itself, if its factors do
@@ -163,7 +162,7 @@ def _add_loose(question: Question, axes: Axes, options: list[list[Axes]]) -> Non
                 choices.append(made)
 
 
-def _is_masked(factor: Factor) -> bool:
+def _is_masked(factor: RuleFactor) -> bool:
     """Whether splitting a factor makes results that must be put together, though none need be."""
     return factor.role == "reduction" and factor.combine is None
 
@@ -205,30 +204,30 @@ def _cost(question: Question, chosen: FactorAxes) -> float:
         if split is None:
             return math.inf
         if isinstance(type, TensorType):
-            sent = min(plan(type, s, owed, split, (), mesh).bytes for s, owed in given)
+            sent = min(plan(type, s, unreduced, split, (), mesh).bytes for s, unreduced in given)
             cost += _counted(question, sent, given[0][0], split)
-    owed = owed_axes(rule, chosen)
+    unreduced = unreduced_axes(rule, chosen)
     for type, wanted, dims in zip(question.results, question.wanted, rule.results, strict=True):
         split = asked(chosen, dims, rule, mesh)
         if split is None:
             return math.inf
         if isinstance(type, TensorType):
             to = split if wanted is None else wanted
-            least = plan(type, split, owed, split, (), mesh).bytes
-            moved = plan(type, split, owed, to, (), mesh).bytes
+            least = plan(type, split, unreduced, split, (), mesh).bytes
+            moved = plan(type, split, unreduced, to, (), mesh).bytes
             moved = _counted(question, moved, split, to)
             cost += min(moved, least) + max(0.0, moved - least) * question.heed
     return cost if question.sent is None else cost + question.sent(chosen)
 
 
-def _counted(question: Question, sent: float, start: Split, to: Split) -> float:
+def _counted(question: Question, sent: float, start: DimAxes, to: DimAxes) -> float:
     """What the bytes count as that are sent for a tensor: more if they are better not sent."""
     everyone = question.mesh.size
     is_full = not any(to) and total_size(_all(start), question.mesh) == everyone
     return sent * _SHYNESS if question.is_shy and is_full else sent
 
 
-def _all(split: Split) -> Axes:
+def _all(split: DimAxes) -> Axes:
     return tuple(axis for axes in split for axis in axes)
 
 
@@ -244,21 +243,21 @@ def _points(question: Question) -> int:
     return question.rule.points
 
 
-def owed_axes(rule: Rule, chosen: FactorAxes) -> Axes:
-    """The axes that a reduction is split by, over which the results are owed."""
+def unreduced_axes(rule: Rule, chosen: FactorAxes) -> Axes:
+    """The axes that a reduction is split by, over which the results are unreduced."""
     pairs = zip(rule.factors, chosen, strict=True)
     return tuple(a for factor, axes in pairs if factor.role == "reduction" for a in axes)
 
 
 def moved_bytes(
-    question: Question, operands: tuple[Split, ...], results: tuple[Split, ...]
+    question: Question, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...]
 ) -> float:
     """What is sent because operands or results are asked to be split otherwise."""
     pairs = [
         *zip(question.operands, question.asked, operands, strict=True),
         *zip(question.results, results, question.wanted, strict=True),
     ]
-    free = [any(not any(s) and not owed for s, owed in given) for given in question.given]
+    free = [any(not any(s) and not unreduced for s, unreduced in given) for given in question.given]
     pairs = [pair for n, pair in enumerate(pairs) if n >= len(free) or not free[n]]
     return sum(
         plan(type, given, (), to, (), question.mesh).bytes

@@ -15,16 +15,16 @@ from weft.ir.types import TensorType
 from weft.ops.control import Call, Case, If, While
 from weft.ops.sharding import ManualComputation, NamedComputation
 
-Dim = tuple[Value, int]
+ValueDim = tuple[Value, int]
 
 
 @dataclass
 class DimClasses:
     """Sets of dims, each with one of them to stand for it."""
 
-    parents: dict[Dim, Dim] = field(default_factory=dict)
+    parents: dict[ValueDim, ValueDim] = field(default_factory=dict)
 
-    def find(self, dim: Dim) -> Dim:
+    def find(self, dim: ValueDim) -> ValueDim:
         """The dim that stands for the class of a dim."""
         parents = self.parents
         root = dim
@@ -34,7 +34,7 @@ class DimClasses:
             parents[dim], dim = root, above
         return root
 
-    def join(self, dims: Sequence[Dim]) -> None:
+    def join(self, dims: Sequence[ValueDim]) -> None:
         """Say that dims belong together."""
         if len(dims) > 1:
             first = self.find(dims[0])
@@ -91,14 +91,14 @@ def _pairwise(classes: DimClasses, some: Sequence[Value], others: Sequence[Value
         classes.same(a, b)
 
 
-def _met(node: Node) -> Iterator[list[Dim]]:
+def _met(node: Node) -> Iterator[list[ValueDim]]:
     """For each factor of an op the dims that it is the major one of."""
     if not all(isinstance(t, TensorType) for t in (*node.operand_types, *node.types)):
         return
     if any(not t.is_static for t in (*node.operand_types, *node.types)):  # type: ignore[union-attr]
         return
     rule = rule_of(node.op, node.operand_types, node.bodies)
-    found: dict[int, list[Dim]] = {}
+    found: dict[int, list[ValueDim]] = {}
     sides = [*zip(node.operands, rule.operands, strict=True)]
     sides += zip(node.results, rule.results, strict=True)
     for value, dims in sides:

@@ -6,13 +6,20 @@ import math
 
 from weft.ir.rule import Dims, Rule
 from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import append_merged, part, size_of, total_size
-from weft.partition.placed import Axes, Split
+from weft.mesh.algebra import (
+    Axes,
+    DimAxes,
+    append_merged,
+    extend_merged,
+    size_of,
+    take_front,
+    total_size,
+)
 
 FactorAxes = tuple[Axes, ...]  # for each factor of a rule the axes that split it
 
 
-def project(split: Split, dims: Dims, rule: Rule, mesh: Mesh) -> dict[int, Axes]:
+def project(split: DimAxes, dims: Dims, rule: Rule, mesh: Mesh) -> dict[int, Axes]:
     """The axes of each factor of a tensor, as far as its dims can be taken apart."""
     found: dict[int, Axes] = {}
     for axes, factors in zip(split, dims, strict=True):
@@ -32,16 +39,10 @@ def _take_apart(
         room = rule.factors[factor].size
         taken: list[Axis] = []
         while rest and room > 1:
-            axis, size = rest[0], size_of(rest[0], mesh)
-            common = math.gcd(room, size)
+            common = math.gcd(room, size_of(rest[0], mesh))
             if common == 1:
                 break
-            if common < size:
-                rest[0] = part(axis.name, axis.before * common, size // common, mesh)
-                axis = part(axis.name, axis.before, common, mesh)
-            else:
-                rest.pop(0)
-            append_merged(taken, axis, mesh)
+            append_merged(taken, take_front(rest, common, mesh), mesh)
             room //= common
         if taken:
             found[factor] = tuple(taken)
@@ -49,7 +50,7 @@ def _take_apart(
             return  # a factor that is split in part ends what the dim can be split by
 
 
-def asked(chosen: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) -> Split | None:
+def asked(chosen: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) -> DimAxes | None:
     """The split that a tensor must have; None if its dims cannot be split so."""
     made: list[Axes] = []
     for factors in dims:
@@ -63,10 +64,6 @@ def asked(chosen: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) -> Split | Non
             if chosen[factor] and (not is_full or size % pieces):
                 return None
             is_full &= size == pieces
-            for n, axis in enumerate(chosen[factor]):
-                if n:
-                    axes.append(axis)
-                else:
-                    append_merged(axes, axis, mesh)
+            extend_merged(axes, chosen[factor], mesh)
         made.append(tuple(axes))
     return tuple(made)

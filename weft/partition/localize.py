@@ -16,37 +16,40 @@ from weft.ir.rule import Rule
 from weft.ir.types import TensorType, Types
 from weft.ir.write import node_text
 from weft.mesh import Sharding
+from weft.mesh.algebra import Axes, DimAxes
 from weft.ops.control import Composite
 from weft.ops.custom import CustomCall
 from weft.ops.sharding import ManualComputation
 from weft.partition.builder import Builder
-from weft.partition.choose import Question, Version, cheapest, moved_bytes, owed_axes
+from weft.partition.choose import Question, Version, cheapest, moved_bytes, unreduced_axes
 from weft.partition.factors import FactorAxes, asked
 from weft.partition.free import plain_factors
-from weft.partition.given_rules import summing
-from weft.partition.identity import COMBINE_OPS
 from weft.partition.notes import Note, gathered, repeated
 from weft.partition.numbers import Numbers
-from weft.partition.owing import before_owing, keeps_owing, made_owing, owed_by, still_owed
-from weft.partition.placed import (
-    Axes,
-    Owing,
-    Placed,
-    Split,
+from weft.partition.piece import (
+    Partial,
+    Piece,
     free,
     free_part,
     local_type,
+    partial_sum,
     sharding_of,
     split_of,
-    still_owing,
     whole,
 )
-from weft.partition.program import Called, Entry, Program, Recipe
+from weft.partition.program import Called, GlobalValue, ModuleState, Recipe
 from weft.partition.remake import is_remade, remade
 from weft.partition.reshard import plan
 from weft.partition.scalar_regions import read_outside, with_values
-from weft.partition.site import Site
+from weft.partition.site import NodeSite
 from weft.partition.structure import STRUCTURE, splits_of
+from weft.partition.unreduced import (
+    before_unreduced,
+    keeps_unreduced,
+    made_unreduced,
+    still_unreduced,
+    unreduced_of,
+)
 from weft.partition.ways import WAYS
 from weft.partition.ways.joins import loose_slices
 
@@ -54,11 +57,11 @@ from weft.partition.ways.joins import loose_slices
 class Localizer:
     """Rebuilds one function."""
 
-    def __init__(self, program: Program, function: Function) -> None:
+    def __init__(self, program: ModuleState, function: Function) -> None:
         self.program = program
         self.mesh, self.mesh_name = program.mesh, program.mesh_name
         self.old = function
-        self.entries: dict[Value, Entry] = {}
+        self.entries: dict[Value, GlobalValue] = {}
         self.builder = Builder(self.mesh, self.mesh_name)
         self.manual: frozenset[str] = frozenset()  # the axes of the manual computations around
         self.loose: set[Value] = set()  # slices that may be left to those that read them
@@ -84,7 +87,7 @@ class Localizer:
         own = value.node.loc if value.node else places.get(value, UNKNOWN)
         return next((loc for loc in (own, self.old.body.loc, self.old.loc) if loc.known), own)
 
-    def finished(self, args: tuple[Value, ...], results: list[Placed]) -> Function:
+    def finished(self, args: tuple[Value, ...], results: list[Piece]) -> Function:
         """The function with what was emitted for it."""
         old = self.old
         values = tuple(p.value for p in results)
@@ -97,37 +100,41 @@ class Localizer:
             res_attrs=self.attributes(old.res_attrs, results),
         )
 
-    def called(self, name: str, given: list[Placed]) -> Called:
+    def inner(self, function: Function) -> Localizer:
+        """A context of its own for another function."""
+        return Localizer(self.program, function)
+
+    def called(self, name: str, given: list[Piece]) -> Called:
         """A function for arguments that are split so; made once for all calls alike."""
         known = self.program.called
-        key = (name, self.manual, *[(p.split, p.owing) for p in given])
+        key = (name, self.manual, *[(p.split, p.partial) for p in given])
         if key not in known:
             function = self.program.module.function(name)
-            inner = Localizer(self.program, function)
+            inner = self.inner(function)
             inner.manual = self.manual
             known[key] = inner.for_call(given)
         return known[key]
 
-    def for_call(self, given: list[Placed]) -> Called:
+    def for_call(self, given: list[Piece]) -> Called:
         """The function as it is called: results stay as they are made."""
         args = []
         for value, there in zip(self.old.body.args, given, strict=True):
             local = Value(there.value.type, None, value.index)
-            self.define(value, there.moved(local, there.split, there.owing), self.wanted(value))
+            self.define(value, there.moved(local, there.split, there.partial), self.wanted(value))
             args.append(local)
         self.nodes(self.old.body)
         results = [self.first(v) for v in self.old.body.results]
         made = self.finished(tuple(args), results)
         return Called(self.program.keep(made), tuple(results))
 
-    def attributes(self, old: Sequence[Attrs], placed: list[Placed]) -> tuple[Attrs, ...]:
+    def attributes(self, old: Sequence[Attrs], placed: list[Piece]) -> tuple[Attrs, ...]:
         """What stands at the border: how each tensor is split, and its global type."""
         made = []
         for given, one in zip(old or ((),) * len(placed), placed, strict=True):
             kept = [(name, text) for name, text in given if name != SHARDING]
             if isinstance(one.type, TensorType):
                 kept.append(
-                    (LOCAL_SHARDING, str(sharding_of(one.split, self.mesh_name, one.owing)))
+                    (LOCAL_SHARDING, str(sharding_of(one.split, self.mesh_name, one.partial)))
                 )
                 kept.append((GLOBAL, str(one.type)))
             made.append(tuple(sorted(kept)))
@@ -138,19 +145,19 @@ class Localizer:
         type = value.type
         if not isinstance(type, TensorType):
             local = Value(type, None, value.index)
-            self.define(value, Placed(local, type, ()), None)  # type: ignore[arg-type]
+            self.define(value, Piece(local, type, ()), None)  # type: ignore[arg-type]
             return local
         split = split_of(sharding, type.rank)
-        owing = still_owing(sharding.unreduced) if sharding else None
+        partial = partial_sum(sharding.unreduced) if sharding else None
         local = Value(local_type(type, split, self.mesh), None, value.index)
-        self.define(value, Placed(local, type, split, owing), split)
+        self.define(value, Piece(local, type, split, partial), split)
         return local
 
     def define(
-        self, value: Value, placed: Placed, asked: Split | None, again: Node | None = None
+        self, value: Value, placed: Piece, asked: DimAxes | None, again: Node | None = None
     ) -> None:
         """Say where a global value is."""
-        self.entries[value] = Entry(self.builder, asked, [placed], again=again)
+        self.entries[value] = GlobalValue(self.builder, asked, [placed], again=again)
         if self.program.places is not None and not self.manual:
             self.program.places.setdefault(value, []).append(placed)
 
@@ -168,8 +175,8 @@ class Localizer:
         self,
         region: Region,
         shardings: Sequence[Sharding | None],
-        results: Sequence[Split | None],
-        owed: Sequence[Axes] = (),
+        results: Sequence[DimAxes | None],
+        unreduced: Sequence[Axes] = (),
     ) -> Region:
         """A region with arguments and results of these splits, on local types."""
         outer = self.builder
@@ -177,10 +184,10 @@ class Localizer:
         args = [self.argument(v, s) for v, s in zip(region.args, shardings, strict=True)]
         self.nodes(region)
         self.builder.loc = outer.loc
-        axes = owed or ((),) * len(results)
+        axes = unreduced or ((),) * len(results)
         made = [
-            self.fetch(v, split, owes) if split is not None else self.first(v)
-            for v, split, owes in zip(region.results, results, axes, strict=True)
+            self.fetch(v, split, over) if split is not None else self.first(v)
+            for v, split, over in zip(region.results, results, axes, strict=True)
         ]
         body = self.builder
         self.builder = outer
@@ -190,7 +197,7 @@ class Localizer:
 
     # Values
 
-    def wanted(self, value: Value) -> Split | None:
+    def wanted(self, value: Value) -> DimAxes | None:
         """The split that propagation gave a value; None where it gave none."""
         if not isinstance(value.type, TensorType):
             return None
@@ -207,48 +214,51 @@ class Localizer:
             found = self.program.shardings[id(sharding)] = split_of(sharding, value.type.rank)
         return found
 
-    def first(self, value: Value) -> Placed:
+    def first(self, value: Value) -> Piece:
         """A value as it was made."""
         return self.entries[value].versions[0]
 
-    def asked(self, value: Value) -> Split:
+    def asked(self, value: Value) -> DimAxes:
         """How a value is to be split, or else how it is."""
         entry = self.entries[value]
         return entry.versions[0].split if entry.asked is None else entry.asked
 
-    def fetch_as(self, value: Value, sharding: Sharding | None) -> Placed:
+    def fetch_as(self, value: Value, sharding: Sharding | None) -> Piece:
         """A value as a sharding says, unreduced axes included."""
         if not isinstance(value.type, TensorType):
             return self.first(value)
-        owed = sharding.unreduced if sharding else ()
-        return self.fetch(value, split_of(sharding, value.type.rank), owed)
+        unreduced = sharding.unreduced if sharding else ()
+        return self.fetch(value, split_of(sharding, value.type.rank), unreduced)
 
-    def fetch(self, value: Value, split: Split, owed: Axes = ()) -> Placed:
+    def fetch(self, value: Value, split: DimAxes, unreduced: Axes = ()) -> Piece:
         """A value in that split, from the cheapest place it is in; made once."""
         entry = self.entries[value]
         placed = entry.versions[0]
-        if placed.split is split and placed.owing is None and not owed:
+        if placed.split is split and placed.partial is None and not unreduced:
             return placed
         for placed in entry.versions:
-            if placed.split == split and (placed.owing.axes if placed.owing else ()) == owed:
+            if (
+                placed.split == split
+                and (placed.partial.axes if placed.partial else ()) == unreduced
+            ):
                 return placed
         if not isinstance(value.type, TensorType):
             return entry.versions[0]
         builder, loc = entry.builder, entry.builder.loc
         builder.loc = self.builder.loc
-        chosen = min(entry.versions, key=lambda p: self.bytes(p, split, owed))
-        sent = self.bytes(chosen, split, owed)
-        made = self.remade(entry, split) if sent and not owed else None
+        chosen = min(entry.versions, key=lambda p: self.bytes(p, split, unreduced))
+        sent = self.bytes(chosen, split, unreduced)
+        made = self.remade(entry, split) if sent and not unreduced else None
         if made is None:
             self.program.planned += sent
-            first = before_owing(chosen, split, owed, self.mesh)
-            moved = builder.reshard(chosen, first, still_owed(chosen, owed))
-            made = made_owing(builder, moved, split, owed)
+            first = before_unreduced(chosen, split, unreduced, self.mesh)
+            moved = builder.reshard(chosen, first, still_unreduced(chosen, unreduced))
+            made = made_unreduced(builder, moved, split, unreduced)
         builder.loc = loc
         entry.versions.append(made)
         return made
 
-    def remade(self, entry: Entry, split: Split) -> Placed | None:
+    def remade(self, entry: GlobalValue, split: DimAxes) -> Piece | None:
         """A value computed once more, for other pieces, where that needs nothing to be sent."""
         if entry.again is None:
             return None
@@ -258,12 +268,11 @@ class Localizer:
         self.builder = outer
         return made
 
-    def bytes(self, placed: Placed, split: Split, owed: Axes) -> float:
+    def bytes(self, placed: Piece, split: DimAxes, unreduced: Axes) -> float:
         """What it costs to have a value in another split."""
-        owing = owed_by(placed)
-        still = still_owed(placed, owed)
-        first = before_owing(placed, split, owed, self.mesh)
-        return plan(placed.type, placed.split, owing, first, still, self.mesh).bytes
+        still = still_unreduced(placed, unreduced)
+        first = before_unreduced(placed, split, unreduced, self.mesh)
+        return plan(placed.type, placed.split, unreduced_of(placed), first, still, self.mesh).bytes
 
     def regions(self, node: Node) -> tuple[Region, ...]:
         """The regions of a node that run on scalars: as they are, on local values from outside."""
@@ -281,9 +290,9 @@ class Localizer:
         for arg, operand, sharding in zip(region.args, node.operands, op.in_shardings, strict=True):
             given = self.fetch_as(operand, sharding)
             split = free_part(given.split, names)
-            owing = still_owing(free(sharding.unreduced, names))
-            placed = Placed(given.value, arg.type, split, owing)  # type: ignore[arg-type]
-            self.entries[arg] = Entry(self.builder, split, [placed])
+            partial = partial_sum(free(sharding.unreduced, names))
+            placed = Piece(given.value, arg.type, split, partial)  # type: ignore[arg-type]
+            self.entries[arg] = GlobalValue(self.builder, split, [placed])
         around, self.manual = self.manual, self.manual | names
         self.nodes(region)
         self.manual = around
@@ -293,15 +302,15 @@ class Localizer:
         ):
             split = splits_of(result, sharding)
             made = self.fetch(value, free_part(split, names), free(sharding.unreduced, names))
-            owing = still_owing(sharding.unreduced)
-            placed = Placed(made.value, result.type, split, owing)  # type: ignore[arg-type]
+            partial = partial_sum(sharding.unreduced)
+            placed = Piece(made.value, result.type, split, partial)  # type: ignore[arg-type]
             self.define(result, placed, self.wanted(result))
 
     # Nodes
 
     def node(self, node: Node) -> None:
         """Partition one node."""
-        if keeps_owing(self, node):
+        if keeps_unreduced(self, node):
             return
         special = STRUCTURE.get(type(node.op))
         if special is not None:
@@ -317,7 +326,7 @@ class Localizer:
             return
         if self.program.notes is not None:
             self.program.notes.extend(self.noted(node, recipe))
-        site = Site(self, node, recipe.rule, recipe.chosen, recipe.results, recipe.owing)
+        site = NodeSite(self, node, recipe.rule, recipe.chosen, recipe.results, recipe.partial)
         site.operands = [
             self.fetch(v, split) for v, split in zip(node.operands, recipe.operands, strict=True)
         ]
@@ -336,13 +345,13 @@ class Localizer:
         )
         made = Node(op, values, types, (), node.attrs, node.loc)
         self.builder.nodes.append(made)
-        owing, places = recipe.owing, self.program.places
+        partial, places = recipe.partial, self.program.places
         again = node if recipe.is_remade else None
         for value, local, split, wanted, state in zip(
             *(node.results, made.results, recipe.results, recipe.wanted, recipe.states), strict=True
         ):
-            placed = Placed(local, value.type, split, owing)  # type: ignore[arg-type]
-            self.entries[value] = Entry(self.builder, wanted, [placed], state, 1, again)
+            placed = Piece(local, value.type, split, partial)  # type: ignore[arg-type]
+            self.entries[value] = GlobalValue(self.builder, wanted, [placed], state, 1, again)
             if places is not None and not self.manual:
                 places.setdefault(value, []).append(placed)
 
@@ -379,14 +388,14 @@ class Localizer:
         self.program.moved += found.moved
         return found
 
-    def state(self, entry: Entry) -> int:
+    def state(self, entry: GlobalValue) -> int:
         """A number for how a value can be had and is asked for."""
         if entry.seen != len(entry.versions):
             number = self.program.numbers.number
             parts = [number(entry.asked), entry.again is not None]
             parts.append(number(entry.versions[0].type))
             for placed in entry.versions:
-                parts += (number(placed.split), number(placed.owing))
+                parts += (number(placed.split), number(placed.partial))
             states = self.program.states
             entry.state = states.setdefault(tuple(parts), len(states))
             entry.seen = len(entry.versions)
@@ -412,9 +421,9 @@ class Localizer:
         op = node.op.local(given, made)
         states = []
         for split, wanted, value in zip(recipe.results, recipe.wanted, node.results, strict=True):
-            placed = Placed(value, value.type, split, recipe.owing)  # type: ignore[arg-type]
+            placed = Piece(value, value.type, split, recipe.partial)  # type: ignore[arg-type]
             again = node if recipe.is_remade else None
-            states.append(self.state(Entry(self.builder, wanted, [placed], again=again)))
+            states.append(self.state(GlobalValue(self.builder, wanted, [placed], again=again)))
         return replace(recipe, plain=(op, infer(op, given)), states=tuple(states))
 
     def noted(self, node: Node, recipe: Recipe) -> list[Note]:
@@ -432,9 +441,9 @@ class Localizer:
         if self.program.rules is None or not isinstance(node.op, CustomCall | Composite):
             return None
         found = self.program.rules.find(node)
-        return None if found is None else summing(found)
+        return None if found is None else _summing(found)
 
-    def own_rules(self, node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+    def own_rules(self, node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
         """The rules of a node's op, as it may be partitioned."""
         way = WAYS.get(type(node.op))
         if way is not None and way.rules is not None:
@@ -455,9 +464,9 @@ class Localizer:
         return (way.free if way is not None else plain_factors)(node, rule)
 
 
-def _versions(entry: Entry) -> tuple[Version, ...]:
+def _versions(entry: GlobalValue) -> tuple[Version, ...]:
     """The ways a value can be had; one that can be computed anew is as good as whole."""
-    found = [(p.split, owed_by(p)) for p in entry.versions]
+    found = [(p.split, unreduced_of(p)) for p in entry.versions]
     if entry.again is not None:
         found.append((whole(len(found[0][0])), ()))
     return tuple(found)
@@ -468,9 +477,9 @@ def _recipe(question: Question, chosen: FactorAxes, numbers: Numbers) -> Recipe:
     operands = [numbers.one(asked(chosen, dims, rule, mesh)) for dims in rule.operands]
     results = [numbers.one(asked(chosen, dims, rule, mesh)) for dims in rule.results]
     assert None not in operands and None not in results, f"no tensor can be split by {chosen}"
-    axes = owed_axes(rule, chosen)
+    axes = unreduced_axes(rule, chosen)
     combine = next((f.combine for f in rule.factors if f.role == "reduction" and f.combine), None)
-    owing = Owing(axes, COMBINE_OPS[combine]) if axes and combine else None
+    partial = Partial(axes, combine) if axes and combine else None
     masks = []
     for n, (dims, type) in enumerate(zip(rule.operands, question.operands, strict=True)):
         spoiled = tuple(
@@ -483,9 +492,18 @@ def _recipe(question: Question, chosen: FactorAxes, numbers: Numbers) -> Recipe:
         if spoiled:
             masks.append((n, spoiled))
     splits = (tuple(operands), tuple(results))
-    return Recipe(rule, chosen, *splits, owing, tuple(masks), question.wanted)  # type: ignore[arg-type]
+    return Recipe(rule, chosen, *splits, partial, tuple(masks), question.wanted)  # type: ignore[arg-type]
 
 
 def rank_of(value: Value) -> int:
     """The rank of a tensor, 0 for what is none."""
     return value.type.rank if isinstance(value.type, TensorType) else 0
+
+
+def _summing(rule: Rule) -> Rule:
+    """The rule, its reductions sums: that is what Shardy makes of the factors users so mark."""
+    factors = tuple(
+        replace(f, combine="add") if f.role == "reduction" and f.combine is None else f
+        for f in rule.factors
+    )
+    return rule if factors == rule.factors else Rule(factors, rule.operands, rule.results)

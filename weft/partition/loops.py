@@ -3,42 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from weft.cost.trips import trips
 from weft.ir.module import Node, Region, Value
 from weft.ir.types import TensorType
+from weft.mesh.algebra import DimAxes
 from weft.ops.control import Call
 from weft.ops.sharding import Reshard, ShardingConstraint
 from weft.ops.slicing import DynamicSlice
-from weft.partition.placed import Split
+from weft.partition.context import Context
 from weft.partition.reshard import plan
 
-if TYPE_CHECKING:
-    from weft.partition.localize import Localizer
 
-
-def better_splits(localizer: Localizer, node: Node, splits: Sequence[Split]) -> dict[int, Split]:
+def better_splits(context: Context, node: Node, splits: Sequence[DimAxes]) -> dict[int, DimAxes]:
     """Other splits for carried values that never change, where a loop then sends less.
 
     A slice along a split dim, such as the weights of a layer, is sent in every round; all slices
     at once, before the loop, take half of that or less.
     """
     rounds, body = trips(node), node.regions[1]
-    found: dict[int, Split] = {}
+    found: dict[int, DimAxes] = {}
     for n, (arg, result) in enumerate(zip(body.args, body.results, strict=True)):
         if rounds is None or arg is not result or not any(splits[n]):
             continue
-        cuts = list(_slices(localizer, body, arg))
+        cuts = list(_slices(context, body, arg))
         if len(cuts) == 1:
             (cut,) = cuts
-            target = _uncut(localizer, cut, splits[n])
-            if target is not None and _is_better(localizer, cut, splits[n], target, rounds):
+            target = _uncut(context, cut, splits[n])
+            if target is not None and _is_better(context, cut, splits[n], target, rounds):
                 found[n] = target
     return found
 
 
-def _slices(localizer: Localizer, region: Region, value: Value) -> Iterator[Node | None]:
+def _slices(context: Context, region: Region, value: Value) -> Iterator[Node | None]:
     """The slices that are all that reads a value, through calls too; None for anything else."""
     for node in region.nodes:
         for number, operand in enumerate(node.operands):
@@ -48,10 +45,10 @@ def _slices(localizer: Localizer, region: Region, value: Value) -> Iterator[Node
                 case DynamicSlice() if number == 0:
                     yield node
                 case Reshard() | ShardingConstraint():
-                    yield from _slices(localizer, region, node.results[0])
+                    yield from _slices(context, region, node.results[0])
                 case Call(callee=callee):
-                    body = localizer.program.module.function(callee).body
-                    yield from _slices(localizer, body, body.args[number])
+                    body = context.program.module.function(callee).body
+                    yield from _slices(context, body, body.args[number])
                 case _:
                     yield None
         if any(value in inner for inner in _seen(node)):
@@ -66,13 +63,13 @@ def _seen(node: Node) -> Iterator[tuple[Value, ...]]:
             yield from _seen(inner)
 
 
-def _uncut(localizer: Localizer, cut: Node | None, split: Split) -> Split | None:
+def _uncut(context: Context, cut: Node | None, split: DimAxes) -> DimAxes | None:
     """The split that a slice is wanted in, as one of what it is cut from."""
     if cut is None:
         return None
     given, made = cut.operands[0].type, cut.results[0].type
     assert isinstance(given, TensorType) and isinstance(made, TensorType)
-    wanted = localizer.wanted(cut.results[0])
+    wanted = context.wanted(cut.results[0])
     dims = [d for d, (a, b) in enumerate(zip(given.sizes, made.sizes, strict=True)) if a != b]
     if wanted is None or not any(split[d] for d in dims):
         return None
@@ -80,17 +77,17 @@ def _uncut(localizer: Localizer, cut: Node | None, split: Split) -> Split | None
 
 
 def _is_better(
-    localizer: Localizer, cut: Node | None, split: Split, target: Split, rounds: int
+    context: Context, cut: Node | None, split: DimAxes, target: DimAxes, rounds: int
 ) -> bool:
     assert cut is not None
     given, made = cut.operands[0].type, cut.results[0].type
     assert isinstance(given, TensorType) and isinstance(made, TensorType)
-    once = plan(given, split, (), target, (), localizer.mesh).bytes
+    once = plan(given, split, (), target, (), context.mesh).bytes
     kept = tuple(
         () if a != b else axes for a, b, axes in zip(given.sizes, made.sizes, split, strict=True)
     )
-    owed = tuple(
+    unreduced = tuple(
         x for a, b, s in zip(given.sizes, made.sizes, split, strict=True) for x in s if a != b
     )
-    each = plan(made, kept, owed, target, (), localizer.mesh).bytes
+    each = plan(made, kept, unreduced, target, (), context.mesh).bytes
     return once < each * rounds

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from weft.ir.module import Node
-from weft.ir.rule import Factor, Rule
+from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
-from weft.mesh.algebra import overlaps
-from weft.partition.placed import Axes, Split
+from weft.mesh.algebra import Axes, DimAxes, overlaps
 from weft.partition.reshard import plan
 
 
@@ -38,7 +37,7 @@ class Note:
 
 
 def gathered(
-    node: Node, rule: Rule, given: Sequence[Split], used: Sequence[Split], mesh: Mesh
+    node: Node, rule: Rule, given: Sequence[DimAxes], used: Sequence[DimAxes], mesh: Mesh
 ) -> Iterator[Note]:
     """A note for each dim of an operand that loses axes."""
     for n, (value, before, after) in enumerate(zip(node.operands, given, used, strict=True)):
@@ -53,8 +52,8 @@ def gathered(
 def repeated(
     node: Node,
     rule: Rule,
-    wanted: Sequence[Split | None],
-    made: Sequence[Split],
+    wanted: Sequence[DimAxes | None],
+    made: Sequence[DimAxes],
     free: Collection[int],
 ) -> Iterator[Note]:
     """A note for each dim of a result that every device computes whole, to keep a piece of it."""
@@ -66,7 +65,7 @@ def repeated(
                 yield Note(node, "result", n, dim, lost, why)
 
 
-def _lost(before: Split, after: Split) -> Iterator[tuple[int, Axes]]:
+def _lost(before: DimAxes, after: DimAxes) -> Iterator[tuple[int, Axes]]:
     """The axes of each dim that split no dim any more."""
     kept = [axis for axes in after for axis in axes]
     for dim, axes in enumerate(before):
@@ -75,7 +74,7 @@ def _lost(before: Split, after: Split) -> Iterator[tuple[int, Axes]]:
             yield dim, lost
 
 
-def reason(factors: Sequence[Factor]) -> str:
+def reason(factors: Sequence[RuleFactor]) -> str:
     """Why a dim of these factors is gathered."""
     if any(f.role == "whole" for f in factors):
         return "the op needs all of this dim at once"

@@ -13,7 +13,7 @@ from weft.ir.write import SHARDINGS
 from weft.mesh import Mesh
 from weft.ops.control import Call, Case, If, While
 from weft.ops.slicing import Concatenate, Slice
-from weft.partition.placed import sharding_of
+from weft.partition.piece import sharding_of
 from weft.partition.structure import STRUCTURE
 
 _AS_WRITTEN: tuple[type[Op], ...] = (While, If, Case, Call, Slice, Concatenate)

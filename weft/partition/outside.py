@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,53 +21,50 @@ from weft.ops.collective import (
     PartitionId,
     ReduceScatter,
 )
+from weft.ops.combiners import in_dtype
 from weft.ops.custom import Infeed, Outfeed, Recv, Send
 from weft.ops.random import Rng
 from weft.ops.shape import GetDimensionSize
-from weft.partition.placed import Owing, Placed, whole
-from weft.partition.ways.gathers import summed
-
-if TYPE_CHECKING:
-    from weft.partition.localize import Localizer
-
+from weft.partition.context import Context
+from weft.partition.piece import Partial, Piece, whole
 
 _MANUAL = "put it into a manual computation (jax.shard_map), where devices are those of the mesh"
 
 
-def refused(why: str, help: str) -> Callable[[Localizer, Node], None]:  # the word of WeftError
+def refused(why: str, help: str) -> Callable[[Context, Node], None]:  # the word of WeftError
     """An op that no partitioned program can have."""
 
-    def partition(localizer: Localizer, node: Node) -> None:
-        if localizer.mesh.size > 1:
+    def partition(context: Context, node: Node) -> None:
+        if context.mesh.size > 1:
             raise Unsupported(f"{node.op.name}: {why}", help=help)
-        localizer.compute(node)
+        context.compute(node)
 
     return partition
 
 
-def manual_only(why: str) -> Callable[[Localizer, Node], None]:
+def manual_only(why: str) -> Callable[[Context, Node], None]:
     """An op that means something only where the user writes one device's program."""
 
-    def partition(localizer: Localizer, node: Node) -> None:
-        if not localizer.manual and localizer.mesh.size > 1:
+    def partition(context: Context, node: Node) -> None:
+        if not context.manual and context.mesh.size > 1:
             raise Unsupported(f"{node.op.name}: {why}", help=_MANUAL)
-        localizer.compute(node)
+        context.compute(node)
 
     return partition
 
 
-def meeting(localizer: Localizer, node: Node) -> None:
+def meeting(context: Context, node: Node) -> None:
     """Devices meet: in a program of all devices together, a device can only meet itself."""
-    if localizer.manual or localizer.mesh.size == 1:
-        localizer.compute(node)
+    if context.manual or context.mesh.size == 1:
+        context.compute(node)
         return
-    if not is_alone(node.op, localizer.program.module.meshes) or node.types != node.operand_types:
+    if not is_alone(node.op, context.program.module.meshes) or node.types != node.operand_types:
         raise Unsupported(
             f"{node.op.name}: devices meet in it, but the program is that of all devices together",
             help=_MANUAL,
         )
     for result, operand in zip(node.results, node.operands, strict=True):
-        localizer.entries[result] = localizer.entries[operand]
+        context.entries[result] = context.entries[operand]
 
 
 def is_alone(op: Any, meshes: Mapping[str, Mesh]) -> bool:
@@ -77,38 +74,36 @@ def is_alone(op: Any, meshes: Mapping[str, Mesh]) -> bool:
     return not isinstance(op.replica_groups, MeshAxes) and op.groups(1, 1, meshes) == ((0,),)
 
 
-def random_numbers(localizer: Localizer, node: Node) -> None:
+def random_numbers(context: Context, node: Node) -> None:
     """Numbers without a state: the first device draws them, for all that run one program."""
     axes = tuple(
-        Axis(name)
-        for name, size in localizer.mesh.axes
-        if size > 1 and name not in localizer.manual
+        Axis(name) for name, size in context.mesh.axes if size > 1 and name not in context.manual
     )
-    builder = localizer.builder
-    operands = [localizer.fetch(v, whole(_rank(v.type))).value for v in node.operands]
+    builder = context.builder
+    operands = [context.fetch(v, whole(_rank(v.type))).value for v in node.operands]
     made = builder.emit(node.op, *operands)
     (type,) = node.types
     assert isinstance(type, TensorType)
-    owing = None
+    partial = None
     if axes:
         made = builder.only_first(made, axes, 0)
-        owing = Owing(axes, summed(type.dtype))
+        partial = Partial(axes, in_dtype("add", type.dtype))
     (result,) = node.results
-    localizer.define(result, Placed(made, type, whole(type.rank), owing), localizer.wanted(result))
+    context.define(result, Piece(made, type, whole(type.rank), partial), context.wanted(result))
 
 
-def dimension_size(localizer: Localizer, node: Node) -> None:
+def dimension_size(context: Context, node: Node) -> None:
     """The size of a dim of the whole tensor, which is known where it is static."""
     op, type = node.op, node.operands[0].type
     assert isinstance(op, GetDimensionSize) and isinstance(type, TensorType)
     if not isinstance(type.shape[op.dimension], int):
-        localizer.compute(node)
+        context.compute(node)
         return
-    made = localizer.builder.constant(np.asarray(type.sizes[op.dimension], np.int32))
+    made = context.builder.constant(np.asarray(type.sizes[op.dimension], np.int32))
     (result,) = node.results
     out = result.type
     assert isinstance(out, TensorType)
-    localizer.define(result, Placed(made, out, ()), localizer.wanted(result))
+    context.define(result, Piece(made, out, ()), context.wanted(result))
 
 
 def _rank(type: object) -> int:
@@ -123,7 +118,7 @@ _MESSAGE = refused(
     "messages between devices have no meaning in a program of all devices",
     "put it into a program of one device, or let shardings say what moves",
 )
-OUTSIDE: dict[type[Op], Callable[[Localizer, Node], None]] = {
+OUTSIDE: dict[type[Op], Callable[[Context, Node], None]] = {
     Infeed: _FEED,
     Outfeed: _FEED,
     Send: _MESSAGE,

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from weft.ir.module import Module, Value
 from weft.ir.types import TensorType
 from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import overlaps, total_size
-from weft.partition.dim_classes import Dim, DimClasses, dim_classes, rank_of
-from weft.partition.placed import Axes, Split
+from weft.mesh.algebra import Axes, DimAxes, overlaps, total_size
+from weft.partition.dim_classes import DimClasses, ValueDim, dim_classes, rank_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +22,13 @@ class Policy:
     """What counts, besides the bytes that an op's operands need."""
 
     heed: float = 1.1  # how much, that results are split as propagation says, or wishes
-    wishes: Mapping[Value, Split] = field(default_factory=dict)  # in the place of propagation's
+    wishes: Mapping[Value, DimAxes] = field(default_factory=dict)  # in the place of propagation's
     is_shy: bool = False  # of gathers that leave every device with all of a tensor
 
 
 def wishes(
-    module: Module, given: Mapping[Value, Split], mesh: Mesh
-) -> Iterator[Mapping[Value, Split]]:
+    module: Module, given: Mapping[Value, DimAxes], mesh: Mesh
+) -> Iterator[Mapping[Value, DimAxes]]:
     """Splits in which one class of dims comes first and all others give way.
 
     The class is the one with the most elements among those that arguments are split along. It is
@@ -37,7 +36,7 @@ def wishes(
     """
     classes = dim_classes(module)
     axes = _given_axes(module, classes, given)
-    held: dict[Dim, list[Dim]] = {root: [] for root in axes}
+    held: dict[ValueDim, list[ValueDim]] = {root: [] for root in axes}
     sizes = dict.fromkeys(axes, 0)
     for node in module.nodes():
         for value in node.results:
@@ -53,10 +52,10 @@ def wishes(
 
 
 def _given_axes(
-    module: Module, classes: DimClasses, given: Mapping[Value, Split]
-) -> dict[Dim, list[Axes]]:
+    module: Module, classes: DimClasses, given: Mapping[Value, DimAxes]
+) -> dict[ValueDim, list[Axes]]:
     """The classes that arguments are split along, and by which axes."""
-    found: dict[Dim, list[Axes]] = {}
+    found: dict[ValueDim, list[Axes]] = {}
     for function in module.functions.values():
         for value in function.body.args:
             for dim, axes in enumerate(given.get(value, ())):
@@ -80,8 +79,8 @@ def _meets(axis: Axis, axes: Axes) -> bool:
 
 
 def _wished(
-    dims: Sequence[Dim], axes: Axes, given: Mapping[Value, Split], mesh: Mesh
-) -> Iterator[tuple[Value, Split]]:
+    dims: Sequence[ValueDim], axes: Axes, given: Mapping[Value, DimAxes], mesh: Mesh
+) -> Iterator[tuple[Value, DimAxes]]:
     """Values with a dim of the class: the first such dim is split by the axes, others are not."""
     done: set[Value] = set()
     for value, dim in dims:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Value, walk
@@ -15,24 +16,32 @@ from weft.ir.rule import Rule
 from weft.ir.types import TensorType, Types
 from weft.ir.write import SHARDINGS
 from weft.mesh import Mesh, Sharding, parse_sharding
+from weft.mesh.algebra import DimAxes
 from weft.ops.control import Call
 from weft.partition.builder import Builder
 from weft.partition.factors import FactorAxes
-from weft.partition.given_rules import RuleFinder
 from weft.partition.notes import Note
 from weft.partition.numbers import Numbers
-from weft.partition.placed import Owing, Placed, Split, split_of
+from weft.partition.piece import Partial, Piece, split_of
 from weft.partition.policies import Policy
 
 
+class RuleFinder(Protocol):
+    """The rules that users give to custom calls and composites."""
+
+    def find(self, node: Node) -> Rule | None:
+        """The rule of a node, if a user gives it one."""
+        ...
+
+
 @dataclass(slots=True)
-class Entry:
+class GlobalValue:
     """A global value: where it is built, how propagation splits it, and every place it is in."""
 
     builder: Builder
-    asked: Split | None
-    versions: list[Placed]
-    state: int = 0  # the same for all that are split, owed and asked for alike
+    asked: DimAxes | None
+    versions: list[Piece]
+    state: int = 0  # the same for all that are split, unreduced and asked for alike
     seen: int = 0  # how many versions there were when that was found out
     again: Node | None = None  # that can be computed anew for any piece
 
@@ -43,11 +52,11 @@ class Recipe:
 
     rule: Rule
     chosen: FactorAxes
-    operands: tuple[Split, ...]
-    results: tuple[Split, ...]
-    owing: Owing | None
+    operands: tuple[DimAxes, ...]
+    results: tuple[DimAxes, ...]
+    partial: Partial | None
     masks: tuple[tuple[int, tuple[int, ...]], ...]  # operands with dims whose padding would count
-    wanted: tuple[Split | None, ...]  # of the results
+    wanted: tuple[DimAxes | None, ...]  # of the results
     plain: tuple[Op, Types] | None = None  # the local op and its types, if that is all there is
     states: tuple[int, ...] = ()  # of the results, where it is plain
     moved: float = 0.0  # bytes sent because tensors of the op are split differently
@@ -59,11 +68,11 @@ class Called:
     """A function that is called, on local types, and how its results are split."""
 
     function: Function
-    results: tuple[Placed, ...]
+    results: tuple[Piece, ...]
 
 
 @dataclass
-class Program:
+class ModuleState:
     """What is known of the whole module while its functions are partitioned."""
 
     module: Module
@@ -74,13 +83,13 @@ class Program:
     moved: float = 0.0  # bytes sent because tensors of an op are split differently
     policy: Policy = field(default_factory=Policy)  # what counts when factors are split
     notes: list[Note] | None = None  # what had to be gathered, if anyone asks
-    places: dict[Value, list[Placed]] | None = None  # where every value is, if anyone asks
+    places: dict[Value, list[Piece]] | None = None  # where every value is, if anyone asks
     recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
     added: dict[str, Function] = field(default_factory=dict)  # functions made on the way
     called: dict[tuple[object, ...], Called] = field(default_factory=dict)
     numbers: Numbers = field(default_factory=Numbers)
     states: dict[tuple[int, ...], int] = field(default_factory=dict)
-    shardings: dict[int, Split] = field(default_factory=dict)  # by the identity of a sharding
+    shardings: dict[int, DimAxes] = field(default_factory=dict)  # by the identity of a sharding
     stands_for: dict[Value, Value] = field(default_factory=dict)  # a value in the place of another
 
     def sharding(self, value: Value) -> Sharding | None:
@@ -96,7 +105,7 @@ class Program:
         return {value: s for value, s in found.items() if isinstance(s, Sharding)}
 
     @property
-    def splits(self) -> dict[Value, Split]:
+    def splits(self) -> dict[Value, DimAxes]:
         """The splits that propagation gave tensors."""
         return {
             value: split_of(sharding, value.type.rank)

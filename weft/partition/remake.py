@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.ir.module import Node
+from weft.mesh.algebra import DimAxes
 from weft.ops.shape import Constant, Iota
 from weft.ops.sharding import ShardyConstant
 from weft.partition.choose import Question
+from weft.partition.context import Context
 from weft.partition.factors import asked, project
-from weft.partition.placed import Placed, Split
-from weft.partition.site import Site
+from weft.partition.piece import Piece
+from weft.partition.site import NodeSite
 from weft.partition.ways import WAYS
-
-if TYPE_CHECKING:
-    from weft.partition.localize import Localizer
 
 _MADE_OF_NOTHING = (Constant, ShardyConstant, Iota)
 
@@ -31,20 +28,22 @@ def is_remade(node: Node, question: Question) -> bool:
         f not in question.free or f not in made for f, x in enumerate(rule.factors) if x.size > 1
     ):
         return False
-    return all(any(not any(s) and not owed for s, owed in given) for given in question.given)
+    return all(
+        any(not any(s) and not unreduced for s, unreduced in given) for given in question.given
+    )
 
 
-def remade(localizer: Localizer, node: Node, split: Split) -> Placed | None:
+def remade(context: Context, node: Node, split: DimAxes) -> Piece | None:
     """The result of a node in that split, computed for it; None if pieces cannot be told apart."""
-    (rule,) = localizer.own_rules(node, ())
-    found = project(split, rule.results[0], rule, localizer.mesh)
+    (rule,) = context.own_rules(node, ())
+    found = project(split, rule.results[0], rule, context.mesh)
     chosen = tuple([found.get(n, ()) for n in range(len(rule.factors))])
-    splits = [asked(chosen, dims, rule, localizer.mesh) for dims in rule.operands]
-    if None in splits or asked(chosen, rule.results[0], rule, localizer.mesh) != split:
+    splits = [asked(chosen, dims, rule, context.mesh) for dims in rule.operands]
+    if None in splits or asked(chosen, rule.results[0], rule, context.mesh) != split:
         return None
-    site = Site(localizer, node, rule, chosen, (split,), None)
+    site = NodeSite(context, node, rule, chosen, (split,), None)
     site.operands = [
-        localizer.fetch(v, s) for v, s in zip(node.operands, splits, strict=True) if s is not None
+        context.fetch(v, s) for v, s in zip(node.operands, splits, strict=True) if s is not None
     ]
     way = WAYS.get(type(node.op))
     (made,) = way.emit(site) if way is not None else site.plain()

@@ -17,73 +17,80 @@ from typing import Literal
 
 from weft.ir.types import TensorType
 from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import merged, size_of, total_size
-from weft.partition.cuts import aligned, refined
-from weft.partition.placed import Axes, Split, local_type
+from weft.mesh.algebra import Axes, DimAxes, merged, size_of, total_size
+from weft.mesh.cuts import aligned, refined
+from weft.partition.piece import local_type
 
-Kind = Literal["slice", "permute", "all_to_all", "all_gather", "all_reduce", "reduce_scatter"]
+ReshardKind = Literal[
+    "slice", "permute", "all_to_all", "all_gather", "all_reduce", "reduce_scatter"
+]
 _STEP = 64.0  # bytes that one more collective counts as, so that of equal ways the shortest wins
 _LIMIT = 3000  # states looked at before the plain way is taken: gather all, then slice
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReshardStep:
     """One collective: what it does to which dims along which axes, and the split after it."""
 
-    kind: Kind
+    kind: ReshardKind
     axes: Axes
-    split: Split  # after it
-    owed: Axes  # after it
+    split: DimAxes  # after it
+    unreduced: Axes  # after it
     dim: int = 0  # that is sliced, gathered, scattered, or taken from
     to: int = 0  # that an all_to_all gives to
-    before: Split = ()  # for a permute
+    before: DimAxes = ()  # for a permute
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReshardPlan:
     """The steps of a reshard, and the bytes that each device sends."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ReshardStep, ...]
     bytes: float
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    split: Split
-    owed: Axes
+    split: DimAxes
+    unreduced: Axes
 
 
 @lru_cache(maxsize=65536)
 def plan(
-    type: TensorType, start: Split, owed: Axes, target: Split, still_owed: Axes, mesh: Mesh
-) -> Plan:
-    """The cheapest way from one split to another; what is owed and not to be owed is reduced."""
+    type: TensorType,
+    start: DimAxes,
+    unreduced: Axes,
+    target: DimAxes,
+    still_unreduced: Axes,
+    mesh: Mesh,
+) -> ReshardPlan:
+    """The cheapest way from one split to another; axes not unreduced any more are reduced."""
     start, target = _without_ones(start, mesh), _without_ones(target, mesh)
-    owed = tuple(a for a in owed if size_of(a, mesh) > 1)
-    still_owed = tuple(a for a in still_owed if size_of(a, mesh) > 1)
-    if start == target and owed == still_owed:
-        return Plan((), 0.0)
+    unreduced = tuple(a for a in unreduced if size_of(a, mesh) > 1)
+    still_unreduced = tuple(a for a in still_unreduced if size_of(a, mesh) > 1)
+    if start == target and unreduced == still_unreduced:
+        return ReshardPlan((), 0.0)
     uneven = {
         dim
         for dim, (size, a, b) in enumerate(zip(type.sizes, start, target, strict=True))
         if a != b and (size % total_size(a, mesh) or size % total_size(b, mesh))
     }
     if not uneven:
-        return _Search(type, mesh, (start, target), (owed, still_owed)).run()
-    return _around_uneven(type, (start, target), (owed, still_owed), uneven, mesh)
+        return _Search(type, mesh, (start, target), (unreduced, still_unreduced)).run()
+    return _around_uneven(type, (start, target), (unreduced, still_unreduced), uneven, mesh)
 
 
-def _without_ones(split: Split, mesh: Mesh) -> Split:
+def _without_ones(split: DimAxes, mesh: Mesh) -> DimAxes:
     return tuple(tuple(a for a in axes if size_of(a, mesh) > 1) for axes in split)
 
 
 def _around_uneven(
     type: TensorType,
-    ends: tuple[Split, Split],
-    owing: tuple[Axes, Axes],
+    ends: tuple[DimAxes, DimAxes],
+    over: tuple[Axes, Axes],
     uneven: set[int],
     mesh: Mesh,
-) -> Plan:
+) -> ReshardPlan:
     """Pieces that do not line up: those dims are made whole, and split again at the end."""
     start, target = ends
     # Until they are whole, other dims must not use their axes, nor those of dims that must wait.
@@ -99,8 +106,8 @@ def _around_uneven(
         s if d in uneven or d in waiting else t
         for d, (s, t) in enumerate(zip(start, target, strict=True))
     )
-    steps: list[Step] = []
-    begun = plan(type, start, owing[0], first, owing[1], mesh)
+    steps: list[ReshardStep] = []
+    begun = plan(type, start, over[0], first, over[1], mesh)
     steps.extend(begun.steps)
     sent = begun.bytes
     split = first
@@ -112,24 +119,24 @@ def _around_uneven(
                 share = 1 - 1 / total_size(axes, mesh)
                 sent += _padded_bytes(type, split, mesh) * share
                 split = _with(_with(split, dim, ()), to, (*split[to], *axes))
-                steps.append(Step("all_to_all", axes, split, owing[1], dim, to))
+                steps.append(ReshardStep("all_to_all", axes, split, over[1], dim, to))
                 continue
             axes, split = split[dim], _with(split, dim, ())
-            steps.append(Step("all_gather", merged(axes, mesh), split, owing[1], dim))
+            steps.append(ReshardStep("all_gather", merged(axes, mesh), split, over[1], dim))
             sent += _bytes(type, split, mesh) * (1 - 1 / total_size(axes, mesh))
     opened = tuple(() if d in uneven else t for d, t in enumerate(target))
-    rest = plan(type, split, owing[1], opened, owing[1], mesh)
+    rest = plan(type, split, over[1], opened, over[1], mesh)
     steps.extend(rest.steps)
     split = opened
     for dim in sorted(uneven):
         if target[dim]:
             split = _with(split, dim, target[dim])
-            steps.append(Step("slice", target[dim], split, owing[1], dim))
-    return Plan(tuple(steps), sent + rest.bytes)
+            steps.append(ReshardStep("slice", target[dim], split, over[1], dim))
+    return ReshardPlan(tuple(steps), sent + rest.bytes)
 
 
 def _next_of(
-    type: TensorType, split: Split, target: Split, dim: int, uneven: set[int], mesh: Mesh
+    type: TensorType, split: DimAxes, target: DimAxes, dim: int, uneven: set[int], mesh: Mesh
 ) -> int | None:
     """The dim that is to be split next by just the axes of another."""
     for to, wanted in enumerate(target):
@@ -139,15 +146,15 @@ def _next_of(
     return None
 
 
-def _padded_bytes(type: TensorType, split: Split, mesh: Mesh) -> float:
+def _padded_bytes(type: TensorType, split: DimAxes, mesh: Mesh) -> float:
     return local_type(type, split, mesh).size * type.dtype.bits / 8
 
 
-def _with(split: Split, dim: int, axes: Axes) -> Split:
+def _with(split: DimAxes, dim: int, axes: Axes) -> DimAxes:
     return (*split[:dim], axes, *split[dim + 1 :])
 
 
-def _bytes(type: TensorType, split: Split, mesh: Mesh) -> float:
+def _bytes(type: TensorType, split: DimAxes, mesh: Mesh) -> float:
     pieces = math.prod(total_size(axes, mesh) for axes in split)
     return type.size * type.dtype.bits / 8 / pieces
 
@@ -156,21 +163,23 @@ class _Search:
     """Dijkstra's search over splits."""
 
     def __init__(
-        self, type: TensorType, mesh: Mesh, ends: tuple[Split, Split], owing: tuple[Axes, Axes]
+        self, type: TensorType, mesh: Mesh, ends: tuple[DimAxes, DimAxes], over: tuple[Axes, Axes]
     ) -> None:
         self.type, self.mesh = type, mesh
-        cuts = aligned(ends, owing, mesh)
+        cuts = aligned(ends, over, mesh)
         self.start, self.target = (
-            _State(tuple(refined(axes, cuts, mesh) for axes in split), refined(owed, cuts, mesh))
-            for split, owed in zip(ends, owing, strict=True)
+            _State(
+                tuple(refined(axes, cuts, mesh) for axes in split), refined(unreduced, cuts, mesh)
+            )
+            for split, unreduced in zip(ends, over, strict=True)
         )
         self.wanted = [set(axes) for axes in self.target.split]
 
-    def run(self) -> Plan:
+    def run(self) -> ReshardPlan:
         """The cheapest way."""
         numbers = itertools.count()
         best: dict[_State, float] = {self.start: 0.0}
-        came: dict[_State, tuple[_State, Step, float]] = {}
+        came: dict[_State, tuple[_State, ReshardStep, float]] = {}
         queue: list[tuple[float, int, _State]] = [(0.0, next(numbers), self.start)]
         seen = 0
         while queue:
@@ -183,7 +192,7 @@ class _Search:
             if seen > _LIMIT:
                 return self.plain()
             for step, sent in self.moves(state):
-                after = _State(step.split, step.owed)
+                after = _State(step.split, step.unreduced)
                 total = cost + sent + _STEP
                 if total < best.get(after, math.inf):
                     best[after] = total
@@ -191,44 +200,44 @@ class _Search:
                     heapq.heappush(queue, (total, next(numbers), after))
         return self.plain()
 
-    def path(self, came: dict[_State, tuple[_State, Step, float]]) -> Plan:
+    def path(self, came: dict[_State, tuple[_State, ReshardStep, float]]) -> ReshardPlan:
         """The steps to the target."""
-        steps: list[Step] = []
+        steps: list[ReshardStep] = []
         sent = 0.0
         state = self.target
         while state != self.start:
             state, step, cost = came[state]
             sent += cost
             steps.append(step)
-        return Plan(tuple(reversed(steps)), sent)
+        return ReshardPlan(tuple(reversed(steps)), sent)
 
-    def plain(self) -> Plan:
+    def plain(self) -> ReshardPlan:
         """Reduce, gather all, slice: always possible."""
-        steps: list[Step] = []
+        steps: list[ReshardStep] = []
         state, sent = self.start, 0.0
-        paid = tuple(a for a in state.owed if a not in self.target.owed)
+        paid = tuple(a for a in state.unreduced if a not in self.target.unreduced)
         if paid:
-            left = tuple(a for a in state.owed if a not in paid)
+            left = tuple(a for a in state.unreduced if a not in paid)
             state = _State(state.split, left)
-            steps.append(Step("all_reduce", merged(paid, self.mesh), state.split, left))
+            steps.append(ReshardStep("all_reduce", merged(paid, self.mesh), state.split, left))
             sent += 2 * self.bytes(state.split)
         for dim, axes in enumerate(state.split):
             if axes:
-                state = _State(_with(state.split, dim, ()), state.owed)
-                steps.append(Step("all_gather", axes, state.split, state.owed, dim))
+                state = _State(_with(state.split, dim, ()), state.unreduced)
+                steps.append(ReshardStep("all_gather", axes, state.split, state.unreduced, dim))
                 sent += self.bytes(state.split)
         for dim, axes in enumerate(self.target.split):
             if axes:
-                state = _State(_with(state.split, dim, axes), state.owed)
-                steps.append(Step("slice", axes, state.split, state.owed, dim))
-        return Plan(tuple(steps), sent)
+                state = _State(_with(state.split, dim, axes), state.unreduced)
+                steps.append(ReshardStep("slice", axes, state.split, state.unreduced, dim))
+        return ReshardPlan(tuple(steps), sent)
 
-    def bytes(self, split: Split) -> float:
+    def bytes(self, split: DimAxes) -> float:
         return _bytes(self.type, split, self.mesh)
 
-    def moves(self, state: _State) -> Iterator[tuple[Step, float]]:
+    def moves(self, state: _State) -> Iterator[tuple[ReshardStep, float]]:
         """Every sensible collective from here, with the bytes it sends."""
-        used = {axis for axes in state.split for axis in axes} | set(state.owed)
+        used = {axis for axes in state.split for axis in axes} | set(state.unreduced)
         yield from self.reductions(state)
         yield from self.permutes(state)
         for dim, axes in enumerate(state.split):
@@ -236,36 +245,39 @@ class _Search:
             for axis in self.target.split[dim]:
                 if axis not in used and size % size_of(axis, self.mesh) == 0:
                     split = _with(state.split, dim, (*axes, axis))
-                    yield Step("slice", (axis,), split, state.owed, dim), 0.0
+                    yield ReshardStep("slice", (axis,), split, state.unreduced, dim), 0.0
             for count in range(1, len(axes) + 1):
                 yield from self.removals(state, dim, axes[:-count], axes[-count:])
 
     def removals(
         self, state: _State, dim: int, kept: Axes, taken: Axes
-    ) -> Iterator[tuple[Step, float]]:
+    ) -> Iterator[tuple[ReshardStep, float]]:
         """The minor axes of a dim, gathered or given to another dim."""
         fewer = _with(state.split, dim, kept)
         share = 1 - 1 / total_size(taken, self.mesh)
-        yield Step("all_gather", taken, fewer, state.owed, dim), self.bytes(fewer) * share
+        yield (
+            ReshardStep("all_gather", taken, fewer, state.unreduced, dim),
+            self.bytes(fewer) * share,
+        )
         sent = self.bytes(state.split) * share
         for to, wanted in enumerate(self.wanted):
             if to != dim and wanted.issuperset(taken):
                 size = self.type.sizes[to] // total_size(fewer[to], self.mesh)
                 if size % total_size(taken, self.mesh) == 0:
                     split = _with(fewer, to, (*fewer[to], *taken))
-                    yield Step("all_to_all", taken, split, state.owed, dim, to), sent
+                    yield ReshardStep("all_to_all", taken, split, state.unreduced, dim, to), sent
 
-    def permutes(self, state: _State) -> Iterator[tuple[Step, float]]:
+    def permutes(self, state: _State) -> Iterator[tuple[ReshardStep, float]]:
         """Pieces to other devices: as the target has them, or so that kept axes come first."""
-        free = set(state.owed)
+        free = set(state.unreduced)
         for split in {self.as_target(state.split), self.kept_first(state.split)}:
             if split is None or split == state.split:
                 continue
             if not any(axis in free for axes in split for axis in axes):
-                step = Step("permute", (), split, state.owed, before=state.split)
+                step = ReshardStep("permute", (), split, state.unreduced, before=state.split)
                 yield step, self.bytes(split)
 
-    def as_target(self, split: Split) -> Split | None:
+    def as_target(self, split: DimAxes) -> DimAxes | None:
         """For each dim as many of the target's axes as make the same number of pieces."""
         made = []
         for axes, wanted in zip(split, self.target.split, strict=True):
@@ -278,37 +290,40 @@ class _Search:
             made.append(wanted[:taken])
         return tuple(made)
 
-    def kept_first(self, split: Split) -> Split:
+    def kept_first(self, split: DimAxes) -> DimAxes:
         made = []
         for axes, wanted in zip(split, self.target.split, strict=True):
             kept = tuple(a for a in wanted if a in axes)
             made.append((*kept, *[a for a in axes if a not in kept]))
         return tuple(made)
 
-    def reductions(self, state: _State) -> Iterator[tuple[Step, float]]:
-        """What is owed, reduced everywhere or scattered along a dim that wants the axis."""
-        paid = [a for a in state.owed if a not in self.target.owed]
+    def reductions(self, state: _State) -> Iterator[tuple[ReshardStep, float]]:
+        """Unreduced axes, reduced everywhere or scattered along a dim that wants the axis."""
+        paid = [a for a in state.unreduced if a not in self.target.unreduced]
         if not paid:
             return
         size = self.bytes(state.split)
         for some in {tuple(paid), self.unwanted(paid)}:
             if some:
-                left = tuple(a for a in state.owed if a not in some)
+                left = tuple(a for a in state.unreduced if a not in some)
                 share = 1 - 1 / total_size(some, self.mesh)
-                yield Step("all_reduce", some, state.split, left), 2 * size * share
+                yield ReshardStep("all_reduce", some, state.split, left), 2 * size * share
         for dim, axes in enumerate(state.split):
             for some in self.scattered(dim, axes, paid):
                 count = total_size(some, self.mesh)
                 if self.type.sizes[dim] // total_size(axes, self.mesh) % count == 0:
                     split = _with(state.split, dim, (*axes, *some))
-                    left = tuple(a for a in state.owed if a not in some)
-                    yield Step("reduce_scatter", some, split, left, dim), size * (1 - 1 / count)
+                    left = tuple(a for a in state.unreduced if a not in some)
+                    yield (
+                        ReshardStep("reduce_scatter", some, split, left, dim),
+                        size * (1 - 1 / count),
+                    )
 
     def unwanted(self, paid: list[Axis]) -> Axes:
         return tuple(a for a in paid if not any(a in wanted for wanted in self.wanted))
 
     def scattered(self, dim: int, axes: Axes, paid: list[Axis]) -> Iterator[Axes]:
-        """Runs of owed axes that the dim may be split by."""
+        """Runs of unreduced axes that the dim may be split by."""
         wanted = self.target.split[dim]
         if wanted[: len(axes)] == axes:
             run = tuple(itertools.takewhile(lambda a: a in paid, wanted[len(axes) :]))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from weft.cost.distinct import distinct_sent
-from weft.cost.gathers import full_gathers
+from weft.cost.sent import full_gathers
 from weft.ir.module import Module
 from weft.partition.policies import Policy, wishes
-from weft.partition.program import Program
+from weft.partition.program import ModuleState
 
 # How much else it may count that values are split as propagation says: each is tried.
 _HEEDS = (0.5, 0.0)
@@ -28,7 +28,7 @@ class Try:
     """A module as one policy partitions it."""
 
     local: Module
-    program: Program
+    program: ModuleState
 
     @cached_property
     def sent(self) -> float:
@@ -50,8 +50,8 @@ class Try:
 class Search:
     """Policies that were tried, and what came of them."""
 
-    start: Callable[[Policy], Program]
-    localize: Callable[[Program], Module]
+    start: Callable[[Policy], ModuleState]
+    localize: Callable[[ModuleState], Module]
     tried: list[Try] = field(default_factory=list)
 
     def run(self, policy: Policy) -> Try:

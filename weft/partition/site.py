@@ -3,47 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op, infer
 from weft.ir.rule import Rule
 from weft.ir.types import TensorType, Type, Types
 from weft.mesh import Mesh
+from weft.mesh.algebra import Axes, DimAxes
+from weft.ops.combiners import identity
+from weft.ops.shape import BroadcastInDim, Constant
+from weft.ops.sharding import ShardyConstant
 from weft.partition.builder import Builder
+from weft.partition.context import Context
 from weft.partition.factors import FactorAxes
-from weft.partition.identity import identity
-from weft.partition.placed import Axes, Owing, Placed, Split, local_type
-
-if TYPE_CHECKING:
-    from weft.partition.localize import Localizer
+from weft.partition.piece import Partial, Piece, local_type
 
 
 @dataclass
-class Site:
+class NodeSite:
     """A node, the axes chosen for its factors, and its operands as these ask for them."""
 
-    localizer: Localizer
+    context: Context
     node: Node
     rule: Rule
     chosen: FactorAxes
-    splits: tuple[Split, ...]  # of the results
-    owing: Owing | None  # of the results
-    operands: list[Placed] = field(default_factory=list)
+    splits: tuple[DimAxes, ...]  # of the results
+    partial: Partial | None  # of the results
+    operands: list[Piece] = field(default_factory=list)
 
     @property
     def builder(self) -> Builder:
         """Where nodes are emitted."""
-        return self.localizer.builder
+        return self.context.builder
 
     @property
     def mesh(self) -> Mesh:
         """The mesh."""
-        return self.localizer.mesh
+        return self.context.mesh
 
-    def operand(self, n: int, split: Split) -> Placed:
+    def operand(self, n: int, split: DimAxes) -> Piece:
         """An operand in another split."""
-        return self.localizer.fetch(self.node.operands[n], split)
+        return self.context.fetch(self.node.operands[n], split)
 
     def local_types(self) -> Types:
         """The local types of the results."""
@@ -57,14 +57,14 @@ class Site:
         placed = self.operands[n]
         combine = next(f.combine for f in self.rule.factors if f.role == "reduction" and f.combine)
         value = self.builder.masked(placed, dims, identity(combine, placed.type.dtype))
-        self.operands[n] = placed.moved(value, placed.split, placed.owing)
+        self.operands[n] = placed.moved(value, placed.split, placed.partial)
 
-    def plain(self) -> tuple[Placed, ...]:
+    def plain(self) -> tuple[Piece, ...]:
         """The op itself on the pieces."""
         values = tuple(p.value for p in self.operands)
         types = tuple(v.type for v in values)
         op = self.node.op.local(types, self.local_types())
-        regions = self.localizer.regions(self.node)
+        regions = self.context.regions(self.node)
         return self.placed(*self.add(op, values, regions))
 
     def add(
@@ -75,14 +75,14 @@ class Site:
         made = Node(op, values, types, regions, self.node.attrs, self.node.loc)
         return self.builder.add(made)
 
-    def placed(self, *values: Value) -> tuple[Placed, ...]:
+    def placed(self, *values: Value) -> tuple[Piece, ...]:
         """Local results as the pieces that the choice of axes makes of the global ones."""
         return tuple(
-            Placed(v, t, s, self.owing if isinstance(t, TensorType) else None)  # type: ignore[arg-type]
+            Piece(v, t, s, self.partial if isinstance(t, TensorType) else None)  # type: ignore[arg-type]
             for v, t, s in zip(values, self.node.types, self.splits, strict=True)
         )
 
-    def zeros(self) -> tuple[Placed, ...]:
+    def zeros(self) -> tuple[Piece, ...]:
         """Results that have no elements worth computing."""
         types = [tensor(t) for t in self.local_types()]
         return self.placed(*[self.builder.splat(0, t) for t in types])
@@ -96,3 +96,13 @@ def tensor(type: Type) -> TensorType:
     """A type that is known to be a tensor's."""
     assert isinstance(type, TensorType)
     return type
+
+
+def is_all(value: Value, number: object) -> bool:
+    """Whether every element of a value is known to be that number."""
+    node = value.node
+    while node is not None and isinstance(node.op, BroadcastInDim):
+        node = node.operands[0].node
+    if node is None or not isinstance(node.op, Constant | ShardyConstant):
+        return False
+    return bool((node.op.value.elements == number).all())

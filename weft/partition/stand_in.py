@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from weft.ir.location import Location
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import TensorType
+from weft.ops.combiners import combiner
 from weft.ops.dynamic import (
     DynamicBroadcastInDim,
     DynamicConv,
@@ -19,15 +19,12 @@ from weft.ops.dynamic import (
     RealDynamicSlice,
 )
 from weft.ops.index import Gather, GatherDims, TorchIndexSelect, gather_windows
-from weft.ops.local import combiner
 from weft.ops.shape import BroadcastInDim, Iota, Reshape
 from weft.ops.slicing import Pad, Slice
-
-if TYPE_CHECKING:
-    from weft.partition.localize import Localizer
+from weft.partition.context import Context
 
 
-class Lines:
+class GlobalNodes:
     """Nodes of the global program, in order, at one place in the user's."""
 
     def __init__(self, loc: Location) -> None:
@@ -48,29 +45,27 @@ def adding(type: TensorType, loc: Location) -> Region:
     return region
 
 
-def stand_in(
-    localizer: Localizer, node: Node, nodes: list[Node], results: tuple[Value, ...]
-) -> None:
+def stand_in(context: Context, node: Node, nodes: list[Node], results: tuple[Value, ...]) -> None:
     """Partition nodes whose results are those of another, and split as those are."""
-    localizer.program.stands_for.update(zip(results, node.results, strict=True))
+    context.program.stands_for.update(zip(results, node.results, strict=True))
     for each in nodes:
-        localizer.builder.loc = each.loc
-        localizer.node(each)
+        context.builder.loc = each.loc
+        context.node(each)
     for old, new in zip(node.results, results, strict=True):
-        localizer.entries[old] = localizer.entries[new]
+        context.entries[old] = context.entries[new]
 
 
-def one_op(make: Callable[[Node], Op | None], count: int = 1) -> Callable[[Localizer, Node], None]:
+def one_op(make: Callable[[Node], Op | None], count: int = 1) -> Callable[[Context, Node], None]:
     """Another op on the first operands stands in, where one can be made."""
 
-    def partition(localizer: Localizer, node: Node) -> None:
+    def partition(context: Context, node: Node) -> None:
         is_static = all(isinstance(t, TensorType) and t.is_static for t in node.types)
         op = make(node) if is_static else None
         if op is None:
-            localizer.compute(node)
+            context.compute(node)
             return
         made = apply(op, *node.operands[:count], loc=node.loc)
-        stand_in(localizer, node, [made], made.results)
+        stand_in(context, node, [made], made.results)
 
     return partition
 
@@ -149,7 +144,7 @@ def _out(node: Node) -> TensorType:
     return type
 
 
-STAND_INS: dict[type[Op], Callable[[Localizer, Node], None]] = {
+STAND_INS: dict[type[Op], Callable[[Context, Node], None]] = {
     DynamicReshape: one_op(_reshape),
     DynamicBroadcastInDim: one_op(_broadcast),
     DynamicIota: one_op(_iota, 0),

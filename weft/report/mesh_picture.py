@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from weft.ir.types import TensorType
 from weft.mesh import Mesh, Sharding
-from weft.mesh.pieces import Piece, copies, counts, local_shape, piece_at
+from weft.mesh.pieces import PieceBounds, copies, counts, local_shape, piece_at
 from weft.report.svg import INK, LINE, PAPER, QUIET, Svg, color, text_width
 
 _SIDE, _DEVICES = 16, 256  # more devices along an axis, or in all, are not drawn
@@ -230,7 +230,7 @@ class _Picture:
             self.svg.text(x + 18, y + 50, f"← {names[rows]}", size=11.5, fill=QUIET,
                           anchor="end", turned=True)  # fmt: skip
 
-    def device(self, x: float, y: float, width: float, height: float, piece: Piece) -> None:
+    def device(self, x: float, y: float, width: float, height: float, piece: PieceBounds) -> None:
         """One device, in the colour of its piece."""
         self.svg.rect(x, y, width, height, self.color(piece.index), round=7)
         self.padding(x, y, width, height, piece)
@@ -242,7 +242,7 @@ class _Picture:
             over = ", ".join(map(str, piece.padding))
             self.svg.text(x + 9, y + 53, f"+ [{over}] padding", size=9, fill="#475467")
 
-    def padding(self, x: float, y: float, width: float, height: float, piece: Piece) -> None:
+    def padding(self, x: float, y: float, width: float, height: float, piece: PieceBounds) -> None:
         """Hatch the part of a piece that lies beyond the tensor's end."""
         rows, columns, _ = self.drawn_dims()
         for dim, over in enumerate(piece.padding):

@@ -15,7 +15,7 @@ from weft.shard.export import export
 from weft.shard.from_table import annotate_from_table
 from weft.shard.graph import Graph, bury
 from weft.shard.prepare import prepare
-from weft.shard.propagate import Level, Propagation
+from weft.shard.propagate import Propagation, PropagationLevel
 from weft.shard.rules import Rules
 
 
@@ -26,14 +26,14 @@ class Propagated:
     module: Module  # prepared: constants split, constraints applied
     graph: Graph
     shardings: list[Sharding | None]
-    level: Level = "user"
+    level: PropagationLevel = "user"
     given: Module | None = None  # as it was before it was prepared
     pads: Pads = "none"
 
 
 def propagate(
     module: Module,
-    level: Level = "user",
+    level: PropagationLevel = "user",
     rules: Rules | None = None,
     *,
     pads: Pads = "none",
@@ -50,7 +50,7 @@ def shard(
     module: Module,
     mesh: object = None,
     *,
-    level: Level = "user",
+    level: PropagationLevel = "user",
     rules: Rules | None = None,
     pads: Pads = "none",
     notes: list[Shrunk] | None = None,
@@ -69,4 +69,13 @@ def shard(
         return export(done.module, done.graph, done.shardings, pads=pads, notes=notes)
 
 
-__all__ = ["Level", "Pads", "Propagated", "Rules", "Shrunk", "drop_shardings", "propagate", "shard"]
+__all__ = [
+    "Pads",
+    "Propagated",
+    "PropagationLevel",
+    "Rules",
+    "Shrunk",
+    "drop_shardings",
+    "propagate",
+    "shard",
+]

@@ -8,7 +8,7 @@ from weft.ir.module import Node, Region, Value
 from weft.mesh import Sharding
 from weft.ops.sharding import ManualComputation, ShardingConstraint
 from weft.shard.closing import unsplit
-from weft.shard.edits import Edits, Reader, Use
+from weft.shard.edits import Edits, Use, ValueUser
 
 
 def apply_constraints(edits: Edits, nodes: list[Node]) -> None:
@@ -26,7 +26,7 @@ def apply_constraints(edits: Edits, nodes: list[Node]) -> None:
             if edits.edge_of(value) is None:
                 edits.give(value, node.op.sharding)
             else:
-                let_owe(edits, value, node.op.sharding)
+                pass_unreduced(edits, value, node.op.sharding)
                 edits.move_behind(value, node)
                 take_all(edits, value, node)
         elif isinstance(node.op, ManualComputation):
@@ -41,14 +41,14 @@ def constrain_operand(edits: Edits, value: Value, sharding: Sharding, node: Node
     if edits.edge_of(value) is None:
         edits.give(value, sharding)
         return
-    let_owe(edits, value, sharding)
+    pass_unreduced(edits, value, sharding)
     made = Node(ShardingConstraint(sharding), (value,), (value.type,), loc=node.loc)
     edits.insert_behind(value, made)
     take_all(edits, value, made)
 
 
-def let_owe(edits: Edits, value: Value, sharding: Sharding) -> None:
-    """An edge is free in everything but the reductions that its value owes."""
+def pass_unreduced(edits: Edits, value: Value, sharding: Sharding) -> None:
+    """An edge is free in everything but the axes that its value is unreduced over."""
     if sharding.unreduced:
         opened = unsplit(value.type, sharding.mesh, is_open=True)
         edits.give(value, replace(opened, unreduced=sharding.unreduced))
@@ -124,7 +124,7 @@ def _only_reader(edits: Edits, node: Node) -> Node | None:
     return reader
 
 
-def is_constraint(reader: Reader) -> bool:
+def is_constraint(reader: ValueUser) -> bool:
     """Whether a reader says how its operand is to be split."""
     return isinstance(reader, Node) and isinstance(
         reader.op, ShardingConstraint | ManualComputation

@@ -32,15 +32,15 @@ from weft.ops.sharding import (
     ShardyConstant,
 )
 from weft.ops.slicing import Concatenate
-from weft.shard.calls import Plan, Site
+from weft.shard.calls import CallPlan, FlatCall
 from weft.shard.closing import closed, evenly, filled, splits_alike, unsplit, without_sub_axes
 from weft.shard.kinds import is_scalar
-from weft.shard.manual import Frame, erased, manual_names
+from weft.shard.manual import ManualFrame, erased, manual_names
 from weft.shard.regions import are_shared, is_shared
 from weft.shard.reshards import agreeing, dot_result
-from weft.shard.unreduced import Made
+from weft.shard.unreduced import NodesAndValue
 
-Handler = Callable[[Node, list[Node]], object]
+NodeHandler = Callable[[Node, list[Node]], object]
 
 
 @dataclass(slots=True)
@@ -48,11 +48,11 @@ class Ending:
     """What the bodies of all functions share."""
 
     meshes: Mapping[str, Mesh]
-    plan: Plan
+    plan: CallPlan
     raw: list[Sharding | None]  # what each cell holds
     closed: list[Sharding | None]  # the same, closed
     same: dict[int, int]  # the identity of the first of equal shardings, by identity
-    arguments: dict[Site, list[Sharding | None]] = field(default_factory=dict)
+    arguments: dict[FlatCall, list[Sharding | None]] = field(default_factory=dict)
     table: dict[Value, Sharding] = field(default_factory=dict)
     memo: dict[object, Sharding | None] = field(default_factory=dict)  # of dots
     constants: dict[Constant, ShardyConstant] = field(default_factory=dict)
@@ -86,12 +86,14 @@ class Ending:
         return closed(sharding) if self.pad_calls else self.divided(sharding, type)
 
 
-class Body:
+class Rebuilder:
     """Rebuilds one function."""
 
     puts: ClassVar[bool] = False  # whether more than calls puts nodes after others
 
-    def __init__(self, ending: Ending, cells: dict[Value, int], sites: dict[Node, Site]) -> None:
+    def __init__(
+        self, ending: Ending, cells: dict[Value, int], sites: dict[Node, FlatCall]
+    ) -> None:
         self.ending = ending
         self.cells = cells
         self.sites = sites
@@ -101,7 +103,7 @@ class Body:
         self.merged: dict[object, Value] = {}  # constants of the current region
         self.after: dict[Node, list[Node]] = {}  # nodes to put right after another
         self.starts: dict[Value, list[Node]] = {}  # the same, for the arguments of a region
-        self.handlers: dict[type[Op], Handler] = {
+        self.handlers: dict[type[Op], NodeHandler] = {
             ShardingGroup: self.drop,
             Constant: self.constant,
             ShardyConstant: self.constant,
@@ -304,7 +306,7 @@ class Body:
         names = manual_names(op)
         inside = self.raw(body.args)
         ins = [
-            self.ending.divided(Frame(given, names, False).extended(inner or given), v.type)
+            self.ending.divided(ManualFrame(given, names, False).extended(inner or given), v.type)
             for given, inner, v in zip(op.in_shardings, inside, node.operands, strict=True)
         ]
         outs = [
@@ -363,7 +365,7 @@ class Body:
                 ending.may_be_dead = True
         out.extend(reshards)
 
-    def arguments(self, node: Node, chosen: Site) -> tuple[Value, ...]:
+    def arguments(self, node: Node, chosen: FlatCall) -> tuple[Value, ...]:
         """The operands of a call, in the shardings of the arguments."""
         operands = self.read(node)
         given = [self.table.get(v) for v in operands]
@@ -460,9 +462,9 @@ class Body:
             out.append(reshard)
             self.became[node.results[0]] = reshard.results[0]
 
-    # Values that owe a reduction
+    # Unreduced values
 
-    def settled(self, value: Value, target: Sharding | None, loc: Location) -> Made:
+    def settled(self, value: Value, target: Sharding | None, loc: Location) -> NodesAndValue:
         """What has to be done to a value before it is read as a target says: here nothing."""
         return [], value
 

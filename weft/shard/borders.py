@@ -43,7 +43,7 @@ class Shrunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Border:
+class SignatureValue:
     """An argument or result of a program."""
 
     what: str  # "argument 0 (x)"
@@ -70,14 +70,14 @@ class Border:
                 yield Shrunk(self.what, n, size, before.axes, after.axes, pieces, self.loc)
 
 
-def borders_of(root: Instance, initial: Sequence[Sharding | None]) -> dict[int, Border]:
+def borders_of(root: Instance, initial: Sequence[Sharding | None]) -> dict[int, SignatureValue]:
     """The arguments and results of a program by cell."""
     arguments = argument_borders(root, initial)
     found = {root.cells[border.value]: border for border in arguments}
     return found | dict(zip(root.result_cells, result_borders(root, initial), strict=False))
 
 
-def argument_borders(root: Instance, initial: Sequence[Sharding | None]) -> list[Border]:
+def argument_borders(root: Instance, initial: Sequence[Sharding | None]) -> list[SignatureValue]:
     """The arguments of a program; `initial` is what cells hold before propagation."""
     body = root.function.body
     named = [initial[root.cells[v]] for v in body.args]
@@ -89,10 +89,10 @@ def argument_borders(root: Instance, initial: Sequence[Sharding | None]) -> list
         loc if loc.line else _first_reader(v, body.nodes, loc)
         for v, loc in zip(body.args, body.arg_locs, strict=True)
     ]
-    return [*map(Border, labels, body.args, named, locs)]
+    return [*map(SignatureValue, labels, body.args, named, locs)]
 
 
-def result_borders(root: Instance, initial: Sequence[Sharding | None]) -> list[Border]:
+def result_borders(root: Instance, initial: Sequence[Sharding | None]) -> list[SignatureValue]:
     """The results of a program."""
     found = []
     cells = root.result_cells or (None,) * len(root.function.body.results)
@@ -100,7 +100,7 @@ def result_borders(root: Instance, initial: Sequence[Sharding | None]) -> list[B
         annotated = None if cell is None else initial[cell]
         named = _joined(annotated, _constraint(root, value))
         loc = root.function.loc if value.node is None else value.node.loc
-        found.append(Border(f"result {n}", value, named, loc))
+        found.append(SignatureValue(f"result {n}", value, named, loc))
     return found
 
 

@@ -21,11 +21,11 @@ from weft.ops.sharding import (
 from weft.shard.directions import finds_unread
 from weft.shard.doomed import Doomed, reads, reads_inside
 from weft.shard.drop_dead import dead_nodes
-from weft.shard.edits import Reader, Use
-from weft.shard.flow import NOTHING, Flow, Flows, Kind
+from weft.shard.edits import Use, ValueUser
+from weft.shard.flow import NOTHING, Flow, FlowClass, Flows
 from weft.shard.given import given_args, given_results
-from weft.shard.graph import Graph, Instance, Member, Visit
-from weft.shard.manual import Frame, erased, manual_names
+from weft.shard.graph import Graph, GroupMember, Instance, Visit
+from weft.shard.manual import ManualFrame, erased, manual_names
 from weft.shard.prepare import Prepared
 from weft.shard.rules import Rules
 
@@ -82,7 +82,7 @@ class _Builder:
         self.placed: set[Node] = set()  # visited before their turn
         self.loop_args: set[Value] = set()
         self.copies: list[Value] = []  # other names of values, whose readers wait for their turn
-        self.members: list[tuple[Value, Member]] = []  # of sharding groups
+        self.members: list[tuple[Value, GroupMember]] = []  # of sharding groups
         self.grouped: set[Value] = set()
 
     def root(self) -> Instance:
@@ -193,7 +193,7 @@ class _Builder:
         found = self.readers.get(value)
         return self.graph.told[self.cells[value]] if found is None else found
 
-    def flow(self, node: Node, kind: Kind) -> Flow:
+    def flow(self, node: Node, kind: FlowClass) -> Flow:
         """How shardings flow through a node, which may depend on who else reads its operands."""
         for n in kind.tensors:
             if self.counts[node.operands[n]] != 1:
@@ -238,7 +238,7 @@ class _Builder:
         """Say which visit an edge has become; those of values that cannot be split have none."""
         self.shared.pending[-1 - number] = -1 if index is None else index
 
-    def read(self, reader: Reader, values: tuple[Value, ...], told: Sequence[int]) -> None:
+    def read(self, reader: ValueUser, values: tuple[Value, ...], told: Sequence[int]) -> None:
         """Remember who is to be told of changes of these values."""
         self.carried.update(values)
         for value, visit in zip(values, told, strict=True):
@@ -246,7 +246,7 @@ class _Builder:
         if self.prepared.orders:
             self.keep(reader, values, told)
 
-    def keep(self, reader: Reader, values: tuple[Value, ...], told: Sequence[int]) -> None:
+    def keep(self, reader: ValueUser, values: tuple[Value, ...], told: Sequence[int]) -> None:
         """Remember which of the readers is which, where they are told in an order of their own."""
         for n, (value, visit) in enumerate(zip(values, told, strict=True)):
             if value in self.prepared.orders:
@@ -258,7 +258,7 @@ class _Builder:
         sources: tuple[int, ...],
         node: Node,
         others: tuple[Value, ...] = (),
-        frame: Frame | None = None,
+        frame: ManualFrame | None = None,
     ) -> int | None:
         """A visit between the sources of a carried value and the value, which others share."""
         cell = self.cells[owner]
@@ -341,9 +341,9 @@ class _Builder:
     def manual(self, node: Node) -> None:
         assert isinstance(node.op, ManualComputation)
         manual = manual_names(node.op)
-        frames = [Frame(s, manual, False) for s in node.op.in_shardings]
+        frames = [ManualFrame(s, manual, False) for s in node.op.in_shardings]
         self.enter(node, self, [erased(f.outer, manual) for f in frames], frames)
-        frames = [Frame(s, manual, True) for s in node.op.out_shardings]
+        frames = [ManualFrame(s, manual, True) for s in node.op.out_shardings]
         self.leave(node, self, node.op.out_shardings, frames)
 
     def enter(
@@ -351,7 +351,7 @@ class _Builder:
         node: Node,
         inner: _Builder,
         given: Sequence[Sharding | None],
-        frames: Sequence[Frame | None] = (),
+        frames: Sequence[ManualFrame | None] = (),
     ) -> None:
         """Edges from the operands of a computation to the arguments of its body, and the body."""
         body = node.regions[0] if inner is self else inner.instance.function.body
@@ -371,7 +371,7 @@ class _Builder:
         node: Node,
         inner: _Builder,
         given: Sequence[Sharding | None],
-        frames: Sequence[Frame | None] = (),
+        frames: Sequence[ManualFrame | None] = (),
     ) -> None:
         """Edges from the results of the body of a computation to its own."""
         body = node.regions[0] if inner is self else inner.instance.function.body
@@ -391,7 +391,7 @@ class _Builder:
             return
         self.grouped.add(value)
         # A loop's argument follows its group, but what changes in the loop is the edge.
-        member = Member(self.cells[value], value not in self.loop_args)
+        member = GroupMember(self.cells[value], value not in self.loop_args)
         self.members.append((value, member))
         number = self.prepared.groups[node.op.group_id]
         self.graph.groups.setdefault(number, []).append(member)

@@ -16,45 +16,47 @@ from weft.ir.module import Node, Region, Value
 from weft.mesh import Sharding
 from weft.ops.control import Call, OptimizationBarrier
 from weft.ops.sharding import NamedComputation
-from weft.shard.closing import Given, filled
+from weft.shard.closing import GivenShardings, filled
 from weft.shard.graph import Graph, Instance
 
-Key = tuple[object, ...]
+CallKey = tuple[object, ...]
 
 
 @dataclass(eq=False, slots=True)
-class Site:
+class FlatCall:
     """One call of the flattened program."""
 
     origin: str  # the name of what is called
     instance: Instance  # whose cells hold the values of the body
     body: Region
-    args: Given
-    results: Given
+    args: GivenShardings
+    results: GivenShardings
     attrs: Attrs
     loc: Location
-    inner: dict[Node, Site]  # the calls in the body
+    inner: dict[Node, FlatCall]  # the calls in the body
     name: str = ""
 
 
 @dataclass(slots=True)
-class Plan:
+class CallPlan:
     """The calls of every root, and the functions that they end as."""
 
-    roots: list[dict[Node, Site]] = field(default_factory=list)
-    functions: list[Site] = field(default_factory=list)
-    chosen: dict[Site, Site] = field(default_factory=dict)  # the site whose function is called
+    roots: list[dict[Node, FlatCall]] = field(default_factory=list)
+    functions: list[FlatCall] = field(default_factory=list)
+    chosen: dict[FlatCall, FlatCall] = field(
+        default_factory=dict
+    )  # the site whose function is called
 
 
-def plan_calls(graph: Graph, shardings: list[Sharding | None], names: Iterable[str]) -> Plan:
+def plan_calls(graph: Graph, shardings: list[Sharding | None], names: Iterable[str]) -> CallPlan:
     """Name every call of the flattened program, and let those that agree share a function."""
     collector = _Collector(shardings, set(names))
-    plan = Plan([collector.sites(r, r.function.body) for r in graph.roots])
-    known: dict[Key, Site] = {}
+    plan = CallPlan([collector.sites(r, r.function.body) for r in graph.roots])
+    known: dict[CallKey, FlatCall] = {}
     for sites in (*plan.roots, *[site.inner for site in collector.named]):
         for site in sites.values():
             plan.chosen[site] = known.setdefault(_key(site), site)
-    used: dict[Site, None] = {}
+    used: dict[FlatCall, None] = {}
     waiting = [site for sites in plan.roots for site in sites.values()]
     while waiting:
         chosen = plan.chosen[waiting.pop()]
@@ -65,7 +67,7 @@ def plan_calls(graph: Graph, shardings: list[Sharding | None], names: Iterable[s
     return plan
 
 
-def _key(site: Site) -> Key:
+def _key(site: FlatCall) -> CallKey:
     args = filled(site.args, [v.type for v in site.body.args])
     results = filled(site.results, [v.type for v in site.body.results])
     return (site.origin, tuple(args), tuple(results))
@@ -78,14 +80,14 @@ class _Collector:
         self.shardings = shardings
         self.taken = names
         self.counter = 0
-        self.named: list[Site] = []
+        self.named: list[FlatCall] = []
         self.calls: dict[Region, list[Node]] = {}
 
-    def sites(self, instance: Instance, body: Region) -> dict[Node, Site]:
+    def sites(self, instance: Instance, body: Region) -> dict[Node, FlatCall]:
         """The calls that stand in a body, themselves and those inside them named."""
         return {node: self.site(instance, node) for node in self.calls_in(body)}
 
-    def site(self, instance: Instance, node: Node) -> Site:
+    def site(self, instance: Instance, node: Node) -> FlatCall:
         if isinstance(node.op, NamedComputation):
             origin, body, loc = node.op.name_, node.regions[0], node.loc
             attrs: Attrs = ()
@@ -96,7 +98,7 @@ class _Collector:
             origin, body, loc = called.name, called.body, called.loc
             attrs = called.attrs
         args = [self.shardings[instance.cells[v]] for v in body.args]
-        site = Site(
+        site = FlatCall(
             origin,
             instance,
             body,
@@ -111,7 +113,7 @@ class _Collector:
         self.named.append(site)
         return site
 
-    def returned(self, site: Site, value: Value) -> Sharding | None:
+    def returned(self, site: FlatCall, value: Value) -> Sharding | None:
         """The sharding of a returned value, as an op with several results would write it."""
         found = self.shardings[site.instance.cells[value]]
         if found is not None:

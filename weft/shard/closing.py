@@ -11,7 +11,7 @@ from weft.ir.types import TensorType, Type
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
 from weft.mesh.algebra import part, size_of, total_size
 
-Given = Sequence[Sharding | None]
+GivenShardings = Sequence[Sharding | None]
 
 
 def closed(sharding: Sharding) -> Sharding:
@@ -26,7 +26,7 @@ def unsplit(type: Type, mesh: str | Mesh, *, is_open: bool = False) -> Sharding:
     return Sharding(mesh, (DimSharding((), is_open),) * rank)
 
 
-def filled(given: Given, types: Sequence[Type]) -> Given:
+def filled(given: GivenShardings, types: Sequence[Type]) -> GivenShardings:
     """If one has a sharding, the others are open ones on the same mesh."""
     first = next((s for s in given if s is not None), None)
     if first is None or None not in given:

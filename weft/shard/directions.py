@@ -12,12 +12,12 @@ from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
 from weft.shard.factors import BACKWARD, BOTH, FORWARD, NONE
 
 ROUNDS = 5  # of op priority
-Table = tuple[tuple[int, ...], ...]  # for each round, for each factor
+DirectionTable = tuple[tuple[int, ...], ...]  # for each round, for each factor
 
 _BARRIER = {0: NONE, 1: FORWARD, 2: BACKWARD, 3: BOTH}
 
 
-def directions(node: Node, rule: Rule, elementwise: bool) -> tuple[Table, Table]:
+def directions(node: Node, rule: Rule, elementwise: bool) -> tuple[DirectionTable, DirectionTable]:
     """The directions for every round: where the node alone reads its operands, and elsewhere."""
     if isinstance(node.op, PropagationBarrier):
         allowed = _BARRIER[node.op.allowed_direction]
@@ -39,7 +39,9 @@ def _second_round(node: Node, elementwise: bool) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _table(passes: tuple[bool | None, ...], first: int, second: int, broadcast: bool) -> Table:
+def _table(
+    passes: tuple[bool | None, ...], first: int, second: int, broadcast: bool
+) -> DirectionTable:
     """The table of a rule, of whose factors it is known whether they pass (None: are blocked)."""
     third = BACKWARD if broadcast else BOTH
     rounds: list[tuple[int, ...]] = []

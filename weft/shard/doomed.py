@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.rebuild import Rebuild
-from weft.shard.edits import Reader
+from weft.shard.edits import ValueUser
 from weft.shard.flow import Flow
 
 
@@ -22,7 +22,7 @@ class Doomed:
     nodes: dict[int, Node] = field(default_factory=dict)  # the doomed, by visit
     inside: dict[int, range] = field(default_factory=dict)  # visits of the regions of one
     makers: dict[Value, int] = field(default_factory=dict)  # the visit behind a value
-    readers: dict[Value, set[Reader]] = field(default_factory=dict)
+    readers: dict[Value, set[ValueUser]] = field(default_factory=dict)
     # Visits that may spread in the first round once they are the only readers of these values.
     waiting: dict[Node, tuple[int, tuple[Value, ...], Flow]] = field(default_factory=dict)
 
@@ -56,14 +56,14 @@ class Doomed:
                     yield index, flow
 
 
-def reads(node: Node) -> Iterator[tuple[Reader, tuple[Value, ...]]]:
+def reads(node: Node) -> Iterator[tuple[ValueUser, tuple[Value, ...]]]:
     """What a node reads, and what the nodes and returns inside its regions do."""
     yield node, node.operands
     for region in node.regions:
         yield from reads_inside(region)
 
 
-def reads_inside(region: Region) -> Iterator[tuple[Reader, tuple[Value, ...]]]:
+def reads_inside(region: Region) -> Iterator[tuple[ValueUser, tuple[Value, ...]]]:
     """What the nodes of a region and its return read."""
     for node in region.nodes:
         yield from reads(node)

@@ -6,7 +6,7 @@ from weft.ir.module import Module, Node, Region, Value
 from weft.ir.purity import is_pure
 from weft.ir.rebuild import without
 from weft.ir.types import TensorType
-from weft.ops.control import AsyncDone, Call, Case, OptimizationBarrier, Tokens, While
+from weft.ops.control import AsyncDone, Call, Case, OptimizationBarrier, TokenOp, While
 from weft.ops.custom import CustomCall
 from weft.ops.sharding import (
     Annotation,
@@ -50,7 +50,7 @@ def _is_droppable(node: Node, flowing: bool) -> bool:
     match op:
         case CustomCall(has_side_effect=has_effect):
             return not has_effect
-        case Reshard() | PropagationBarrier() | Tokens():
+        case Reshard() | PropagationBarrier() | TokenOp():
             return True
         case ShardingConstraint():
             return not flowing

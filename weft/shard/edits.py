@@ -21,8 +21,8 @@ from weft.shard.closing import filled
 from weft.shard.given import given_args, given_results
 from weft.shard.manual import erased, manual_names
 
-Reader: TypeAlias = Node | Region  # a region reads what it returns
-Use: TypeAlias = tuple[Reader, int]
+ValueUser: TypeAlias = Node | Region  # a region reads what it returns
+Use: TypeAlias = tuple[ValueUser, int]
 
 CARRIES: tuple[type[Op], ...] = (  # results of these are edges: one sharding for all they connect
     While,
@@ -42,10 +42,10 @@ class Edits:
     function: Function
     called: bool
     watched: dict[Value, list[Use]]  # the readers of some values, as MLIR lists them
-    places: dict[Reader, tuple[Region, int]] = field(default_factory=dict)
+    places: dict[ValueUser, tuple[Region, int]] = field(default_factory=dict)
     holders: dict[Value, Node | None] = field(default_factory=dict)  # of arguments of regions
     given: dict[Value, Sharding] = field(default_factory=dict)
-    operands: dict[Reader, list[Value]] = field(default_factory=dict)
+    operands: dict[ValueUser, list[Value]] = field(default_factory=dict)
     behind: dict[Value | Node | Region, list[Node]] = field(default_factory=dict)
     moved: set[Node] = field(default_factory=set)
     took: dict[Value, None] = field(default_factory=dict)  # values that took readers over
@@ -67,7 +67,7 @@ class Edits:
         self._read(region, region.results, region, len(region.nodes))
 
     def _read(
-        self, reader: Reader, values: tuple[Value, ...], region: Region, position: int
+        self, reader: ValueUser, values: tuple[Value, ...], region: Region, position: int
     ) -> None:
         for n, value in enumerate(values):
             if value in self.watched:
@@ -82,7 +82,7 @@ class Edits:
 
     # Questions
 
-    def readers(self, value: Value) -> Iterable[Reader]:
+    def readers(self, value: Value) -> Iterable[ValueUser]:
         """Who reads a value now."""
         return [reader for reader, _ in self.watched[value]]
 
@@ -238,7 +238,7 @@ class _Rebuilt:
         for node in self.edits.behind.get(place, ()):
             out.append(self.node(node))
 
-    def read(self, reader: Reader, values: tuple[Value, ...]) -> tuple[Value, ...]:
+    def read(self, reader: ValueUser, values: tuple[Value, ...]) -> tuple[Value, ...]:
         became = self.became
         return tuple([became.get(v, v) for v in self.edits.operands.get(reader, values)])
 

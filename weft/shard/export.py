@@ -10,13 +10,13 @@ from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.names import SHARDING
 from weft.ir.write import SHARDINGS
 from weft.mesh import Sharding
-from weft.shard.body import Body, Ending, unsharded
-from weft.shard.borders import Border, Pads, Shrunk, argument_borders, result_borders
-from weft.shard.calls import Site, plan_calls
-from weft.shard.closing import Given, closed
+from weft.shard.body import Ending, Rebuilder, unsharded
+from weft.shard.borders import Pads, Shrunk, SignatureValue, argument_borders, result_borders
+from weft.shard.calls import FlatCall, plan_calls
+from weft.shard.closing import GivenShardings, closed
 from weft.shard.drop_dead import drop_dead
 from weft.shard.graph import Graph, Instance
-from weft.shard.owing_body import OwingBody
+from weft.shard.unreduced_body import UnreducedRebuilder
 
 
 def export(
@@ -64,8 +64,8 @@ class _Exporter:
             module.meshes, plan, shardings, closings, same, pad_calls=pads != "none"
         )
         self.ending.may_be_dead = graph.unread
-        owes = any(s is not None and s.unreduced for s in first)
-        self.body: type[Body] = OwingBody if owes else Body
+        unreduced = any(s is not None and s.unreduced for s in first)
+        self.body: type[Rebuilder] = UnreducedRebuilder if unreduced else Rebuilder
         main = module.functions.get("main")
         self.main = main or (self.roots[0].function if len(self.roots) == 1 else None)
 
@@ -83,13 +83,13 @@ class _Exporter:
         made = replace(self.old, functions=functions, tables=tables)
         return drop_dead(made) if ending.may_be_dead else made
 
-    def ends(self, given: Given, values: tuple[Value, ...]) -> list[Sharding | None]:
+    def ends(self, given: GivenShardings, values: tuple[Value, ...]) -> list[Sharding | None]:
         """Shardings at the border of a function that others call."""
         pairs = zip(given, values, strict=True)
         return [None if s is None else self.ending.passed(s, v.type) for s, v in pairs]
 
     def borders(
-        self, borders: list[Border], reached: Given, *, whole: bool
+        self, borders: list[SignatureValue], reached: GivenShardings, *, whole: bool
     ) -> list[Sharding | None]:
         """Shardings at the border of the program: closed, and dividing evenly if inferred."""
         found: list[Sharding | None] = []
@@ -106,14 +106,14 @@ class _Exporter:
             self.notes += border.shrunk(sharding, made, self.ending.mesh(sharding))
         return found
 
-    def root(self, instance: Instance, sites: dict[Node, Site]) -> Function:
+    def root(self, instance: Instance, sites: dict[Node, FlatCall]) -> Function:
         """A function that nobody calls."""
         function = instance.function
         raw, cells = self.ending.raw, instance.cells
         is_main = function is self.main
-        args: Given = [raw[cells[v]] for v in function.body.args]
+        args: GivenShardings = [raw[cells[v]] for v in function.body.args]
         if is_main:
-            results: Given = [raw[cell] for cell in instance.result_cells]
+            results: GivenShardings = [raw[cell] for cell in instance.result_cells]
         else:
             results = [raw[cells[v]] for v in function.body.results]
         given = self.borders(result_borders(instance, self.initial), results, whole=is_main)
@@ -126,7 +126,7 @@ class _Exporter:
             res_attrs=_sharded(function.res_attrs, given),
         )
 
-    def called(self, site: Site) -> Function:
+    def called(self, site: FlatCall) -> Function:
         """A function that others call."""
         given = self.ends(site.results, site.body.results)
         args = self.ending.arguments[site]
@@ -137,7 +137,7 @@ class _Exporter:
     def built(
         self,
         instance: Instance,
-        sites: dict[Node, Site],
+        sites: dict[Node, FlatCall],
         body: Region,
         args: list[Sharding | None],
         results: list[Sharding | None],

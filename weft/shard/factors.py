@@ -22,7 +22,7 @@ from weft.mesh.algebra import (
 )
 from weft.shard.projection import FactorSharding, TensorFactors, assemble, factor_sizes, project
 
-Direction = Literal[0, 1, 2, 3]  # none, forward, backward, both
+FactorDirection = Literal[0, 1, 2, 3]  # none, forward, backward, both
 NONE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3
 Strategy = Literal["basic", "aggressive"]
 

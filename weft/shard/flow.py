@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from weft.ir.module import Node
 from weft.ir.op import rule as rule_of
-from weft.ir.rule import Factor, Rule
+from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import TensorType
-from weft.shard.directions import ROUNDS, Table, directions
+from weft.shard.directions import ROUNDS, DirectionTable, directions
 from weft.shard.factors import BOTH
 from weft.shard.kinds import is_elementwise, is_scalar, stops_shardings
-from weft.shard.manual import Frame
+from weft.shard.manual import ManualFrame
 from weft.shard.rules import Rules
 
 
@@ -21,15 +21,15 @@ class Flow:
     """How shardings spread through a visit."""
 
     rule: Rule
-    directions: Table  # for each round, for each factor
+    directions: DirectionTable  # for each round, for each factor
     elementwise: bool = False
-    frame: Frame | None = None  # around a manual computation
+    frame: ManualFrame | None = None  # around a manual computation
 
 
 NOTHING = Flow(Rule((), (), ()), ((),) * ROUNDS)
 
 
-class Kind(NamedTuple):
+class FlowClass(NamedTuple):
     """What is the same for all nodes of one op on operands of the same types."""
 
     tensors: tuple[int, ...]  # operands on whose other readers it depends how shardings flow
@@ -43,10 +43,10 @@ class Flows:
     """The flows of a program, each worked out once."""
 
     rules: Rules  # of users, for their ops
-    kinds: dict[object, Kind | None] = field(default_factory=dict)
+    kinds: dict[object, FlowClass | None] = field(default_factory=dict)
     edges: dict[object, Flow] = field(default_factory=dict)
 
-    def kind(self, node: Node) -> Kind | None:
+    def kind(self, node: Node) -> FlowClass | None:
         """What there is to know of a node; None if no sharding passes through it."""
         operands = node.operands
         if len(operands) == 1:
@@ -61,7 +61,7 @@ class Flows:
             found = self.kinds[key] = self.learn(node)
             return found
 
-    def learn(self, node: Node) -> Kind | None:
+    def learn(self, node: Node) -> FlowClass | None:
         values = node.operands + node.results
         if not any(isinstance(v.type, TensorType) and v.type.shape for v in values):
             return None
@@ -74,17 +74,17 @@ class Flows:
         alone, shared = directions(node, rule, elementwise)
         if alone == shared:
             flow = Flow(rule, alone, elementwise)
-            return Kind((), flow, flow, _is_idle(rule))
+            return FlowClass((), flow, flow, _is_idle(rule))
         tensors = tuple(n for n, v in enumerate(node.operands) if not is_scalar(v))
         flows = Flow(rule, alone, elementwise), Flow(rule, shared, elementwise)
-        return Kind(tensors, *flows, _is_idle(rule))
+        return FlowClass(tensors, *flows, _is_idle(rule))
 
-    def edge(self, type: TensorType, sources: int = 1, frame: Frame | None = None) -> Flow:
+    def edge(self, type: TensorType, sources: int = 1, frame: ManualFrame | None = None) -> Flow:
         """Every dim from each source to the one result, in any direction."""
         key = (type, sources, frame)
         if key not in self.edges:
             dims = tuple((n,) for n in range(type.rank))
-            rule = Rule(tuple(Factor(size) for size in type.sizes), (dims,) * sources, (dims,))
+            rule = Rule(tuple(RuleFactor(size) for size in type.sizes), (dims,) * sources, (dims,))
             self.edges[key] = Flow(rule, ((BOTH,) * type.rank,) * ROUNDS, False, frame)
         return self.edges[key]
 

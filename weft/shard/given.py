@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Value
 from weft.mesh import Mesh
-from weft.ops.annotations import Given, annotated, shardings_of
+from weft.ops.annotations import ResultShardings, annotated, shardings_of
 from weft.ops.control import Call
 from weft.ops.sharding import (
     ManualComputation,
@@ -18,7 +18,7 @@ from weft.ops.sharding import (
 from weft.shard.closing import unsplit
 
 
-def given_results(node: Node, module: Module) -> Given:
+def given_results(node: Node, module: Module) -> ResultShardings:
     """The shardings that a node's results have before propagation."""
     match node.op:
         case ShardingConstraint(sharding=given) | Reshard(sharding=given):
@@ -35,7 +35,7 @@ def given_results(node: Node, module: Module) -> Given:
     return shardings_of(node) if node.attrs else (None,) * len(node.results)
 
 
-def given_args(function: Function, module: Module, *, called: bool) -> Given:
+def given_args(function: Function, module: Module, *, called: bool) -> ResultShardings:
     """The shardings that a function's arguments have before propagation."""
     if not called:
         shown = function.arg_attrs or ((),) * len(function.body.args)
@@ -45,7 +45,7 @@ def given_args(function: Function, module: Module, *, called: bool) -> Given:
 
 def _given(
     shown: tuple[Attrs, ...], values: tuple[Value, ...], meshes: Mapping[str, Mesh]
-) -> Given:
+) -> ResultShardings:
     """What a call takes from its function: all values have shardings if one is on a mesh."""
     if not any(shown):
         return (None,) * len(values)

@@ -13,10 +13,10 @@ from weft.ir.module import Function, Module, Node, Value
 from weft.ir.rule import Rule
 from weft.ir.types import Type
 from weft.mesh import Sharding
-from weft.shard.directions import Table
+from weft.shard.directions import DirectionTable
 from weft.shard.doomed import Doomed, without_dead
 from weft.shard.flow import Flow
-from weft.shard.manual import Frame
+from weft.shard.manual import ManualFrame
 from weft.shard.rules import Rules
 
 
@@ -33,7 +33,7 @@ class Visit(NamedTuple):
         return self.flow.rule
 
     @property
-    def directions(self) -> Table:
+    def directions(self) -> DirectionTable:
         """In which direction shardings may spread: for each round, for each factor."""
         return self.flow.directions
 
@@ -43,7 +43,7 @@ class Visit(NamedTuple):
         return self.flow.elementwise
 
     @property
-    def frame(self) -> Frame | None:
+    def frame(self) -> ManualFrame | None:
         """The border of a manual computation that an edge crosses."""
         return self.flow.frame
 
@@ -60,7 +60,7 @@ class Instance:
 
 
 @dataclass(slots=True)
-class Member:
+class GroupMember:
     """A value of a sharding group."""
 
     cell: int
@@ -81,7 +81,7 @@ class Graph:
     makers: list[int] = field(default_factory=list)  # the visit that makes a cell's value, or -1
     twice: set[int] = field(default_factory=set)  # visits that hold a cell more than once
     untold: dict[int, list[int]] = field(default_factory=dict)  # visits that wait for their turn
-    groups: dict[int, list[Member]] = field(default_factory=dict)
+    groups: dict[int, list[GroupMember]] = field(default_factory=dict)
     siblings: dict[int, tuple[int, ...]] = field(default_factory=dict)  # results of one node
     roots: list[Instance] = field(default_factory=list)
     results: list[Visit] = field(default_factory=list)  # returned values to result attributes

@@ -14,7 +14,7 @@ from weft.shard.edits import Edits
 
 
 @dataclass
-class Group:
+class MergedGroup:
     """A group, others that share a value with it merged into it."""
 
     ids: list[int] = field(default_factory=list)
@@ -26,18 +26,18 @@ class Group:
         return min(self.ids)
 
 
-def unite_groups(found: Iterable[tuple[Node, Node | None, Edits]]) -> list[Group]:
+def unite_groups(found: Iterable[tuple[Node, Node | None, Edits]]) -> list[MergedGroup]:
     """The groups of a program, from its group ops, each with the manual computation around it."""
-    groups: dict[int, Group] = {}
+    groups: dict[int, MergedGroup] = {}
     places: dict[int, tuple[Node | None, Value]] = {}
-    owner: dict[Value, Group] = {}
+    owner: dict[Value, MergedGroup] = {}
     for node, around, edits in found:
         assert isinstance(node.op, ShardingGroup)
         number, value = node.op.group_id, edits.operand(node)
         _check(node, places.setdefault(number, (around, value)), (around, value))
         group = groups.get(number)
         if group is None:
-            group = groups[number] = Group([number])
+            group = groups[number] = MergedGroup([number])
         other = owner.get(value)
         if other is not None and other is not group:
             other.ids.extend(group.ids)
@@ -74,7 +74,7 @@ def _shape(value: Value) -> list[Dim]:
     return list(value.type.shape) if isinstance(value.type, TensorType) else []
 
 
-def start_groups(groups: Iterable[Group]) -> list[Group]:
+def start_groups(groups: Iterable[MergedGroup]) -> list[MergedGroup]:
     """Give the members of each group the sharding that one of them has; the groups in conflict.
 
     Where two members have different shardings, every member gets an open constraint behind it, and

@@ -18,7 +18,7 @@ from weft.shard.meshes import common_mesh, is_empty
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ManualFrame:
     """The border of a manual computation that a value crosses, going in or coming out."""
 
     outer: Sharding

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft.errors import WeftError
-from weft.ir.rule import Dims, Factor, Role, Rule
+from weft.ir.rule import Dims, Role, Rule, RuleFactor
 from weft.ir.scan import split
 from weft.ir.types import TensorType, Types
 
@@ -127,10 +127,10 @@ class _Fitting:
         given = self.notation.order
         return list(used) if given is None else [name for name in given if name in used]
 
-    def factor(self, name: str) -> Factor:
+    def factor(self, name: str) -> RuleFactor:
         role = self.notation.roles.get(name, "pass")
-        combine = "sum" if role == "reduction" else None
-        return Factor(self.sizes[name], role, combine, name in self.notation.blocked)  # type: ignore[arg-type]
+        combine = "add" if role == "reduction" else None
+        return RuleFactor(self.sizes[name], role, combine, name in self.notation.blocked)  # type: ignore[arg-type]
 
     def check_batches(self) -> None:
         """Every `...` of one group must stand for as many dims."""

@@ -14,7 +14,7 @@ from weft.ops.sharding import ManualComputation, ShardingConstraint, ShardingGro
 from weft.ops.survey import NAMING, Surveys
 from weft.shard.apply_constraints import apply_constraints
 from weft.shard.edits import Edits, Use, edited
-from weft.shard.groups import Group, start_groups, unite_groups
+from weft.shard.groups import MergedGroup, start_groups, unite_groups
 from weft.shard.inline_bodies import inline_bodies
 from weft.shard.manual import name_manual_axes
 from weft.shard.meshes import drop_size_one_axes, lift_meshes
@@ -32,7 +32,7 @@ class Prepared:
     behind: dict[Value, tuple[Node, ...]] = field(default_factory=dict)
     orders: dict[Value, tuple[Use, ...]] = field(default_factory=dict)
     groups: dict[int, int] = field(default_factory=dict)  # the group that one is merged into
-    conflicts: list[Group] = field(default_factory=list)  # groups whose members disagree
+    conflicts: list[MergedGroup] = field(default_factory=list)  # groups whose members disagree
 
     @property
     def roots(self) -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from weft.ir.rule import Dims, Rule
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
-from weft.mesh.algebra import append_merged, part, size_of, total_size
+from weft.mesh.algebra import extend_merged, merged, size_of, take_front, total_size
 
 
 class FactorSharding(NamedTuple):
@@ -32,35 +32,6 @@ class TensorFactors:
     factors: dict[int, FactorSharding]
     replicated: tuple[Axis, ...] = ()
     unreduced: tuple[Axis, ...] = ()
-
-
-class _Rest:
-    """The axes of a dim that are not yet given to a factor, the first perhaps in part."""
-
-    def __init__(self, axes: tuple[Axis, ...], mesh: Mesh) -> None:
-        self.axes = list(axes)
-        self.mesh = mesh
-
-    @property
-    def size(self) -> int:
-        return size_of(self.axes[0], self.mesh)
-
-    def take(self, size: int) -> Axis:
-        """Take the major part of that size from the first axis."""
-        axis = self.axes[0]
-        whole = self.size
-        if size == whole:
-            return self.axes.pop(0)
-        self.axes[0] = part(axis.name, axis.before * size, whole // size, self.mesh)
-        return part(axis.name, axis.before, size, self.mesh)
-
-    def all(self) -> tuple[Axis, ...]:
-        """Take what is left, neighbours merged."""
-        taken: list[Axis] = []
-        for axis in self.axes:
-            append_merged(taken, axis, self.mesh)
-        self.axes = []
-        return tuple(taken)
 
 
 def project(
@@ -96,22 +67,26 @@ def _split(
 ) -> None:
     is_closed = not given.is_open
     if len(factors) == 1:
-        axes = _Rest(given.axes, mesh).all() if len(given.axes) > 1 else given.axes
+        axes = merged(given.axes, mesh) if len(given.axes) > 1 else given.axes
         found.factors[factors[0]] = FactorSharding(axes, (), is_closed, True)
         return
-    rest = _Rest(given.axes, mesh)
+    rest = list(given.axes)
     for n, factor in enumerate(factors):
         if factor == factors[-1]:  # it may be split unevenly
-            found.factors[factor] = FactorSharding(rest.all(), (), is_closed, True)
+            found.factors[factor] = FactorSharding(merged(rest, mesh), (), is_closed, True)
             return
         room = sizes[factor]
         taken: list[Axis] = []
-        while rest.axes and (rest.size == 1 or math.gcd(room, rest.size) > 1):
-            common = math.gcd(room, rest.size)
-            taken.append(rest.take(common))
+        while rest:
+            size = size_of(rest[0], mesh)
+            common = math.gcd(room, size)
+            if common == 1 < size:
+                break
+            taken.append(take_front(rest, common, mesh))
             room //= common
-        if room > 1 and rest.axes:
-            found.factors[factor] = FactorSharding(tuple(taken), rest.all(), is_closed, False)
+        if room > 1 and rest:
+            overflow = merged(rest, mesh)
+            found.factors[factor] = FactorSharding(tuple(taken), overflow, is_closed, False)
             # What comes after an overflow cannot be split; only the next one is looked at.
             following, *others = factors[n + 1 :]
             found.factors[following] = _UNSPLIT[True][following == factors[-1]]
@@ -136,22 +111,14 @@ def assemble(
         for factor in factors:
             entry = tensor.factors[factor]  # nothing behind an overflow is looked at
             closed |= entry.is_closed
-            _extend(axes, entry.axes, mesh)
+            extend_merged(axes, entry.axes, mesh)
             if entry.overflow:
-                _extend(axes, entry.overflow, mesh)
+                extend_merged(axes, entry.overflow, mesh)
                 break
             if not entry.is_minor_most and total_size(entry.axes, mesh) < sizes[factor]:
                 break  # splitting a more minor factor would need a strided view
         made.append(DimSharding(tuple(axes), not closed))
     return Sharding(name, tuple(made), tensor.replicated, tensor.unreduced)
-
-
-def _extend(axes: list[Axis], more: tuple[Axis, ...], mesh: Mesh) -> None:
-    for n, axis in enumerate(more):
-        if n == 0:
-            append_merged(axes, axis, mesh)
-        else:
-            axes.append(axis)
 
 
 def factor_sizes(rule: Rule) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from weft.shard.flow import Flow
 from weft.shard.graph import Graph, Visit
 from weft.shard.meshes import common_mesh
 
-Level = Literal["basic", "aggressive", "op", "user"]
+PropagationLevel = Literal["basic", "aggressive", "op", "user"]
 # What is known of a visit: its cells hold nothing; it may change something; it changes nothing.
 ASLEEP, DIRTY, CLEAN = 0, 1, 2
 
@@ -38,14 +38,14 @@ class Change(NamedTuple):
     priority: int
 
 
-class Outcome(NamedTuple):
+class VisitOutcome(NamedTuple):
     """What a visit changes: which of its cells, to the sharding of which number."""
 
     changes: tuple[tuple[int, int], ...]
     restless: bool  # whether it would change its own result again: it is visited in the next round
 
 
-Memo = dict[tuple[int, ...], Outcome | None]  # by the numbers that the cells of a visit hold
+Memo = dict[tuple[int, ...], VisitOutcome | None]  # by the numbers that the cells of a visit hold
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Propagation:
     """One propagation over a graph: what every cell holds, by number of its sharding."""
 
     graph: Graph
-    level: Level = "user"
+    level: PropagationLevel = "user"
     known: list[Sharding | None] = field(default_factory=lambda: [None])
     numbers: dict[Sharding, int] = field(default_factory=dict)
     held: list[int] = field(default_factory=list)
@@ -322,7 +322,7 @@ class Propagation:
 
     def outcome(
         self, flow: Flow, row: tuple[int, ...], memo: Memo, now: tuple[int, ...]
-    ) -> Outcome | None:
+    ) -> VisitOutcome | None:
         """What a visit makes of these numbers, worked out once."""
         if now in memo:
             return memo[now]
@@ -331,10 +331,10 @@ class Propagation:
         if not changes:
             memo[now] = None
             return None
-        memo[now] = Outcome(changes, False)
+        memo[now] = VisitOutcome(changes, False)
         after = tuple([new or old for new, old in zip(made, now, strict=True)])
         if self.outcome(flow, row, memo, after) is not None:
-            memo[now] = Outcome(changes, True)
+            memo[now] = VisitOutcome(changes, True)
         return memo[now]
 
     def spread(self, flow: Flow, row: tuple[int, ...], now: tuple[int, ...]) -> tuple[int, ...]:

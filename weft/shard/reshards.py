@@ -13,6 +13,7 @@ from weft.ir.rule import Rule
 from weft.ir.types import TensorType, Types
 from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.algebra import (
+    Axes,
     append_merged,
     is_list_prefix,
     is_strict_prefix,
@@ -21,16 +22,14 @@ from weft.mesh.algebra import (
     size_of,
     total_size,
 )
-from weft.shard.closing import Given, closed
+from weft.shard.closing import GivenShardings, closed
 from weft.shard.projection import TensorFactors, assemble, factor_sizes, project
-
-Axes = tuple[Axis, ...]
 
 _PRECEDENCE = {"pass": 3, "reduction": 2, "permutation": 1, "whole": 0}
 
 
 def dot_result(
-    rule: Rule, given: Given, types: Types, name: str | Mesh, mesh: Mesh
+    rule: Rule, given: GivenShardings, types: Types, name: str | Mesh, mesh: Mesh
 ) -> Sharding | None:
     """What a dot gives before it is resharded to its own sharding; None if it is not."""
     sizes = factor_sizes(rule)
@@ -84,7 +83,12 @@ def _elements(type: object) -> int:
 
 
 def agreeing(
-    rule: Rule, given: Given, held: Given, types: Types, name: str | Mesh, mesh: Mesh
+    rule: Rule,
+    given: GivenShardings,
+    held: GivenShardings,
+    types: Types,
+    name: str | Mesh,
+    mesh: Mesh,
 ) -> tuple[Sharding | None, ...]:
     """The sharding that each operand and result has to take; None where it holds it already."""
     sizes = factor_sizes(rule)

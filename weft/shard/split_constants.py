@@ -88,7 +88,7 @@ def _function(function: Function, keeping: set[str]) -> Function:
 
 
 # The nodes of a region; lists for those of which it is decided in the end whether they stay.
-Places = list[Node | list[Node]]
+NodePlaces = list[Node | list[Node]]
 
 
 class _Splitter:
@@ -103,7 +103,7 @@ class _Splitter:
         self.ops: dict[Op, Op] = {}  # constants that passes do not merge
         self.groups: dict[Node, list[Node]] = {}  # sharding groups of what a node makes
         self.grouped: list[tuple[Node, list[Node]]] = []  # groups of originals, and their places
-        self.regions: list[tuple[Region, Places]] = []
+        self.regions: list[tuple[Region, NodePlaces]] = []
 
     def find_groups(self, region: Region) -> None:
         """Find the sharding groups that have to be copied with a constant."""
@@ -115,7 +115,7 @@ class _Splitter:
 
     def region(self, region: Region) -> Region:
         """The region, whose nodes are put in place when it is known which originals stay."""
-        places: Places = []
+        places: NodePlaces = []
         self.became.update(zip(region.args, region.args, strict=True))
         self.nodes(region, places)
         results = tuple([self.became.get(v) or self.taken(v) for v in region.results])
@@ -123,7 +123,7 @@ class _Splitter:
         self.regions.append((made, places))
         return made
 
-    def nodes(self, region: Region, places: Places) -> None:
+    def nodes(self, region: Region, places: NodePlaces) -> None:
         """Rebuild the nodes of a region."""
         became, constants, copies, add = self.became, self.constants, self.copies, places.append
         for node in region.nodes:
@@ -153,7 +153,7 @@ class _Splitter:
 
     # Originals
 
-    def original(self, node: Node, places: Places) -> bool:
+    def original(self, node: Node, places: NodePlaces) -> bool:
         """Set aside a constant expression, or a group of one; False if it is neither."""
         if type(node.op) is ShardingGroup:
             if node.operands[0].node not in self.copies:

@@ -1,4 +1,4 @@
-"""Values that still owe a reduction: where it is done, and how a value comes to owe one."""
+"""Unreduced values: where they are reduced, and how a value becomes one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node, Value
 from weft.ir.rule import Rule
 from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_axis
-from weft.mesh.algebra import difference, is_list_prefix, merged_in_order
+from weft.mesh.algebra import Axes, difference, is_list_prefix, merged_in_order
 from weft.ops.sharding import (
     ReplicatedToUnreduced,
     Reshard,
@@ -17,13 +17,12 @@ from weft.ops.sharding import (
     ShardyAllGather,
     ShardyAllReduce,
 )
-from weft.shard.closing import Given
+from weft.shard.closing import GivenShardings
 from weft.shard.projection import factor_sizes, project
 
-Axes = tuple[Axis, ...]
-Collective = ShardyAllReduce | ShardyAllGather | ReplicatedToUnreduced | ShardedToUnreduced
+ShardyCollective = ShardyAllReduce | ShardyAllGather | ReplicatedToUnreduced | ShardedToUnreduced
 
-Made = tuple[list[Node], Value]  # the nodes to put before a reader, and what it reads then
+NodesAndValue = tuple[list[Node], Value]  # the nodes to put before a reader, and what it reads then
 
 
 @dataclass(slots=True)
@@ -33,8 +32,8 @@ class Unreduced:
     meshes: Mapping[str, Mesh]
     table: dict[Value, Sharding]
 
-    def settle(self, value: Value, target: Sharding | None, loc: Location) -> Made:
-        """Reduce a value over the axes that it owes and its reader does not."""
+    def settle(self, value: Value, target: Sharding | None, loc: Location) -> NodesAndValue:
+        """Reduce a value over the axes that it is unreduced over and its reader is not."""
         source = self.table.get(value)
         if source is None or not source.unreduced:
             return [], value
@@ -46,8 +45,8 @@ class Unreduced:
         kept = difference(source.unreduced, axes, mesh)
         return self.all_reduce(value, axes, replace(source, unreduced=kept))
 
-    def all_reduce(self, value: Value, axes: Axes, out: Sharding) -> Made:
-        """A reduction over axes; of a value that was just made to owe it, what undoes that."""
+    def all_reduce(self, value: Value, axes: Axes, out: Sharding) -> NodesAndValue:
+        """A reduction over axes; of a value that was just made unreduced, what undoes that."""
         loc = value.node.loc if value.node else UNKNOWN
         if value.node is not None:
             before = value.node.operands
@@ -58,7 +57,7 @@ class Unreduced:
                     return self.made(ShardyAllGather(text, out), before[0], loc)
         return self.made(ShardyAllReduce(_list(axes), out), value, loc)
 
-    def made(self, op: Collective, value: Value, loc: Location) -> Made:
+    def made(self, op: ShardyCollective, value: Value, loc: Location) -> NodesAndValue:
         """One collective, its sharding noted."""
         node = Node(op, (value,), (value.type,), loc=loc)
         self.table[node.results[0]] = op.out_sharding
@@ -71,8 +70,8 @@ class Unreduced:
             [parse_axis(n) for n in names if n.strip()], like.resolve(self.meshes)
         )
 
-    def owe(self, value: Value, target: Sharding | None, loc: Location) -> Made:
-        """Make a value owe what its reader expects it to owe."""
+    def unreduce(self, value: Value, target: Sharding | None, loc: Location) -> NodesAndValue:
+        """Make a value unreduced over the axes that its reader expects."""
         source = self.table.get(value)
         if source is None or target is None or not target.unreduced:
             return [], value
@@ -93,8 +92,8 @@ class Unreduced:
         moved = [difference(given.axes, wanted.axes, mesh) for given, wanted in dims]
         sharded = tuple(axis for axes in moved for axis in axes)
         if plain := difference(more, sharded, mesh):
-            owed = merged_in_order((*source.unreduced, *plain), mesh)
-            between = Sharding(source.mesh, source.dims, target.replicated, owed)
+            unreduced = merged_in_order((*source.unreduced, *plain), mesh)
+            between = Sharding(source.mesh, source.dims, target.replicated, unreduced)
             added, value = self.made(ReplicatedToUnreduced(_list(plain), between), value, loc)
             nodes += added
         if sharded:
@@ -103,8 +102,8 @@ class Unreduced:
             nodes += added
         return nodes, value
 
-    def reduction_axes(self, rule: Rule, given: Given, out: Sharding) -> Axes:
-        """The axes that an op reduces over and its result, which owes others, does not owe."""
+    def reduction_axes(self, rule: Rule, given: GivenShardings, out: Sharding) -> Axes:
+        """The axes that an op reduces over, unless its result is unreduced over them."""
         mesh = out.resolve(self.meshes)
         sizes = factor_sizes(rule)
         operands = zip(given, rule.operands, strict=True)
@@ -117,11 +116,11 @@ class Unreduced:
         return merged_in_order(difference(tuple(found), out.unreduced, mesh), mesh)
 
 
-def _keep(given: DimSharding, wanted: DimSharding, owed: Axes, mesh: Mesh) -> DimSharding:
-    """A dim as it is, if the axes it is to lose are to be owed; else as it is wanted."""
+def _keep(given: DimSharding, wanted: DimSharding, unreduced: Axes, mesh: Mesh) -> DimSharding:
+    """A dim as it is, if it loses axes to the unreduced ones; else as it is wanted."""
     if is_list_prefix(wanted.axes, given.axes):
         lost = difference(given.axes, wanted.axes, mesh)
-        if not difference(lost, owed, mesh):
+        if not difference(lost, unreduced, mesh):
             return given
     return wanted
 

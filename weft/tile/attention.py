@@ -14,10 +14,10 @@ from weft.kernels.kernel import Operand
 from weft.kernels.placed import Placed
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.convert import Convert
-from weft.tile.attention_backward import Backward, Rows, Written, find_backward, recomputed
+from weft.tile.attention_backward import Backward, RowOperand, Written, find_backward, recomputed
 from weft.tile.attention_composite import named_attention
 from weft.tile.attention_forward import Forward, find_forward
-from weft.tile.attention_reading import Place, Program
+from weft.tile.attention_reading import Place, RegionNodes
 from weft.tile.draft import tensor
 from weft.tile.index import factors_of
 from weft.tile.views import VIEWS
@@ -31,15 +31,17 @@ def attention_groups(
     excess_precision: bool = True,
 ) -> list[Group]:
     """The groups of nodes that are attention; nothing else reads what they make in between."""
-    found = _search(Program(placed, sizes, results, excess_precision=excess_precision))
+    found = _search(RegionNodes(placed, sizes, results, excess_precision=excess_precision))
     if _reads_inside(found):
         # What one gives is to be read as it is there, not where it is made.
         kept = [v for group in found for v in group.outputs]
-        found = _search(Program(placed, sizes, results, kept, excess_precision=excess_precision))
+        found = _search(
+            RegionNodes(placed, sizes, results, kept, excess_precision=excess_precision)
+        )
     return [] if _reads_inside(found) else found
 
 
-def _search(program: Program) -> list[Group]:
+def _search(program: RegionNodes) -> list[Group]:
     found: list[Group] = []
     taken: set[Node] = set()
     for node in program.order:
@@ -62,7 +64,7 @@ def _reads_inside(groups: Sequence[Group]) -> bool:
     return any(v in inside for group in groups for v in group.inputs)
 
 
-def _groups(program: Program, forward: Forward) -> list[Group]:
+def _groups(program: RegionNodes, forward: Forward) -> list[Group]:
     """The kernels of one attention: none if somebody else reads its probabilities."""
     drawn = _Drawing(program, forward)
     if drawn.access(forward.out, forward.query, forward.column) is None:
@@ -88,7 +90,7 @@ def _groups(program: Program, forward: Forward) -> list[Group]:
     return [] if group is None else [_with_nodes(program, group, nodes)]
 
 
-def _may_be_wide(program: Program, nodes: Iterable[Node], out: Value) -> bool:
+def _may_be_wide(program: RegionNodes, nodes: Iterable[Node], out: Value) -> bool:
     """Whether nothing inside has to be rounded before something else reads it.
 
     Probabilities in f16 that only products read may have more bits: they are at most 1, and are
@@ -100,7 +102,7 @@ def _may_be_wide(program: Program, nodes: Iterable[Node], out: Value) -> bool:
     return all(tensor(v).dtype.name == "f16" and _feeds_products(program, v) for v in inside)
 
 
-def _feeds_products(program: Program, value: Value) -> bool:
+def _feeds_products(program: RegionNodes, value: Value) -> bool:
     """Whether a value is a cast, or a view of one, that nothing but products reads."""
     node = value.node
     while node is not None and type(node.op) in VIEWS:
@@ -113,7 +115,7 @@ def _feeds_products(program: Program, value: Value) -> bool:
     )
 
 
-def _inner(program: Program, nodes: Iterable[Node]) -> set[Node]:
+def _inner(program: RegionNodes, nodes: Iterable[Node]) -> set[Node]:
     """The products among nodes, and what is made of them: not masks and the like."""
     inside: set[Node] = set()
     for node in sorted(nodes, key=program.order.__getitem__):
@@ -123,7 +125,7 @@ def _inner(program: Program, nodes: Iterable[Node]) -> set[Node]:
 
 
 def _with_nodes(
-    program: Program, group: Group, nodes: set[Node], readers: set[Node] | None = None
+    program: RegionNodes, group: Group, nodes: set[Node], readers: set[Node] | None = None
 ) -> Group:
     """The group with its nodes in order, and those that nobody else reads."""
     inside, every = {*nodes}, {*nodes} | (readers or set())
@@ -136,13 +138,13 @@ def _with_nodes(
     return replace(group, nodes=tuple(sorted(inside, key=program.order.__getitem__)))
 
 
-def _named_group(program: Program, named: Forward) -> list[Group]:
+def _named_group(program: RegionNodes, named: Forward) -> list[Group]:
     """The kernel of a composite."""
     group = _forward_group(_Drawing(program, named), lse=named.lse is not None)
     return [] if group is None else [group]
 
 
-def _is_private(program: Program, nodes: Iterable[Node], outputs: Sequence[Value]) -> bool:
+def _is_private(program: RegionNodes, nodes: Iterable[Node], outputs: Sequence[Value]) -> bool:
     """Whether what nodes make is read by nobody else, but for what they give."""
     inside = {*nodes}
     made = [v for n in inside if n.operands for v in n.results if v not in outputs]
@@ -156,7 +158,7 @@ def _is_private(program: Program, nodes: Iterable[Node], outputs: Sequence[Value
 class _Drawing:
     """The operands of a kernel as they are asked for, and where their elements lie."""
 
-    program: Program
+    program: RegionNodes
     forward: Forward
     inputs: dict[Value, int] = field(default_factory=dict)
     outer: tuple[int, ...] = ()
@@ -188,7 +190,7 @@ class _Drawing:
         along = 0 if column is None else strides.pop(column, 0)
         return self.placed(self.number(place.value), strides, row, along, offset)
 
-    def rows(self, rows: Rows, row: int | None) -> Access | None:
+    def rows(self, rows: RowOperand, row: int | None) -> Access | None:
         """An input where the backward reads it."""
         return self.placed(self.number(rows.value), rows.strides, row, rows.column, rows.offset)
 

@@ -18,7 +18,7 @@ from weft.ops.contract import Dot, DotGeneral
 from weft.ops.convert import Convert
 from weft.tile.attention_forward import Forward, ends, same_numbers
 from weft.tile.attention_probe import Probe, rows, softmax
-from weft.tile.attention_reading import Place, Program, Reader
+from weft.tile.attention_reading import Place, Reader, RegionNodes
 from weft.tile.attention_scores import source, unscaled
 from weft.tile.index import Expr, Split, factors_of
 
@@ -37,7 +37,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowOperand:
     """An operand of rows: the value, an offset, its strides by factor, and that of its columns."""
 
     value: Value
@@ -50,7 +50,7 @@ class Rows:
 class Backward:
     """All gradients of one attention."""
 
-    dout: Rows
+    dout: RowOperand
     dq: Written
     dk: Written
     dv: Written
@@ -61,11 +61,11 @@ class Backward:
         return {*self.dq.nodes, *self.dk.nodes, *self.dv.nodes}
 
 
-def find_backward(program: Program, forward: Forward) -> Backward | None:
+def find_backward(program: RegionNodes, forward: Forward) -> Backward | None:
     """The gradients of attention, if they are all there."""
     search = _Search(program, forward)
     found: dict[str, Written] = {}
-    douts: list[Rows] = []
+    douts: list[RowOperand] = []
     for node in _products_after(program, forward):
         for label, written, dout in search.classify(node):
             if label in found:
@@ -77,7 +77,7 @@ def find_backward(program: Program, forward: Forward) -> Backward | None:
     return Backward(douts[0], **found)
 
 
-def recomputed(program: Program, forward: Forward) -> Forward | None:
+def recomputed(program: RegionNodes, forward: Forward) -> Forward | None:
     """The same attention whose scores are computed once more, for the gradients alone."""
     first = forward.scores.product
     assert first.node is not None
@@ -89,14 +89,14 @@ def recomputed(program: Program, forward: Forward) -> Forward | None:
     return None
 
 
-def _sources(program: Program, node: Node) -> tuple[Place, Place]:
+def _sources(program: RegionNodes, node: Node) -> tuple[Place, Place]:
     """What the sides of a product are, views looked through."""
     reader = Reader(program)
     left, right, _ = reader.product(reader.all_of(node.results[0]))
     return reader.through(left), reader.through(right)
 
 
-def _products_after(program: Program, forward: Forward) -> Iterator[Node]:
+def _products_after(program: RegionNodes, forward: Forward) -> Iterator[Node]:
     """The products that read what row-wise nodes make of the scores, in order."""
     todo = [forward.scores.product.value]
     seen: set[Value] = set()
@@ -118,7 +118,7 @@ def _products_after(program: Program, forward: Forward) -> Iterator[Node]:
 class _Search:
     """Looks at one product after another."""
 
-    def __init__(self, program: Program, forward: Forward) -> None:
+    def __init__(self, program: RegionNodes, forward: Forward) -> None:
         self.program, self.forward = program, forward
         reader = forward.reader
         self.scores = forward.scores.product.value
@@ -126,7 +126,7 @@ class _Search:
         self.sizes = {f: reader.draft.size(f) for f in self.strides}
         self.known = _fixed(forward)
 
-    def classify(self, node: Node) -> Iterator[tuple[str, Written, Rows]]:
+    def classify(self, node: Node) -> Iterator[tuple[str, Written, RowOperand]]:
         """Which gradient a product is, what it writes, and the gradient of out that it is from."""
         for turned in (False, True):
             reader = Reader(self.program)
@@ -145,7 +145,7 @@ class _Search:
 
     def _named(
         self, pairs: _Found, reader: Reader, out: Place, other: Place, summed: list[Expr]
-    ) -> tuple[str, Written, Rows] | None:
+    ) -> tuple[str, Written, RowOperand] | None:
         nodes = tuple(reader.seen)
         forward, names = self.forward, pairs.names
         over = {names.get(f) for f in factors_of([reader.draft.fresh(e) for e in summed])}
@@ -168,7 +168,9 @@ class _Search:
         written = self._written(reader, names, out, pairs.scale * by, nodes)
         return None if written is None else (label, written, dout)
 
-    def _through_values(self, reader: Reader, names: dict[int, int], dp: Place) -> Rows | None:
+    def _through_values(
+        self, reader: Reader, names: dict[int, int], dp: Place
+    ) -> RowOperand | None:
         """The gradient of out, of whose product with the values dp is an element."""
         left, right, _ = reader.product(dp)
         wanted = self._own(self.forward.v, self.forward.column)
@@ -177,16 +179,16 @@ class _Search:
                 return self._rows(reader, names, source(reader, dout))
         return None
 
-    def _own(self, place: Place, column: int) -> Rows:
+    def _own(self, place: Place, column: int) -> RowOperand:
         """Rows of the forward."""
         offset, strides = self.forward.reader.strides(place)
-        return Rows(place.value, offset, _without(strides, column), strides.get(column, 0))
+        return RowOperand(place.value, offset, _without(strides, column), strides.get(column, 0))
 
-    def _rows(self, reader: Reader, names: dict[int, int], place: Place) -> Rows | None:
+    def _rows(self, reader: Reader, names: dict[int, int], place: Place) -> RowOperand | None:
         offset, strides = reader.strides(place)
         named = {names[f]: s for f, s in strides.items() if f in names}
         rest = [s for f, s in strides.items() if f not in names]
-        return Rows(place.value, offset, named, rest[0]) if len(rest) == 1 else None
+        return RowOperand(place.value, offset, named, rest[0]) if len(rest) == 1 else None
 
     def _written(
         self,

@@ -8,14 +8,14 @@ from weft.ir.module import Node
 from weft.kernels.attention import Window
 from weft.ops.attention import Attention
 from weft.tile.attention_forward import Forward, ends
-from weft.tile.attention_reading import Place, Program, Reader
+from weft.tile.attention_reading import Place, Reader, RegionNodes
 from weft.tile.attention_scores import Hidden, Scores, source
 from weft.tile.draft import tensor
 from weft.tile.index import ZERO, At, Expr, Split, factor
 from weft.tile.views import lead_of
 
 
-def named_attention(program: Program, node: Node) -> Forward | None:
+def named_attention(program: RegionNodes, node: Node) -> Forward | None:
     """A node that is attention, in terms of factors; None if a size is 0, or 1 where it counts."""
     if not isinstance(node.op, Attention):
         return None
@@ -25,7 +25,7 @@ def named_attention(program: Program, node: Node) -> Forward | None:
 class _Named:
     """Reads one composite."""
 
-    def __init__(self, program: Program, node: Node, op: Attention) -> None:
+    def __init__(self, program: RegionNodes, node: Node, op: Attention) -> None:
         self.program, self.node, self.op = program, node, op
         self.reader = Reader(program)
         self.lead = len(program.sizes)

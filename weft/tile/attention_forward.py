@@ -18,7 +18,7 @@ from weft.ops.pointwise import Select, Subtract
 from weft.ops.shape import Constant, Reshape, Transpose
 from weft.ops.transcendental import Exponential
 from weft.tile.attention_probe import Probe, rows, softmax
-from weft.tile.attention_reading import Place, Program, Reader
+from weft.tile.attention_reading import Place, Reader, RegionNodes
 from weft.tile.attention_scores import Hidden, Scores, number, scores_of, source, unscaled
 from weft.tile.attention_window import Band, Bands, hides
 from weft.tile.draft import tensor
@@ -55,7 +55,7 @@ class Forward:
         return self.scores.bias
 
 
-def find_forward(program: Program, node: Node) -> Forward | None:
+def find_forward(program: RegionNodes, node: Node) -> Forward | None:
     """The attention that ends with a product, if there is one."""
     if not isinstance(node.op, DotGeneral | Dot):
         return None
@@ -67,7 +67,7 @@ def find_forward(program: Program, node: Node) -> Forward | None:
     return None
 
 
-def ends(program: Program, node: Node) -> Value:
+def ends(program: RegionNodes, node: Node) -> Value:
     """The value after a node and the transposes, reshapes and one cast that alone read it."""
     value, casts = node.results[0], 0
     while (reader := program.only_reader(value)) is not None:
@@ -84,7 +84,7 @@ def ends(program: Program, node: Node) -> Value:
 class _Search:
     """One try."""
 
-    def __init__(self, program: Program, node: Node) -> None:
+    def __init__(self, program: RegionNodes, node: Node) -> None:
         self.program = program
         self.reader = Reader(program)
         self.out = self.reader.all_of(ends(program, node))

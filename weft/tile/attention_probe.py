@@ -12,8 +12,8 @@ from functools import cache
 import numpy as np
 
 from weft.ir.module import Value
+from weft.ir.rule import Combine
 from weft.ir.types import Array
-from weft.kernels.kernel import Combine
 from weft.ops.convert import Convert
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant

@@ -33,7 +33,7 @@ class Place:
         return self.value.node
 
 
-class Program:
+class RegionNodes:
     """The nodes of a region where they stand, who reads what, and what must be there at the end."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Program:
 class Reader:
     """Goes from a value to what it is made of, and keeps the nodes that it went through."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RegionNodes) -> None:
         self.program = program
         self.draft = Draft(0)
         self.seen: dict[Node, None] = {}

@@ -31,10 +31,10 @@ from weft.kernels.placed import Placed
 from weft.ops.convert import Convert
 from weft.ops.convolution import Convolution
 from weft.ops.pointwise import Multiply
-from weft.ops.window import Window
+from weft.ops.window import WindowDims
 from weft.target import Target
 
-Terms = dict[int, int]  # an affine number: coefficients by factor; that of -1 is the offset
+FactorTerms = dict[int, int]  # an affine number: coefficients by factor; that of -1 is the offset
 
 
 @dataclass
@@ -48,7 +48,7 @@ class _Loops:
         self.factors.append(Factor(name, size, "reduction" if summed else "parallel", device))
         return len(self.factors) - 1
 
-    def affine(self, terms: Terms) -> Affine:
+    def affine(self, terms: FactorTerms) -> Affine:
         """The number, with a stride for every factor."""
         strides = tuple([terms.get(n, 0) for n in range(len(self.factors))])
         return Affine(strides, terms.get(-1, 0))
@@ -58,9 +58,9 @@ class _Loops:
 class _Spatial:
     """One spatial dim: its index in the input, the kernel and the output, and what must hold."""
 
-    input: Terms
-    kernel: Terms
-    output: Terms
+    input: FactorTerms
+    kernel: FactorTerms
+    output: FactorTerms
     limits: tuple[int, int, int]  # the sizes; an index outside of one is not to be met
 
 
@@ -91,7 +91,7 @@ class _Maker:
         sizes: Sequence[int],
         op: Convolution,
         types: tuple[TensorType, TensorType, TensorType],
-        window: Window,
+        window: WindowDims,
     ) -> None:
         self.op, self.types, self.window = op, types, window
         masks = (*placed.given, *placed.made)
@@ -105,8 +105,8 @@ class _Maker:
         )
         self.loops = _Loops()
         # for each operand the index along each of its dims, leading ones first
-        self.at: list[list[Terms]] = [[{} for _ in o.shape] for o in self.operands]
-        self.guards: list[list[tuple[Terms, int]]] = [[], [], []]
+        self.at: list[list[FactorTerms]] = [[{} for _ in o.shape] for o in self.operands]
+        self.guards: list[list[tuple[FactorTerms, int]]] = [[], [], []]
 
     def kernel(self) -> Kernel:
         """All of it."""
@@ -177,13 +177,13 @@ class _Maker:
         self._guard(1, inside, length)
         return _Spatial({y: 1, v: 1, -1: first}, self._turned(n, inside, length), out, sizes)
 
-    def _turned(self, n: int, index: Terms, length: int) -> Terms:
+    def _turned(self, n: int, index: FactorTerms, length: int) -> FactorTerms:
         """The index into the kernel, which may be reversed."""
         if not (self.op.window_reversal or (False,) * (n + 1))[n]:
             return index
         return {**{f: -c for f, c in index.items()}, -1: length - 1}
 
-    def _guard(self, operand: int, index: Terms, size: int) -> None:
+    def _guard(self, operand: int, index: FactorTerms, size: int) -> None:
         """Take note that an index must lie in 0..size, where it might not."""
         low = high = index.get(-1, 0)
         for factor, by in index.items():
@@ -193,9 +193,9 @@ class _Maker:
         if low < 0 or high >= size:
             self.guards[operand].append((index, size))
 
-    def _place(self, operand: int) -> Terms:
+    def _place(self, operand: int) -> FactorTerms:
         """The place in row-major order."""
-        total: Terms = {}
+        total: FactorTerms = {}
         for index, size in zip(self.at[operand], self.operands[operand].shape, strict=True):
             total = {f: c * size for f, c in total.items()}
             for factor, by in index.items():

@@ -16,7 +16,7 @@ from weft.ir.types import TensorType
 from weft.kernels.kernel import Affine, Guard, Step
 from weft.tile.index import At, Bound, Expr, Split, always, factor, factors_of, limits
 
-Key: TypeAlias = tuple[Value, At, tuple[Bound, ...]]
+StepKey: TypeAlias = tuple[Value, At, tuple[Bound, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class Draft:
         self.sizes: list[int] = []  # of the factors
         self.devices: set[int] = set()  # factors that count devices
         self.parts: dict[int, tuple[int, int, int]] = {}  # a split factor: major, minor, its size
-        self.made: dict[Key, int] = {}  # instances, numbered
-        self.keys: list[Key | None] = []  # of each instance; None for those without a value
+        self.made: dict[StepKey, int] = {}  # instances, numbered
+        self.keys: list[StepKey | None] = []  # of each instance; None for those without a value
         self.definitions: list[Definition | None] = []
         self.pending: dict[Value, list[int]] = {}  # instances that nobody defines yet
         # Factors that are no loops: an index that is known later, the instance that it is, its end.
@@ -106,7 +106,7 @@ class Draft:
         self.root = self.spelled(self.root)
         self.rows = self.spelled(self.rows)
 
-    def _renewed(self, key: Key) -> Key:
+    def _renewed(self, key: StepKey) -> StepKey:
         value, at, bounds = key
         return (
             value,

@@ -26,10 +26,10 @@ from weft.target import Target
 from weft.tile.draft import Draft, Terms, tensor
 from weft.tile.index import At, Expr, factors_of, linear
 
-Shape = Callable[[Value], tuple[int, ...]]
+ShapeOf = Callable[[Value], tuple[int, ...]]
 
 
-def finished(draft: Draft, shape: Shape, target: Target) -> Group:
+def finished(draft: Draft, shape: ShapeOf, target: Target) -> Group:
     """The group of a draft."""
     inputs = tuple(draft.pending)
     outputs = tuple([value for value, _ in draft.outputs])
@@ -97,7 +97,7 @@ def _steps(
     inputs: tuple[Value, ...],
     outputs: tuple[Value, ...],
     numbering: dict[int, int],
-    shape: Shape,
+    shape: ShapeOf,
 ) -> tuple[Step, ...]:
     operands = {v: n for n, v in enumerate(inputs)}
     terms = _terms(draft, operands, numbering, shape)
@@ -142,7 +142,7 @@ def _steps(
 
 
 def _terms(
-    draft: Draft, operands: dict[Value, int], numbering: dict[int, int], shape: Shape
+    draft: Draft, operands: dict[Value, int], numbering: dict[int, int], shape: ShapeOf
 ) -> Terms:
     def affine(expr: Expr) -> Affine:
         offset, listed = draft.fresh(expr)

@@ -11,10 +11,10 @@ from weft.ir.module import Node, Region, Value
 from weft.ir.types import Array, DType, TensorType
 from weft.ops.shape import Constant, Iota, iota
 
-How = Literal["max", "min"]
+Extreme = Literal["max", "min"]
 
 
-def pick_of(node: Node) -> How | None:
+def pick_of(node: Node) -> Extreme | None:
     """How a reduction of values and indices picks: the extreme one, NaN first, then the first.
 
     The region is run on all pairs of values that could make a difference.
@@ -77,7 +77,7 @@ def _run(region: Region, given: tuple[Array, ...]) -> tuple[Array, ...]:
     return tuple([np.broadcast_to(held[v], given[0].shape) for v in region.results])
 
 
-def _comes_first(how: How, a: Array, i: Array, b: Array, j: Array) -> Array:
+def _comes_first(how: Extreme, a: Array, i: Array, b: Array, j: Array) -> Array:
     """Whether the first of two candidates wins."""
     ahead = a > b if how == "max" else a < b
     same = (a == b) | ((a != a) & (b != b))

@@ -9,10 +9,12 @@ from typing import TypeAlias
 
 from weft.ir.module import Node, Value
 from weft.ir.op import Op
+from weft.ir.rule import Combine
 from weft.ir.types import DType, TensorType
 from weft.kernels import kernel as k
 from weft.kernels.placed import Placed
 from weft.ops.collective import AllReduce, CollectivePermute, ReduceScatter
+from weft.ops.combiners import BY_OP, in_dtype
 from weft.ops.index import Gather, gather_windows
 from weft.ops.local import AxisIndex, PermuteAlongAxes
 from weft.ops.pointwise import Maximum, Minimum
@@ -26,15 +28,6 @@ from weft.tile.picks import pick_of
 from weft.tile.views import index_along, lead_of
 
 Want: TypeAlias = Callable[[Value, At, tuple[Bound, ...]], int]
-COMBINE: dict[str | None, k.Combine] = {
-    "stablehlo.add": "add",
-    "stablehlo.multiply": "mul",
-    "stablehlo.maximum": "max",
-    "stablehlo.minimum": "min",
-    "stablehlo.and": "and",
-    "stablehlo.or": "or",
-    "stablehlo.xor": "xor",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +213,7 @@ def picked(how: str, key: int, value: int, over: set[int], dtype: DType) -> Defi
 
 def reduction(
     pull: Pull,
-    how: k.Combine,
+    how: Combine,
     own: Sequence[Expr],
     init: int | None,
     over: set[int],
@@ -231,9 +224,7 @@ def reduction(
     return combined(how, arg, init, over, dtype)
 
 
-def combined(
-    how: k.Combine, arg: int, init: int | None, over: set[int], dtype: DType
-) -> Definition:
+def combined(how: Combine, arg: int, init: int | None, over: set[int], dtype: DType) -> Definition:
     """A combination of an instance along factors."""
     listed = tuple(sorted(over))
 
@@ -244,7 +235,7 @@ def combined(
     return Definition((arg,) if init is None else (arg, init), make)
 
 
-def combine_of(node: Node) -> k.Combine | None:
+def combine_of(node: Node) -> Combine | None:
     """How a node with one region combines, if one op does it in the result's own type."""
     names = node.regions[0].body.combiners
     if len(names) != 1 or len(node.regions[0].nodes) != 1:
@@ -253,13 +244,11 @@ def combine_of(node: Node) -> k.Combine | None:
     types = {
         v.type.dtype for v in (*node.operands, *node.results) if isinstance(v.type, TensorType)
     }
-    how = COMBINE.get(names[0])
+    how = BY_OP.get(names[0])
     (dtype, *others) = inner | types
     if others or how is None or (dtype.is_complex and how not in ("add", "mul")):
         return None
-    if dtype.kind == "bool":
-        return {"add": "or", "mul": "and", "max": "or", "min": "and"}.get(how, how)  # type: ignore[return-value]
-    return how
+    return in_dtype(how, dtype)
 
 
 def row_factors(draft: Draft, at: At, lengths: Sequence[int]) -> At | None:
@@ -314,7 +303,7 @@ def reduce_scatter(pull: Pull) -> Definition:
     return _summed_up(pull, at, how)
 
 
-def _summed_up(pull: Pull, at: list[Expr], how: k.Combine) -> Definition:
+def _summed_up(pull: Pull, at: list[Expr], how: Combine) -> Definition:
     """A combination along devices; a product that is summed so may do it by itself."""
     along, index = pull.placed.along, pull.result
     assert along is not None

@@ -9,7 +9,7 @@ from weft.errors import Unsupported
 from weft.executable.layout import Layout, meeting_dims
 from weft.ir.module import Module, Node, Value
 from weft.ir.purity import called
-from weft.varying.analysis import Body
+from weft.varying.analysis import FunctionFacts
 from weft.varying.masks import Mask, Masks, union
 from weft.varying.world import World
 
@@ -21,7 +21,7 @@ class Scope:
     module: Module
     world: World
     layout: Layout
-    body: Body  # the facts of the function
+    body: FunctionFacts  # the facts of the function
     # The leading dims that values vary along here: from the facts, or as they are stored.
     masks: dict[Value, Mask] = field(default_factory=dict)
     slots: dict[Value, int] = field(default_factory=dict)

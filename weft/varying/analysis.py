@@ -42,18 +42,18 @@ from weft.varying.world import axes_of
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class FunctionFacts:
     """The facts of one function, for arguments that vary along some digits."""
 
     masks: dict[Value, Mask] = field(default_factory=dict)
-    calls: dict[Node, Body] = field(default_factory=dict)  # those of what it calls
+    calls: dict[Node, FunctionFacts] = field(default_factory=dict)  # those of what it calls
     # For loops: what decides whether a device comes there.
     around: dict[Node, int] = field(default_factory=dict)
     results: list[Mask] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DigitChange:
     """What an op does to the digits that its operands vary along, result by result if it meets."""
 
     equal: int = 0  # its results no longer vary along these
@@ -68,7 +68,7 @@ class Change:
         return mask & ~self.equal | self.varied
 
 
-NONE = Change()
+NONE = DigitChange()
 
 
 class Analysis:
@@ -76,43 +76,43 @@ class Analysis:
 
     def __init__(self, functions: Mapping[str, Function], axis_bits: AxisBits) -> None:
         self.functions, self.axis_bits = functions, axis_bits
-        self.bodies: dict[tuple[str, Masks, int], Body] = {}
-        self.changes: dict[Op, Change] = {}
+        self.bodies: dict[tuple[str, Masks, int], FunctionFacts] = {}
+        self.changes: dict[Op, DigitChange] = {}
         self.plain: dict[Op, bool] = {}
         self.active: set[str] = set()
 
-    def body(self, function: Function, args: Masks, around: int = 0) -> Body | None:
+    def body(self, function: Function, args: Masks, around: int = 0) -> FunctionFacts | None:
         """The facts of a function; None if it is being called already."""
         key = (function.name, args, around)
         found = self.bodies.get(key)
         if found is None and function.name not in self.active:
             self.active.add(function.name)
-            found = Body()
+            found = FunctionFacts()
             found.results.extend(_Walk(self, found).region(function.body, args, around))
             self.active.remove(function.name)
             self.bodies[key] = found
         return found
 
-    def change(self, op: Op) -> Change:
+    def change(self, op: Op) -> DigitChange:
         """What an op does that has no regions to look into."""
         found = self.changes.get(op)
         if found is None:
             found = self.changes[op] = self._change(op)
         return found
 
-    def _change(self, op: Op) -> Change:
+    def _change(self, op: Op) -> DigitChange:
         axis_bits = self.axis_bits
         if op.collective:
             return self._meeting(op)
         if isinstance(op, AllSlice | AxisIndex):
             axes = axes_of(op)
             assert axes is not None
-            return Change(varied=axis_bits.seen(axes))
+            return DigitChange(varied=axis_bits.seen(axes))
         if isinstance(op, DeviceId):
-            return Change(varied=self._place(op) | axis_bits.skew)
+            return DigitChange(varied=self._place(op) | axis_bits.skew)
         if isinstance(op, Computation) or (isinstance(op, CustomCall) and called_by_each(op)):
-            return Change(varied=axis_bits.everything)
-        return NONE if op.pure else Change(varied=axis_bits.skew)
+            return DigitChange(varied=axis_bits.everything)
+        return NONE if op.pure else DigitChange(varied=axis_bits.skew)
 
     def _place(self, op: DeviceId) -> int:
         """The digits that the number of a device's replica or partition depends on."""
@@ -125,11 +125,11 @@ class Analysis:
         world_frame = axis_bits.frames[0]
         return world_frame.bits(digits) | (sum(axis_bits.others(world_frame)) if digits else 0)
 
-    def _meeting(self, op: Op) -> Change:
+    def _meeting(self, op: Op) -> DigitChange:
         """What devices get that meet along axes, or in groups that are digits of a place."""
         axis_bits, axes, digits = self.axis_bits, axes_of(op), self._digits(op)
         if axes is None and digits is None:
-            return Change(varied=axis_bits.everything)
+            return DigitChange(varied=axis_bits.everything)
         covered, touched, meets = 0, [], False
         for frame in axis_bits.frames:
             inside, along = 0, frame.everything
@@ -145,10 +145,10 @@ class Analysis:
             return NONE
         spread = (*touched, *[along << axis_bits.width for along in touched])
         if isinstance(op, AllReduce | AllGather | CollectiveBroadcast):
-            return Change(equal=covered | covered << axis_bits.width, spread=spread)
+            return DigitChange(equal=covered | covered << axis_bits.width, spread=spread)
         if isinstance(op, PermuteAlongAxes | CollectivePermute) and not self._holes(op):
-            return Change(spread=spread)
-        return Change(varied=sum(touched))
+            return DigitChange(spread=spread)
+        return DigitChange(varied=sum(touched))
 
     def _holes(self, op: PermuteAlongAxes | CollectivePermute) -> bool:
         """Whether some devices get nothing, that is zeros, where others get something."""
@@ -168,7 +168,7 @@ class Analysis:
 class _Walk:
     """One walk over the body of a function."""
 
-    def __init__(self, analysis: Analysis, body: Body) -> None:
+    def __init__(self, analysis: Analysis, body: FunctionFacts) -> None:
         self.analysis, self.body = analysis, body
 
     def of(self, values: Iterable[Value]) -> Masks:

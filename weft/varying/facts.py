@@ -18,7 +18,7 @@ from weft.ir.purity import called
 from weft.ir.reading import captured
 from weft.mesh import Axis, MeshAxes
 from weft.mesh.axes import named
-from weft.varying.analysis import Analysis, Body
+from weft.varying.analysis import Analysis, FunctionFacts
 from weft.varying.axis_bits import AxisBits
 from weft.varying.masks import Mask, Masks, alike, join, union
 from weft.varying.world import World, axes_of, sharding_in, world_of
@@ -34,7 +34,7 @@ class Varying:
 
     world: World
     axis_bits: AxisBits
-    roots: Mapping[str, Body]
+    roots: Mapping[str, FunctionFacts]
     analysis: Analysis = field(repr=False)
 
     def come_together(self, loop: Node, op: Op) -> bool:
@@ -132,7 +132,7 @@ def varying(
     used += [axes for row in split.values() for axes in row if axes is not None]
     axis_bits = AxisBits(world, used)
     analysis = Analysis(module.functions, axis_bits)
-    roots: dict[str, Body] = {}
+    roots: dict[str, FunctionFacts] = {}
     for function in listed:
         body = analysis.body(function, _masks(function, split[function.name], axis_bits))
         assert body is not None, "nothing is being called yet"

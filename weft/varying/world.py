@@ -15,8 +15,8 @@ from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.mesh import Axis, Lists, Mesh, MeshAxes, Sharding, parse_sharding
 from weft.mesh.axes import named
-from weft.mesh.parts import Atoms, Span, apart, atoms_of, mesh_spans, span_of
-from weft.ops.collective import Collective, CollectivePermute
+from weft.mesh.parts import Atoms, DigitRun, apart, atoms_of, mesh_spans, span_of
+from weft.ops.collective import CollectiveOp, CollectivePermute
 from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 
 Moves = tuple[tuple[int, ...] | None, Array]
@@ -30,7 +30,7 @@ class World:
     mesh: Mesh  # of all devices; a stack is in its order
     meshes: Mapping[str, Mesh]
     atoms: Atoms = field(init=False)
-    _spans: dict[Op, tuple[Span, ...] | None] = field(default_factory=dict)
+    _spans: dict[Op, tuple[DigitRun, ...] | None] = field(default_factory=dict)
     _dims: dict[Op, tuple[int, ...] | None] = field(default_factory=dict)
     _moves: dict[Op, Moves] = field(default_factory=dict)
     _aligned: dict[Mesh, bool] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class World:
         spans = self.axis_spans(named(mesh, self.meshes), axes)
         return None if spans is None else self.atoms.dims_of(spans)
 
-    def axis_spans(self, mesh: Mesh, axes: tuple[Axis, ...]) -> tuple[Span, ...] | None:
+    def axis_spans(self, mesh: Mesh, axes: tuple[Axis, ...]) -> tuple[DigitRun, ...] | None:
         """The runs of digits of axes; None if the mesh has another order than the stacks."""
         if not self.aligned(mesh):
             return None
@@ -99,13 +99,13 @@ class World:
             self._dims[op] = None if spans is None else self.atoms.dims_of(spans)
         return self._dims[op]
 
-    def spans(self, op: Op) -> tuple[Span, ...] | None:
+    def spans(self, op: Op) -> tuple[DigitRun, ...] | None:
         """The runs of digits along which the groups of a collective lie."""
         if op not in self._spans:
             self._spans[op] = self._find_spans(op)
         return self._spans[op]
 
-    def _find_spans(self, op: Op) -> tuple[Span, ...] | None:
+    def _find_spans(self, op: Op) -> tuple[DigitRun, ...] | None:
         axes = axes_of(op)
         if axes is not None:
             mesh = named(axes.mesh, self.meshes)
@@ -118,7 +118,7 @@ class World:
         found: Lists = op.groups(*self.grid, self.meshes)  # type: ignore[attr-defined]
         return found
 
-    def match(self, groups: Lists) -> tuple[Span, ...] | None:
+    def match(self, groups: Lists) -> tuple[DigitRun, ...] | None:
         """The runs of digits that lists of devices follow, or None."""
         sizes = {len(group) for group in groups}
         if len(sizes) != 1 or sum(len(g) for g in groups) != self.count:
@@ -204,16 +204,16 @@ def axes_of(op: Op) -> MeshAxes | None:
             return MeshAxes(pieces.mesh, tuple(a for dim in pieces.dims for a in dim.axes))
         case AxisIndex() | PermuteAlongAxes() | ReduceScatterTogether():
             groups = op.axes
-        case Collective() if op.channel > 0 and getattr(op, "use_global_device_ids", True):
+        case CollectiveOp() if op.channel > 0 and getattr(op, "use_global_device_ids", True):
             groups = op.replica_groups
         case _:
             return None
     return groups if isinstance(groups, MeshAxes) else None
 
 
-def _runs(offsets: Array) -> tuple[Span, ...] | None:
+def _runs(offsets: Array) -> tuple[DigitRun, ...] | None:
     """Offsets 0, s, 2s, .., t, t + s, .. as runs of digits, the slowest first."""
-    found: list[Span] = []
+    found: list[DigitRun] = []
     done, total = 1, len(offsets)
     while done < total:
         stride = int(offsets[done])
@@ -270,7 +270,7 @@ def _mesh(module: Module, count: int) -> Mesh:
     return Mesh((("device", count),))
 
 
-def _used(functions: Iterable[Function], nodes: Iterable[Node], world: World) -> Iterator[Span]:
+def _used(functions: Iterable[Function], nodes: Iterable[Node], world: World) -> Iterator[DigitRun]:
     """The runs of digits that a program names; what is named first is split first."""
     yield from mesh_spans(world.mesh)
     if world.grid[0] > 1:
@@ -283,7 +283,7 @@ def _used(functions: Iterable[Function], nodes: Iterable[Node], world: World) ->
         yield from _node_spans(node, world)
 
 
-def _node_spans(node: Node, world: World) -> Iterator[Span]:
+def _node_spans(node: Node, world: World) -> Iterator[DigitRun]:
     op = node.op
     try:
         match op:
@@ -300,7 +300,7 @@ def _node_spans(node: Node, world: World) -> Iterator[Span]:
         raise error.at(node.loc) from None
 
 
-def _sharding_spans(sharding: Sharding, world: World) -> Iterator[Span]:
+def _sharding_spans(sharding: Sharding, world: World) -> Iterator[DigitRun]:
     mesh = sharding.resolve(world.meshes)
     for dim in sharding.dims:
         yield from world.axis_spans(mesh, dim.axes) or ()

@@ -22,7 +22,7 @@ from tests.emit.llvm.corpus import corpus
 from weft.emit.llvm.capable import takes
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.machine_code import host
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.texts import emitted_for
 from weft.errors import WeftError
 from weft.ir.types import DTYPES
@@ -109,7 +109,7 @@ def launch(kernel: Launch, rng: random.Random) -> None:
     (loaded,) = load([emitted_for(kernel, host())])
     for at_end in (True, False):
         buffers = [Fenced(operand, rng, at_end=at_end) for operand in kernel.operands]
-        commands = Commands()
+        commands = CommandList()
         commands.kernel(loaded, [buffer.address for buffer in buffers])
         commands.run()
 

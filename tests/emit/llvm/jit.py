@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.emit.llvm.jit.linking import Linked
 from weft.emit.llvm.jit.machine_code import Compiler, Processor, host, symbol
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.storage import Held, load, store
 from weft.emit.llvm.writer.vector import Vectors
 from weft.ir.types import Array, DType
@@ -51,7 +51,7 @@ class Compiled:
 
 
 def _text(body: Body, given: Sequence[DType], made: DType, width: int) -> str:
-    code = Code("run", ["ptr noalias %places", "i64 %count"])
+    code = Writer("run", ["ptr noalias %places", "i64 %count"])
     v = Vectors(code, width)
     bases = []
     for n in range(len(given) + 1):

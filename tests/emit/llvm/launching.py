@@ -8,10 +8,10 @@ import numpy as np
 
 from tests.tolerance import assert_close
 from weft.emit.llvm.emit import emit
-from weft.emit.llvm.jit.engine import Loaded, LoadedPhase, load
+from weft.emit.llvm.jit.engine import LoadedKernel, LoadedPhase, load
 from weft.emit.llvm.jit.linking import Linked
 from weft.emit.llvm.jit.machine_code import Processor, compile_text, symbol
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.ir.types import Array
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel
@@ -29,7 +29,7 @@ def launch(
         if not operand.output:
             held[1:-1] = np.ravel(next(given))
         buffers.append(held)
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [b.ctypes.data + b.itemsize for b in buffers])
     commands.run()
     pairs = [(o, b) for o, b in zip(kernel.operands, buffers, strict=True) if o.output]
@@ -38,14 +38,14 @@ def launch(
     return tuple([b[1:-1].reshape(o.shape) for o, b in pairs])
 
 
-def made_for(processor: Processor, kernel: Kernel) -> Loaded:
+def made_for(processor: Processor, kernel: Kernel) -> LoadedKernel:
     """A kernel made for another processor, all instructions of which this one has."""
     emitted = emit(kernel, processor)
     code = Linked([compile_text(emitted.text, processor)])
     addresses = code.addresses([symbol(p.function, emitted.text) for p in emitted.phases])
     pairs = zip(addresses, emitted.phases, strict=True)
     phases = tuple([LoadedPhase(at, p.tasks, p.chunk) for at, p in pairs])
-    return Loaded(phases, emitted.scratch, emitted.shared, code)
+    return LoadedKernel(phases, emitted.scratch, emitted.shared, code)
 
 
 def check(

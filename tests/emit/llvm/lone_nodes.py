@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.single.alone import emit_alone
 from weft.evaluate import evaluate
 from weft.ir.dense import Dense
@@ -63,7 +63,7 @@ def compiled(kernel: Alone) -> Callable[..., list[Array]]:
     def run(*stacks: Array) -> list[Array]:
         made = [np.full(o.shape, 1, o.dtype.numpy) for o in kernel.outputs]
         given = [np.ascontiguousarray(a) for a in stacks]
-        commands = Commands()
+        commands = CommandList()
         commands.kernel(loaded, [a.ctypes.data for a in (*given, *made)])
         commands.run()
         return made

@@ -11,7 +11,7 @@ from tests.emit.llvm.emulated_tiles import check_faults, load_tiled
 from tests.kernels.building import Building
 from tests.tolerance import assert_close
 from weft.emit.llvm.jit.machine_code import host
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.product.blocking import Chip
 from weft.emit.llvm.product.emit import emit_product
 from weft.emit.llvm.product.product import supports
@@ -55,7 +55,7 @@ def run_kernel(kernel: Kernel, arrays: list[Array], chip: Chip | None = None) ->
             buffers.append(whole[GUARD:])
         else:
             buffers.append(next(inputs))
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [int(b.ctypes.data) for b in buffers])
     commands.run()
     check_faults()

@@ -17,7 +17,7 @@ from tests.kernels.interpret_attention import interpret_attention
 from tests.tolerance import assert_close
 from weft.emit.llvm.attention.attention import emit_attention
 from weft.emit.llvm.jit.machine_code import Processor, host
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.ir.types import DTYPES, F32, Array
 from weft.kernels.attention import Attention, Window
 
@@ -36,7 +36,7 @@ def launch(
         if not operand.output:
             held[GUARD:-GUARD] = np.ravel(next(given_arrays))
         buffers.append(held)
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [b.ctypes.data + GUARD * b.itemsize for b in buffers])
     commands.run()
     check_faults()
@@ -111,7 +111,13 @@ SIZES = Sizes((2, 3), (False, True), 70, 90, 48, 40)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "f16"])
 @pytest.mark.parametrize(
     "window",
-    [Window(), Window(None, 0), Window(None, 0, 20), Window(9, 5), Window(-3, 10)],
+    [
+        Window(),
+        Window(None, 0),
+        Window(None, 0, 20),
+        Window(9, 5),
+        Window(-3, 10),
+    ],
     ids=str,
 )
 def test_windows_and_dtypes(dtype: str, window: Window):

@@ -48,7 +48,13 @@ def test_lengths_and_depths(lengths: tuple[int, int, int, int], processor: Proce
 @pytest.mark.parametrize("processor", PROCESSORS)
 @pytest.mark.parametrize(
     "window",
-    [Window(None, 0), Window(None, 0, 20), Window(40, 5), Window(-3, 10), Window(None, -100)],
+    [
+        Window(None, 0),
+        Window(None, 0, 20),
+        Window(40, 5),
+        Window(-3, 10),
+        Window(None, -100),
+    ],
     ids=str,
 )
 def test_windows(window: Window, processor: Processor):

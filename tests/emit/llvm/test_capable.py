@@ -23,7 +23,7 @@ from weft.emit.llvm.jit.machine_code import host
 from weft.emit.llvm.math.pointwise import EMIT, UNSUPPORTED, apply, refuses
 from weft.emit.llvm.single import alone
 from weft.emit.llvm.texts import emitted_for
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import load
 from weft.emit.llvm.writer.vector import Vectors
 from weft.errors import Unsupported, WeftError
@@ -32,8 +32,8 @@ from weft.ir.module import apply as apply_node
 from weft.ir.op import Op
 from weft.ir.types import BOOL, DTYPES, F32, I32, DType, TensorType, tensor
 from weft.kernels.group import Launch
-from weft.kernels.interpret import COMBINE
 from weft.ops import contract, pointwise, special, transcendental
+from weft.ops.combiners import BY_OP
 from weft.ops.convert import Convert
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BitcastConvert
@@ -54,7 +54,7 @@ def is_emitted(kernel: Launch) -> bool:
 
 def computes(op: Op, given: tuple[DType, ...], made: DType) -> bool:
     """Whether an op can be written on vectors."""
-    vectors = Vectors(Code("probe", ["ptr %p"]), 4)
+    vectors = Vectors(Writer("probe", ["ptr %p"]), 4)
     try:
         args = [load(vectors, "%p", "0", dtype) for dtype in given]
         apply(vectors, op, args, given, made)
@@ -115,7 +115,7 @@ def loops(draw: st.DrawFn) -> Launch:
         case "map":
             b.write("ij", x, dtype)
         case "reduce":
-            how = draw(st.sampled_from(sorted(COMBINE)))
+            how = draw(st.sampled_from(sorted(BY_OP.values())))
             b.write("i", b.reduce(how, x, "j"), dtype)  # type: ignore[arg-type]
         case _:
             where = b.position(b.affine(j=1), I32)

@@ -26,7 +26,7 @@ from weft.emit.llvm.jit.machine_code import (
     symbol,
 )
 from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.errors import Unsupported, WeftError
 
 
@@ -40,7 +40,7 @@ def cache(tmp_path, monkeypatch):
 def ran(loaded, values):
     x = np.resize(np.asarray(values, np.int64), loaded.phases[0].tasks)
     y = np.zeros_like(x)
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [x.ctypes.data, y.ctypes.data])
     commands.run()
     return y
@@ -52,7 +52,7 @@ def test_the_example_of_the_docstring():
     )
     kernels = [affine(4, times=2)]
     x, y, other = np.arange(4), np.zeros(4, int), np.full(4, 7)
-    scope = {"load": load, "Commands": Commands, "emit": lambda k: k, "kernels": kernels}
+    scope = {"load": load, "Commands": CommandList, "emit": lambda k: k, "kernels": kernels}
     exec(example.split("commands.pointers")[0], scope | {"x": x, "y": y})
     assert y.tolist() == x.tolist()  # the copy came after the kernel
     exec(example, scope | {"x": x, "y": y, "other": other})
@@ -84,7 +84,7 @@ def _pool_entries():
 
 def test_code_lives_as_long_as_it_is_held():
     (loaded,) = load([affine(3, plus=41)])
-    commands = Commands()
+    commands = CommandList()
     x, y = np.arange(3), np.zeros(3, int)
     commands.kernel(loaded, [x.ctypes.data, y.ctypes.data])
     del loaded
@@ -105,7 +105,7 @@ def test_phases_run_one_after_another():
 
 def test_a_kernel_that_writes_nothing():
     (loaded,) = load([Emitted("", ())])
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [])
     commands.run()
     assert load([]) == []

@@ -23,7 +23,7 @@ from tests.emit.llvm.small_kernels import (
 from weft.array.stacked import Stacked, kind_of
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.machine_code import Processor, assembly
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.pool.pool import Pool, the_pool
 from weft.emit.llvm.pool.text import pool_text
 from weft.emit.llvm.pool.thread_count import _allowed, thread_count
@@ -52,7 +52,7 @@ def at(array):
     st.integers(1, 4),
 )
 def test_every_task_runs_once(pool, sizes, runs):
-    commands = Commands(pool)
+    commands = CommandList(pool)
     counted = []
     for (tasks, _), loaded in zip(sizes, load([count(*size) for size in sizes]), strict=True):
         counted.append(np.zeros(tasks + 1, np.int64))
@@ -69,7 +69,7 @@ def test_commands_run_in_order(pool, plus, chunk):
     size = 64
     values = [np.arange(size, dtype=np.int64)]
     values += [np.zeros(size, np.int64) for _ in plus]
-    commands = Commands(pool)
+    commands = CommandList(pool)
     for n, loaded in enumerate(load([affine(size, chunk, times=2, plus=p) for p in plus])):
         commands.kernel(loaded, [at(values[n]), at(values[n + 1])])
     commands.run()
@@ -82,7 +82,7 @@ def test_commands_run_in_order(pool, plus, chunk):
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=6))
 def test_threads_have_their_own_scratch(pool, words):
     x = np.arange(200)
-    commands, outs = Commands(pool), []
+    commands, outs = CommandList(pool), []
     for loaded in load([doubled_through_scratch(200, 1, 8 * w) for w in words]):
         outs.append(np.zeros(200, np.int64))
         commands.kernel(loaded, [at(x), at(outs[-1])])
@@ -93,7 +93,7 @@ def test_threads_have_their_own_scratch(pool, words):
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=5))
 def test_shared_bytes(pool, sizes):
-    commands, outs, keep = Commands(pool), [], []
+    commands, outs, keep = CommandList(pool), [], []
     for size, loaded in zip(
         sizes, load([reversed_through_shared(s, 3) for s in sizes]), strict=True
     ):
@@ -110,7 +110,7 @@ def test_shared_bytes(pool, sizes):
 def test_copies(pool, size):
     x = np.random.default_rng(size).integers(0, 255, size, np.uint8)
     y, z = np.zeros(size + 1, np.uint8), np.zeros(size + 1, np.uint8)
-    commands = Commands(pool)
+    commands = CommandList(pool)
     first = commands.copy(at(y), at(x), size)
     commands.copy(at(z), at(y), size)
     commands.run()
@@ -124,7 +124,7 @@ def test_copies(pool, size):
 def test_pointers_can_move(pool):
     (loaded,) = load([affine(10, 2, plus=1)])
     x, y, z = np.arange(10), np.zeros(10, int), np.zeros(10, int)
-    commands = Commands(pool)
+    commands = CommandList(pool)
     begin = commands.kernel(loaded, [at(x), at(y)])
     commands.run()
     commands.pointers[begin + 1] = at(z)
@@ -144,7 +144,7 @@ def test_callers_take_turns(pool):
             kernels = [reversed_through_shared(size, 5), doubled_through_scratch(size, 3, 800)]
             first, second = load(kernels)
             x, y, z = rng.integers(0, 9, size), np.zeros(size, int), np.zeros(size, int)
-            commands = Commands(pool)
+            commands = CommandList(pool)
             commands.kernel(first, [at(x), at(y)])
             commands.kernel(second, [at(y), at(z)])
             commands.run()
@@ -165,7 +165,7 @@ def test_a_hundred_thousand_launches():
     for threads, futex in ((2, True), (9, True), (4, False)):
         pool = Pool(threads, futex=futex if sys.platform.startswith("linux") else False)
         rng = np.random.default_rng(threads)
-        commands, counted = Commands(pool), []
+        commands, counted = CommandList(pool), []
         for _ in range(500):
             tasks, chunk = int(rng.integers(1, 60)), int(rng.integers(1, 6))
             counted.append(np.zeros(tasks, np.int64))
@@ -182,13 +182,13 @@ def test_no_memory_for_scratch(pool):
     for chunk in (1, 50):
         (loaded,) = load([doubled_through_scratch(50, chunk, 1 << 60)])
         x, y = np.arange(50), np.zeros(50, int)
-        commands = Commands(pool)
+        commands = CommandList(pool)
         commands.kernel(loaded, [at(x), at(y)])
         with pytest.raises(WeftError, match="not enough memory for the scratch"):
             commands.run()
         assert not y.any()
     (loaded,) = load([doubled_through_scratch(50, 1, 800)])
-    commands = Commands(pool)
+    commands = CommandList(pool)
     commands.kernel(loaded, [at(x), at(y)])
     commands.run()
     assert (y == 2 * x).all()
@@ -197,7 +197,7 @@ def test_no_memory_for_scratch(pool):
 def test_idle_threads_sleep(pool):
     (loaded,) = load([count(100)])
     done = np.zeros(100, int)
-    commands = Commands(pool)
+    commands = CommandList(pool)
     commands.kernel(loaded, [0, at(done)])
     commands.run()
     time.sleep(0.05)
@@ -213,7 +213,7 @@ def test_threads_are_not_woken_for_little(pool):
     """Nor is anything left undone while they sleep."""
     if pool.threads == 1:
         pytest.skip("nobody sleeps")
-    commands = Commands(pool)
+    commands = CommandList(pool)
     (loaded,) = load([count(64, 8)])
     counted = np.zeros(65, np.int64)
     commands.kernel(loaded, [0, at(counted)])
@@ -238,7 +238,7 @@ def asleep(pool):
 
 def test_stacks_are_found_in_tuples(pool):
     atoms = Atoms((1,))
-    commands = Commands(pool)
+    commands = CommandList(pool)
     (loaded,) = load([affine(64, 8, times=2, plus=5)])
     start = commands.kernel(loaded, [0, 0])
     kind = kind_of(atoms, (1, 64), np.dtype(np.int64))
@@ -257,7 +257,7 @@ def test_a_closed_pool_runs_in_its_caller():
     pool = Pool(3)
     (loaded,) = load([count(100)])
     done = np.zeros(100, int)
-    commands = Commands(pool)
+    commands = CommandList(pool)
     commands.kernel(loaded, [0, at(done)])
     commands.run()
     pool.close()

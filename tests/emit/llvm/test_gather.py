@@ -7,7 +7,7 @@ import pytest
 
 from tests.emit.llvm.lone_nodes import check_alone, lone_kernel, node_of
 from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.single.alone import emit_alone
 from weft.ir.types import DTYPES, Array
 from weft.ops.index import Gather, GatherDims
@@ -75,7 +75,7 @@ def test_a_slice_in_place_leaves_the_rest_alone():
     expected[4:6, 5:8] = new
     starts = np.array([4, 5], np.int32)
     places = [starts.ctypes.data, starts.ctypes.data + 4]
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [x.ctypes.data, new.ctypes.data, *places, x.ctypes.data])
     commands.run()
     np.testing.assert_array_equal(x.view(np.uint32), expected.view(np.uint32))

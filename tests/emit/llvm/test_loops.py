@@ -10,7 +10,7 @@ from tests.kernels.building import Building
 from tests.kernels.chains import CHAINS
 from weft.emit.llvm.emit import emit
 from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.ir.types import BOOL, F32, I32, Array, dtype
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel, Shift
@@ -302,7 +302,7 @@ def placed(kernel: Kernel, arrays: list[Array], away: int) -> Array:
         if not operand.output:
             held[:] = np.ravel(next(given))
         buffers.append(held)
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [b.ctypes.data for b in buffers])
     commands.run()
     return buffers[-1].reshape(kernel.operands[-1].shape)
@@ -325,7 +325,7 @@ def test_an_output_may_take_the_place_of_an_input(size: int):
     (loaded,) = load([emit(b.kernel(task=500))])
     x = np.arange(size, dtype=np.float32)
     expected = 1 - x
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [x.ctypes.data] * 2)
     commands.run()
     np.testing.assert_array_equal(x, expected)

@@ -12,7 +12,7 @@ from tests.kernels.building import Building
 from tests.kernels.chains import CHAINS
 from weft.emit.llvm.emit import emit
 from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.ir.types import F32, I32, Array, dtype
 from weft.kernels.kernel import Combine
 from weft.ops.pointwise import Compare, Multiply, Select, Subtract
@@ -122,7 +122,7 @@ def test_an_element_is_read_before_a_result_takes_its_place():
     (loaded,) = load([emit(b.kernel(task=500))])
     given, at = b.arrays()[0], np.array([3, 49_000], np.int32)
     expected = given - given[[0, 1], at][:, None]
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [given.ctypes.data, at.ctypes.data, given.ctypes.data])
     commands.run()
     np.testing.assert_array_equal(given, expected)

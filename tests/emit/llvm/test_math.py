@@ -11,7 +11,7 @@ from weft.emit.llvm.jit.machine_code import Processor, assembly, host
 from weft.emit.llvm.math.exponential import exp, tanh
 from weft.emit.llvm.math.logistic import logistic
 from weft.emit.llvm.math.power import power
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.storage import Held, load, store
 from weft.emit.llvm.writer.vector import Vectors
 from weft.ir.types import F32, F64, DType
@@ -81,7 +81,7 @@ def test_without_avx512(name: str) -> None:
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.name)
 def test_other_processors(function: Function) -> None:
     """The text is for no processor in particular."""
-    code = Code("f", ["ptr %x", "ptr %y"])
+    code = Writer("f", ["ptr %x", "ptr %y"])
     v = Vectors(code, 8)
     (x,) = load(v, "%x", 0, F32)
     store(v, (function.emit(v, *[x] * function.arity),), "%y", 0, F32)
@@ -106,7 +106,7 @@ def test_known_powers() -> None:
 @pytest.mark.parametrize("emit", [exp, tanh, logistic], ids=lambda f: f.__name__)
 def test_text_is_short(emit: object) -> None:
     """Programs have hundreds of these; LLVM's time goes with the number of instructions."""
-    code = Code("f", [])
+    code = Writer("f", [])
     v = Vectors(code, 16)
     emit(v, v.constant(1.0))  # type: ignore[operator]  # they are functions
     assert len(code.lines) <= 40

@@ -14,7 +14,7 @@ from tests.emit.llvm.jit import Compiled
 from tests.emit.llvm.values import operands
 from tests.tolerance import difference
 from weft.emit.llvm.math.pointwise import EMIT, UNSUPPORTED, apply
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import load
 from weft.emit.llvm.writer.vector import Vectors
 from weft.errors import Unsupported, WeftError
@@ -25,7 +25,7 @@ from weft.ops import OPS, broadcasting, convert, pointwise, shape, special, tran
 
 DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
 FORMATS = ((5, 10), (8, 7), (4, 3), (2, 1), (11, 52), (3, 0))
-CONSTANTS = {shape.Constant, special.Constant, special.ConstantLike}
+CONSTANTS = {shape.Constant, special.ChloConstant, special.ConstantLike}
 # What is approximated: near the reference, not equal to it. Everything else is exact.
 FUNCTIONS = {*transcendental.OPS, *special.OPS[: special.OPS.index(special.Conj)], pointwise.Power}
 OF_COMPLEX = {pointwise.Abs, pointwise.Divide, pointwise.Sign}
@@ -224,7 +224,7 @@ def test_only_these_are_refused(kind: type[Op]) -> None:
         for dtype in DTYPES.values():
             if (types := types_of(op, arity, dtype)) is None:
                 continue
-            v = Vectors(Code("f", ["ptr %p"]), 4)
+            v = Vectors(Writer("f", ["ptr %p"]), 4)
             args = [load(v, "%p", 0, d) for d in types[0]]
             refused = False
             try:
@@ -243,7 +243,7 @@ def test_differing_constants_are_refused() -> None:
 def test_refused_ops_say_why() -> None:
     for kind, why in UNSUPPORTED.items():
         with pytest.raises(Unsupported) as error:
-            apply(Vectors(Code("f", []), 1), kind(), [], (), BOOL)
+            apply(Vectors(Writer("f", []), 1), kind(), [], (), BOOL)
         assert why in str(error.value)
 
 

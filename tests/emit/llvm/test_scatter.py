@@ -7,7 +7,7 @@ import pytest
 
 from tests.emit.llvm.lone_nodes import check_alone, combiner, lone_kernel, node_of, scalar_region
 from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.single.alone import emit_alone
 from weft.errors import Unsupported
 from weft.ir.module import Region, apply
@@ -87,7 +87,7 @@ def test_results_in_the_memory_of_the_inputs():
     for row, update in zip(at[:, 0], new, strict=True):
         if 0 <= row < 10:
             expected[row] += update
-    commands = Commands()
+    commands = CommandList()
     commands.kernel(loaded, [a.ctypes.data for a in (x, at, new, x)])
     commands.run()
     np.testing.assert_array_equal(x, expected)

@@ -11,7 +11,7 @@ from tests.emit.llvm.jit import Compiled
 from tests.emit.llvm.values import random, special
 from weft.emit.llvm.jit.linking import Linked
 from weft.emit.llvm.jit.machine_code import compile_text, symbol
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.storage import (
     Held,
     fill,
@@ -40,7 +40,7 @@ def bits(array: Array) -> Array:
     return array.view(f"u{array.dtype.itemsize}")
 
 
-def run(code: Code, *arrays: Array) -> None:
+def run(code: Writer, *arrays: Array) -> None:
     """Call a function of pointers to arrays."""
     text = module_text(code)
     linked = Linked([compile_text(text)])
@@ -117,7 +117,7 @@ def test_copy(dtype: DType, width: int) -> None:
 @pytest.mark.parametrize("dtype", EVERY, ids=str)
 def test_masked(dtype: DType, width: int) -> None:
     """Lanes outside of the mask are neither read nor written; loads give 0 there."""
-    code = Code("masked", ["ptr %x", "ptr %y", "ptr %z", "ptr %m"])
+    code = Writer("masked", ["ptr %x", "ptr %y", "ptr %z", "ptr %m"])
     v = Vectors(code, width)
     (mask,) = load(v, "%m", 0, DTYPES["i1"])
     found = load(v, "%x", 1, dtype, mask)
@@ -141,7 +141,7 @@ def test_masked(dtype: DType, width: int) -> None:
 @pytest.mark.parametrize("width", [1, 4, 16])
 @pytest.mark.parametrize("dtype", EVERY, ids=str)
 def test_gather_and_scatter(dtype: DType, width: int, masked: bool) -> None:
-    code = Code("moved", ["ptr %x", "ptr %y", "ptr %from", "ptr %to", "ptr %m"])
+    code = Writer("moved", ["ptr %x", "ptr %y", "ptr %from", "ptr %to", "ptr %m"])
     v = Vectors(code, width)
     mask = load(v, "%m", 0, DTYPES["i1"])[0] if masked else None
     places = [load(v, name, 0, DTYPES["i64"])[0] for name in ("%from", "%to")]
@@ -159,7 +159,7 @@ def test_gather_and_scatter(dtype: DType, width: int, masked: bool) -> None:
 
 @pytest.mark.parametrize("dtype", EVERY, ids=str)
 def test_splat(dtype: DType) -> None:
-    code = Code("splat", ["ptr %x", "ptr %y"])
+    code = Writer("splat", ["ptr %x", "ptr %y"])
     v = Vectors(code, 8)
     store(v, load_splat(v, "%x", 3, dtype), "%y", 0, dtype)
     x, y = random(dtype, 8), random(dtype, 8, 5)
@@ -168,7 +168,7 @@ def test_splat(dtype: DType) -> None:
 
 
 def test_streaming() -> None:
-    code = Code("streaming", ["ptr %x", "ptr %y"])
+    code = Writer("streaming", ["ptr %x", "ptr %y"])
     v = Vectors(code, 64)
     store(v, load(v, "%x", 0, F32), "%y", 0, F32, streaming=True)
     assert "!nontemporal" in module_text(code)

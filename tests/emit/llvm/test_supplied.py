@@ -12,7 +12,7 @@ from tests.emit.llvm.functions import patterns
 from tests.emit.llvm.jit import Compiled
 from weft.emit.llvm.jit import supplied
 from weft.emit.llvm.jit.machine_code import Processor, assembly, host
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.storage import Held, load, store
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import F32, F64, Array, DType, dtype
@@ -113,7 +113,7 @@ def test_one_instruction() -> None:
     """What the processor can do by itself it does, on whole registers."""
     if not host().has("avx512bf16"):
         pytest.skip("needs AVX-512 with bf16")
-    code = Code("f", ["ptr %x", "ptr %y"])
+    code = Writer("f", ["ptr %x", "ptr %y"])
     v = Vectors(code, 32)
     (x,) = load(v, "%x", 0, F32)
     top = supplied.larger(v, x, supplied.scale(v, x, x))

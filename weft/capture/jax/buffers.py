@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from weft.capture.jax.callbacks import emit_call
-from weft.capture.jax.calls import Lowering, rules_of
+from weft.capture.jax.calls import LoweringRule, rules_of
 from weft.ir.types import Array
 
 
-def buffer_rules() -> tuple[tuple[Any, Lowering], ...]:
+def buffer_rules() -> tuple[tuple[Any, LoweringRule], ...]:
     """The primitive that calls Python with buffers."""
     from jax._src import buffer_callback
 
     return rules_of(buffer_callback, {"buffer_callback_p": _buffer_callback})
 
 
-class Buffer:
+class HostBuffer:
     """An operand or a result of such a function, in memory of the host."""
 
     def __init__(self, array: Array) -> None:
@@ -58,7 +58,7 @@ class Buffer:
         return self._array.__dlpack_device__()
 
 
-class Execution:
+class CallContext:
     """Where such a function is called from."""
 
     @property
@@ -112,8 +112,8 @@ def _on_buffers(
     read = [array.view() for array in given]
     for array in read:
         array.flags.writeable = False
-    positional, named = in_tree.unflatten([Buffer(array) for array in read])
-    outputs = out_tree.unflatten([Buffer(array) for array in made])
-    if callback(Execution(), outputs, *positional, **named) is not None:
+    positional, named = in_tree.unflatten([HostBuffer(array) for array in read])
+    outputs = out_tree.unflatten([HostBuffer(array) for array in made])
+    if callback(CallContext(), outputs, *positional, **named) is not None:
         raise ValueError("buffer_callback callback must not return any values.")
     return tuple(made)

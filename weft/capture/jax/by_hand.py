@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from weft.capture.jax.calls import Lowering, rules_of
+from weft.capture.jax.calls import LoweringRule, rules_of
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StandInDevice:
     """What stands for a device where JAX only counts them."""
 
     id: int
@@ -17,7 +17,7 @@ class Place:
     process_index: int = 0
 
 
-def by_hand_rules() -> tuple[tuple[Any, Lowering], ...]:
+def by_hand_rules() -> tuple[tuple[Any, LoweringRule], ...]:
     """The primitive that users' own programs of one device are behind."""
     from jax._src import custom_partitioning
 
@@ -34,7 +34,7 @@ def _lowered(ctx: Any, *values: Any, **params: Any) -> Any:
     is_captured = around.lowering_parameters.override_lowering_rules is not None
     is_outside = isinstance(around.axis_context, sharding_impls.ShardingContext)
     if is_captured and is_outside and mesh.size > 1:
-        devices = tuple(map(Place, range(mesh.size)))
+        devices = tuple(map(StandInDevice, range(mesh.size)))
         axes = sharding_impls.ShardingContext(mesh.size, devices, mesh)
         ctx = ctx.replace(module_context=around.replace(axis_context=axes))
     return custom_partitioning._custom_partitioning_lowering_rule(ctx, *values, **params)

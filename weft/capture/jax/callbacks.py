@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from weft.capture.jax.calls import Lowering, custom_call, rules_of
+from weft.capture.jax.calls import LoweringRule, custom_call, rules_of
 from weft.ops.callbacks import HOST_CALL, HOST_CALL_ON_PIECES, HostFunction
 
 
-def callback_rules() -> tuple[tuple[Any, Lowering], ...]:
+def callback_rules() -> tuple[tuple[Any, LoweringRule], ...]:
     """The primitives that call Python while a program runs."""
     from jax._src import callback, debugging
 
-    called: dict[str, Lowering] = {"pure_callback_p": _pure, "io_callback_p": _io}
-    shown: dict[str, Lowering] = {"debug_callback_p": _debug, "debug_print_p": _print}
+    called: dict[str, LoweringRule] = {"pure_callback_p": _pure, "io_callback_p": _io}
+    shown: dict[str, LoweringRule] = {"debug_callback_p": _debug, "debug_print_p": _print}
     return rules_of(callback, called) + rules_of(debugging, shown)
 
 

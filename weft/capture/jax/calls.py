@@ -10,10 +10,12 @@ import numpy as np
 
 from weft.ir.location import Location
 
-Lowering: TypeAlias = Callable[..., Any]
+LoweringRule: TypeAlias = Callable[..., Any]
 
 
-def rules_of(module: Any, rules: Mapping[str, Lowering]) -> tuple[tuple[Any, Lowering], ...]:
+def rules_of(
+    module: Any, rules: Mapping[str, LoweringRule]
+) -> tuple[tuple[Any, LoweringRule], ...]:
     """Lowerings for the primitives of a module of JAX; some versions lack one or another."""
     return tuple((getattr(module, name), r) for name, r in rules.items() if hasattr(module, name))
 

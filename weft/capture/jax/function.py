@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.capture.captured import Captured
 from weft.capture.jax.inline import inlined, is_traced
-from weft.capture.jax.trace import Arguments, capture_flat, flatten, glance
+from weft.capture.jax.trace import CallArguments, capture_flat, flatten, glance
 from weft.capture.jax.values import from_physical, is_changed, to_physical
 from weft.capture.options import CallOptions, check_apart
 from weft.capture.shardings import Spelled
@@ -53,7 +53,9 @@ class JaxFunction:
         except (TypeError, ValueError):
             return True
 
-    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Arguments]:
+    def flatten(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Hashable, CallArguments]:
         given = flatten(args, kwargs, self.donate_argnums, self.static_argnums)
         return given.key, given
 
@@ -62,7 +64,7 @@ class JaxFunction:
     ) -> tuple[Hashable, Sequence[Any]]:
         return glance(args, kwargs, self.static_argnums)
 
-    def capture(self, given: Arguments) -> Captured:
+    def capture(self, given: CallArguments) -> Captured:
         shardings = (self.in_shardings, self.out_shardings)
         captured = capture_flat(self.function, given, self.mesh, *shardings)
         known = parameters_of(self.function, given.given, given.static, given.keywords)

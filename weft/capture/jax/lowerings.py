@@ -9,14 +9,14 @@ from typing import Any
 from weft.capture.jax.buffers import buffer_rules
 from weft.capture.jax.by_hand import by_hand_rules
 from weft.capture.jax.callbacks import callback_rules
-from weft.capture.jax.calls import Lowering, custom_call, location_of, rules_of
+from weft.capture.jax.calls import LoweringRule, custom_call, location_of, rules_of
 from weft.capture.jax.on_host import host_rules, solves_sparse
 from weft.capture.jax.pallas import has_pallas, pallas_rules
 from weft.capture.jax.scatters import scatter_rules
 from weft.errors import Unsupported
 
 
-def lowering_rules() -> tuple[tuple[Any, Lowering], ...]:
+def lowering_rules() -> tuple[tuple[Any, LoweringRule], ...]:
     """Every primitive with a lowering of ours; one tuple, so that JAX can remember what it made.
 
     Another one when more of JAX has been imported.
@@ -25,7 +25,7 @@ def lowering_rules() -> tuple[tuple[Any, Lowering], ...]:
 
 
 @cache
-def _rules(sparse: bool, pallas: bool) -> tuple[tuple[Any, Lowering], ...]:
+def _rules(sparse: bool, pallas: bool) -> tuple[tuple[Any, LoweringRule], ...]:
     called = (*callback_rules(), *buffer_rules())
     ours = (*_linalg_rules(), *scatter_rules(), *_platform_rules(), *_other_rules())
     return (*called, *host_rules(), *ours, *by_hand_rules(), *pallas_rules())
@@ -62,10 +62,10 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
 # Decompositions of matrices: what the keywords of the primitives mean to the calls of ours
 
 
-def _linalg_rules() -> tuple[tuple[Any, Lowering], ...]:
+def _linalg_rules() -> tuple[tuple[Any, LoweringRule], ...]:
     from jax._src.lax import linalg
 
-    rules: dict[str, Lowering] = {
+    rules: dict[str, LoweringRule] = {
         "eig_p": _eig,
         "eigh_p": _eigh,
         "svd_p": _svd,
@@ -81,7 +81,7 @@ def _linalg_rules() -> tuple[tuple[Any, Lowering], ...]:
     return rules_of(linalg, {name: partial(_of_matrices, rule) for name, rule in rules.items()})
 
 
-def _of_matrices(rule: Lowering, ctx: Any, *operands: Any, **keywords: Any) -> Any:
+def _of_matrices(rule: LoweringRule, ctx: Any, *operands: Any, **keywords: Any) -> Any:
     """A rule, refused for elements that LAPACK has no routines for."""
     dtype = ctx.avals_in[0].dtype
     if dtype.char not in "fdFD":
@@ -165,7 +165,7 @@ def _tridiagonal_solve(
 # default is often a kernel for accelerators.
 
 
-def _platform_rules() -> tuple[tuple[Any, Lowering], ...]:
+def _platform_rules() -> tuple[tuple[Any, LoweringRule], ...]:
     from jax._src.lax.control_flow import conditionals
 
     chosen = getattr(conditionals, "_platform_index_lowering", None)
@@ -179,11 +179,11 @@ def _platform_rules() -> tuple[tuple[Any, Lowering], ...]:
     return rules_of(conditionals, rules)
 
 
-def _platform_index(theirs: Lowering, ctx: Any, *, platforms: Any) -> Any:
+def _platform_index(theirs: LoweringRule, ctx: Any, *, platforms: Any) -> Any:
     return theirs(ctx, platforms=_with_own(platforms))
 
 
-def _branches(theirs: Lowering, ctx: Any, *operands: Any, **params: Any) -> Any:
+def _branches(theirs: LoweringRule, ctx: Any, *operands: Any, **params: Any) -> Any:
     if params.get("branches_platforms") is not None:
         params["branches_platforms"] = _with_own(params["branches_platforms"])
     return theirs(ctx, *operands, **params)
@@ -199,10 +199,10 @@ def _with_own(platforms: Sequence[tuple[str, ...] | None]) -> tuple[tuple[str, .
 # What is approximate, or a collective, on one platform only: exact, and a collective, here
 
 
-def _other_rules() -> tuple[tuple[Any, Lowering], ...]:
+def _other_rules() -> tuple[tuple[Any, LoweringRule], ...]:
     from jax._src.lax import ann, parallel
 
-    collectives: dict[str, Lowering] = {"pbroadcast_dynamic_p": _broadcast_from}
+    collectives: dict[str, LoweringRule] = {"pbroadcast_dynamic_p": _broadcast_from}
     broadcast = getattr(parallel, "_pbroadcast_lowering", None)
     if broadcast is not None:
         collectives["pbroadcast_p"] = broadcast

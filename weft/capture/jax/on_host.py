@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.capture.jax.callbacks import host_call
-from weft.capture.jax.calls import Lowering, rules_of
+from weft.capture.jax.calls import LoweringRule, rules_of
 
 _SPARSE = "jax.experimental.sparse.linalg"  # takes long to import: who uses it has done so
 
@@ -20,7 +20,7 @@ def solves_sparse() -> bool:
     return _SPARSE in sys.modules
 
 
-def host_rules() -> tuple[tuple[Any, Lowering], ...]:
+def host_rules() -> tuple[tuple[Any, LoweringRule], ...]:
     """The primitives of this kind, of what has been imported of JAX."""
     from jax._src import checkify
 

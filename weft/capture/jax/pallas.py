@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from weft.capture.jax.calls import Lowering, location_of
+from weft.capture.jax.calls import LoweringRule, location_of
 from weft.errors import Unsupported
 from weft.ir.location import Location
 
@@ -17,7 +17,7 @@ def has_pallas() -> bool:
     return hasattr(sys.modules.get(_PALLAS), "pallas_call_p")
 
 
-def pallas_rules() -> tuple[tuple[Any, Lowering], ...]:
+def pallas_rules() -> tuple[tuple[Any, LoweringRule], ...]:
     """The call of a kernel, if JAX has it by now."""
     return ((sys.modules[_PALLAS].pallas_call_p, _pallas_call),) if has_pallas() else ()
 

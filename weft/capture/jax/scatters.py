@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from weft.capture.jax.calls import Lowering, rules_of
+from weft.capture.jax.calls import LoweringRule, rules_of
 from weft.errors import warn
 
 _PRIMITIVES = ("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max")
 
 
-def scatter_rules() -> tuple[tuple[Any, Lowering], ...]:
+def scatter_rules() -> tuple[tuple[Any, LoweringRule], ...]:
     """Lowerings of all scatters, where JAX has the one that ours is in front of."""
     from jax._src.lax import slicing
 

@@ -32,7 +32,7 @@ PLATFORM = "weft"
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class CallArguments:
     """What a function is called with: static values, and the leaves of all the others."""
 
     values: tuple[Any, ...]  # one a leaf
@@ -141,12 +141,12 @@ def flatten(
     kwargs: Mapping[str, Any] | None = None,
     donate_argnums: Positions = (),
     static_argnums: Positions = (),
-) -> Arguments:
+) -> CallArguments:
     """Take the arguments of a function apart."""
     jax = _import_jax()
     if static_argnums == () == donate_argnums:
         values, tree = jax.tree_util.tree_flatten((tuple(args), dict(kwargs or {})))
-        return Arguments(tuple(values), tree, tuple(range(len(args))), (), frozenset())
+        return CallArguments(tuple(values), tree, tuple(range(len(args))), (), frozenset())
     static = counted_positions("static_argnums", static_argnums, len(args))
     donated = counted_positions("donate_argnums", donate_argnums, len(args))
     check_apart(static, donated)
@@ -156,11 +156,11 @@ def flatten(
     dynamic = tuple(args[n] for n in given)
     values, tree = jax.tree_util.tree_flatten((dynamic, dict(kwargs or {})))
     fixed = tuple((n, args[n]) for n in sorted(static))
-    return Arguments(tuple(values), tree, given, fixed, frozenset(donated))
+    return CallArguments(tuple(values), tree, given, fixed, frozenset(donated))
 
 
 def capture_flat(
-    fn: Callable[..., Any], given: Arguments, mesh: object, inside: Spelled, outside: Spelled
+    fn: Callable[..., Any], given: CallArguments, mesh: object, inside: Spelled, outside: Spelled
 ) -> Captured:
     """Trace a JAX function on arguments that are taken apart."""
     jax = _import_jax()

@@ -14,10 +14,10 @@ from weft.capture.normalize.layouts import choose_layouts
 from weft.capture.normalize.tokens import keep_tokens_inside, tokens_as_values
 from weft.ir.module import Module
 
-Pass = Callable[[Module], Module]
+NormalizePass = Callable[[Module], Module]
 
 
-def normalize(module: Module, shard: Pass, *, pieces: bool = False) -> Module:
+def normalize(module: Module, shard: NormalizePass, *, pieces: bool = False) -> Module:
     """The module in the form that the stages after capture know.
 
     `shard` says how values are split where users partition by hand. With `pieces` callers pass
@@ -29,7 +29,7 @@ def normalize(module: Module, shard: Pass, *, pieces: bool = False) -> Module:
     return module
 
 
-def passes(shard: Pass, *, pieces: bool = False) -> tuple[Pass, ...]:
+def passes(shard: NormalizePass, *, pieces: bool = False) -> tuple[NormalizePass, ...]:
     """The passes, in the order in which they run."""
     return (
         absorb_composites,

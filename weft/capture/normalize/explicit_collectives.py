@@ -13,52 +13,42 @@ from dataclasses import replace
 
 from weft.ir.module import Module, Node, apply
 from weft.ir.rebuild import rewrite
-from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_axes
-from weft.mesh.algebra import append_merged, difference, merged
+from weft.mesh import DimSharding, Mesh, Sharding, parse_axes
+from weft.mesh.algebra import Axes, append_merged, difference, merged
 from weft.ops.sharding import (
-    AllSlice,
+    SHARDY_COLLECTIVES,
     ReplicatedToUnreduced,
     Reshard,
     ShardedToUnreduced,
     ShardingConstraint,
     ShardyAllGather,
     ShardyAllReduce,
+    ShardyAllSlice,
     ShardyAllToAll,
     ShardyCollectivePermute,
     ShardyReduceScatter,
 )
 
-Axes = tuple[Axis, ...]
-_COLLECTIVES = (
-    ShardyAllGather,
-    AllSlice,
-    ShardyAllToAll,
-    ShardyAllReduce,
-    ShardyReduceScatter,
-    ShardyCollectivePermute,
-    ShardedToUnreduced,
-    ReplicatedToUnreduced,
-)
 _LIST = re.compile(r"\{[^{}]*\}")
 _MOVE = re.compile(r"(\{[^{}]*\}): (\d+)->(\d+)")
 
 
 def reshard_by_collectives(module: Module) -> Module:
     """The module with reshards in place of Shardy's collectives."""
-    kinds = frozenset(_COLLECTIVES)
+    kinds = frozenset(SHARDY_COLLECTIVES)
     if all(type(node.op) not in kinds for node in module.nodes()):
         return module
 
     def renew(node: Node) -> Node | None:
         op, (value,) = node.op, node.operands
-        if not isinstance(op, _COLLECTIVES):
+        if not isinstance(op, SHARDY_COLLECTIVES):
             return None
         if not isinstance(op, ShardyCollectivePermute):  # it does not say where pieces come from
             before = ShardingConstraint(_operand_sharding(op, module.meshes))
             (value,) = apply(before, value, loc=node.loc).results
         return apply(Reshard(op.out_sharding), value, attrs=node.attrs, loc=node.loc)
 
-    return rewrite(module, renew, kinds=_COLLECTIVES)
+    return rewrite(module, renew, kinds=SHARDY_COLLECTIVES)
 
 
 def _operand_sharding(op: object, meshes: Mapping[str, Mesh]) -> Sharding:
@@ -66,7 +56,7 @@ def _operand_sharding(op: object, meshes: Mapping[str, Mesh]) -> Sharding:
     match op:
         case ShardyAllGather(gathering_axes=text, out_sharding=out):
             return _more(out, _lists(text), meshes)
-        case AllSlice(slicing_axes=text, out_sharding=out):
+        case ShardyAllSlice(slicing_axes=text, out_sharding=out):
             return _fewer(out, _lists(text), meshes)
         case ShardyAllToAll(params=text, out_sharding=out):
             moves = [(parse_axes(m[1]), int(m[2]), int(m[3])) for m in _MOVE.finditer(text)]
@@ -76,10 +66,10 @@ def _operand_sharding(op: object, meshes: Mapping[str, Mesh]) -> Sharding:
                 gone[target], back[source] = axes, axes
             return _more(_fewer(out, gone, meshes), back, meshes)
         case ShardyAllReduce(reduction_axes=text, out_sharding=out):
-            return _owing(out, parse_axes(text), meshes)
+            return _unreduced(out, parse_axes(text), meshes)
         case ShardyReduceScatter(reduce_scatter_axes=text, out_sharding=out):
             lists = _lists(text)
-            return _owing(_fewer(out, lists, meshes), sum(lists, ()), meshes)
+            return _unreduced(_fewer(out, lists, meshes), sum(lists, ()), meshes)
         case ShardedToUnreduced(axes=text, out_sharding=out):
             lists = _lists(text)
             return _more(_settled(out, sum(lists, ()), meshes), lists, meshes)
@@ -111,7 +101,7 @@ def _fewer(out: Sharding, lists: Sequence[Axes], meshes: Mapping[str, Mesh]) -> 
     return replace(out, dims=tuple(dims))
 
 
-def _owing(out: Sharding, axes: Axes, meshes: Mapping[str, Mesh]) -> Sharding:
+def _unreduced(out: Sharding, axes: Axes, meshes: Mapping[str, Mesh]) -> Sharding:
     """The sharding of a value that is still to be reduced over these axes, too."""
     return replace(out, unreduced=merged((*out.unreduced, *axes), out.resolve(meshes)))
 

@@ -14,17 +14,17 @@ from weft.ops.control import Call
 from weft.ops.shape import Transpose
 from weft.ops.sharding import ShardingConstraint
 
-Dims = tuple[int, ...]  # from minor to major
-Orders = Sequence[Dims | None]  # of values; None: any
+DimOrder = tuple[int, ...]  # from minor to major
+Orders = Sequence[DimOrder | None]  # of values; None: any
 _OPEN = '"auto"'
 
 
-def row_major(rank: int) -> Dims:
+def row_major(rank: int) -> DimOrder:
     """The order in which the last dim is the minor one, and so on."""
     return tuple(reversed(range(rank)))
 
 
-def layout_in(attrs: Attrs, rank: int) -> Dims:
+def layout_in(attrs: Attrs, rank: int) -> DimOrder:
     """The layout that an argument or a result is annotated with; row-major if it is left open."""
     text = dict(attrs).get(LAYOUT, "").strip('"')
     plain = row_major(rank)
@@ -50,7 +50,7 @@ def choose_layouts(module: Module) -> Module:
     return module.with_functions({**module.functions, "main": replace(main, res_attrs=res_attrs)})
 
 
-def _chosen(attrs: Attrs, order: Dims | None) -> Attrs:
+def _chosen(attrs: Attrs, order: DimOrder | None) -> Attrs:
     if order is None or (LAYOUT, _OPEN) not in attrs:
         return attrs
     kept = [pair for pair in attrs if pair[0] != LAYOUT]

@@ -41,7 +41,7 @@ def given_module(program: object, options: CallOptions) -> GivenModule | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrays:
+class GivenArrays:
     """The arguments of a module, which are leaves already."""
 
     values: tuple[Any, ...]
@@ -82,13 +82,15 @@ class GivenModule:
     def name(self) -> str:
         return self.module.name or "main"
 
-    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Arrays]:
+    def flatten(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Hashable, GivenArrays]:
         if kwargs:
             raise WeftError(
                 f"a module was called with {', '.join(kwargs)}",
                 help="its arguments have no names: pass arrays, one after another",
             )
-        return None, Arrays(args)
+        return None, GivenArrays(args)
 
     def glance(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -97,7 +99,7 @@ class GivenModule:
             return None, args
         return tuple([arg.place for arg in args]), args
 
-    def capture(self, given: Arrays) -> Captured:
+    def capture(self, given: GivenArrays) -> Captured:
         """The module with the shardings that are given for its arguments and results."""
         module = keep_tokens_inside(self.module)
         main = module.function("main")

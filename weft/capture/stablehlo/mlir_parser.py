@@ -98,7 +98,7 @@ def _printed_to_file(context: Any, module: Any) -> bytes | None:
     return None
 
 
-class Reader:
+class MlirReader:
     """Reads programs in one context, and in a new one when that has met much: it keeps it all."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Reader:
                 self._context = None
 
 
-_IN_PROCESS = Reader()
+_IN_PROCESS = MlirReader()
 _LOCK = threading.RLock()
 
 
@@ -127,7 +127,7 @@ def read_in_process(program: bytes) -> str:
         return _IN_PROCESS.text(program).decode("utf-8", "replace")
 
 
-def answer(reader: Reader, program: bytes) -> tuple[bytes, bytes]:
+def answer(reader: MlirReader, program: bytes) -> tuple[bytes, bytes]:
     """The generic text of a program, or why it has none."""
     try:
         return b"+", reader.text(program)
@@ -151,7 +151,7 @@ def time_limit(program: bytes) -> Iterator[None]:
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer requests until there are no more."""
-    reader = Reader()
+    reader = MlirReader()
     while len(header := requests.read(8)) == 8:
         program = requests.read(int.from_bytes(header, "little"))
         with time_limit(program):

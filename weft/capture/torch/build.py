@@ -14,10 +14,11 @@ from weft.ir.dense import Dense
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
+from weft.ir.rule import Combine
 from weft.ir.types import BOOL, I64, Array, DType, TensorType
+from weft.ops.combiners import combiner
 from weft.ops.contract import DotDims, DotGeneral
 from weft.ops.convert import Convert, Real
-from weft.ops.local import combiner
 from weft.ops.pointwise import Compare, Select
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, Iota, Reshape, Transpose
@@ -220,10 +221,10 @@ class Build:
         given = [self.broadcast(value, shape) for value in (where, left, right)]
         return self.op(Select(), *given)
 
-    def reduce(self, value: Value, dims: Sizes, combine: str, start: object) -> Value:
+    def reduce(self, value: Value, dims: Sizes, combine: Combine, start: object) -> Value:
         """A fold along dims; narrow floats are summed up in f32, and rounded once."""
         given = type_of(value)
-        held = computed_in(given.dtype) if combine in ("add", "multiply") else given.dtype
+        held = computed_in(given.dtype) if combine in ("add", "mul") else given.dtype
         value = self.convert(value, held)
         folded = set(dims)
         sizes = tuple([size for dim, size in enumerate(given.sizes) if dim not in folded])

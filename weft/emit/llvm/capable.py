@@ -12,8 +12,8 @@ from weft.ir.types import F32, DType
 from weft.kernels.alone import Alone
 from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
-from weft.kernels.interpret import COMBINE
 from weft.kernels.kernel import Apply, Kernel, Pick, Reduce, Step, Store, held_in, is_rounded
+from weft.ops.combiners import COMBINERS
 
 _KNOWN: dict[tuple[type[Op], tuple[DType, ...], tuple[DType, ...]], str | None] = {}
 
@@ -63,7 +63,7 @@ def _refuses_step(step: Step, kernel: Kernel) -> str | None:
                 dtype, excess_precision=kernel.excess_precision
             )
             held = F32 if narrow else dtype
-            return refuses(COMBINE[how](), (held, held), held)
+            return refuses(COMBINERS[how], (held, held), held)
         case Pick(key=key) if _dtype(kernel, key).is_complex:
             return "complex numbers have no order to pick by"
     return None

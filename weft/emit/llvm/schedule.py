@@ -9,7 +9,7 @@ from typing import TypeAlias
 from weft.kernels.attention import Attention
 from weft.kernels.kernel import Contract, Kernel, Load, Pick, Reduce, Schedule, Step, Store
 
-Ranges: TypeAlias = Mapping[str, Sequence[int]]  # the values that options may have
+ParameterRanges: TypeAlias = Mapping[str, Sequence[int]]  # the values that options may have
 
 _LARGE = range(1, 1 << 40)
 _TRUTH = (0, 1)
@@ -23,7 +23,7 @@ _PACKED = {
     **dict.fromkeys(("left", "inner", "tiles", "stream"), _TRUTH),
 }
 _ATTENTION = {"vectors": (1, 2, 4), "keys": range(16, 4097, 16)}
-OPTIONS: Mapping[str, Ranges] = {"rows": _LOOPS, "columns": _LOOPS, "packed": _PACKED}
+OPTIONS: Mapping[str, ParameterRanges] = {"rows": _LOOPS, "columns": _LOOPS, "packed": _PACKED}
 
 
 def schedule_of(kernel: Kernel) -> Schedule:
@@ -71,7 +71,7 @@ def refuses_schedule(kernel: Kernel | Attention) -> str | None:
     return refuses_options(schedule.options, OPTIONS[schedule.kind])
 
 
-def refuses_options(options: Iterable[tuple[str, int]], known: Ranges) -> str | None:
+def refuses_options(options: Iterable[tuple[str, int]], known: ParameterRanges) -> str | None:
     """Why options are none of those that are known, or None if they are."""
     for name, value in options:
         if name not in known:

@@ -70,7 +70,7 @@ TABLE: dict[type[Op], Cell] = {
     **_all([sharding], runtime("it says where values are, and computes nothing")),
     **_all([custom, checks], runtime("it is a call of something else")),
     Map: numpy("frameworks write its region as ops"),
-    special.Constant: numpy("frameworks write stablehlo.constant"),
+    special.ChloConstant: numpy("frameworks write stablehlo.constant"),
     special.ConstantLike: numpy("frameworks write stablehlo.constant"),
     convert.UniformQuantize: unsupported("Weft computes no quantized types"),
     convert.UniformDequantize: unsupported("Weft computes no quantized types"),

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from weft.emit.llvm.capable import can, takes
-from weft.emit.llvm.jit.engine import Loaded, load
+from weft.emit.llvm.jit.engine import LoadedKernel, load
 from weft.emit.llvm.jit.machine_code import assembly, has_llvm, host
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.schedule import schedule_of
 from weft.emit.llvm.table import TABLE
 from weft.emit.llvm.texts import emitted, recall, remember
@@ -82,10 +82,10 @@ class LLVM(Target):
         """Take the texts that an earlier process has kept of these kernels, if it has."""
         recall(kernels, name)
 
-    def load(self, kernels: Sequence[Launch]) -> Sequence[Loaded]:
+    def load(self, kernels: Sequence[Launch]) -> Sequence[LoadedKernel]:
         """Kernels in memory."""
         return load([emitted(kernel) for kernel in kernels])
 
-    def commands(self) -> Commands:
+    def commands(self) -> CommandList:
         """An empty list of commands."""
-        return Commands()
+        return CommandList()

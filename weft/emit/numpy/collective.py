@@ -27,15 +27,10 @@ from weft.ops.collective import (
     ReduceScatter,
     ReplicaId,
 )
-from weft.ops.local import (
-    COMBINERS,
-    AllSlice,
-    AxisIndex,
-    PermuteAlongAxes,
-    ReduceScatterTogether,
-)
+from weft.ops.combiners import COMBINERS
+from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 
-Step = Callable[[Array], Array]
+ArrayStep = Callable[[Array], Array]
 NAMED: dict[str, type[Op]] = {op.name: type(op) for op in COMBINERS.values()}
 
 
@@ -54,7 +49,7 @@ def each(kernels: Sequence[HostKernel]) -> HostKernel:
 SAME = HostKernel(lambda x: x, shares=True)
 
 
-def spread(site: Site, index: int, dims: Sequence[int]) -> Step:
+def spread(site: Site, index: int, dims: Sequence[int]) -> ArrayStep:
     """The operand spelled out along leading dims that it does not vary along."""
     layout, mask = site.layout, site.mask(index)
     missing = {d: layout.size(d) for d in dims if not mask >> d & 1}
@@ -107,7 +102,7 @@ def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Host
     return HostKernel(run, shares=True)
 
 
-def repeated(ufunc: Any, dtype: DType, times: int) -> Step | None:
+def repeated(ufunc: Any, dtype: DType, times: int) -> ArrayStep | None:
     """A value combined with itself: what a group of equal values gives."""
     if times == 1 or ufunc in (
         np.maximum,
@@ -208,10 +203,10 @@ def scattered(site: Site) -> tuple[Sequence[int], type[Op] | None]:
         combiner = NAMED.get(site.node.regions[0].body.combiners[0] or "")
         return (op.scatter_dimension,) * len(site.given), combiner
     assert isinstance(op, ReduceScatterTogether)
-    return op.scatter_dimensions, type(COMBINERS[op.reduction])
+    return op.scatter_dimensions, type(COMBINERS[op.combine])
 
 
-def _then(first: Step, second: Step) -> Step:
+def _then(first: ArrayStep, second: ArrayStep) -> ArrayStep:
     return lambda x: second(first(x))
 
 
@@ -224,7 +219,7 @@ def own_pieces(
     splits: dict[int, Sequence[int]],
     index: int = 0,
     sizes: Sequence[int] | None = None,
-) -> Step:
+) -> ArrayStep:
     """A view in which each device sees its piece along some local dims.
 
     `mask` is what the value varies along; a leading dim that it varies along already and that also
@@ -299,7 +294,7 @@ def gathered(site: Site, index: int, dims: Sequence[int], axis: int) -> HostKern
     return rearranged(lambda x: full(x).transpose(order), lambda x: head(x) + sizes)
 
 
-def rearranged(moved: Step, shape: Callable[[Array], tuple[int, ...]]) -> HostKernel:
+def rearranged(moved: ArrayStep, shape: Callable[[Array], tuple[int, ...]]) -> HostKernel:
     """A copy of a view, in another shape."""
 
     def run(x: Array) -> Array:

@@ -20,7 +20,7 @@ from weft.ops.contract import Dot, DotDims, DotGeneral, narrow
 from weft.ops.convolution import Convolution, windows
 from weft.varying.masks import bits
 
-Product = Callable[[Array, Array], Array]
+ProductFunction = Callable[[Array, Array], Array]
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def computed_in(lhs: DType, rhs: DType, out: DType) -> np.dtype[np.generic]:
     return np.dtype(np.float64 if max(lhs.bits, rhs.bits) <= 16 else np.int64)
 
 
-def typed(product: Product, lhs: DType, rhs: DType, out: DType) -> Product:
+def typed(product: ProductFunction, lhs: DType, rhs: DType, out: DType) -> ProductFunction:
     """A product of operands as they are given, in the type that is wanted."""
     held = computed_in(lhs, rhs, out)
     if lhs.numpy == rhs.numpy == out.numpy == held:

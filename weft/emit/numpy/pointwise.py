@@ -12,6 +12,7 @@ from weft.ir.op import Op
 from weft.ir.types import Array, DType, TensorType
 from weft.kernels.host import HostKernel, Maker
 from weft.ops import OPS
+from weft.ops.arithmetic import ORDERS
 from weft.ops.broadcasting import Broadcasting
 from weft.ops.convert import Convert
 from weft.ops.pointwise import (
@@ -37,7 +38,7 @@ from weft.ops.pointwise import (
     Xor,
 )
 from weft.ops.shape import Constant
-from weft.ops.special import Constant as ChloConstant
+from weft.ops.special import ChloConstant
 from weft.ops.transcendental import (
     Atan2,
     Cbrt,
@@ -54,7 +55,7 @@ from weft.ops.transcendental import (
     Tanh,
 )
 
-Ufunc = Any  # np.add and its like: they take the array for their result last
+NumpyUfunc = Any  # np.add and its like: they take the array for their result last
 
 
 def _rsqrt(x: Array, out: Array | None = None) -> Array:
@@ -70,17 +71,19 @@ def _logistic(x: Array, out: Array | None = None) -> Array:
 
 
 # By the kind of the elements: what numpy computes as the reference does.
-FLOATS: dict[type[Op], Ufunc] = {
+_NUMBERS: dict[type[Op], NumpyUfunc] = {
     Add: np.add,
     Subtract: np.subtract,
     Multiply: np.multiply,
-    Divide: np.divide,
-    Remainder: np.fmod,
-    Power: np.power,
     Negate: np.negative,
     Abs: np.absolute,
     Maximum: np.maximum,
     Minimum: np.minimum,
+}
+FLOATS: dict[type[Op], NumpyUfunc] = _NUMBERS | {
+    Divide: np.divide,
+    Remainder: np.fmod,
+    Power: np.power,
     Ceil: np.ceil,
     Floor: np.floor,
     RoundNearestEven: np.rint,
@@ -98,20 +101,13 @@ FLOATS: dict[type[Op], Ufunc] = {
     Tanh: np.tanh,
     Atan2: np.arctan2,
 }
-INTEGERS: dict[type[Op], Ufunc] = {
-    Add: np.add,
-    Subtract: np.subtract,
-    Multiply: np.multiply,
-    Negate: np.negative,
-    Abs: np.absolute,
-    Maximum: np.maximum,
-    Minimum: np.minimum,
+INTEGERS: dict[type[Op], NumpyUfunc] = _NUMBERS | {
     And: np.bitwise_and,
     Or: np.bitwise_or,
     Xor: np.bitwise_xor,
     Not: np.invert,
 }
-BOOLEANS: dict[type[Op], Ufunc] = {
+BOOLEANS: dict[type[Op], NumpyUfunc] = {
     Add: np.logical_or,
     Multiply: np.logical_and,
     Maximum: np.logical_or,
@@ -122,19 +118,11 @@ BOOLEANS: dict[type[Op], Ufunc] = {
     Not: np.logical_not,
 }
 # Products and quotients of complex numbers are the reference's: numpy's lose infinities.
-COMPLEX: dict[type[Op], Ufunc] = {Add: np.add, Subtract: np.subtract, Negate: np.negative}
+COMPLEX: dict[type[Op], NumpyUfunc] = {Add: np.add, Subtract: np.subtract, Negate: np.negative}
 # numpy wants their third argument by name.
-INTO: dict[Ufunc, Callable[..., object]] = {
+INTO: dict[NumpyUfunc, Callable[..., object]] = {
     np.maximum: lambda a, b, out: np.maximum(a, b, out=out),
     np.minimum: lambda a, b, out: np.minimum(a, b, out=out),
-}
-ORDERS: dict[str, Ufunc] = {
-    "EQ": np.equal,
-    "NE": np.not_equal,
-    "GE": np.greater_equal,
-    "GT": np.greater,
-    "LE": np.less_equal,
-    "LT": np.less,
 }
 NATIVE_FLOATS = ("f16", "f32", "f64")
 
@@ -146,7 +134,7 @@ def is_native(dtype: DType) -> bool:
     return dtype.is_complex or dtype.bits in (1, 8, 16, 32, 64)
 
 
-def ufunc_of(op: type[Op], dtype: DType) -> Ufunc | None:
+def ufunc_of(op: type[Op], dtype: DType) -> NumpyUfunc | None:
     """The numpy function that an op is on elements of a type."""
     match dtype.kind:
         case "float":
@@ -160,7 +148,7 @@ def ufunc_of(op: type[Op], dtype: DType) -> Ufunc | None:
     return None
 
 
-def in_single(ufunc: Ufunc, dtype: DType) -> Callable[..., Array]:
+def in_single(ufunc: NumpyUfunc, dtype: DType) -> Callable[..., Array]:
     """A function of narrow floats: computed in f32, and rounded once."""
     held = dtype.numpy
 

@@ -30,7 +30,7 @@ from weft.ops.custom import Infeed, Recv, Send
 from weft.ops.sharding import ManualComputation, NamedComputation, ShardingGroup
 from weft.ops.together import DoneTogether, StartTogether
 
-Kind = Literal["stacked", "control", "one by one", "refused"]
+HostSupport = Literal["stacked", "control", "one by one", "refused"]
 
 KERNELS: dict[type[Op], Maker] = {
     **pointwise.KERNELS,
@@ -69,12 +69,12 @@ def kernel_of(
     return KERNELS.get(op, one_by_one)(site)
 
 
-def kinds() -> dict[str, Kind]:
+def kinds() -> dict[str, HostSupport]:
     """For every op, whether it has a kernel on stacks, or runs one device at a time."""
     return {op.name: kind_of(op) for op in OPS}
 
 
-def kind_of(op: type[Op]) -> Kind:
+def kind_of(op: type[Op]) -> HostSupport:
     """How an op runs."""
     if op in KERNELS or op in collective.KERNELS:
         return "stacked"

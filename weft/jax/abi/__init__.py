@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-Structure = type[ctypes.Structure]
+StructureType = type[ctypes.Structure]
 VERSION = ("pjrt_0_112.txt", "extensions_0_112.txt")  # what jaxlib 0.10 speaks
 
 _WORDS: dict[str, Any] = {
@@ -37,10 +37,10 @@ class Api:
 
     version: tuple[int, int]
     slots: tuple[str, ...]
-    structs: dict[str, Structure]
+    structs: dict[str, StructureType]
     extensions: dict[int, tuple[str, ...]]  # the slots of each, by its number
 
-    def args(self, slot: str) -> Structure:
+    def args(self, slot: str) -> StructureType:
         """The structure that a slot is called with."""
         return self.structs[f"{slot}_Args"]
 
@@ -58,7 +58,7 @@ def api() -> Api:
 
 def parse(text: str) -> Api:
     """A version from its text: `version`, `slot`, `extension` and `struct` lines."""
-    version, slots, structs = (0, 0), [], dict[str, Structure]()
+    version, slots, structs = (0, 0), [], dict[str, StructureType]()
     extensions: dict[int, tuple[str, ...]] = {}
     for word, name, *fields in _lines(text):
         match word:
@@ -80,7 +80,7 @@ def _lines(text: str) -> Iterator[list[str]]:
             yield line.split()
 
 
-def _structure(name: str, fields: list[str], known: dict[str, Structure]) -> Structure:
+def _structure(name: str, fields: list[str], known: dict[str, StructureType]) -> StructureType:
     listed: list[tuple[str, Any]] = []
     if fields[:1] == ["head"]:
         listed, fields = list(HEAD), fields[1:]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weft.capture.normalize.cross_meshes import told_sharding
 from weft.capture.normalize.join_meshes import noted_order
-from weft.capture.normalize.layouts import Dims, layout_in, row_major
+from weft.capture.normalize.layouts import DimOrder, layout_in, row_major
 from weft.executable.items import piece_bytes
 from weft.ir.attrs import Attrs
 from weft.ir.names import ALIASED, MEMORY_KIND
@@ -18,12 +18,12 @@ from weft.run import LocalProgram
 
 
 @dataclass(frozen=True, slots=True)
-class Border:
+class BufferFormat:
     """How an argument or a result goes in or out."""
 
     order: tuple[int, ...] | None  # the place in a stack of each partition's piece; None: its own
     memory: str  # its kind
-    minor_to_major: Dims
+    minor_to_major: DimOrder
     told: Sharding | None = None  # how it is split in JAX's eyes, if not as the program says
 
     @property
@@ -32,17 +32,17 @@ class Border:
         return self.minor_to_major == row_major(len(self.minor_to_major))
 
 
-def borders(program: LocalProgram) -> tuple[list[Border], list[Border]]:
+def borders(program: LocalProgram) -> tuple[list[BufferFormat], list[BufferFormat]]:
     """The borders of the arguments, and those of the results."""
     function = program.function
-    places: Dims = tuple(program.world.places().tolist())
+    places: DimOrder = tuple(program.world.places().tolist())
     return (
         _borders(function.arg_attrs, program.arg_types, places),
         _borders(function.res_attrs, program.result_types, places),
     )
 
 
-def _borders(shown: Sequence[Attrs], types: Sequence[Type], places: Dims) -> list[Border]:
+def _borders(shown: Sequence[Attrs], types: Sequence[Type], places: DimOrder) -> list[BufferFormat]:
     plain = [_border((), type, places) for type in types]
     if not any(shown):
         return plain
@@ -52,14 +52,14 @@ def _borders(shown: Sequence[Attrs], types: Sequence[Type], places: Dims) -> lis
     ]
 
 
-def _border(attrs: Attrs, type: Type, places: Dims) -> Border:
+def _border(attrs: Attrs, type: Type, places: DimOrder) -> BufferFormat:
     found = dict(attrs)
-    order: Dims | None = noted_order(attrs) or places
+    order: DimOrder | None = noted_order(attrs) or places
     if order == tuple(range(len(places))):
         order = None
     memory = found.get(MEMORY_KIND, f'"{KINDS[0]}"').strip('"')
     assert isinstance(type, TensorType), "JAX keeps tokens to itself"
-    return Border(order, memory, layout_in(attrs, type.rank), told_sharding(attrs))
+    return BufferFormat(order, memory, layout_in(attrs, type.rank), told_sharding(attrs))
 
 
 def taken_over(program: LocalProgram) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from weft.jax.buffers.events import event_of
 from weft.jax.buffers.values import (
     NOTHING,
     ONE_DEVICE,
-    Value,
+    PjrtArray,
     copied,
     dtype_at,
     single,
@@ -31,7 +31,7 @@ from weft.jax.buffers.values import (
 from weft.jax.native.arrivals import SMALL_ARRIVAL, TEMPLATES, place_in_table
 from weft.jax.native.handles import PRECONDITION, UNIMPLEMENTED, Handles, Refused
 from weft.jax.native.records import FIELDS, MOST_DIMS, READY, SIZE, words
-from weft.jax.native.slots import Slot
+from weft.jax.native.slots import SlotFunction
 
 _Sizes = [ctypes.c_int64 * max(1, n) for n in range(64)]
 
@@ -53,13 +53,13 @@ def _from_host(handles: Handles, args: Any) -> None:
         if handles.native.arrive(ctypes.addressof(args)):  # as it takes the next ones by itself
             return
     if lent is not None and lent.ctypes.data == address and lent.shape == shape:
-        value = Value(one_for_all(lent, ONE_DEVICE))
+        value = PjrtArray(one_for_all(lent, ONE_DEVICE))
     elif not is_dense:
-        value = Value(copied(host_array(address, shape, dtype, strides)))
+        value = PjrtArray(copied(host_array(address, shape, dtype, strides)))
     elif nbytes >= SMALL_ARRIVAL:
         value = _shared(address, shape, dtype, nbytes)
     else:
-        value = Value(_moved(address, shape, dtype, nbytes))
+        value = PjrtArray(_moved(address, shape, dtype, nbytes))
     args.buffer = single(handles, value, shape, dtype, space_of(args.memory, args.device))
     args.done_with_host_buffer = handles.ready
 
@@ -95,10 +95,10 @@ def _moved(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: i
     return Stacked(made, ONE_DEVICE, owned=True)
 
 
-_last: list[tuple[int, tuple[int, ...], np.dtype[Any], ref[Value]]] = []  # what was put last
+_last: list[tuple[int, tuple[int, ...], np.dtype[Any], ref[PjrtArray]]] = []  # what was put last
 
 
-def _shared(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Value:
+def _shared(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> PjrtArray:
     """A copy of dense memory of the host; one for all devices that are given the same."""
     for *known, value in _last:
         held = value()
@@ -106,8 +106,8 @@ def _shared(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: 
             before = held.held
             if before is not None and not _compare(address, address_of(before.data), nbytes):
                 held.share()
-                return Value(Stacked(before.data, ONE_DEVICE))
-    made = Value(_moved(address, shape, dtype, nbytes))
+                return PjrtArray(Stacked(before.data, ONE_DEVICE))
+    made = PjrtArray(_moved(address, shape, dtype, nbytes))
     _last[:] = [(address, shape, dtype, ref(made))]
     return made
 
@@ -181,12 +181,12 @@ def _host_order(layout: int) -> tuple[int, ...] | None:
     return None if order == tuple(range(len(order))) else order
 
 
-def after(handles: Handles, value: Value, act: Any) -> int:
+def after(handles: Handles, value: PjrtArray, act: Any) -> int:
     """Do something when a value is there; the event that it is done."""
     if value.is_ready and value.error is None:
         act()
         return handles.ready
-    done = Value()
+    done = PjrtArray()
 
     def go() -> None:
         try:
@@ -215,7 +215,7 @@ def _copy(handles: Handles, buffer: int, space: Space) -> int:
     family = words(words(buffer)[FIELDS["buffer"]["family"]])
     names = FIELDS["family"]
     shape = sizes_at(family[names["dims"]], family[names["rank"]])
-    made = Value()
+    made = PjrtArray()
 
     def share() -> None:
         if value.error is not None:
@@ -262,7 +262,7 @@ def _lend(handles: Handles, args: Any) -> None:
 def _error_buffer(handles: Handles, args: Any) -> None:
     """A buffer that only says why it has no elements."""
     message = ctypes.string_at(args.error_message, args.error_message_size).decode()
-    failed = Value().failed(Refused(args.error_code, message))
+    failed = PjrtArray().failed(Refused(args.error_code, message))
     shape = sizes_at(args.shape_dims, args.shape_num_dims)
     space = space_of(args.memory, 0)
     args.buffer = single(handles, failed, shape, dtype_at(args.shape_element_type), space)
@@ -281,7 +281,7 @@ def _memory_stats(handles: Handles, args: Any) -> None:
     args.peak_pool_bytes_is_set = False
 
 
-SLOTS: tuple[tuple[str, Slot], ...] = (
+SLOTS: tuple[tuple[str, SlotFunction], ...] = (
     ("Client_BufferFromHostBuffer", _from_host),
     ("Buffer_ToHostBuffer", _to_host),
     ("Buffer_CopyToDevice", _to_device),

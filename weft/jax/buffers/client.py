@@ -14,7 +14,7 @@ from weft.array.device import Device
 from weft.jax.abi import api
 from weft.jax.native.handles import FOR_EVER, INVALID, Handles, Refused, text_at
 from weft.jax.native.records import FIELDS, SIZE, STATIC, words
-from weft.jax.native.slots import Slot
+from weft.jax.native.slots import SlotFunction
 
 PLATFORM = "weft"
 KINDS = ("device", "pinned_host", "unpinned_host")  # of memory, the default first
@@ -111,30 +111,30 @@ class Devices(Sequence[Device]):
         )
 
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
+IndexArray: TypeAlias = npt.NDArray[np.int64]
 
 
-def _records(count: int) -> Numbers:
+def _records(count: int) -> IndexArray:
     """Records that stay for ever, a row each."""
     made = _kept(np.zeros((count, SIZE // 8), np.int64))
     made[:, FIELDS["record"]["what"]] = STATIC
     return made
 
 
-def _kept(array: Numbers) -> Numbers:
+def _kept(array: IndexArray) -> IndexArray:
     """An array that stays for ever."""
     dense = np.ascontiguousarray(array)
     FOR_EVER.append(dense)
     return dense
 
 
-def _addresses(rows: Numbers) -> Numbers:
+def _addresses(rows: IndexArray) -> IndexArray:
     """The address of each row."""
     first: int = rows.ctypes.data
     return first + rows.strides[0] * np.arange(len(rows))
 
 
-def _texts(texts: Sequence[str]) -> tuple[Numbers, Numbers]:
+def _texts(texts: Sequence[str]) -> tuple[IndexArray, IndexArray]:
     """The address and the length of each text; all stay for ever, in one piece."""
     encoded = [text.encode() for text in texts]
     sizes = np.array([len(text) for text in encoded], np.int64)
@@ -142,7 +142,7 @@ def _texts(texts: Sequence[str]) -> tuple[Numbers, Numbers]:
     return first + np.cumsum(sizes + 1) - sizes - 1, sizes
 
 
-def _fill_all(record: str, records: Numbers, **values: Numbers | int) -> None:
+def _fill_all(record: str, records: IndexArray, **values: IndexArray | int) -> None:
     """Write fields of many records."""
     for name, value in values.items():
         records[:, FIELDS[record][name]] = value
@@ -244,7 +244,7 @@ def attributes() -> tuple[int, int]:
 _NUMBERS = 2  # the type of a named value that is a list of numbers
 
 
-SLOTS: tuple[tuple[str, Slot], ...] = (
+SLOTS: tuple[tuple[str, SlotFunction], ...] = (
     ("Client_Create", _create),
     ("Client_LookupDevice", _lookup),
     ("Client_LookupAddressableDevice", _lookup_addressable),

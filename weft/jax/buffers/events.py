@@ -8,7 +8,7 @@ from typing import Any
 from weft.array.awaited import Awaited
 from weft.jax.native.handles import Handles
 from weft.jax.native.records import EVENT, FAILED, FIELDS, READY, words
-from weft.jax.native.slots import Slot
+from weft.jax.native.slots import SlotFunction
 
 _LIVE = FIELDS["record"]["live"]
 
@@ -40,4 +40,4 @@ def _await(handles: Handles, args: Any) -> None:
     handles.kept[args.event].wait()
 
 
-SLOTS: tuple[tuple[str, Slot], ...] = (("Event_Await", _await),)
+SLOTS: tuple[tuple[str, SlotFunction], ...] = (("Event_Await", _await),)

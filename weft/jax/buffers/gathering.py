@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from weft.array.host import address_of
-from weft.jax.buffers.values import ONE_DEVICE, Value, note, template, value_at, value_of
+from weft.jax.buffers.values import ONE_DEVICE, PjrtArray, note, template, value_at, value_of
 from weft.jax.native.handles import Handles
 from weft.jax.native.records import FIELDS, READY, words
-from weft.jax.programs.executables import Loaded
+from weft.jax.programs.executables import LoadedExecutable
 
 _Pointer = ctypes.c_size_t
 _FAMILY, _PLACE = FIELDS["buffer"]["family"], FIELDS["buffer"]["place"]
@@ -18,7 +18,7 @@ _DEVICE, _MEMORY = FIELDS["buffer"]["device"], FIELDS["buffer"]["memory"]
 _LIVE, _ORDER = FIELDS["family"]["live"], FIELDS["family"]["order"]
 
 
-def gathered(handles: Handles, loaded: Loaded, lists: int, index: int) -> Value:
+def gathered(handles: Handles, loaded: LoadedExecutable, lists: int, index: int) -> PjrtArray:
     """The value of an argument whose buffers are of several families, or in another order."""
     devices = (_Pointer * loaded.count).from_address(lists)
     at, order = index * ctypes.sizeof(_Pointer), loaded.orders[index]
@@ -33,7 +33,7 @@ def gathered(handles: Handles, loaded: Loaded, lists: int, index: int) -> Value:
     first = parts[0][0]
     if (found := first.gathered_from(parts, order)) is not None:
         return found
-    made = Value(loaded.stack(index, [value.piece(part) for value, part in parts]), order)
+    made = PjrtArray(loaded.stack(index, [value.piece(part) for value, part in parts]), order)
     first.remember(parts, made)
     if len(parts) > 1:
         for buffer in buffers:
@@ -55,7 +55,7 @@ def _hide(handles: Handles, family: int) -> None:
 
 def _one_family(
     handles: Handles, buffers: Sequence[int], order: tuple[int, ...] | None
-) -> Value | None:
+) -> PjrtArray | None:
     """The value that all buffers are of, in their order: since the last time, perhaps."""
     family = words(buffers[0])[_FAMILY]
     value = value_at(handles, family)
@@ -66,9 +66,11 @@ def _one_family(
     return value if same else None
 
 
-def _alone(every: Sequence[tuple[Value, int]], representatives: Sequence[int]) -> dict[int, Value]:
+def _alone(
+    every: Sequence[tuple[PjrtArray, int]], representatives: Sequence[int]
+) -> dict[int, PjrtArray]:
     """By their places the values of one piece each, in the memory that the distinct piece is in."""
-    found: dict[int, Value] = {}
+    found: dict[int, PjrtArray] = {}
     for place, (value, _) in enumerate(every):
         held, stands = value.held, every[representatives[place]][0].held
         if held is None or stands is None or held.atoms != ONE_DEVICE:
@@ -78,7 +80,7 @@ def _alone(every: Sequence[tuple[Value, int]], representatives: Sequence[int]) -
     return found
 
 
-def _can_move(buffers: Sequence[int], values: Iterable[Value]) -> bool:
+def _can_move(buffers: Sequence[int], values: Iterable[PjrtArray]) -> bool:
     """Whether nobody sees it if buffers belong to a new family: each is the only one of its own."""
     if any(value.lent is not None or value.is_part for value in values):
         return False
@@ -87,7 +89,7 @@ def _can_move(buffers: Sequence[int], values: Iterable[Value]) -> bool:
 
 
 def _move(
-    handles: Handles, loaded: Loaded, index: int, buffers: Sequence[int], made: Value
+    handles: Handles, loaded: LoadedExecutable, index: int, buffers: Sequence[int], made: PjrtArray
 ) -> None:
     """Have buffers belong to a new family, which holds the old ones as long as it lives."""
     line = words(buffers[0])

@@ -14,10 +14,10 @@ from weft.ir.types import Array
 from weft.jax.abi import api
 from weft.jax.buffers.buffers import sizes_at, space_of
 from weft.jax.buffers.client import Space
-from weft.jax.buffers.values import ONE_DEVICE, Value, dtype_at, single
+from weft.jax.buffers.values import ONE_DEVICE, PjrtArray, dtype_at, single
 from weft.jax.native.handles import INVALID, Handles, Refused
 from weft.jax.native.records import LENT
-from weft.jax.native.slots import Slot
+from weft.jax.native.slots import SlotFunction
 
 
 class Awaiting:
@@ -26,7 +26,7 @@ class Awaiting:
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape, self.dtype = shape, dtype
         self.nbytes = math.prod(shape) * dtype.itemsize
-        self.value = Value()
+        self.value = PjrtArray()
         self.room: Array = HOST_MEMORY.allocate(shape, dtype, self.nbytes)
 
     def fill(self, data: int, offset: int, size: int, is_last: bool) -> None:
@@ -38,7 +38,7 @@ class Awaiting:
             self.value.resolve(one_for_all(self.room, ONE_DEVICE, owned=True))
 
 
-class Transfer:
+class HostTransfer:
     """Buffers on one device that are filled by and by."""
 
     def __init__(self, space: Space, buffers: list[Awaiting]) -> None:
@@ -50,11 +50,11 @@ def _create(handles: Handles, args: Any) -> None:
     kind: Any = api().structs["ShapeSpec"]
     specs = (kind * args.num_shape_specs).from_address(args.shape_specs)
     made = [Awaiting(sizes_at(s.dims, s.num_dims), dtype_at(s.element_type)) for s in specs]
-    args.transfer_manager = handles.keep(LENT, Transfer(space_of(args.memory, 0), made))
+    args.transfer_manager = handles.keep(LENT, HostTransfer(space_of(args.memory, 0), made))
 
 
 def _buffer(handles: Handles, args: Any) -> Awaiting:
-    transfer: Transfer = handles.kept[args.transfer_manager]
+    transfer: HostTransfer = handles.kept[args.transfer_manager]
     index: int = args.buffer_index
     if not 0 <= index < len(transfer.buffers):
         raise Refused(INVALID, f"buffer {index} of {len(transfer.buffers)}")
@@ -100,7 +100,7 @@ def _metadata(handles: Handles, args: Any) -> None:
     """What is told about the transfer is for profilers of other devices."""
 
 
-SLOTS: tuple[tuple[str, Slot], ...] = (
+SLOTS: tuple[tuple[str, SlotFunction], ...] = (
     ("Client_CreateBuffersForAsyncHostToDevice", _create),
     ("AsyncHostToDeviceTransferManager_RetrieveBuffer", _retrieve),
     ("AsyncHostToDeviceTransferManager_TransferData", _transfer),

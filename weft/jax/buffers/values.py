@@ -49,15 +49,15 @@ def dtype_at(number: int) -> np.dtype[Any]:
     raise WeftError(f"JAX's element type {number} is not known", help="convert the array first")
 
 
-class Value(Awaited):
+class PjrtArray(Awaited):
     """One array: its pieces, in the order of the devices that its buffers are on."""
 
     lent: Stacked | None = None  # what somebody outside reads while JAX holds a buffer
     when_released: tuple[Callable[[], None], ...] = ()  # what is done when JAX lets go of it
     _ordered: dict[int, Array] | None = None  # pieces in the order of dims that JAX asks for
-    _whole: Value | None = None  # whose memory this is a part of
+    _whole: PjrtArray | None = None  # whose memory this is a part of
     # What it was put together with, and what came of that.
-    _gathered: tuple[list[tuple[ref[Value], int]], Value] | None = None
+    _gathered: tuple[list[tuple[ref[PjrtArray], int]], PjrtArray] | None = None
 
     def __init__(
         self,
@@ -109,20 +109,20 @@ class Value(Awaited):
             self.share()
             return self.stacked
 
-    def join(self, whole: Value, piece: Array) -> None:
+    def join(self, whole: PjrtArray, piece: Array) -> None:
         """Be a part of a value that it was copied into, and give up its own memory."""
         if self.lent is None and not self.is_deleted:
             with self.changing:  # whoever shares this shares that, too
                 self._whole = whole
                 self.held = one_for_all(piece, ONE_DEVICE)
 
-    def remember(self, parts: Sequence[tuple[Value, int]], made: Value) -> None:
+    def remember(self, parts: Sequence[tuple[PjrtArray, int]], made: PjrtArray) -> None:
         """Remember what pieces of values, the first of them this one's, were put together to."""
         self._gathered = [(ref(value), place) for value, place in parts], made
 
     def gathered_from(
-        self, parts: Sequence[tuple[Value, int]], order: tuple[int, ...] | None
-    ) -> Value | None:
+        self, parts: Sequence[tuple[PjrtArray, int]], order: tuple[int, ...] | None
+    ) -> PjrtArray | None:
         """What pieces of values were put together to before."""
         if self._gathered is None:
             return None
@@ -215,7 +215,9 @@ def numbers_at(numbers: tuple[int, ...]) -> int:
     return ctypes.addressof(held)
 
 
-def single(handles: Handles, value: Value, shape: Sequence[int], dtype: Any, space: Space) -> int:
+def single(
+    handles: Handles, value: PjrtArray, shape: Sequence[int], dtype: Any, space: Space
+) -> int:
     """A family of one buffer: the handle of the buffer."""
     ready = value.is_ready and value.error is None
     made = _template_at(tuple(shape), dtype, READY if ready else PENDING)
@@ -231,7 +233,7 @@ def _template_at(shape: tuple[int, ...], dtype: np.dtype[Any], state: int) -> An
     return ctypes.create_string_buffer(template(shape, dtype, state), SIZE)
 
 
-def note(handles: Handles, value: Value, family: int) -> None:
+def note(handles: Handles, value: PjrtArray, family: int) -> None:
     """Have a family stand for a value, and say when it is ready."""
     handles.kept[family] = value
     if value.is_ready and value.error is None:
@@ -254,13 +256,13 @@ def copied(array: Array) -> Stacked:
     return one_for_all(made, ONE_DEVICE, owned=True)
 
 
-def show(value: Value, family: int) -> None:
+def show(value: PjrtArray, family: int) -> None:
     """Say where the elements are of a family whose record says already of what kind they are."""
     assert value.held is not None, "what is shown is there"
     words(family)[_DATA] = address_of(value.held.data)
 
 
-def value_of(handles: Handles, buffer: int) -> tuple[Value, int]:
+def value_of(handles: Handles, buffer: int) -> tuple[PjrtArray, int]:
     """The value of a buffer, and which of its pieces the buffer is."""
     record, names = words(buffer), FIELDS["buffer"]
     if record[names["deleted"]]:
@@ -268,9 +270,9 @@ def value_of(handles: Handles, buffer: int) -> tuple[Value, int]:
     return value_at(handles, record[names["family"]]), record[names["place"]]
 
 
-def value_at(handles: Handles, family: int) -> Value:
+def value_at(handles: Handles, family: int) -> PjrtArray:
     """The value that a family stands for."""
-    found: Value | None = handles.kept.get(family)
+    found: PjrtArray | None = handles.kept.get(family)
     if found is None:
         with _ONE_AT_A_TIME:  # who comes second finds what the first has made
             found = handles.kept.get(family) or _adopted(handles, family)
@@ -279,13 +281,13 @@ def value_at(handles: Handles, family: int) -> Value:
     return found
 
 
-def share_lent(value: Value, family: int) -> None:
+def share_lent(value: PjrtArray, family: int) -> None:
     """Hold what native code has lent to others."""
     if value.lent is None and value.held is not None and words(family)[_LENT]:
         value.lent = value.borrow()
 
 
-def _adopted(handles: Handles, family: int) -> Value:
+def _adopted(handles: Handles, family: int) -> PjrtArray:
     """The value of a family that Python did not know of, whose memory is Python's from now on."""
     address: int = handles.native.disown(family)
     if not address:
@@ -293,7 +295,7 @@ def _adopted(handles: Handles, family: int) -> Value:
     kind = _KINDS[words(family)[_KIND] - 1]
     memory = _Memory(address, math.prod(kind.shape) * kind.dtype.itemsize)
     data = np.asarray(memory).view(kind.dtype).reshape(kind.shape)
-    return Value(Stacked(data, kind.atoms, True, kind))
+    return PjrtArray(Stacked(data, kind.atoms, True, kind))
 
 
 class _Memory:

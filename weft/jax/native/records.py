@@ -107,9 +107,9 @@ def at(record: str, field: str) -> int:
     return 8 * (FIELDS["record"][field] if found is None else found)
 
 
-Words = ctypes.c_int64 * (SIZE // 8)
+RecordWords = ctypes.c_int64 * (SIZE // 8)
 
 
 def words(address: int) -> Any:
     """A record as a list of words."""
-    return Words.from_address(address)
+    return RecordWords.from_address(address)

@@ -11,10 +11,10 @@ from weft.jax.abi import Api
 from weft.jax.native.bridge import pointer_to
 from weft.jax.native.handles import FOR_EVER, UNIMPLEMENTED, Handles, Refused
 
-Slot = Callable[[Handles, Any], None]
+SlotFunction = Callable[[Handles, Any], None]
 
 
-def thunk(api: Api, name: str, handles: Handles, function: Slot | None) -> int:
+def thunk(api: Api, name: str, handles: Handles, function: SlotFunction | None) -> int:
     """The address of the Python function that native code calls for a slot.
 
     Without a function, it is looked for when it is first called. Whatever it raises becomes JAX's
@@ -42,10 +42,10 @@ def thunk(api: Api, name: str, handles: Handles, function: Slot | None) -> int:
 
 _LOCK = threading.RLock()
 _PARTS = "weft.jax.parts"  # by name: its modules import this one
-_loaded: dict[str, Slot] = {}
+_loaded: dict[str, SlotFunction] = {}
 
 
-def _late(name: str, handles: Handles) -> Slot:
+def _late(name: str, handles: Handles) -> SlotFunction:
     """What fills a slot that is first asked for when a program computes."""
     with _LOCK:
         if not _loaded:
@@ -55,7 +55,7 @@ def _late(name: str, handles: Handles) -> Slot:
     return _loaded.get(name) or _missing(name)
 
 
-def _missing(name: str) -> Slot:
+def _missing(name: str) -> SlotFunction:
     def refuse(handles: Handles, args: Any) -> None:
         raise Refused(UNIMPLEMENTED, f"weft has no PJRT_{name}")
 

@@ -24,7 +24,7 @@ from weft.patches import replace_in_jax
 _DEPTH, _REMEMBERED, _ACT = STATE["depth"], STATE["remembered"], STATE["act"]
 _NAMES = "SIGINT SIGTERM SIGALRM SIGUSR1 SIGUSR2 SIGHUP SIGQUIT SIGVTALRM SIGPROF SIGCHLD".split()
 _WATCHED = tuple([int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name)])
-Handler = Callable[[int, FrameType | None], Any]
+SignalHandler = Callable[[int, FrameType | None], Any]
 
 # What Python's own function calls, which then looks long for a name of what it found.
 _handler_of: Callable[[int], Any] = getattr(
@@ -35,7 +35,7 @@ _handler_of: Callable[[int], Any] = getattr(
 class Deferred:
     """What Python calls for a signal, in the place of a handler that it calls later."""
 
-    def __init__(self, shield: Shield, handler: Handler) -> None:
+    def __init__(self, shield: Shield, handler: SignalHandler) -> None:
         self.shield, self.__wrapped__ = shield, handler
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
@@ -51,7 +51,7 @@ class Shield:
     def __init__(self, state: Any) -> None:
         self.state = state
         self._deferring: list[Any] = []  # the handlers that signals have, once they are deferred
-        self._waiting: dict[int, Handler] = {}  # by the number of the signal
+        self._waiting: dict[int, SignalHandler] = {}  # by the number of the signal
         self._calling: list[int] = []  # how deep inside of Weft functions of the user's are called
         self._act = self.act
         state[_ACT] = pointer_to(self._act)
@@ -70,7 +70,7 @@ class Shield:
         here = threading.current_thread() is threading.main_thread()
         return here and bool(self.state[_DEPTH])
 
-    def takes(self, number: int, handler: Handler) -> bool:
+    def takes(self, number: int, handler: SignalHandler) -> bool:
         """Remember a signal inside of Weft; not if it comes to a function of the user's again."""
         depth = self.state[_DEPTH]
         if not depth or (depth in self._calling[-1:] and self._taken(number)):
@@ -79,7 +79,7 @@ class Shield:
         self.state[_REMEMBERED] = 1
         return True
 
-    def _taken(self, number: int) -> Handler | None:
+    def _taken(self, number: int) -> SignalHandler | None:
         """The handler of a signal that was remembered, which it is no longer."""
         handler = self._waiting.pop(number, None)
         self.state[_REMEMBERED] = int(bool(self._waiting))

@@ -26,7 +26,7 @@ def _counting(theirs: Callable[[Any], dict[str, float]]) -> Callable[[Any], dict
         # Here: jax.devices() does not need them.
         from weft.capture.normalize.tokens import tokens_as_values
         from weft.capture.stablehlo.bytecode import read_bytecode
-        from weft.jax.questions.counted import counted
+        from weft.cost.counted import counted
 
         program = io.BytesIO()
         lowering.stablehlo().operation.write_bytecode(file=program)

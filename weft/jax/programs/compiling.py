@@ -19,7 +19,7 @@ from weft.jax.buffers.client import the_client
 from weft.jax.native.handles import UNIMPLEMENTED, Refused
 from weft.jax.programs.dumping import dump
 from weft.jax.programs.explained import explain
-from weft.jax.programs.options import Options, notify_of_ignored_flags, options_in
+from weft.jax.programs.options import PjrtOptions, notify_of_ignored_flags, options_in
 from weft.jax.programs.profiling import span
 from weft.jax.questions.inspecting import tell_shardings
 from weft.jax.questions.protos import device_numbers
@@ -42,11 +42,11 @@ class Asked:
     replicas: int
     partitions: int
     devices: tuple[int, ...]  # by partition; empty if any will do
-    options: Options
+    options: PjrtOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Executable:
+class PjrtExecutable:
     """A compiled program, and all that JAX may ask about it."""
 
     code: bytes  # as JAX gave it, or as it was stored
@@ -89,7 +89,7 @@ class Executable:
         return [(t.sizes, t.dtype.numpy) for t in types if isinstance(t, TensorType)]
 
 
-def compiled(code: bytes, format: str, options: bytes) -> Executable:
+def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
     """Compile a program that JAX hands over."""
     if format != "mlir":
         raise Refused(UNIMPLEMENTED, f"programs in the format {format!r}; StableHLO is read")
@@ -121,7 +121,7 @@ def compiled(code: bytes, format: str, options: bytes) -> Executable:
         explain(program, asked.replicas * asked.partitions, also_nothing=how.explain_nothing)
     # What it came from is not kept.
     last = Program({OPTIMIZED: program.module}, program.executable, program.local)
-    made = Executable(code, options, asked, last, _fingerprint(code, options))
+    made = PjrtExecutable(code, options, asked, last, _fingerprint(code, options))
     if how.dump is not None:
         dump(how.dump, made, received, program.stages)
     return made

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from weft.ir.module import Module
 from weft.jax.programs.notices import notify
-from weft.jax.programs.xla_options import Given
+from weft.jax.programs.xla_options import OptionValue
 from weft.jax.questions.device_program import device_program
 from weft.traced import kernel_texts
 
 if TYPE_CHECKING:
-    from weft.jax.programs.compiling import Executable
+    from weft.jax.programs.compiling import PjrtExecutable
 
 _TO, _MODULES, _STAGES = "xla_dump_to", "xla_dump_hlo_module_re", "xla_dump_hlo_pass_re"
 _FORMATS = {f"xla_dump_hlo_as_{format}": format for format in ("text", "proto", "dot")}
@@ -56,7 +56,7 @@ def _matches(option: str, pattern: str, name: str) -> bool:
         return False
 
 
-def dump_in(options: Mapping[str, Given]) -> Dump | None:
+def dump_in(options: Mapping[str, OptionValue]) -> Dump | None:
     """What options of XLA say about dumps; None if nothing is written."""
     folder = str(options.get(_TO, ""))
     if not folder:
@@ -68,7 +68,7 @@ def dump_in(options: Mapping[str, Given]) -> Dump | None:
 
 
 def dump(
-    wanted: Dump, executable: Executable, before: Module | None, stages: Mapping[str, Module]
+    wanted: Dump, executable: PjrtExecutable, before: Module | None, stages: Mapping[str, Module]
 ) -> None:
     """Write a program that was compiled, or one that was loaded, of which there is no before."""
     if not wanted.wants(executable.name):

@@ -17,13 +17,13 @@ from weft.errors import WeftError
 from weft.executable.items import piece_bytes
 from weft.ir.types import Array, TensorType
 from weft.jax.abi import api
-from weft.jax.buffers.borders import Border, borders, taken_over
+from weft.jax.buffers.borders import BufferFormat, borders, taken_over
 from weft.jax.buffers.client import Client, fill, the_client
 from weft.jax.buffers.values import NUMBERS, step_of, template
 from weft.jax.native.handles import INVALID, Handles, Refused
 from weft.jax.native.records import EXECUTABLE, PENDING, READY
-from weft.jax.native.slots import Slot
-from weft.jax.programs.compiling import Executable, compiled
+from weft.jax.native.slots import SlotFunction
+from weft.jax.programs.compiling import PjrtExecutable, compiled
 from weft.jax.programs.own_stack import on_own_stack
 from weft.jax.questions.protos import device_assignment
 from weft.run import LocalProgram
@@ -35,7 +35,7 @@ _Pointer = ctypes.c_size_t
 class Described:
     """What JAX may ask about an executable, where native code can read it."""
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, executable: PjrtExecutable) -> None:
         self.executable, self.results = executable, executable.results
         self.held: list[Any] = []
         self.asked: dict[str, Any] = {}
@@ -49,13 +49,13 @@ class Described:
         self.kinds_inside = self._kinds(self.inside)
         self.kinds, self.kind_sizes = self._kinds(self.outside)
 
-    def _kinds(self, side: Sequence[Border]) -> tuple[int, int]:
+    def _kinds(self, side: Sequence[BufferFormat]) -> tuple[int, int]:
         """The kinds of memory at one side of the program: their texts, and how long these are."""
         kinds = [self.bytes(border.memory.encode()) for border in side]
         texts, sizes = [at for at, _ in kinds], [size for _, size in kinds]
         return self.words(_Pointer, texts), self.words(_Pointer, sizes)
 
-    def remembered(self, name: str, make: Callable[[Executable], Any]) -> Any:
+    def remembered(self, name: str, make: Callable[[PjrtExecutable], Any]) -> Any:
         """What is only made when it is asked for, and then kept."""
         if name not in self.asked:
             self.asked[name] = make(self.executable)
@@ -72,7 +72,7 @@ class Described:
         return ctypes.addressof(self.held[-1]), len(content)
 
 
-class Loaded:
+class LoadedExecutable:
     """An executable on devices: all that a call needs, worked out once."""
 
     let_go: Callable[[], None]  # of the executable behind it
@@ -213,10 +213,10 @@ def _forwarded(program: LocalProgram, donated: Sequence[int]) -> list[int]:
     return [n for n, argument in program.lent.items() if argument not in donated]
 
 
-def load(handles: Handles, executable: Executable) -> int:
+def load(handles: Handles, executable: PjrtExecutable) -> int:
     """A handle of an executable on its devices."""
     described = Described(executable)
-    loaded = Loaded(described, the_client())
+    loaded = LoadedExecutable(described, the_client())
     behind = _handle(handles, described, described)
     address = _handle(handles, described, loaded)
     loaded.let_go = partial(handles.native.destroy, behind)
@@ -233,7 +233,7 @@ def load(handles: Handles, executable: Executable) -> int:
     return address
 
 
-def _handle(handles: Handles, described: Described, thing: Described | Loaded) -> int:
+def _handle(handles: Handles, described: Described, thing: Described | LoadedExecutable) -> int:
     address = handles.keep(EXECUTABLE, thing)
     executable = described.executable
     fill(
@@ -272,7 +272,7 @@ def _parameter_memories(handles: Handles, args: Any) -> None:
     args.memory_kinds, args.memory_kind_sizes = facts.kinds_inside
 
 
-SLOTS: tuple[tuple[str, Slot], ...] = (
+SLOTS: tuple[tuple[str, SlotFunction], ...] = (
     ("Client_Compile", _compile),
     ("Executable_ParameterMemoryKinds", _parameter_memories),
 )

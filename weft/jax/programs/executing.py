@@ -14,11 +14,11 @@ from weft.jax.abi import api
 from weft.jax.buffers.client import the_client
 from weft.jax.buffers.events import event_of
 from weft.jax.buffers.gathering import gathered
-from weft.jax.buffers.values import NOTHING, Value, deleted, note, share_lent, show, value_at
+from weft.jax.buffers.values import NOTHING, PjrtArray, deleted, note, share_lent, show, value_at
 from weft.jax.native.handles import INVALID, Handles, Refused
 from weft.jax.native.records import FIELDS, words
-from weft.jax.native.slots import Slot
-from weft.jax.programs.executables import Loaded
+from weft.jax.native.slots import SlotFunction
+from weft.jax.programs.executables import LoadedExecutable
 from weft.jax.programs.profiling import span
 from weft.jax.programs.recipes import give_recipe
 from weft.run.execute import Run, take_over
@@ -32,7 +32,10 @@ class Execution(Run):
     """One run of a program, and the event that it has ended."""
 
     def __init__(
-        self, loaded: Loaded, given: Mapping[int, Awaited], results: Mapping[int, Value]
+        self,
+        loaded: LoadedExecutable,
+        given: Mapping[int, Awaited],
+        results: Mapping[int, PjrtArray],
     ) -> None:
         super().__init__(loaded.program, given, results, DEFAULT)
         self.loaded = loaded
@@ -60,7 +63,7 @@ class Execution(Run):
 
 def _execute(handles: Handles, args: Any) -> None:
     handles.drain()
-    loaded: Loaded = handles.kept[args.executable]
+    loaded: LoadedExecutable = handles.kept[args.executable]
     count, lists = args.num_devices, args.argument_lists
     if count != loaded.count:
         raise Refused(INVALID, f"the program runs on {loaded.count} devices, {count} are given")
@@ -81,14 +84,16 @@ def _execute(handles: Handles, args: Any) -> None:
         give_recipe(args.executable, loaded)
 
 
-def _arguments(handles: Handles, loaded: Loaded, lists: int, count: int) -> list[Value]:
+def _arguments(
+    handles: Handles, loaded: LoadedExecutable, lists: int, count: int
+) -> list[PjrtArray]:
     """The values that are passed, a piece of each on every device."""
     if not count:
         return []
     found = loaded.families_in()
     handles.native.columns(lists, loaded.count, count, ctypes.addressof(found))
     kept, orders = handles.kept, loaded.orders
-    values: list[Value] = []
+    values: list[PjrtArray] = []
     for n, family in enumerate(found):
         if family == _DELETED:
             raise deleted()
@@ -99,7 +104,7 @@ def _arguments(handles: Handles, loaded: Loaded, lists: int, count: int) -> list
     return values
 
 
-def _donated(loaded: Loaded, options: int) -> Sequence[int]:
+def _donated(loaded: LoadedExecutable, options: int) -> Sequence[int]:
     """The arguments that may be overwritten."""
     asked: Any = api().structs["ExecuteOptions"].from_address(options)
     count = asked.num_non_donatable_input_indices
@@ -109,7 +114,7 @@ def _donated(loaded: Loaded, options: int) -> Sequence[int]:
     return [n for n in loaded.donated if n not in kept]
 
 
-def _delete(handles: Handles, values: list[Value], donated: Sequence[int], args: Any) -> None:
+def _delete(handles: Handles, values: list[PjrtArray], donated: Sequence[int], args: Any) -> None:
     """Mark what is donated as deleted, and hold what was lent to others before that."""
     first: Any = (_Pointer * args.num_args).from_address(
         _Pointer.from_address(args.argument_lists).value
@@ -121,7 +126,7 @@ def _delete(handles: Handles, values: list[Value], donated: Sequence[int], args:
             share_lent(values[n], family)
 
 
-def _check_clashes(values: Sequence[Value], donated: Sequence[int]) -> None:
+def _check_clashes(values: Sequence[PjrtArray], donated: Sequence[int]) -> None:
     """Refuse an array that is donated and passed a second time."""
     first: dict[int, int] = {}
     given = {id(values[n]) for n in donated}
@@ -142,8 +147,8 @@ def _check_clashes(values: Sequence[Value], donated: Sequence[int]) -> None:
 
 
 def _run(
-    loaded: Loaded, values: list[Value], donated: Sequence[int]
-) -> tuple[list[Value], Awaited | None]:
+    loaded: LoadedExecutable, values: list[PjrtArray], donated: Sequence[int]
+) -> tuple[list[PjrtArray], Awaited | None]:
     """The results, and the event that they are there, if they are not."""
     program = loaded.program
     for n in program.donated:
@@ -153,7 +158,7 @@ def _run(
         made = _run_at_once(loaded, values, donated)
         if made is not None:
             return made, None
-    results = [Value(order=order) for order in loaded.result_orders]
+    results = [PjrtArray(order=order) for order in loaded.result_orders]
     for result in results:
         result.helped_by(DEFAULT.help)
     with DEFAULT.lock:  # a donor beside the queue sees the task, or the task the deleted value
@@ -166,7 +171,9 @@ def _run(
     return results, task.done
 
 
-def _run_at_once(loaded: Loaded, values: list[Value], donated: Sequence[int]) -> list[Value] | None:
+def _run_at_once(
+    loaded: LoadedExecutable, values: list[PjrtArray], donated: Sequence[int]
+) -> list[PjrtArray] | None:
     """The results of a run beside the queue; None if an argument is not ready."""
     DEFAULT.beside.append(None)
     try:
@@ -176,12 +183,12 @@ def _run_at_once(loaded: Loaded, values: list[Value], donated: Sequence[int]) ->
         if donated:
             take_over(DEFAULT, donated, values, held)
         made = _results(loaded, held)
-        return [*map(Value, made, loaded.result_orders)]
+        return [*map(PjrtArray, made, loaded.result_orders)]
     finally:
         DEFAULT.beside.pop()
 
 
-def _results(loaded: Loaded, stacks: Sequence[Stacked | None]) -> Sequence[Stacked]:
+def _results(loaded: LoadedExecutable, stacks: Sequence[Stacked | None]) -> Sequence[Stacked]:
     """What the program makes of arguments, which are brought into the order that it takes."""
     try:
         made = loaded.program(*loaded.fitted(stacks))
@@ -192,7 +199,7 @@ def _results(loaded: Loaded, stacks: Sequence[Stacked | None]) -> Sequence[Stack
         raise loaded.program.shortage("arguments and results", needed) from None
 
 
-def _copied(loaded: Loaded, made: Sequence[Stacked]) -> Sequence[Stacked]:
+def _copied(loaded: LoadedExecutable, made: Sequence[Stacked]) -> Sequence[Stacked]:
     """The results in memory of their own, also where the program gives back an argument."""
     listed = [*made]
     for n in loaded.forwarded:
@@ -203,9 +210,9 @@ def _copied(loaded: Loaded, made: Sequence[Stacked]) -> Sequence[Stacked]:
     return listed
 
 
-def _lent(value: Value) -> Value:
+def _lent(value: PjrtArray) -> PjrtArray:
     """The same pieces, not to be written to."""
-    made = Value(order=value.order)
+    made = PjrtArray(order=value.order)
     value.claim()
 
     def lend() -> None:
@@ -220,13 +227,13 @@ def _lent(value: Value) -> Value:
     return made
 
 
-def _give_up(values: list[Value], donated: Sequence[int]) -> None:
+def _give_up(values: list[PjrtArray], donated: Sequence[int]) -> None:
     for n in donated:
         values[n].delete("donated to a program")
 
 
 def _hand_out(
-    handles: Handles, loaded: Loaded, results: list[Value], ready: bool, args: Any
+    handles: Handles, loaded: LoadedExecutable, results: list[PjrtArray], ready: bool, args: Any
 ) -> None:
     """Buffers for the results, on the devices of the program or on the one that was asked for."""
     if not results:
@@ -249,4 +256,4 @@ def _hand_out(
         show(results[n], families[n])
 
 
-SLOTS: tuple[tuple[str, Slot], ...] = (("LoadedExecutable_Execute", _execute),)
+SLOTS: tuple[tuple[str, SlotFunction], ...] = (("LoadedExecutable_Execute", _execute),)

@@ -10,7 +10,7 @@ from weft.errors import WeftError
 from weft.jax.programs.dumping import HONOURED, Dump, dump_in
 from weft.jax.programs.notices import notify
 from weft.jax.programs.xla_options import (
-    Given,
+    OptionValue,
     check_xla_options,
     flags_in_environment,
     notify_of_flags,
@@ -23,7 +23,7 @@ from weft.targets import is_target, target_names
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PjrtOptions:
     """How a program is compiled."""
 
     level: Level = 1
@@ -38,12 +38,12 @@ class Options:
     numbers: Mapping[str, int] = field(default_factory=dict)  # of weft.optimize.Options
 
 
-def options_in(given: Iterable[tuple[str, Given]]) -> Options:
+def options_in(given: Iterable[tuple[str, OptionValue]]) -> PjrtOptions:
     """The options that are given by name, and those in XLA_FLAGS; unknown ones are refused."""
     flags = flags_in_environment()
-    chosen = Options(explain=EXPLAIN.value())
+    chosen = PjrtOptions(explain=EXPLAIN.value())
     listed = [*((name, value) for name, value in flags.items() if name in _READ), *sorted(given)]
-    others: list[tuple[str, Given]] = []
+    others: list[tuple[str, OptionValue]] = []
     for name, value in listed:
         if name in _READ:
             read = _READ[name](name, value)
@@ -64,7 +64,7 @@ def notify_of_ignored_flags(devices: int) -> None:
     notify_of_flags([*_READ, *HONOURED], devices)
 
 
-def _level(name: str, value: Given) -> dict[str, Any]:
+def _level(name: str, value: OptionValue) -> dict[str, Any]:
     number = _number(name, value)
     if number not in LEVELS:
         raise WeftError(
@@ -74,7 +74,7 @@ def _level(name: str, value: Given) -> dict[str, Any]:
     return {"level": number}
 
 
-def _number(name: str, value: Given) -> int:
+def _number(name: str, value: OptionValue) -> int:
     try:
         return int(value)
     except ValueError:
@@ -84,7 +84,7 @@ def _number(name: str, value: Given) -> int:
         ) from None
 
 
-def _truth(name: str, value: Given) -> bool:
+def _truth(name: str, value: OptionValue) -> bool:
     word = str(value).lower()
     if word in ("true", "1"):
         return True
@@ -96,11 +96,11 @@ def _truth(name: str, value: Given) -> bool:
     )
 
 
-def _explain(name: str, value: Given) -> dict[str, Any]:
+def _explain(name: str, value: OptionValue) -> dict[str, Any]:
     return dict.fromkeys(("explain", "explain_nothing"), _truth(name, value))
 
 
-def _target(name: str, value: Given) -> dict[str, Any]:
+def _target(name: str, value: OptionValue) -> dict[str, Any]:
     if not is_target(str(value)):
         raise WeftError(
             f"While setting option {name}, {value!r} is no target",
@@ -109,7 +109,7 @@ def _target(name: str, value: Given) -> dict[str, Any]:
     return {"target": value}
 
 
-def _tune(name: str, value: Given) -> dict[str, Any]:
+def _tune(name: str, value: OptionValue) -> dict[str, Any]:
     if value not in TUNES:
         raise WeftError(
             f"While setting option {name}, {value!r} is no way of tuning",
@@ -118,7 +118,7 @@ def _tune(name: str, value: Given) -> dict[str, Any]:
     return {"tune": value}
 
 
-def _machine(name: str, value: Given) -> dict[str, Any]:
+def _machine(name: str, value: OptionValue) -> dict[str, Any]:
     try:
         return {"machine": machine(str(value))}
     except WeftError as error:
@@ -126,7 +126,7 @@ def _machine(name: str, value: Given) -> dict[str, Any]:
         raise
 
 
-def _counted(name: str, value: Given) -> dict[str, Any]:
+def _counted(name: str, value: OptionValue) -> dict[str, Any]:
     number = _number(name, value)
     try:
         return {"numbers": given_numbers(**{name.removeprefix("weft_"): number})}
@@ -135,7 +135,7 @@ def _counted(name: str, value: Given) -> dict[str, Any]:
         raise
 
 
-_READ: dict[str, Callable[[str, Given], dict[str, Any]]] = {
+_READ: dict[str, Callable[[str, OptionValue], dict[str, Any]]] = {
     "weft_opt_level": _level,
     "weft_explain": _explain,
     "weft_target": _target,

@@ -10,7 +10,7 @@ from weft.emit.llvm.pool.unattended import Unattended
 from weft.jax.buffers.values import number_of, step_of, template
 from weft.jax.native.calls import ARGUMENT, FIRST, RECIPE, RESULT
 from weft.jax.native.records import FIELDS, READY, words
-from weft.jax.programs.executables import Loaded
+from weft.jax.programs.executables import LoadedExecutable
 from weft.kernels.work import work_of
 from weft.run.direct import Direct
 
@@ -20,7 +20,7 @@ _CALL = 16  # steps that a sine, a root or the like takes
 _FEW = 64  # arguments: who donates some looks at all
 
 
-def give_recipe(handle: int, loaded: Loaded) -> None:
+def give_recipe(handle: int, loaded: LoadedExecutable) -> None:
     """Have native code call a program from now on, if it can."""
     direct = loaded.program.direct
     if direct is None or not _is_small(loaded, direct) or not _is_plain(loaded, direct):
@@ -32,7 +32,7 @@ def give_recipe(handle: int, loaded: Loaded) -> None:
     words(handle)[FIELDS["executable"]["recipe"]] = ctypes.addressof(held)
 
 
-def _is_small(loaded: Loaded, direct: Direct) -> bool:
+def _is_small(loaded: LoadedExecutable, direct: Direct) -> bool:
     """Whether it ends before anything else could be done meanwhile."""
     most = max([nbytes for _, nbytes, _ in direct.made], default=0)
     little = loaded.at_once and loaded.program.memory().peak <= _LITTLE
@@ -46,7 +46,7 @@ def _steps(direct: Direct) -> int:
     return sum(one.flops + _CALL * one.transcendentals for one in work)
 
 
-def _is_plain(loaded: Loaded, direct: Direct) -> bool:
+def _is_plain(loaded: LoadedExecutable, direct: Direct) -> bool:
     """Whether results are what its kernels write, and pieces are in the order of the devices."""
     inside, outside = loaded.described.inside, loaded.described.outside
     in_order = all(border.order is None for border in (*inside, *outside))
@@ -56,7 +56,7 @@ def _is_plain(loaded: Loaded, direct: Direct) -> bool:
     return in_order and dense and fresh and None not in steps
 
 
-def _said(loaded: Loaded, direct: Direct, unattended: Unattended) -> Iterator[int]:
+def _said(loaded: LoadedExecutable, direct: Direct, unattended: Unattended) -> Iterator[int]:
     """The words of the recipe."""
     head = dict.fromkeys(RECIPE, 0)
     head |= {"run": unattended.run, "pool": unattended.state, "commands": unattended.commands}
@@ -86,7 +86,7 @@ def _entry(
     yield from [unattended.pointers + 8 * place for place in places]
 
 
-def _templates(loaded: Loaded, direct: Direct) -> int:
+def _templates(loaded: LoadedExecutable, direct: Direct) -> int:
     """The records of the results' families, one after another."""
     pairs = zip(loaded.results, direct.made, strict=True)
     made = [template(*result, READY, kind=kind, native=True) for result, (kind, *_) in pairs]

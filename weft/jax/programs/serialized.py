@@ -26,9 +26,9 @@ from weft.executable.files import program_sections, read
 from weft.ir.module import Module
 from weft.ir.read import read_module
 from weft.jax.patches.caching import NOT_STORED
-from weft.jax.programs.compiling import Executable, asked_in
+from weft.jax.programs.compiling import PjrtExecutable, asked_in
 from weft.jax.programs.dumping import dump
-from weft.jax.programs.options import Options
+from weft.jax.programs.options import PjrtOptions
 from weft.jax.versions import makers
 from weft.ops import BY_NAME
 from weft.pipeline import OPTIMIZED, Program, compile_module, local_program
@@ -38,7 +38,7 @@ from weft.targets import target_named
 OPTIONS, MODULE, MADE_BY, FINGERPRINT = "options", "optimized", "made-by", "fingerprint"
 
 
-def serialized(executable: Executable) -> bytes:
+def serialized(executable: PjrtExecutable) -> bytes:
     """A compiled program as bytes."""
     if executable.local.callbacks:
         raise Unsupported(
@@ -58,7 +58,7 @@ def serialized(executable: Executable) -> bytes:
     return container_bytes([*told, *program_sections(made)])
 
 
-def restored(data: bytes, options: bytes | None) -> Executable:
+def restored(data: bytes, options: bytes | None) -> PjrtExecutable:
     """A compiled program from its bytes, perhaps with other options for where it runs."""
     container = _opened(data)
     _check_makers(json.loads(container.text("note", MADE_BY)))
@@ -77,7 +77,7 @@ def restored(data: bytes, options: bytes | None) -> Executable:
             excess_precision=how.excess_precision,
         )
     stored = container.read("note", FINGERPRINT)
-    made = Executable(optimized, options or own, asked, program, stored)
+    made = PjrtExecutable(optimized, options or own, asked, program, stored)
     if how.dump is not None:
         dump(how.dump, made, None, program.stages)
     return made
@@ -97,12 +97,12 @@ def _opened(data: bytes) -> Container:
         ) from None
 
 
-def _of_kernels(options: Options) -> Sequence[object]:
+def _of_kernels(options: PjrtOptions) -> Sequence[object]:
     """The options that kernels depend on."""
     return (options.target, options.fold_sums, options.tune, options.excess_precision)
 
 
-def _loaded(container: Container, module: Module, options: Options) -> Program:
+def _loaded(container: Container, module: Module, options: PjrtOptions) -> Program:
     """The tiled program as it was stored."""
     made = read(container)
     target = target_named(

@@ -14,12 +14,12 @@ from weft.errors import WeftError
 from weft.jax.programs.notices import notify
 from weft.knobs import DEVICES
 
-Given: TypeAlias = bool | int | float | str
+OptionValue: TypeAlias = bool | int | float | str
 
 FLAGS = "XLA_FLAGS"
 _COUNT = "xla_force_host_platform_device_count"
 _PROBE = "module @options { func.func @main() { return } }"
-_LAST: tuple[str, Given] = ("no_option_of_this_name", 0)  # refused when all others are taken
+_LAST: tuple[str, OptionValue] = ("no_option_of_this_name", 0)  # refused when all others are taken
 
 
 def flags_in_environment() -> dict[str, str]:
@@ -54,7 +54,7 @@ def notify_of_flags(honoured: Iterable[str], devices: int) -> None:
         notify(f"{FLAGS}: --{name} has no effect on Weft's devices")
 
 
-def check_xla_options(given: Sequence[tuple[str, Given]], own: Iterable[str]) -> None:
+def check_xla_options(given: Sequence[tuple[str, OptionValue]], own: Iterable[str]) -> None:
     """Refuse the options that XLA refuses, in its words."""
     told = _refusal(tuple([(name, value, type(value)) for name, value in given]))
     if told is None:
@@ -69,7 +69,7 @@ def check_xla_options(given: Sequence[tuple[str, Given]], own: Iterable[str]) ->
 
 
 @cache
-def _refusal(given: tuple[tuple[str, Given, type], ...]) -> str | None:
+def _refusal(given: tuple[tuple[str, OptionValue, type], ...]) -> str | None:
     """What XLA's CPU compiler says against options, if it does; nothing is compiled.
 
     Their types are part of the key: XLA takes True, and refuses 1.

@@ -16,16 +16,16 @@ from weft.ir.names import DONATED, PARTITIONS, REPLICAS
 from weft.ir.rebuild import Rebuild, Rewritten, rewrite, without
 from weft.jax.questions.shardings import argument_tiles, result_tiles
 from weft.mesh import MeshAxes
-from weft.ops.collective import Collective, device_lists
+from weft.ops.collective import CollectiveOp, device_lists
 from weft.ops.control import AsyncDone, AsyncStart
 
 if TYPE_CHECKING:
-    from weft.jax.programs.compiling import Executable
+    from weft.jax.programs.compiling import PjrtExecutable
 
 _DIALECTS = ("stablehlo.", "chlo.", "func.")  # whose ops have a form in HLO
 
 
-def device_program(executable: Executable) -> str:
+def device_program(executable: PjrtExecutable) -> str:
     """The program of one device; its outline where HLO has no form of it."""
     module = _plain(executable)
     if all(node.op.name.startswith(_DIALECTS) for node in module.nodes()):
@@ -35,7 +35,7 @@ def device_program(executable: Executable) -> str:
     return outline(executable)
 
 
-def _plain(executable: Executable) -> Module:
+def _plain(executable: PjrtExecutable) -> Module:
     """The optimized module in words that all tools know."""
     module = executable.module
     rules = (partial(_listed, module), partial(_written_out, module), _at_once)
@@ -50,7 +50,7 @@ def _plain(executable: Executable) -> Module:
 def _listed(module: Module, node: Node) -> Rewritten:
     """Groups along axes of a mesh -> lists of devices."""
     op = node.op
-    if not isinstance(op, Collective) or not isinstance(op.replica_groups, MeshAxes):
+    if not isinstance(op, CollectiveOp) or not isinstance(op.replica_groups, MeshAxes):
         return None
     lists = device_lists(op.replica_groups, module.meshes)
     plain = replace(op, replica_groups=lists)  # type: ignore[type-var]  # ops are dataclasses
@@ -111,7 +111,7 @@ def _known(attrs: Attrs) -> Attrs:
     return tuple([(name, value) for name, value in attrs if name in DONATED])
 
 
-def _attributes(executable: Executable) -> list[tuple[str, str]]:
+def _attributes(executable: PjrtExecutable) -> list[tuple[str, str]]:
     """How many run it, and how what goes in and out is split."""
     local = executable.local
     whole = result_tiles(local)
@@ -137,7 +137,7 @@ def _converts(text: str) -> bool:
     return True
 
 
-def outline(executable: Executable) -> str:
+def outline(executable: PjrtExecutable) -> str:
     """What a program takes and gives, and one call between."""
     local = executable.local
     takes, gives = local.arg_types, local.result_types

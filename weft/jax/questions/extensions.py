@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.array.tiles import Tiles
-from weft.jax.buffers.borders import Border
+from weft.jax.buffers.borders import BufferFormat
 from weft.jax.buffers.values import layout_at
 from weft.jax.native.handles import Handles
-from weft.jax.native.slots import Slot
+from weft.jax.native.slots import SlotFunction
 from weft.jax.programs.executables import Described
 from weft.jax.questions.shardings import all_tiles, proto
 
@@ -40,7 +40,7 @@ def _output_layouts(handles: Handles, args: Any) -> None:
     args.num_outputs = len(described.outside)
 
 
-def _layouts(described: Described, side: Sequence[Border]) -> int:
+def _layouts(described: Described, side: Sequence[BufferFormat]) -> int:
     return described.words(_Pointer, [layout_at(border.minor_to_major) for border in side])
 
 
@@ -68,7 +68,7 @@ def _shardings(handles: Handles, args: Any, side: int) -> tuple[int, int, int]:
     return found if found[2] else (0, 0, 0)  # JAX takes a list of none for one that is missing
 
 
-SLOTS: tuple[tuple[str, Slot], ...] = (
+SLOTS: tuple[tuple[str, SlotFunction], ...] = (
     ("Layouts_Client_GetDefaultLayout", _default_layout),
     ("Layouts_Topology_GetDefaultLayout", _topology_layout),
     ("Layouts_Executable_GetParameterLayouts", _parameter_layouts),

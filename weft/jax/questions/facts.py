@@ -6,14 +6,14 @@ import ctypes
 import struct
 from typing import Any
 
+from weft.cost.counted import counted
 from weft.jax.abi import api
 from weft.jax.buffers.client import the_client
 from weft.jax.native.handles import Handles, text_at
-from weft.jax.native.slots import Slot
-from weft.jax.programs.executables import Described, Loaded, load
+from weft.jax.native.slots import SlotFunction
+from weft.jax.programs.executables import Described, LoadedExecutable, load
 from weft.jax.programs.own_stack import on_own_stack
 from weft.jax.programs.serialized import restored, serialized
-from weft.jax.questions.counted import counted
 from weft.jax.questions.device_program import device_program
 
 _FORMAT: list[tuple[int, int]] = []
@@ -78,7 +78,7 @@ def _fingerprint(handles: Handles, args: Any) -> None:
 
 
 def _loaded_fingerprint(handles: Handles, args: Any) -> None:
-    loaded: Loaded = handles.kept[args.executable]
+    loaded: LoadedExecutable = handles.kept[args.executable]
     _tell_fingerprint(loaded.described, args)
 
 
@@ -109,7 +109,7 @@ def _topology(handles: Handles, args: Any) -> None:
     args.fingerprint = len(the_client().devices)
 
 
-SLOTS: tuple[tuple[str, Slot], ...] = (
+SLOTS: tuple[tuple[str, SlotFunction], ...] = (
     ("Executable_OptimizedProgram", _optimized),
     ("Executable_GetCostAnalysis", _costs),
     ("Executable_GetCompiledMemoryStats", _memory),

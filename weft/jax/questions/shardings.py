@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.array.tiles import OTHER, REPLICATED, Tiles, tiles
-from weft.jax.buffers.borders import Border, borders
+from weft.jax.buffers.borders import BufferFormat, borders
 from weft.jax.questions.protos import field, packed
 from weft.mesh import Sharding
 from weft.run import LocalProgram
@@ -31,7 +31,7 @@ def all_tiles(program: LocalProgram) -> tuple[list[Tiles], list[Tiles]]:
 
 
 def _tiles(
-    program: LocalProgram, shardings: Sequence[Sharding | None], at: Sequence[Border]
+    program: LocalProgram, shardings: Sequence[Sharding | None], at: Sequence[BufferFormat]
 ) -> list[Tiles]:
     known: dict[tuple[Sharding | None, tuple[int, ...] | None], Tiles] = {}
     found: list[Tiles] = []

@@ -9,6 +9,7 @@ from weft.ir.module import Node
 from weft.ir.op import Op
 from weft.ir.rule import Rule
 from weft.mesh import Mesh
+from weft.mesh.algebra import DimAxes
 from weft.ops.convolution import Convolution
 from weft.ops.custom import CustomCall
 from weft.ops.index import Gather
@@ -23,8 +24,8 @@ from weft.ops.sort import TopK
 from weft.ops.window import ReduceWindow, SelectAndScatter
 from weft.partition.factors import FactorAxes
 from weft.partition.free import every_factor, plain_factors
-from weft.partition.placed import Placed, Split
-from weft.partition.site import Site
+from weft.partition.piece import Piece
+from weft.partition.site import NodeSite
 from weft.partition.ways.concatenates import concatenate, concatenate_rules, concatenate_sent
 from weft.partition.ways.constants import constant, iota
 from weft.partition.ways.convolutions import convolution, convolution_rules, convolution_sent
@@ -46,42 +47,46 @@ from weft.partition.ways.slices import cut, pad, pad_views, reverse, reverse_vie
 from weft.partition.ways.views import sent_by, shifted_factors
 from weft.partition.ways.windows import reduce_window, window_sent
 
-Rules = Callable[[Node, tuple[Split, ...]], tuple[Rule, ...]]
+RulesOf = Callable[[Node, tuple[DimAxes, ...]], tuple[Rule, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Partitioner:
     """How one kind of op is partitioned."""
 
     free: Callable[[Node, Rule], frozenset[int]]  # the factors that may be split
-    emit: Callable[[Site], tuple[Placed, ...]]
+    emit: Callable[[NodeSite], tuple[Piece, ...]]
     rule: Callable[[Node], Rule] | None = None  # where partitioning sees other factors than Shardy
-    rules: Rules | None = None  # several ways to see it, of which the cheapest is taken
+    rules: RulesOf | None = None  # several ways to see it, of which the cheapest is taken
     sent: Callable[[Node, Rule, FactorAxes, Mesh], float] | None = None  # bytes, by the op itself
 
 
-WAYS: dict[type[Op], Way] = {
-    Constant: Way(every_factor, constant),
-    ShardyConstant: Way(every_factor, constant),
-    Iota: Way(every_factor, iota),
-    Reduce: Way(folded_factors, reduce),
-    RaggedDot: Way(plain_factors, ragged_dot, ragged_rule),
-    Reshape: Way(plain_factors, reshape, rules=reshape_rules, sent=reshape_sent),
-    TopK: Way(top_k_factors, top_k, top_k_rule),
-    CustomCall: Way(call_factors, Site.plain),
-    TriangularSolve: Way(solve_factors, Site.plain),
-    Gather: Way(gather_factors, gather),
-    Scatter: Way(scatter_factors, scatter),
-    Slice: Way(shifted_factors, cut, sent=sent_by(slice_views)),
-    Pad: Way(shifted_factors, pad, sent=sent_by(pad_views)),
-    Concatenate: Way(shifted_factors, concatenate, rules=concatenate_rules, sent=concatenate_sent),
-    Join: Way(shifted_factors, join, rules=join_rules, sent=join_sent),
-    DynamicSlice: Way(shifted_factors, dynamic_slice, rules=slice_rules),
-    DynamicUpdateSlice: Way(shifted_factors, update_slice),
-    ReduceWindow: Way(shifted_factors, reduce_window, sent=window_sent),
-    SelectAndScatter: Way(
+WAYS: dict[type[Op], Partitioner] = {
+    Constant: Partitioner(every_factor, constant),
+    ShardyConstant: Partitioner(every_factor, constant),
+    Iota: Partitioner(every_factor, iota),
+    Reduce: Partitioner(folded_factors, reduce),
+    RaggedDot: Partitioner(plain_factors, ragged_dot, ragged_rule),
+    Reshape: Partitioner(plain_factors, reshape, rules=reshape_rules, sent=reshape_sent),
+    TopK: Partitioner(top_k_factors, top_k, top_k_rule),
+    CustomCall: Partitioner(call_factors, NodeSite.plain),
+    TriangularSolve: Partitioner(solve_factors, NodeSite.plain),
+    Gather: Partitioner(gather_factors, gather),
+    Scatter: Partitioner(scatter_factors, scatter),
+    Slice: Partitioner(shifted_factors, cut, sent=sent_by(slice_views)),
+    Pad: Partitioner(shifted_factors, pad, sent=sent_by(pad_views)),
+    Concatenate: Partitioner(
+        shifted_factors, concatenate, rules=concatenate_rules, sent=concatenate_sent
+    ),
+    Join: Partitioner(shifted_factors, join, rules=join_rules, sent=join_sent),
+    DynamicSlice: Partitioner(shifted_factors, dynamic_slice, rules=slice_rules),
+    DynamicUpdateSlice: Partitioner(shifted_factors, update_slice),
+    ReduceWindow: Partitioner(shifted_factors, reduce_window, sent=window_sent),
+    SelectAndScatter: Partitioner(
         pool_factors, select_and_scatter, rules=pool_rules, sent=sent_by(pool_views)
     ),
-    Convolution: Way(shifted_factors, convolution, rules=convolution_rules, sent=convolution_sent),
-    Reverse: Way(shifted_factors, reverse, sent=sent_by(reverse_views)),
+    Convolution: Partitioner(
+        shifted_factors, convolution, rules=convolution_rules, sent=convolution_sent
+    ),
+    Reverse: Partitioner(shifted_factors, reverse, sent=sent_by(reverse_views)),
 }

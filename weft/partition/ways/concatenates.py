@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from weft.ir.module import Node
 from weft.ir.rule import Rule, RuleBuilder
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.slicing import Concatenate
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.placed import Placed, Split, local_type
-from weft.partition.site import Site, tensor
-from weft.partition.ways.exchange import Ranges, ranges
-from weft.partition.ways.halo import Part, exchanged, joined, parts_of
+from weft.partition.piece import Piece, local_type
+from weft.partition.site import NodeSite, tensor
+from weft.partition.ways.exchange import DimRanges, ranges
+from weft.partition.ways.halo import HaloPart, exchanged, joined, parts_of
 from weft.partition.ways.views import empty
 
 
-def concatenate_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+def concatenate_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     """The joined dim is one factor; an operand that is whole along it may stay so."""
     op = node.op
     assert isinstance(op, Concatenate)
@@ -33,7 +33,7 @@ def concatenate_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]
     return (builder.build(),)
 
 
-def _wanted(node: Node, count: int) -> Iterator[Ranges]:
+def _wanted(node: Node, count: int) -> Iterator[DimRanges]:
     """For each operand the part of it that falls into each piece of the result."""
     op = node.op
     assert isinstance(op, Concatenate)
@@ -64,7 +64,7 @@ def concatenate_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> 
     return total
 
 
-def concatenate(site: Site) -> tuple[Placed, ...]:
+def concatenate(site: NodeSite) -> tuple[Piece, ...]:
     """Parts of all operands in order, each over what stands behind the end of the one before."""
     op = site.node.op
     assert isinstance(op, Concatenate)
@@ -73,7 +73,7 @@ def concatenate(site: Site) -> tuple[Placed, ...]:
         return site.plain()
     if empty(site):
         return site.zeros()
-    parts: list[Part] = []
+    parts: list[HaloPart] = []
     wanted = _wanted(site.node, total_size(axes, site.mesh))
     for placed, each in zip(site.operands, wanted, strict=True):
         is_split = bool(placed.split[dim])

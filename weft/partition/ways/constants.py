@@ -9,14 +9,14 @@ import numpy as np
 from weft.ir.dense import Dense
 from weft.ir.types import I32, Array
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.convert import Convert
 from weft.ops.shape import Constant, Iota
-from weft.partition.placed import Placed, Split, local_type, whole
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Piece, local_type, whole
+from weft.partition.site import NodeSite, tensor
 
 
-def iota(site: Site) -> tuple[Placed, ...]:
+def iota(site: NodeSite) -> tuple[Piece, ...]:
     """Counted from where the piece begins, in integers, however narrow the elements are."""
     op, (split,) = site.node.op, site.splits
     assert isinstance(op, Iota)
@@ -31,7 +31,7 @@ def iota(site: Site) -> tuple[Placed, ...]:
     return site.placed(value)
 
 
-def constant(site: Site) -> tuple[Placed, ...]:
+def constant(site: NodeSite) -> tuple[Piece, ...]:
     """One block where all are alike; else every device takes its piece of the whole."""
     value: Dense = site.node.op.value  # type: ignore[attr-defined]
     (split,) = site.splits
@@ -42,15 +42,15 @@ def constant(site: Site) -> tuple[Placed, ...]:
     if block is not None:
         return site.placed(site.builder.emit(Constant(block)))
     everything = site.builder.emit(Constant(value))
-    placed = Placed(everything, value.type, whole(value.type.rank))
+    placed = Piece(everything, value.type, whole(value.type.rank))
     return (site.builder.reshard(placed, split),)
 
 
 # What was found for constants, as long as they live: they may be large.
-_BLOCKS: WeakKeyDictionary[Dense, dict[tuple[Split, Mesh], Dense | None]] = WeakKeyDictionary()
+_BLOCKS: WeakKeyDictionary[Dense, dict[tuple[DimAxes, Mesh], Dense | None]] = WeakKeyDictionary()
 
 
-def repeated_block(value: Dense, split: Split, mesh: Mesh) -> Dense | None:
+def repeated_block(value: Dense, split: DimAxes, mesh: Mesh) -> Dense | None:
     """The block that every device would take of a constant, if it is the same for all."""
     known = _BLOCKS.setdefault(value, {})
     if (split, mesh) in known:
@@ -61,7 +61,7 @@ def repeated_block(value: Dense, split: Split, mesh: Mesh) -> Dense | None:
     return found
 
 
-def _repeated_block(value: Dense, split: Split, mesh: Mesh) -> Dense | None:
+def _repeated_block(value: Dense, split: DimAxes, mesh: Mesh) -> Dense | None:
     local = local_type(value.type, split, mesh)
     array: Array = value.array
     for dim, axes in enumerate(split):

@@ -8,23 +8,23 @@ from dataclasses import replace
 
 from weft.ir.module import Node
 from weft.ir.op import rule as rule_of
-from weft.ir.rule import Dims, Factor, Rule
+from weft.ir.rule import Dims, Rule, RuleFactor
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.ops.convolution import Convolution
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.placed import Axes, Placed, Split
-from weft.partition.site import Site, tensor
-from weft.partition.ways.spread import ZERO, Spread, View, see
+from weft.partition.piece import Piece
+from weft.partition.site import NodeSite, tensor
+from weft.partition.ways.spread import ZERO, DeviceView, Spread, see
 from weft.partition.ways.views import Views, empty, sent_by
 from weft.partition.ways.windows import window_view
 
 
-def convolution_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+def convolution_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     """A spatial dim of the input goes with the places of the window, or with the kernel.
 
-    With the places, neighbours exchange edges. With the kernel, devices also owe the sum of what
-    their parts of the kernel make.
+    With the places, neighbours exchange edges. With the kernel, devices also hold partial
+    sums of what their parts of the kernel make.
     """
     op = node.op
     assert isinstance(op, Convolution)
@@ -50,10 +50,10 @@ def _with_spatial(rule: Rule, node: Node, op: Convolution, n: int, is_kept: bool
     rhs, out = tensor(node.operand_types[1]), op.out
     shared, alone = len(rule.factors), len(rule.factors) + 1
     if is_kept:
-        new = (Factor(out.sizes[c], "permutation"), Factor(rhs.sizes[b], "whole"))
+        new = (RuleFactor(out.sizes[c], "permutation"), RuleFactor(rhs.sizes[b], "whole"))
         places = (shared, alone, shared)
     else:
-        new = (Factor(rhs.sizes[b], "reduction"), Factor(out.sizes[c], "whole"))
+        new = (RuleFactor(rhs.sizes[b], "reduction"), RuleFactor(out.sizes[c], "whole"))
         places = (shared, shared, alone)
     left, right = rule.operands
     return replace(
@@ -75,7 +75,7 @@ def _compact(rule: Rule) -> Rule:
     known = [rule.factors[f] for f in used]
     numbers = {f: n for n, f in enumerate(used)}
     made = [tuple(tuple(numbers[f] for f in factors) for factors in dims) for dims in sides]
-    factors = tuple(Factor(f.size, "whole") if f.aided else f for f in known)
+    factors = tuple(RuleFactor(f.size, "whole") if f.aided else f for f in known)
     return Rule(factors, tuple(made[:2]), tuple(made[2:]))
 
 
@@ -91,7 +91,7 @@ def convolution_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> 
 
 
 def convolution_views(
-    node: Node, operands: tuple[Split, ...], results: tuple[Split, ...], mesh: Mesh
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
     """The input that a device's places of the window see, or that its part of the kernel sees."""
     op = node.op
@@ -116,7 +116,7 @@ def convolution_views(
     return views
 
 
-def _kernel_view(op: Convolution, node: Node, n: int, axes: Axes, mesh: Mesh) -> View:
+def _kernel_view(op: Convolution, node: Node, n: int, axes: Axes, mesh: Mesh) -> DeviceView:
     """What a part of the kernel sees at all places of the window."""
     dims = op.dimension_numbers
     lhs, rhs = (tensor(t) for t in node.operand_types)
@@ -130,10 +130,10 @@ def _kernel_view(op: Convolution, node: Node, n: int, axes: Axes, mesh: Mesh) ->
     width = (piece - 1) * apart + (places - 1) * window.strides[n] + 1
     dim = dims.input_spatial_dimensions[n]
     spread = Spread(lhs.sizes[dim], window.padding[n][0], window.base_dilations[n])
-    return View(dim, axes, spread, starts, width, tuple(s + width for s in starts))
+    return DeviceView(dim, axes, spread, starts, width, tuple(s + width for s in starts))
 
 
-def convolution(site: Site) -> tuple[Placed, ...]:
+def convolution(site: NodeSite) -> tuple[Piece, ...]:
     """Each device convolves what its windows see."""
     op, (lhs, rhs) = site.node.op, site.operands
     assert isinstance(op, Convolution)

@@ -11,14 +11,14 @@ from weft.ir.rule import Combine
 from weft.ir.types import TensorType
 from weft.mesh.algebra import total_size
 from weft.ops.collective import AllGather
-from weft.ops.local import CHANNEL, COMBINERS, INDEX
+from weft.ops.combiners import COMBINERS, combine_of, identity
+from weft.ops.local import CHANNEL, INDEX
 from weft.ops.pointwise import Compare, Select
-from weft.ops.reduce import Reduce, combine_of
+from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim
 from weft.ops.window import ReduceWindow
-from weft.partition.identity import COMBINE_OPS, identity
-from weft.partition.placed import Placed
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Piece
+from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.halo import between, resized
 from weft.partition.ways.spread import known_scalar
 
@@ -56,7 +56,7 @@ def running(node: Node) -> Running | None:
     return Running(dim, combine, padding == (0, size - 1))
 
 
-def run(site: Site, found: Running) -> tuple[Placed, ...]:
+def run(site: NodeSite, found: Running) -> tuple[Piece, ...]:
     """Each device folds its piece; the ends of all pieces before it are folded into that."""
     op, (operand, init) = site.node.op, site.operands
     assert isinstance(op, ReduceWindow)
@@ -69,18 +69,18 @@ def run(site: Site, found: Running) -> tuple[Placed, ...]:
     window[dim] = piece
     padding[dim] = (0, piece - 1) if found.is_backward else (piece - 1, 0)
     local = ReduceWindow(tuple(window), (made,), padding=tuple(padding))
-    regions = site.localizer.regions(site.node)
+    regions = site.context.regions(site.node)
     (folded,) = site.add(local, (value, init.value), regions)
     end = 0 if found.is_backward else piece - 1
     before = _before(site, found, between(builder, folded, dim, end, end + 1), init.value)
     kept = tuple(d for d in range(made.rank) if d != dim)
     spread = builder.emit(BroadcastInDim(kept, made), before)
-    combined = COMBINERS[COMBINE_OPS[found.combine]]
+    combined = COMBINERS[found.combine]
     pair = (folded, spread) if found.is_backward else (spread, folded)
     return site.placed(builder.emit(combined, *pair))
 
 
-def _before(site: Site, found: Running, end: Value, init: Value) -> Value:
+def _before(site: NodeSite, found: Running, end: Value, init: Value) -> Value:
     """The ends of all pieces that come before a device's own, folded."""
     builder, dim = site.builder, found.dim
     axes = site.operands[0].split[dim]
@@ -99,7 +99,7 @@ def _before(site: Site, found: Running, end: Value, init: Value) -> Value:
     return builder.emit(Reduce((dim,), (out,)), ends, init, regions=(region,))
 
 
-def _region(site: Site, combine: Combine, scalar: TensorType) -> Region:
+def _region(site: NodeSite, combine: Combine, scalar: TensorType) -> Region:
     args = (Value(scalar, None, 0), Value(scalar, None, 1))
-    node = apply(COMBINERS[COMBINE_OPS[combine]], *args, loc=site.node.loc)
+    node = apply(COMBINERS[combine], *args, loc=site.node.loc)
     return Region(args, [node], node.results)

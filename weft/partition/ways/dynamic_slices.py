@@ -9,12 +9,14 @@ import numpy as np
 from weft.ir.module import Node, Value
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import I32, DType, TensorType
+from weft.mesh.algebra import Axes, DimAxes
+from weft.ops.combiners import in_dtype
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Add, And, Clamp, Select, Subtract
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice, Pad
 from weft.partition.builder import Builder
-from weft.partition.placed import Axes, Owing, Placed, Split
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Partial, Piece
+from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.halo import between, inside, resized, starts_at
 
 _SCALAR = TensorType((), I32)
@@ -29,7 +31,7 @@ class Overlap:
     shift: Value  # where they begin in the slice; less than 0 or too much if they do not meet
 
 
-def slice_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+def slice_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     """A dim that is cut may stay split: devices give what they hold of the slice, or zeros."""
     op = node.op
     assert isinstance(op, DynamicSlice)
@@ -45,8 +47,8 @@ def slice_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
     return (builder.build(),)
 
 
-def dynamic_slice(site: Site) -> tuple[Placed, ...]:
-    """Each device gives what it holds of the slice; together they owe it."""
+def dynamic_slice(site: NodeSite) -> tuple[Piece, ...]:
+    """Each device gives what it holds of the slice: a partial sum of it."""
     op, (operand, *given) = site.node.op, site.operands
     assert isinstance(op, DynamicSlice)
     if not tensor(site.local_types()[0]).size:
@@ -57,21 +59,21 @@ def dynamic_slice(site: Site) -> tuple[Placed, ...]:
     if not cut:
         return site.placed(*site.add(DynamicSlice(out.sizes), (operand.value, *starts)))
     builder, sizes, overlaps = site.builder, list(out.sizes), {}
-    owed: Axes = ()
+    unreduced: Axes = ()
     for dim in range(out.rank):
         starts[dim] = _clamped(builder, starts[dim], operand.type.sizes[dim] - op.slice_sizes[dim])
     for dim in cut:
         overlaps[dim] = _overlap(site, operand, dim, starts[dim], op.slice_sizes[dim])
         starts[dim], sizes[dim] = overlaps[dim].at, overlaps[dim].count
-        owed = (*owed, *operand.split[dim])
+        unreduced = (*unreduced, *operand.split[dim])
     value = builder.emit(DynamicSlice(tuple(sizes)), operand.value, *starts)
     for dim in cut:
         value = _in_slice(builder, value, dim, overlaps[dim], op.slice_sizes[dim])
-    reduction = "or" if out.dtype.kind == "bool" else "add"
-    return (Placed(value, tensor(site.node.types[0]), site.splits[0], Owing(owed, reduction)),)
+    partial = Partial(unreduced, in_dtype("add", out.dtype))
+    return (Piece(value, tensor(site.node.types[0]), site.splits[0], partial),)
 
 
-def update_slice(site: Site) -> tuple[Placed, ...]:
+def update_slice(site: NodeSite) -> tuple[Piece, ...]:
     """Each device writes what falls on its piece, and what stood there where nothing does."""
     operand, update, *given = site.operands
     starts, new, builder = [p.value for p in given], update.value, site.builder
@@ -98,7 +100,7 @@ def update_slice(site: Site) -> tuple[Placed, ...]:
     return site.placed(*site.add(DynamicUpdateSlice(), (operand.value, new, *starts)))
 
 
-def _cut(operand: Placed, sizes: tuple[int, ...]) -> list[int]:
+def _cut(operand: Piece, sizes: tuple[int, ...]) -> list[int]:
     """The dims that are split and not taken whole."""
     pairs = zip(operand.split, sizes, operand.type.sizes, strict=True)
     return [d for d, (axes, size, room) in enumerate(pairs) if axes and size != room]
@@ -117,7 +119,7 @@ def _number(builder: Builder, number: int) -> Value:
     return builder.constant(np.asarray(number, np.int32))
 
 
-def _overlap(site: Site, operand: Placed, dim: int, start: Value, size: int) -> Overlap:
+def _overlap(site: NodeSite, operand: Piece, dim: int, start: Value, size: int) -> Overlap:
     builder, axes = site.builder, operand.split[dim]
     piece = tensor(operand.value.type).sizes[dim]
     count = min(piece, size)

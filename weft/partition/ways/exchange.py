@@ -16,11 +16,13 @@ from itertools import pairwise
 STEP = 64.0  # bytes that one more collective counts as
 _FAR = 32  # pieces that a device may take parts of; what needs more is gathered
 
-Table = tuple[int | None, ...]  # a number for each index along the axes, None where none is needed
+DeviceTable = tuple[
+    int | None, ...
+]  # a number for each index along the axes, None where none is needed
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class DimRanges:
     """The elements of a dim that each device wants: all as many, from a start of their own."""
 
     starts: tuple[int, ...]
@@ -35,9 +37,9 @@ class Slab:
     sources: (
         tuple[int, ...] | None
     )  # for each taker the owner, or -1; None where all take their own
-    cut: Table  # for each owner where in its piece the part begins
+    cut: DeviceTable  # for each owner where in its piece the part begins
     length: int
-    at: Table  # for each taker where it goes, counted from where its range begins
+    at: DeviceTable  # for each taker where it goes, counted from where its range begins
 
     @property
     def moves(self) -> int:
@@ -65,7 +67,7 @@ class _Edge:
 
 def ranges(
     starts: Iterable[int], width: int, size: int, stops: Sequence[int] = (), low: int = 0
-) -> Ranges:
+) -> DimRanges:
     """The ranges of that width; what lies beyond the dim or a device's stop is not needed."""
     starts = tuple(starts)
     ends = stops or [s + width for s in starts]
@@ -73,11 +75,11 @@ def ranges(
     for start, end in zip(starts, ends, strict=True):
         begin, end = max(start, low), min(start + width, end, size)
         needs.append((begin, end) if begin < end else (0, 0))
-    return Ranges(starts, width, tuple(needs))
+    return DimRanges(starts, width, tuple(needs))
 
 
 @lru_cache(maxsize=16384)
-def exchange(piece: int, wanted: Ranges, row: float) -> Exchange:
+def exchange(piece: int, wanted: DimRanges, row: float) -> Exchange:
     """The cheapest exchange between pieces of that length, whose elements have `row` bytes."""
     count = len(wanted.starts)
     gather = Exchange((), True, piece * (count - 1) * row)
@@ -94,7 +96,7 @@ def exchange(piece: int, wanted: Ranges, row: float) -> Exchange:
     return gather if is_gather else Exchange(slabs, False, sent)
 
 
-def own(wanted: Ranges, size: int) -> Slab:
+def own(wanted: DimRanges, size: int) -> Slab:
     """The ranges where every device holds the whole dim: nothing is sent."""
     length = max(end - begin for begin, end in wanted.needs)
     cut = [min(b, size - length) if b < e else None for b, e in wanted.needs]
@@ -107,7 +109,7 @@ def _span(need: tuple[int, int], piece: int) -> int:
     return (end - 1) // piece - begin // piece + 1 if begin < end else 0
 
 
-def _edges(taker: int, piece: int, wanted: Ranges) -> Iterable[_Edge]:
+def _edges(taker: int, piece: int, wanted: DimRanges) -> Iterable[_Edge]:
     begin, end = wanted.needs[taker]
     if begin == end:
         return

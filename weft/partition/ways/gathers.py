@@ -1,7 +1,7 @@
 """Gathers: windows are read where they lie; a split dim that indices point into is masked.
 
 Along such a dim every device looks up what falls into its own piece and gives zeros for the rest,
-so the results add up: the sum is owed over the axes that split the dim.
+so the results add up: they are partial sums over the axes that split the dim.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from weft.ir.module import Node, Value
 from weft.ir.rule import Rule
 from weft.ir.types import DType, TensorType
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import Axes, total_size
+from weft.ops.combiners import in_dtype
 from weft.ops.index import Gather, Windows, gather_windows
 from weft.ops.pointwise import And, Compare, Select
 from weft.ops.shape import BroadcastInDim
-from weft.partition.choose import owed_axes
+from weft.partition.choose import unreduced_axes
 from weft.partition.free import plain_factors
-from weft.partition.placed import Axes, Owing, Placed
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Partial, Piece
+from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.indices import clamped, converted, counting, joined, parts, shifted
 from weft.partition.ways.indices import without_vector as flat
 
@@ -42,19 +43,14 @@ def has_zero(dtype: DType) -> bool:
     return dtype.name != "f8E8M0FNU"
 
 
-def summed(dtype: DType) -> str:
-    """The op that puts together pieces of which all but one are zero."""
-    return "or" if dtype.kind == "bool" else "add"
-
-
-def gather(site: Site) -> tuple[Placed, ...]:
+def gather(site: NodeSite) -> tuple[Piece, ...]:
     """The windows of each piece; zeros for those that begin in another one."""
     op, (operand, indices) = site.node.op, site.operands
     assert isinstance(op, Gather)
     made = op.local((operand.value.type, indices.value.type), site.local_types())
     if indices.value.type is not indices.type:  # padding follows no order
         made = made.replace(indices_are_sorted=False)
-    axes = owed_axes(site.rule, site.chosen)
+    axes = unreduced_axes(site.rule, site.chosen)
     if not axes:
         return site.placed(*site.add(made, (operand.value, indices.value)))
     lookup = _Lookup(site, gather_windows(op.dimension_numbers), op.slice_sizes)
@@ -68,15 +64,15 @@ def gather(site: Site) -> tuple[Placed, ...]:
             BroadcastInDim(batch, out.with_dtype(tensor(inside.type).dtype)), inside
         )
     kept = site.builder.emit(Select(), mask, found, site.builder.splat(0, out))
-    owing = Owing(axes, summed(out.dtype))
-    return (Placed(kept, tensor(site.node.types[0]), site.splits[0], owing),)
+    partial = Partial(axes, in_dtype("add", out.dtype))
+    return (Piece(kept, tensor(site.node.types[0]), site.splits[0], partial),)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
     """Indices into a piece, and which of them fall into it."""
 
-    site: Site
+    site: NodeSite
     windows: Windows
     sizes: tuple[int, ...]
 

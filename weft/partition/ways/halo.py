@@ -10,25 +10,24 @@ import numpy as np
 
 from weft.ir.module import Value
 from weft.ir.types import BOOL, I32, TensorType
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import Axes, total_size
 from weft.ops.collective import AllGather
 from weft.ops.local import CHANNEL
 from weft.ops.pointwise import Add, And, Compare
 from weft.ops.shape import BroadcastInDim, Reshape
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Slice
 from weft.partition.builder import Builder
-from weft.partition.placed import Axes
-from weft.partition.ways.exchange import Exchange, Ranges, Slab, Table, exchange, own
+from weft.partition.ways.exchange import DeviceTable, DimRanges, Exchange, Slab, exchange, own
 
 _SCALAR = TensorType((), I32)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HaloPart:
     """A local value, and where along a dim it goes on each device."""
 
     value: Value
-    at: Table
+    at: DeviceTable
     is_zero_elsewhere: bool  # on devices where it goes nowhere
 
     @property
@@ -38,7 +37,13 @@ class Part:
 
 
 def fetch(
-    builder: Builder, value: Value, dim: int, axes: Axes, wanted: Ranges, *, is_split: bool = True
+    builder: Builder,
+    value: Value,
+    dim: int,
+    axes: Axes,
+    wanted: DimRanges,
+    *,
+    is_split: bool = True,
 ) -> Value:
     """Every device's range of a dim that lies in pieces along axes, or whole on each of them.
 
@@ -52,8 +57,14 @@ def fetch(
 
 
 def parts_of(
-    builder: Builder, value: Value, dim: int, axes: Axes, wanted: Ranges, *, is_split: bool = True
-) -> list[Part]:
+    builder: Builder,
+    value: Value,
+    dim: int,
+    axes: Axes,
+    wanted: DimRanges,
+    *,
+    is_split: bool = True,
+) -> list[HaloPart]:
     """What makes up every device's range of a dim, in pieces or whole on every device."""
     given = _tensor(value)
     if not given.size or not any(b < e for b, e in wanted.needs):
@@ -66,7 +77,7 @@ def parts_of(
     return [_sent(builder, whole, dim, axes, slab)]
 
 
-def exchanged(type: TensorType, dim: int, wanted: Ranges) -> Exchange:
+def exchanged(type: TensorType, dim: int, wanted: DimRanges) -> Exchange:
     """How ranges of a dim are had from pieces of that type."""
     if not type.size:
         return Exchange((), False, 0.0)
@@ -91,15 +102,17 @@ def _tensor(value: Value) -> TensorType:
 # Parts
 
 
-def _sent(builder: Builder, value: Value, dim: int, axes: Axes, slab: Slab) -> Part:
+def _sent(builder: Builder, value: Value, dim: int, axes: Axes, slab: Slab) -> HaloPart:
     """The part of a piece that a slab names, on the device that takes it."""
     part = cut(builder, value, dim, axes, slab.cut, slab.length)
     if slab.sources is not None:
         part = builder.permute_along(part, axes, slab.sources)
-    return Part(part, slab.at, slab.sources is not None)
+    return HaloPart(part, slab.at, slab.sources is not None)
 
 
-def cut(builder: Builder, value: Value, dim: int, axes: Axes, starts: Table, length: int) -> Value:
+def cut(
+    builder: Builder, value: Value, dim: int, axes: Axes, starts: DeviceTable, length: int
+) -> Value:
     """As many elements of a dim, from a start of each device's own."""
     given = _tensor(value)
     if length == given.sizes[dim]:
@@ -125,7 +138,7 @@ def between(builder: Builder, value: Value, dim: int, begin: int, end: int) -> V
 
 
 def joined(
-    builder: Builder, parts: Sequence[Part], dim: int, axes: Axes, made: TensorType
+    builder: Builder, parts: Sequence[HaloPart], dim: int, axes: Axes, made: TensorType
 ) -> Value:
     """A value of that type with parts in their places, later ones over earlier ones."""
     at = 0
@@ -146,7 +159,7 @@ def _room(builder: Builder, made: TensorType, dim: int, size: int) -> list[Value
 
 
 def _placed(
-    builder: Builder, parts: Sequence[Part], dim: int, axes: Axes, made: TensorType
+    builder: Builder, parts: Sequence[HaloPart], dim: int, axes: Axes, made: TensorType
 ) -> Value:
     """Parts written into zeros that have room on both sides, and behind for what goes nowhere."""
     lengths = [_tensor(part.value).sizes[dim] for part in parts]
@@ -174,13 +187,13 @@ def _gathered(builder: Builder, value: Value, dim: int, axes: Axes) -> Value:
 # Numbers that each device has of its own
 
 
-def constant(numbers: Table) -> int | None:
+def constant(numbers: DeviceTable) -> int | None:
     """The number, if it is the same for all devices that need one."""
     found = {n for n in numbers if n is not None}
     return found.pop() if len(found) == 1 else None
 
 
-def table(builder: Builder, numbers: Table, axes: Axes) -> Value:
+def table(builder: Builder, numbers: DeviceTable, axes: Axes) -> Value:
     """The number of a device, by its index along axes, as an i32 scalar."""
     line = _line(numbers)
     if line is None:
@@ -198,7 +211,7 @@ def table(builder: Builder, numbers: Table, axes: Axes) -> Value:
 
 
 @lru_cache(maxsize=4096)
-def _line(numbers: Table) -> tuple[int, int] | None:
+def _line(numbers: DeviceTable) -> tuple[int, int] | None:
     """Slope and first number, if all numbers lie on a line."""
     known = [(t, n) for t, n in enumerate(numbers) if n is not None]
     (t0, n0), (t1, n1) = known[0], known[-1]

@@ -7,7 +7,6 @@ would lie elsewhere than those of its source; what reads it takes a range of the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,19 +16,17 @@ from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.work import Work, moved
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.pointwise import Select
 from weft.ops.slicing import Concatenate, Slice
+from weft.partition.context import Context
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.placed import Placed, Split, local_type
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Piece, local_type
+from weft.partition.site import NodeSite, tensor
 from weft.partition.stand_in import stand_in
-from weft.partition.ways.exchange import Ranges, ranges
+from weft.partition.ways.exchange import DimRanges, ranges
 from weft.partition.ways.halo import between, exchanged, fetch, inside
 from weft.partition.ways.views import empty
-
-if TYPE_CHECKING:
-    from weft.partition.localize import Localizer
 
 
 @op("weft.join")
@@ -71,7 +68,7 @@ class Join(Op):
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         return Work(bytes=2 * moved(*results))
 
-    def wanted(self, count: int) -> Iterator[tuple[int, int, Ranges]]:
+    def wanted(self, count: int) -> Iterator[tuple[int, int, DimRanges]]:
         """For each range its operand, where it ends in the result, and each device's part of it."""
         spans = list(zip(self.sources, self.starts, self.limits, strict=True))
         piece, end = -(-sum(b - a for _, a, b in spans) // count), 0
@@ -119,28 +116,28 @@ def cut_dim(node: Node) -> int | None:
     return dims[0] if len(dims) == 1 else None
 
 
-def wait(localizer: Localizer, node: Node) -> None:
+def wait(context: Context, node: Node) -> None:
     """A slice: left to those that read it, if they may and its dim is split."""
     (value,), (source,) = node.results, node.operands
-    dim = cut_dim(node) if value in localizer.loose else None
-    if dim is not None and localizer.asked(source)[dim]:
-        localizer.waiting.add(value)
+    dim = cut_dim(node) if value in context.loose else None
+    if dim is not None and context.asked(source)[dim]:
+        context.waiting.add(value)
     else:
-        localizer.compute(node)
+        context.compute(node)
 
 
-def concatenation(localizer: Localizer, node: Node) -> None:
+def concatenation(context: Context, node: Node) -> None:
     """A concatenation: of ranges, where slices wait for it."""
     op = node.op
     assert isinstance(op, Concatenate)
-    if not any(v in localizer.waiting for v in node.operands):
-        localizer.compute(node)
+    if not any(v in context.waiting for v in node.operands):
+        context.compute(node)
         return
     operands: list[Value] = []
     spans: list[tuple[int, int, int]] = []
     for value in node.operands:
         source, start = value, 0
-        if value in localizer.waiting:
+        if value in context.waiting:
             assert value.node is not None and isinstance(value.node.op, Slice)
             source, start = value.node.operands[0], value.node.op.start_indices[op.dimension]
         if source not in operands:
@@ -149,13 +146,13 @@ def concatenation(localizer: Localizer, node: Node) -> None:
         spans.append((operands.index(source), start, start + size))
     sources, starts, limits = zip(*spans, strict=True)
     made = apply(Join(op.dimension, sources, starts, limits), *operands, loc=node.loc)
-    stand_in(localizer, node, [made], made.results)
+    stand_in(context, node, [made], made.results)
 
 
 # How they are joined
 
 
-def join_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+def join_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     """An operand that is whole along the dim may stay so."""
     op = node.op
     assert isinstance(op, Join)
@@ -180,7 +177,7 @@ def join_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
     return total
 
 
-def join(site: Site) -> tuple[Placed, ...]:
+def join(site: NodeSite) -> tuple[Piece, ...]:
     """Each device gets its part of every range, and takes each element from the right one."""
     op, builder = site.node.op, site.builder
     assert isinstance(op, Join)
@@ -205,7 +202,7 @@ def join(site: Site) -> tuple[Placed, ...]:
     return site.placed(value)
 
 
-def _joined(site: Site, op: Join) -> Value:
+def _joined(site: NodeSite, op: Join) -> Value:
     """The ranges as they are, where the dim is whole."""
     parts = [
         between(site.builder, site.operands[n].value, op.dimension, a, b)

@@ -8,21 +8,21 @@ from weft.ir.module import Node, Value
 from weft.ir.op import Body
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import I32, TensorType
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import Axes, total_size
 from weft.ops.collective import AllGather
+from weft.ops.combiners import combine_of, identity
 from weft.ops.index import Gather, GatherDims
 from weft.ops.local import CHANNEL
 from weft.ops.pointwise import Add, Select
-from weft.ops.reduce import Reduce, combine_of
+from weft.ops.reduce import Reduce
 from weft.ops.shape import Reshape
 from weft.ops.sort import TopK
 from weft.partition.builder import Builder
-from weft.partition.choose import owed_axes
+from weft.partition.choose import unreduced_axes
 from weft.partition.copies import copied_region
 from weft.partition.free import plain_factors
-from weft.partition.identity import identity
-from weft.partition.placed import Axes, Placed, local_type
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Piece, local_type
+from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.indices import converted
 
 
@@ -48,15 +48,15 @@ def stacked(builder: Builder, value: Value, axes: Axes, dim: int) -> Value:
 # may be folded in more than once, and may stand in the place of padding.
 
 
-def fold_partials(site: Site) -> tuple[Placed, ...]:
+def fold_partials(site: NodeSite) -> tuple[Piece, ...]:
     """Each device folds its piece, then all devices fold what all of them have."""
     op, count = site.node.op, len(site.node.operands) // 2
     assert isinstance(op, Reduce)
-    builder, axes = site.builder, owed_axes(site.rule, site.chosen)
+    builder, axes = site.builder, unreduced_axes(site.rule, site.chosen)
     inits = [p.value for p in site.operands[count:]]
     nothing = [_nothing(site, n, init) for n, init in enumerate(inits)]
     inputs = [_without_padding(site, n, op, nothing[n]) for n in range(count)]
-    regions = site.localizer.regions(site.node)
+    regions = site.context.regions(site.node)
     partial = site.add(op.replace(outs=site.local_types()), (*inputs, *nothing), regions)
     rows = []
     for value in partial:
@@ -68,7 +68,7 @@ def fold_partials(site: Site) -> tuple[Placed, ...]:
     return site.placed(*site.add(again, (*rows, *inits), copies))
 
 
-def _nothing(site: Site, n: int, init: Value) -> Value:
+def _nothing(site: NodeSite, n: int, init: Value) -> Value:
     """What folding changes nothing: known for plain ops, else the initial value itself."""
     body = site.node.bodies[0]
     type = tensor(body.results[n])
@@ -78,7 +78,7 @@ def _nothing(site: Site, n: int, init: Value) -> Value:
     return site.builder.splat(identity(combine, type.dtype), type)
 
 
-def _without_padding(site: Site, n: int, op: Reduce, nothing: Value) -> Value:
+def _without_padding(site: NodeSite, n: int, op: Reduce, nothing: Value) -> Value:
     placed = site.operands[n]
     value = placed.value
     local = local_type(placed.type, placed.split, site.mesh)
@@ -111,11 +111,11 @@ def top_k_factors(node: Node, rule: Rule) -> frozenset[int]:
     return folded_factors(node, rule) if node.op.k else plain_factors(node, rule)  # type: ignore[attr-defined]
 
 
-def top_k(site: Site) -> tuple[Placed, ...]:
+def top_k(site: NodeSite) -> tuple[Piece, ...]:
     """The largest of each piece, and of those the largest; of equals the first one wins."""
     op, (operand,) = site.node.op, site.operands
     assert isinstance(op, TopK)
-    axes = owed_axes(site.rule, site.chosen)
+    axes = unreduced_axes(site.rule, site.chosen)
     if not axes:
         return site.plain()
     builder, last = site.builder, operand.type.rank - 1

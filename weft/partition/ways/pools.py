@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.ir.module import Node, Region
-from weft.ir.rule import Rule, RuleBuilder
+from weft.ir.rule import Combine, Rule, RuleBuilder
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import DimAxes, total_size
+from weft.ops.combiners import combine_of, identity
 from weft.ops.pointwise import Compare
-from weft.ops.reduce import combine_of
-from weft.ops.window import SelectAndScatter, Window
-from weft.partition.identity import identity
-from weft.partition.placed import Placed, Split
-from weft.partition.site import Site, tensor
+from weft.ops.window import SelectAndScatter, WindowDims
+from weft.partition.piece import Piece
+from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.halo import cut
-from weft.partition.ways.spread import Fill, Spread, View, see
+from weft.partition.ways.spread import DeviceView, PaddingScalar, Spread, see
 from weft.partition.ways.views import Views, empty
 
 
@@ -31,7 +30,7 @@ class Touching:
     width: int
 
 
-def touching(window: Window, dim: int, size: int, count: int) -> Touching:
+def touching(window: WindowDims, dim: int, size: int, count: int) -> Touching:
     """As many windows for every device, and all elements of its piece among what they see."""
     piece, own, stride = -(-size // count), window.sizes[dim], window.strides[dim]
     low = window.padding[dim][0]
@@ -46,7 +45,7 @@ def touching(window: Window, dim: int, size: int, count: int) -> Touching:
     return Touching(first, last, (width - own) // stride + 1, starts, stops, width)
 
 
-def pool_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+def pool_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     """A dim is one factor of operand, source and result."""
     op = node.op
     assert isinstance(op, SelectAndScatter)
@@ -64,18 +63,18 @@ def pool_factors(node: Node, rule: Rule) -> frozenset[int]:
     return frozenset(n for n, f in enumerate(rule.factors) if f.role == "pass" or can_fill)
 
 
-def outside(select: Region) -> str | None:
-    """`min` or `max`: what is never selected, if the region plainly compares."""
+def outside(select: Region) -> Combine | None:
+    """The op whose identity element is never selected, if the region plainly compares."""
     match select.nodes:
         case [Node(op=Compare(comparison_direction=way), operands=operands)] if (
             operands == select.args and select.results == select.nodes[0].results
         ):
-            return {"GE": "max", "GT": "max", "LE": "min", "LT": "min"}.get(way)
+            return "max" if way in ("GE", "GT") else "min" if way in ("LE", "LT") else None
     return None
 
 
 def pool_views(
-    node: Node, operands: tuple[Split, ...], results: tuple[Split, ...], mesh: Mesh
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
     """The elements that touching windows see, and their elements of the source."""
     op = node.op
@@ -87,16 +86,16 @@ def pool_views(
             continue
         size, places = given.sizes[dim], source.sizes[dim]
         near = touching(op.window, dim, size, total_size(axes, mesh))
-        seen = View(dim, axes, Spread(size), near.starts, near.width, near.stops)
+        seen = DeviceView(dim, axes, Spread(size), near.starts, near.width, near.stops)
         ends = tuple(n + 1 for n in near.last)
         views += [
             (0, seen),
-            (1, View(dim, axes, Spread(places), near.windows, near.count, ends)),
+            (1, DeviceView(dim, axes, Spread(places), near.windows, near.count, ends)),
         ]
     return views
 
 
-def select_and_scatter(site: Site) -> tuple[Placed, ...]:
+def select_and_scatter(site: NodeSite) -> tuple[Piece, ...]:
     """Each device does all windows that touch its piece, and keeps what falls on it."""
     op = site.node.op
     assert isinstance(op, SelectAndScatter)
@@ -114,7 +113,7 @@ def select_and_scatter(site: Site) -> tuple[Placed, ...]:
         padding[view.dim] = (0, 0)
     made = tensor(values[0].type).with_dtype(op.out.dtype)
     local = op.replace(out=made, padding=tuple(padding))
-    (value,) = site.add(local, tuple(values), site.localizer.regions(site.node))
+    (value,) = site.add(local, tuple(values), site.context.regions(site.node))
     for n, view in views:
         if n == 0:
             piece = -(-view.spread.size // len(view.starts))
@@ -123,16 +122,15 @@ def select_and_scatter(site: Site) -> tuple[Placed, ...]:
     return site.placed(value)
 
 
-def _fills(site: Site) -> tuple[Fill, Fill]:
+def _fills(site: NodeSite) -> tuple[PaddingScalar, PaddingScalar]:
     """What is never selected, and what adds nothing."""
     taken, source = tensor(site.node.operand_types[0]), tensor(site.node.operand_types[1])
-    kind = outside(site.node.regions[0])
-    combine = combine_of(site.node.bodies[1])
-    assert kind is not None and combine is not None
-    least = site.builder.splat(
-        identity("max" if kind == "max" else "min", taken.dtype), taken.with_shape(())
-    )
+    selects, combine = outside(site.node.regions[0]), combine_of(site.node.bodies[1])
+    assert selects is not None and combine is not None
+    least = site.builder.splat(identity(selects, taken.dtype), taken.with_shape(()))
     nothing = identity(combine, source.dtype)
-    if combine == "sum":
-        return Fill(least, False), Fill(None, True)
-    return Fill(least, False), Fill(site.builder.splat(nothing, source.with_shape(())), False)
+    if combine == "add":
+        return PaddingScalar(least, False), PaddingScalar(None, True)
+    return PaddingScalar(least, False), PaddingScalar(
+        site.builder.splat(nothing, source.with_shape(())), False
+    )

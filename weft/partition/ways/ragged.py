@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.ir.module import Node, Value
-from weft.ir.rule import Factor, Rule
+from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import TensorType
-from weft.mesh.algebra import total_size
-from weft.ops.contract import combine_sums
+from weft.mesh.algebra import Axes, total_size
+from weft.ops.combiners import in_dtype
 from weft.ops.pointwise import Clamp, Compare, Select, Subtract
 from weft.ops.ragged import RaggedDims, RaggedDot
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Iota
 from weft.ops.slicing import Concatenate, Pad, Slice
 from weft.partition.builder import Builder
-from weft.partition.placed import Axes, Placed
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Piece
+from weft.partition.site import NodeSite, tensor
 from weft.partition.stand_in import adding
 from weft.partition.ways.indices import converted, counting, shifted
 
@@ -32,7 +32,7 @@ def ragged_rule(node: Node) -> Rule:
     op = node.op
     assert isinstance(op, RaggedDot)
     rule = op.rule(*(tensor(v.type) for v in node.operands))
-    dims, combine = op.ragged_dot_dimension_numbers, combine_sums(op.out.dtype)
+    dims, combine = op.ragged_dot_dimension_numbers, in_dtype("add", op.out.dtype)
     factors = list(rule.factors)
     for number, is_summed in (
         (rule.operands[0][dims.ragged][0], dims.mode == "contracting"),
@@ -40,13 +40,13 @@ def ragged_rule(node: Node) -> Rule:
     ):
         size = factors[number].size
         if is_summed:
-            factors[number] = Factor(size, "reduction", combine)
+            factors[number] = RuleFactor(size, "reduction", combine)
         elif number == rule.operands[0][dims.ragged][0] or dims.mode == "contracting":
             factors[number] = replace(factors[number], role="pass")
     return Rule(tuple(factors), rule.operands, rule.results)
 
 
-def ragged_dot(site: Site) -> tuple[Placed, ...]:
+def ragged_dot(site: NodeSite) -> tuple[Piece, ...]:
     """The dot of a piece, with the groups as they are there."""
     op = site.node.op
     assert isinstance(op, RaggedDot)
@@ -70,12 +70,12 @@ def ragged_dot(site: Site) -> tuple[Placed, ...]:
         return (placed,)
     # What comes before the own groups is not theirs; times zeros it need not be zero.
     value = counted.only_after(placed.value, before)
-    return (placed.moved(value, placed.split, placed.owing),)
+    return (placed.moved(value, placed.split, placed.partial),)
 
 
 def _dot(
-    site: Site, op: RaggedDot, values: tuple[Value, Value, Value], more: bool = False
-) -> tuple[Placed, ...]:
+    site: NodeSite, op: RaggedDot, values: tuple[Value, Value, Value], more: bool = False
+) -> tuple[Piece, ...]:
     """The op on local values; with one group more, its result is dropped."""
     out = tensor(site.local_types()[0])
     if not more:
@@ -106,7 +106,7 @@ def _after_zeros(builder: Builder, value: Value, dim: int) -> Value:
 class _Groups:
     """Where groups begin and end on a piece."""
 
-    site: Site
+    site: NodeSite
     dims: RaggedDims
     rows: Axes  # that split what comes in groups
     groups: Axes  # that split the groups
@@ -129,7 +129,7 @@ class _Groups:
         if self.groups:
             type = given.type.with_dtype(dtype)
             wanted = (*split[:-1], self.groups)
-            found = [builder.reshard(Placed(v, type, split), wanted).value for v in found]
+            found = [builder.reshard(Piece(v, type, split), wanted).value for v in found]
         return found[0], found[1]
 
     def within(self, places: Value, piece: int) -> Value:

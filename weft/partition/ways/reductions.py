@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from weft.ir.rule import Combine
-from weft.partition.choose import owed_axes
-from weft.partition.identity import identity, is_all
-from weft.partition.placed import Placed
-from weft.partition.site import Site
+from weft.ops.combiners import IDEMPOTENT, identity
+from weft.partition.choose import unreduced_axes
+from weft.partition.piece import Piece
+from weft.partition.site import NodeSite, is_all
 from weft.partition.ways.partials import fold_partials
 
-_REPEATABLE: tuple[Combine | None, ...] = ("max", "min", "and", "or")
 
-
-def reduce(site: Site) -> tuple[Placed, ...]:
+def reduce(site: NodeSite) -> tuple[Piece, ...]:
     """Each device folds its piece; the first one along the axes starts from the initial value."""
     count = len(site.node.operands) // 2
     combine = next((f.combine for f in site.rule.factors if f.role == "reduction"), None)
-    if combine is None and owed_axes(site.rule, site.chosen):
+    if combine is None and unreduced_axes(site.rule, site.chosen):
         return fold_partials(site)
-    if site.owing is not None and combine is not None and combine not in _REPEATABLE:
+    if site.partial is not None and combine is not None and combine not in IDEMPOTENT:
         for n in range(count, 2 * count):
             init = site.operands[n]
             nothing = identity(combine, init.type.dtype)
             if not is_all(site.node.operands[n], nothing):
-                value = site.builder.only_first(init.value, site.owing.axes, nothing)
+                value = site.builder.only_first(init.value, site.partial.axes, nothing)
                 site.operands[n] = init.moved(value, init.split)
     return site.plain()

@@ -16,12 +16,12 @@ from weft.ir.module import Node
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.ops.shape import Reshape, shared_factors
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.placed import Axes, Placed, Split, local_type
-from weft.partition.site import Site, tensor
-from weft.partition.ways.exchange import Ranges, ranges
+from weft.partition.piece import Piece, local_type
+from weft.partition.site import NodeSite, tensor
+from weft.partition.ways.exchange import DimRanges, ranges
 from weft.partition.ways.halo import exchanged, fetch
 
 _MANY = 3  # segments of which each is tried both ways
@@ -60,7 +60,7 @@ def segments(source: Sequence[int], target: Sequence[int]) -> list[Segment]:
     return found
 
 
-def reshape_rules(node: Node, splits: tuple[Split, ...]) -> tuple[Rule, ...]:
+def reshape_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     """Shardy's rule; and others by which the first dims of segments go together, as they come."""
     operand, out = tensor(node.operands[0].type), tensor(node.types[0])
     own = node.op.rule(operand)
@@ -105,11 +105,11 @@ class Range:
 
     segment: Segment
     axes: Axes
-    wanted: Ranges
+    wanted: DimRanges
 
 
 def uneven(
-    operand: TensorType, out: TensorType, splits: tuple[Split, Split], mesh: Mesh
+    operand: TensorType, out: TensorType, splits: tuple[DimAxes, DimAxes], mesh: Mesh
 ) -> Iterator[Range]:
     """The segments whose pieces are other ranges of elements in the operand than in the result."""
     before, after = local_type(operand, splits[0], mesh), local_type(out, splits[1], mesh)
@@ -145,7 +145,7 @@ def flattened(type: TensorType, run: Segment) -> tuple[TensorType, int]:
     return type.with_shape((*sizes[:first], joined, *sizes[last + 1 :])), first
 
 
-def reshape(site: Site) -> tuple[Placed, ...]:
+def reshape(site: NodeSite) -> tuple[Piece, ...]:
     """The piece in its new shape, after what does not line up has been exchanged."""
     (operand,), (out,) = site.operands, site.node.types
     value, builder = operand.value, site.builder

@@ -9,18 +9,16 @@ results are still to be combined.
 from __future__ import annotations
 
 from weft.ir.module import Node, Value
-from weft.ir.rule import Combine, Rule
+from weft.ir.rule import Rule
 from weft.ir.types import TensorType
 from weft.mesh.algebra import total_size
+from weft.ops.combiners import BY_OP, identity
 from weft.ops.pointwise import Select
 from weft.ops.scatter import Scatter
-from weft.partition.choose import owed_axes
-from weft.partition.identity import COMBINE_OPS, identity, is_all
-from weft.partition.placed import Owing, Placed, local_type
-from weft.partition.site import Site, tensor
+from weft.partition.choose import unreduced_axes
+from weft.partition.piece import Partial, Piece, local_type
+from weft.partition.site import NodeSite, is_all, tensor
 from weft.partition.ways.indices import clamped, converted, counting, joined, parts, shifted
-
-_COMBINES: dict[str | None, Combine] = {"stablehlo.add": "sum", "stablehlo.multiply": "prod"}
 
 
 def scatter_factors(node: Node, rule: Rule) -> frozenset[int]:
@@ -37,16 +35,16 @@ def scatter_factors(node: Node, rule: Rule) -> frozenset[int]:
     )
 
 
-def scatter(site: Site) -> tuple[Placed, ...]:
+def scatter(site: NodeSite) -> tuple[Piece, ...]:
     """The updates of each device, scattered into its piece of the input."""
     op, count = site.node.op, len(site.node.operands) // 2
     assert isinstance(op, Scatter)
     if op.windows.start_map:
         site.operands[count] = _indices(site, op, site.operands[count])
-    axes, owing = owed_axes(site.rule, site.chosen), site.owing
-    if axes and owing is None:
-        combine = _COMBINES[site.node.bodies[0].combiners[0]]
-        owing = Owing(axes, COMBINE_OPS[combine])
+    axes, partial = unreduced_axes(site.rule, site.chosen), site.partial
+    if axes and partial is None:
+        combine = BY_OP[site.node.bodies[0].combiners[0]]
+        partial = Partial(axes, combine)
         for n in range(count):
             nothing = identity(combine, site.operands[n].type.dtype)
             held, update = site.operands[n], site.operands[count + 1 + n]
@@ -61,12 +59,12 @@ def scatter(site: Site) -> tuple[Placed, ...]:
     made = op.local(tuple(v.type for v in given), site.local_types())
     if site.operands[count].value.type is not site.node.operands[count].type:
         made = made.replace(indices_are_sorted=False)  # what is out of bounds follows no order
-    results = site.add(made, given, site.localizer.regions(site.node))
+    results = site.add(made, given, site.context.regions(site.node))
     rows = zip(results, site.node.types, site.splits, strict=True)
-    return tuple(Placed(v, tensor(t), s, owing) for v, t, s in rows)
+    return tuple(Piece(v, tensor(t), s, partial) for v, t, s in rows)
 
 
-def _indices(site: Site, op: Scatter, indices: Placed) -> Placed:
+def _indices(site: NodeSite, op: Scatter, indices: Piece) -> Piece:
     """The indices counted from where the piece of the input begins; padding is out of bounds."""
     windows, held = op.windows, site.operands[0]
     builder = site.builder
@@ -92,9 +90,9 @@ def _indices(site: Site, op: Scatter, indices: Placed) -> Placed:
     return indices.moved(value, indices.split)
 
 
-def _padded_rows(site: Site, indices: Placed) -> list[int]:
+def _padded_rows(site: NodeSite, indices: Piece) -> list[int]:
     """The dims of the indices that count updates and are padded, unless the updates are masked."""
-    if site.owing is not None:
+    if site.partial is not None:
         return []
     rows = site.rule.operands[len(site.node.operands) // 2]
     return [
@@ -105,7 +103,7 @@ def _padded_rows(site: Site, indices: Placed) -> list[int]:
     ]
 
 
-def _dropped(site: Site, indices: Placed, value: Value, padded: list[int]) -> Value:
+def _dropped(site: NodeSite, indices: Piece, value: Value, padded: list[int]) -> Value:
     """Indices of padding replaced by one at which all of a window is out of bounds."""
     local: TensorType = local_type(indices.type, indices.split, site.mesh)
     for dim in padded:

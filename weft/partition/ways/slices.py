@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from weft.ir.module import Node
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.shape import Reverse
 from weft.ops.slicing import Pad, Slice
-from weft.partition.placed import Placed, Split
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Piece
+from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.halo import fetch
-from weft.partition.ways.spread import Seen, Spread, View, scalar_fill, see
+from weft.partition.ways.spread import DeviceView, Spread, SpreadValue, scalar_fill, see
 from weft.partition.ways.views import Views, empty
 
 
 def slice_views(
-    node: Node, operands: tuple[Split, ...], results: tuple[Split, ...], mesh: Mesh
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
     """The elements between the first and the last that a device keeps."""
     op = node.op
@@ -32,11 +32,11 @@ def slice_views(
         width = (piece - 1) * stride + 1
         kept_by = [min(piece, kept - t * piece) for t in range(count)]
         stops = tuple(s + (n - 1) * stride + 1 for s, n in zip(starts, kept_by, strict=True))
-        views.append((0, View(dim, axes, Spread(size), starts, width, stops)))
+        views.append((0, DeviceView(dim, axes, Spread(size), starts, width, stops)))
     return views
 
 
-def cut(site: Site) -> tuple[Placed, ...]:
+def cut(site: NodeSite) -> tuple[Piece, ...]:
     """Each device gets the part it keeps a piece of, and slices it."""
     if empty(site):
         return site.zeros()
@@ -56,7 +56,7 @@ def cut(site: Site) -> tuple[Placed, ...]:
 
 
 def pad_views(
-    node: Node, operands: tuple[Split, ...], results: tuple[Split, ...], mesh: Mesh
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
     """The elements that fall into a device's piece of the padded tensor."""
     op = node.op
@@ -76,11 +76,11 @@ def pad_views(
         spread = Spread(given.sizes[dim], amounts[0], amounts[2] + 1)
         starts = tuple(t * piece for t in range(count))
         stops = tuple(min(s + piece, size) for s in starts)
-        views.append((0, View(dim, axes, spread, starts, piece, stops)))
+        views.append((0, DeviceView(dim, axes, spread, starts, piece, stops)))
     return views
 
 
-def pad(site: Site) -> tuple[Placed, ...]:
+def pad(site: NodeSite) -> tuple[Piece, ...]:
     """Each device gets the elements that fall into its piece, with the padding around them."""
     if empty(site):
         return site.zeros()
@@ -92,7 +92,7 @@ def pad(site: Site) -> tuple[Placed, ...]:
     for dim, axes in enumerate(site.splits[0]):
         if axes:
             low[dim] = high[dim] = interior[dim] = 0
-    seen = Seen(operand.value)
+    seen = SpreadValue(operand.value)
     for _, view in pad_views(site.node, (operand.split,), site.splits, site.mesh):
         seen = see(site.builder, seen.value, view, fill)
         low[view.dim], high[view.dim], interior[view.dim] = seen.low, seen.high, seen.step - 1
@@ -103,7 +103,7 @@ def pad(site: Site) -> tuple[Placed, ...]:
 
 
 def reverse_views(
-    node: Node, operands: tuple[Split, ...], results: tuple[Split, ...], mesh: Mesh
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
     """The elements at the other end."""
     op = node.op
@@ -117,11 +117,11 @@ def reverse_views(
         piece = -(-size // count)
         starts = tuple(size - (t + 1) * piece for t in range(count))
         stops = tuple(s + piece for s in starts)
-        views.append((0, View(dim, axes, Spread(size), starts, piece, stops)))
+        views.append((0, DeviceView(dim, axes, Spread(size), starts, piece, stops)))
     return views
 
 
-def reverse(site: Site) -> tuple[Placed, ...]:
+def reverse(site: NodeSite) -> tuple[Piece, ...]:
     """Each device gets the range at the other end, and turns it around."""
     if empty(site):
         return site.zeros()

@@ -8,13 +8,13 @@ import numpy as np
 
 from weft.ir.module import Node, Value
 from weft.ir.types import Array, TensorType
+from weft.mesh.algebra import Axes
 from weft.ops.pointwise import Select
 from weft.ops.shape import BroadcastInDim, Constant, Reshape
 from weft.ops.sharding import ShardyConstant
 from weft.ops.slicing import Pad
 from weft.partition.builder import Builder
-from weft.partition.placed import Axes
-from weft.partition.ways.exchange import Ranges, ranges
+from weft.partition.ways.exchange import DimRanges, ranges
 from weft.partition.ways.halo import cut, exchanged, fetch, inside, table
 
 
@@ -28,7 +28,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class DeviceView:
     """The places that each device sees, as many each, from a start of its own up to a stop."""
 
     dim: int
@@ -63,13 +63,13 @@ class View:
         return max(1, (self.width - 1 - phase) // self.spread.step + 1)
 
     @property
-    def wanted(self) -> Ranges:
+    def wanted(self) -> DimRanges:
         """The elements that each device sees."""
         return ranges(self.firsts, self.count, self.spread.size, self.ends)
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
+class PaddingScalar:
     """The scalar that stands where there is no element."""
 
     value: Value | None  # None for zero
@@ -88,11 +88,11 @@ class Fill:
         return builder.spread(self.value, type)
 
 
-ZERO = Fill(None, True)
+ZERO = PaddingScalar(None, True)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SpreadValue:
     """A local value that, spread out and padded so, is what its device sees."""
 
     value: Value
@@ -101,12 +101,12 @@ class Seen:
     step: int = 1
 
 
-def sent_for(view: View, type: TensorType) -> float:
+def sent_for(view: DeviceView, type: TensorType) -> float:
     """The bytes that a device sends so that all see what they want of pieces of that type."""
     return exchanged(type, view.dim, view.wanted).bytes
 
 
-def see(builder: Builder, value: Value, view: View, fill: Fill) -> Seen:
+def see(builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar) -> SpreadValue:
     """What each device sees, with the fill where there is no element."""
     got = fetch(builder, value, view.dim, view.axes, view.wanted)
     given = value.type
@@ -117,11 +117,13 @@ def see(builder: Builder, value: Value, view: View, fill: Fill) -> Seen:
     if len(phases) == 1:
         low = phases.pop()
         high = view.width - low - (view.count - 1) * step - 1
-        return Seen(got, low, high, step)
-    return Seen(_unrolled(builder, got, view, fill))
+        return SpreadValue(got, low, high, step)
+    return SpreadValue(_unrolled(builder, got, view, fill))
 
 
-def _filled(builder: Builder, value: Value, view: View, fill: Fill, held: int) -> Value:
+def _filled(
+    builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar, held: int
+) -> Value:
     """The fill where a device sees what is no element of the dim.
 
     `held` elements are held by devices, padding included; beyond them there are zeros.
@@ -142,7 +144,7 @@ def _filled(builder: Builder, value: Value, view: View, fill: Fill, held: int) -
     return builder.emit(Select(), mask, value, fill.tensor(builder, given))
 
 
-def _unrolled(builder: Builder, value: Value, view: View, fill: Fill) -> Value:
+def _unrolled(builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar) -> Value:
     """The places themselves, where every device sees its first element at another one."""
     given = value.type
     assert isinstance(given, TensorType)
@@ -156,13 +158,13 @@ def _unrolled(builder: Builder, value: Value, view: View, fill: Fill) -> Value:
     return cut(builder, padded, view.dim, view.axes, starts, view.width)
 
 
-def scalar_fill(value: Value, local: Value) -> Fill:
+def scalar_fill(value: Value, local: Value) -> PaddingScalar:
     """A scalar operand as a fill: zero, in all its bits, if the global program says so."""
     known = known_scalar(value)
     if known is None:
-        return Fill(local, False)
+        return PaddingScalar(local, False)
     zero = np.zeros((), np.int32).astype(known.dtype).tobytes()
-    return Fill(local, not any(zero) and known.tobytes() == zero)
+    return PaddingScalar(local, not any(zero) and known.tobytes() == zero)
 
 
 def known_scalar(value: Value) -> Array | None:

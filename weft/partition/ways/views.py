@@ -9,17 +9,18 @@ from weft.ir.module import Node
 from weft.ir.rule import Rule
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
+from weft.mesh.algebra import DimAxes
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.placed import Split, local_type
-from weft.partition.site import Site
-from weft.partition.ways.spread import View, sent_for
+from weft.partition.piece import local_type
+from weft.partition.site import NodeSite
+from weft.partition.ways.spread import DeviceView, sent_for
 
-Views: TypeAlias = list[tuple[int, View]]  # of operands, by number
-Seeing: TypeAlias = Callable[[Node, tuple[Split, ...], tuple[Split, ...], Mesh], Views]
-Sent: TypeAlias = Callable[[Node, Rule, FactorAxes, Mesh], float]
+Views: TypeAlias = list[tuple[int, DeviceView]]  # of operands, by number
+Seeing: TypeAlias = Callable[[Node, tuple[DimAxes, ...], tuple[DimAxes, ...], Mesh], Views]
+BytesSent: TypeAlias = Callable[[Node, Rule, FactorAxes, Mesh], float]
 
 
-def sent_by(seeing: Seeing) -> Sent:
+def sent_by(seeing: Seeing) -> BytesSent:
     """What an op with these views sends if its factors are split so."""
 
     def sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
@@ -40,6 +41,6 @@ def shifted_factors(node: Node, rule: Rule) -> frozenset[int]:
     return frozenset(n for n, f in enumerate(rule.factors) if f.role != "whole")
 
 
-def empty(site: Site) -> bool:
+def empty(site: NodeSite) -> bool:
     """Whether the results have no elements."""
     return all(isinstance(t, TensorType) and not t.size for t in site.local_types())

@@ -5,20 +5,20 @@ from __future__ import annotations
 from weft.ir.module import Node
 from weft.ir.rule import Rule
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
-from weft.ops.window import ReduceWindow, Window
+from weft.mesh.algebra import Axes, DimAxes, total_size
+from weft.ops.window import ReduceWindow, WindowDims
 from weft.partition.factors import FactorAxes, asked
-from weft.partition.placed import Axes, Placed, Split, local_type
-from weft.partition.site import Site, tensor
+from weft.partition.piece import Piece, local_type
+from weft.partition.site import NodeSite, tensor
 from weft.partition.ways.cumulative import run, running
 from weft.partition.ways.halo import row_bytes
-from weft.partition.ways.spread import Spread, View, scalar_fill, see
+from weft.partition.ways.spread import DeviceView, Spread, scalar_fill, see
 from weft.partition.ways.views import Views, empty, sent_by
 
 
 def window_view(
-    window: Window, n: int, dim: int, axes: Axes, sizes: tuple[int, int], mesh: Mesh
-) -> View:
+    window: WindowDims, n: int, dim: int, axes: Axes, sizes: tuple[int, int], mesh: Mesh
+) -> DeviceView:
     """What a device's places of a window see: n is the window's dim, dim that of the tensor."""
     size, places = sizes
     count = total_size(axes, mesh)
@@ -30,11 +30,11 @@ def window_view(
         s + (u - 1) * stride + own if u > 0 else s for s, u in zip(starts, used, strict=True)
     )
     spread = Spread(size, window.padding[n][0], window.base_dilations[n])
-    return View(dim, axes, spread, starts, (piece - 1) * stride + own, stops)
+    return DeviceView(dim, axes, spread, starts, (piece - 1) * stride + own, stops)
 
 
 def window_views(
-    node: Node, operands: tuple[Split, ...], results: tuple[Split, ...], mesh: Mesh
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
     """The views of all inputs."""
     op = node.op
@@ -59,7 +59,7 @@ def window_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float
     return row_bytes(type, found.dim) * (total_size(made[found.dim], mesh) - 1)
 
 
-def reduce_window(site: Site) -> tuple[Placed, ...]:
+def reduce_window(site: NodeSite) -> tuple[Piece, ...]:
     """Each device folds what its windows see."""
     op = site.node.op
     assert isinstance(op, ReduceWindow)
@@ -78,4 +78,4 @@ def reduce_window(site: Site) -> tuple[Placed, ...]:
         values[n] = seen.value
         padding[view.dim], steps[view.dim] = (seen.low, seen.high), seen.step
     local = op.replace(outs=site.local_types(), padding=tuple(padding), base_dilations=tuple(steps))
-    return site.placed(*site.add(local, tuple(values), site.localizer.regions(site.node)))
+    return site.placed(*site.add(local, tuple(values), site.context.regions(site.node)))

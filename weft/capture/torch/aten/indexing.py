@@ -18,20 +18,20 @@ from weft.capture.torch.build import (
 from weft.capture.torch.dtypes import Operand, computed_in
 from weft.ir.module import Region, Value
 from weft.ir.types import BOOL, I64, TensorType
+from weft.ops.combiners import combiner
 from weft.ops.index import Gather, GatherDims
-from weft.ops.local import combiner
 from weft.ops.pointwise import Add, And, Compare, Divide, Multiply
 from weft.ops.scatter import Scatter, ScatterDims
 from weft.ops.slicing import DynamicUpdateSlice
 
-_COMBINE = {
+_COMBINE: dict[str, tuple[Combine, int | None]] = {
     "sum": ("add", 0),
     "add": ("add", 0),
     "mean": ("add", 0),
-    "prod": ("multiply", 1),
-    "multiply": ("multiply", 1),
-    "amax": ("maximum", None),
-    "amin": ("minimum", None),
+    "prod": ("mul", 1),
+    "multiply": ("mul", 1),
+    "amax": ("max", None),
+    "amin": ("min", None),
 }
 
 

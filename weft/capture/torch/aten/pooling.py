@@ -11,9 +11,10 @@ from weft.capture.torch.aten.pointwise import floor_integers
 from weft.capture.torch.build import Build, Lowering, Results, dtype_of, shape_of, type_of
 from weft.capture.torch.dtypes import computed_in
 from weft.ir.module import Value
+from weft.ir.rule import Combine
 from weft.ir.types import Array
+from weft.ops.combiners import combiner
 from weft.ops.contract import DotDims
-from weft.ops.local import combiner
 from weft.ops.pointwise import And, Divide, Or
 from weft.ops.window import ReduceWindow
 
@@ -58,7 +59,7 @@ class Windows:
             ]
         )
 
-    def fold(self, b: Build, x: Value, combine: str, start: object) -> Value:
+    def fold(self, b: Build, x: Value, combine: Combine, start: object) -> Value:
         """A fold of what each window sees."""
         ones = (1,) * self.outer
         pads = ((0, 0),) * self.outer + tuple(zip(self.padding, self.high, strict=True))
@@ -117,7 +118,7 @@ def max_pool(
     windows = Windows(b, x, kernel_size, stride, padding, dilation)
     least = dtype_of(x).limits[0]
     if 1 not in b.used:
-        return windows.fold(b, x, "maximum", least), None
+        return windows.fold(b, x, "max", least), None
     shape = windows.given
     place = b.reshape(b.iota(0, (int(np.prod(shape)),)), shape)
     places = b.spread(place, shape_of(x), range(windows.outer, len(shape_of(x))))

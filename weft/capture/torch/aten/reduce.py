@@ -20,9 +20,10 @@ from weft.capture.torch.build import (
 from weft.capture.torch.dtypes import computed_in
 from weft.ir.module import Region, Value
 from weft.ir.op import Op
+from weft.ir.rule import Combine
 from weft.ir.types import BOOL, I64, TensorType
+from weft.ops.combiners import COMBINERS
 from weft.ops.convert import Imag, Real
-from weft.ops.local import COMBINERS
 from weft.ops.pointwise import Add, And, Divide, Multiply, Not, Or, Subtract
 from weft.ops.reduce import Reduce
 from weft.ops.transcendental import Exponential, Log
@@ -37,7 +38,7 @@ def total(b: Build, x: Value, dim: Dims = None, keepdim: bool = False, **_: obje
 
 def product(b: Build, x: Value, dim: Dims = None, keepdim: bool = False, **_: object) -> Value:
     """A product along dims."""
-    return _folded(b, b.convert(x, b.out.dtype), dim, keepdim, "multiply", 1)
+    return _folded(b, b.convert(x, b.out.dtype), dim, keepdim, "mul", 1)
 
 
 def any_(b: Build, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
@@ -52,13 +53,13 @@ def all_(b: Build, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     return b.convert(made, b.out.dtype)
 
 
-def extreme(combine: str, b: Build, x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
+def extreme(combine: Combine, b: Build, x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
     """The largest or smallest element; NaN if there is one."""
     least, most = dtype_of(x).limits
-    return _folded(b, x, dim, keepdim, combine, least if combine == "maximum" else most)
+    return _folded(b, x, dim, keepdim, combine, least if combine == "max" else most)
 
 
-def _folded(b: Build, x: Value, dim: Dims, keepdim: bool, combine: str, start: object) -> Value:
+def _folded(b: Build, x: Value, dim: Dims, keepdim: bool, combine: Combine, start: object) -> Value:
     sizes = shape_of(x)
     dims = dims_of(dim, len(sizes))
     return b.kept(b.reduce(x, dims, combine, start), sizes, dims, keepdim)
@@ -214,7 +215,7 @@ def scan(b: Build, x: Value, dim: int, combine: Op, start: object) -> Value:
     return x
 
 
-def cumulative(combine: str, start: object, b: Build, x: Value, dim: int, **_: object) -> Value:
+def cumulative(combine: Combine, start: object, b: Build, x: Value, dim: int, **_: object) -> Value:
     """The sums or products of all beginnings of a dim."""
     dtype = b.out.dtype
     x = b.convert(x, dtype)
@@ -272,7 +273,7 @@ def _exponentials(b: Build, x: Value, dim: int) -> tuple[Value, Value, Value]:
     sizes = shape_of(x)
     dims = (dim_of(dim, len(sizes)),)
     kept = [d for d in range(len(sizes)) if d not in dims]
-    top = b.spread(b.reduce(x, dims, "maximum", -math.inf), sizes, kept)
+    top = b.spread(b.reduce(x, dims, "max", -math.inf), sizes, kept)
     apart = b.op(Subtract(), x, top)
     powers = b.op(Exponential(), apart)
     sums = b.spread(b.reduce(powers, dims, "add", 0), sizes, kept)
@@ -285,8 +286,8 @@ LOWERINGS: dict[str, Lowering] = {
     "aten.all.default": all_,
     "aten.all.dim": all_,
     "aten.all.dims": all_,
-    "aten.amax.default": partial(extreme, "maximum"),
-    "aten.amin.default": partial(extreme, "minimum"),
+    "aten.amax.default": partial(extreme, "max"),
+    "aten.amin.default": partial(extreme, "min"),
     "aten.any.default": any_,
     "aten.any.dim": any_,
     "aten.any.dims": any_,
@@ -294,13 +295,13 @@ LOWERINGS: dict[str, Lowering] = {
     "aten.argmin.default": partial(place_of_extreme, "LT"),
     "aten.cummax.default": partial(cumulative_extreme, "GE"),
     "aten.cummin.default": partial(cumulative_extreme, "LE"),
-    "aten.cumprod.default": partial(cumulative, "multiply", 1),
+    "aten.cumprod.default": partial(cumulative, "mul", 1),
     "aten.cumsum.default": partial(cumulative, "add", 0),
-    "aten.max.default": partial(extreme, "maximum"),
+    "aten.max.default": partial(extreme, "max"),
     "aten.max.dim": partial(extreme_with_place, "GT"),
     "aten.mean.default": mean,
     "aten.mean.dim": mean,
-    "aten.min.default": partial(extreme, "minimum"),
+    "aten.min.default": partial(extreme, "min"),
     "aten.min.dim": partial(extreme_with_place, "LT"),
     "aten.prod.default": product,
     "aten.prod.dim_int": product,

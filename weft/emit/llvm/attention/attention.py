@@ -6,9 +6,9 @@ that the nearest caches hold; tiles that no query sees are left out.
 
 from __future__ import annotations
 
-from weft.emit.llvm.attention.backward import Backward
+from weft.emit.llvm.attention.backward import BackwardKernel
 from weft.emit.llvm.attention.few import Few, are_few, folded
-from weft.emit.llvm.attention.online import Forward
+from weft.emit.llvm.attention.online import ForwardKernel
 from weft.emit.llvm.attention.tiles import TiledForward, fits_tiles
 from weft.emit.llvm.attention.tiling import tiling
 from weft.emit.llvm.emitted import Emitted
@@ -23,7 +23,7 @@ def emit_attention(kernel: Attention, processor: Processor | None = None) -> Emi
     if are_few(kernel):
         return Few(kernel, tiles).emitted()
     if kernel.gradients is not None:
-        return Backward(kernel, tiles).emitted()
+        return BackwardKernel(kernel, tiles).emitted()
     if fits_tiles(kernel, processor):
         return TiledForward(kernel, tiles).emitted()
-    return Forward(kernel, tiles).emitted()
+    return ForwardKernel(kernel, tiles).emitted()

@@ -21,11 +21,11 @@ from weft.emit.llvm.attention.gradients import (
 )
 from weft.emit.llvm.attention.main import Main, least, most
 from weft.emit.llvm.attention.pack import moved, stored
-from weft.emit.llvm.attention.part import Part, write_vector
+from weft.emit.llvm.attention.part import Routine, write_vector
 from weft.emit.llvm.attention.scores import LOG2_E
 from weft.emit.llvm.attention.tiling import Tiling
 from weft.emit.llvm.emitted import Emitted, Phase
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import BITS, Vectors
 from weft.kernels.attention import Access, Attention, Gradients
@@ -44,7 +44,7 @@ class _Span:
     first: str
 
 
-class Backward(Main):
+class BackwardKernel(Main):
     """The functions of one backward kernel."""
 
     def __init__(self, kernel: Attention, tiling: Tiling) -> None:
@@ -157,9 +157,9 @@ class Backward(Main):
 
     # The function that runs tasks
 
-    def _main(self) -> Code:
+    def _main(self) -> Writer:
         k = self.kernel
-        code = Code(k.name, ["ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end"])
+        code = Writer(k.name, ["ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end"])
         with code.loop("%begin", "%end") as task:
             sizes = (*(k.outer[n] for n in self.own), self.parts_of_keys)
             *own, part = self.split(code, task.index, sizes)
@@ -175,12 +175,12 @@ class Backward(Main):
                 self._point(code, outer, part, self._span(code, span), turn.index)
         return code
 
-    def _span(self, code: Code, number: str) -> _Span:
+    def _span(self, code: Writer, number: str) -> _Span:
         begin = code.let(f"mul i64 {number}, {self.span}")
         end = least(code, code.let(f"add i64 {begin}, {self.span}"), str(self.tiles))
         return _Span(begin, end, code.let(f"mul i64 {begin}, {self.tiling.queries}"))
 
-    def _point(self, code: Code, outer: list[str], part: str, span: _Span, turn: str) -> None:
+    def _point(self, code: Writer, outer: list[str], part: str, span: _Span, turn: str) -> None:
         k, t = self.kernel, self.tiling
         bases = {name: self.base(code, a, outer) for name, a in self._accesses().items()}
         bases["to_dq"] = self._queries_sum(code, outer, part, span)
@@ -206,7 +206,7 @@ class Backward(Main):
         found |= {"dout": g.out, "dq": g.q, "dk": g.k, "dv": g.v}
         return found if g.bias is None else found | {"dbias": g.bias}
 
-    def _queries_sum(self, code: Code, outer: list[str], part: str, span: _Span) -> str:
+    def _queries_sum(self, code: Writer, outer: list[str], part: str, span: _Span) -> str:
         """Where the gradients of the queries of a span are added up: nothing yet."""
         t, v = self.tiling, Vectors(code, self.tiling.lanes)
         padded = t.padded(self.kernel.depth)
@@ -219,7 +219,7 @@ class Backward(Main):
             v.store(v.constant(0.0, t.kind), v.at(to, loop.index, t.kind))
         return to
 
-    def _shared(self, code: Code, outer: list[str], part: str) -> str:
+    def _shared(self, code: Writer, outer: list[str], part: str) -> str:
         """The gradients of one point's queries that one part of its keys gives."""
         index = "0"
         for place, size in zip(outer, self.kernel.outer, strict=True):
@@ -231,7 +231,7 @@ class Backward(Main):
         base = code.let(f"load ptr, ptr {place}")
         return code.let(f"getelementptr i8, ptr {base}, i64 {index}")
 
-    def _turn(self, code: Code, bases: dict[str, str], span: _Span) -> None:
+    def _turn(self, code: Writer, bases: dict[str, str], span: _Span) -> None:
         """Queries and gradients of a span, turned; facts about its queries."""
         k, t, g = self.kernel, self.tiling, self.gradients
         assert k.lse is not None
@@ -254,13 +254,13 @@ class Backward(Main):
             to = moved(code, self.place(code, "facts"), here, FACTS, t.kind)
             self.call(code, "facts", *places, ("ptr", to), ("i64", rows), ("i64", first))
 
-    def _rows(self, code: Code, first: str) -> str:
+    def _rows(self, code: Writer, first: str) -> str:
         """How many queries a tile has."""
         left = code.let(f"sub i64 {self.kernel.queries}, {first}")
         return least(code, left, str(self.tiling.queries))
 
     def _key_tile(
-        self, code: Code, bases: dict[str, str], key: str, count: str, span: _Span, turn: str
+        self, code: Writer, bases: dict[str, str], key: str, count: str, span: _Span, turn: str
     ) -> None:
         k, t, g = self.kernel, self.tiling, self.gradients
         keys = self.tile(code, "keys", k.k, self.row(code, k.k, bases["k"], key), count)
@@ -283,14 +283,14 @@ class Backward(Main):
                 given = (("ptr", sums[label]), ("ptr", to), ("i64", count))
                 self.call(code, f"write_{label}", *given)
 
-    def _clear(self, code: Code, sums: dict[str, str]) -> None:
+    def _clear(self, code: Writer, sums: dict[str, str]) -> None:
         t, v = self.tiling, Vectors(code, self.tiling.lanes)
         depths = {"dk": self.kernel.depth, "dv": self.kernel.value_depth}
         for label, to in sums.items():
             with code.loop(0, t.keys * t.padded(depths[label]), t.lanes) as loop:
                 v.store(v.constant(0.0, t.kind), v.at(to, loop.index, t.kind))
 
-    def _queries_that_see(self, code: Code, key: str, count: str) -> tuple[str, str]:
+    def _queries_that_see(self, code: Writer, key: str, count: str) -> tuple[str, str]:
         """The tiles of queries that see some key of a tile: begin and end."""
         k, t = self.kernel, self.tiling
         begin, end = "0", str(self.tiles)
@@ -308,7 +308,7 @@ class Backward(Main):
 
     def _pair(
         self,
-        code: Code,
+        code: Writer,
         bases: dict[str, str],
         first: str,
         place: str,
@@ -350,10 +350,10 @@ class Backward(Main):
 
     # The second phase
 
-    def _sum(self) -> Code:
+    def _sum(self) -> Writer:
         """Add up what the parts of the keys gave to the gradients of the queries."""
         k, t = self.kernel, self.tiling
-        code = Code(self.name("sum"), ["ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end"])
+        code = Writer(self.name("sum"), ["ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end"])
         access = self.gradients.q
         dtype, width = k.dtype(access), t.padded(k.depth)
         with code.loop("%begin", "%end") as task:
@@ -364,7 +364,7 @@ class Backward(Main):
                 for n in range(self.parts_of_keys)
             ]
             target = self.row(code, access, self.base(code, access, outer), first)
-            part = Part("", [], t, self.layout)
+            part = Routine("", [], t, self.layout)
             part.code, part.v, part.one = code, Vectors(code, t.lanes), Vectors(code, 1)
             with code.loop(0, self._rows(code, first)) as row:
                 to = moved(code, target, row.index, access.row, memory_kind(dtype))

@@ -11,14 +11,21 @@ import math
 from dataclasses import replace
 
 from weft.emit.llvm.attention.main import Main, least
-from weft.emit.llvm.attention.pack import Rows, moved, stored, transposing
-from weft.emit.llvm.attention.part import Part, write_vector
-from weft.emit.llvm.attention.product import UNROLL, Block, Left, Right, first_lanes, product
+from weft.emit.llvm.attention.pack import PackedRows, moved, stored, transposing
+from weft.emit.llvm.attention.part import Routine, write_vector
+from weft.emit.llvm.attention.product import (
+    UNROLL,
+    Left,
+    VectorBlock,
+    VectorRows,
+    first_lanes,
+    product,
+)
 from weft.emit.llvm.attention.scores import LOG2_E, finite_fill
 from weft.emit.llvm.attention.tiling import Tiling
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.math.logarithm import log
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vector
 from weft.kernels.attention import Access, Attention
@@ -92,7 +99,7 @@ class Few(Main):
 
     # Parts
 
-    def _pack(self) -> Code:
+    def _pack(self) -> Writer:
         """Queries, scaled; nothing seen yet."""
         k, t = self.kernel, self.tiling
         part = self.part("pack", ["ptr %from"])
@@ -112,7 +119,7 @@ class Few(Main):
             v.store(part.constant(0.0), part.place("out", loop.index))
         return code
 
-    def _scores(self) -> Code:
+    def _scores(self) -> Writer:
         """Scores of a tile, 2^(score - largest), the sums of these, and what older sums lose."""
         k = self.kernel
         params = ["ptr %keys", "i64 %count", "i64 %key"]
@@ -122,7 +129,7 @@ class Few(Main):
             self._softmax_row(part, i, top)
         return part.code
 
-    def _score_row(self, part: Part, i: int) -> Vector:
+    def _score_row(self, part: Routine, i: int) -> Vector:
         """The scores of one query; the largest ones, lane by lane."""
         code, v, t = part.code, part.v, self.tiling
         lowest = part.constant(-math.inf)
@@ -135,7 +142,7 @@ class Few(Main):
             loop.carry(v.select(v.compare("ogt", x, top), x, top).text)
         return part.named(loop.carried)[0]
 
-    def _block(self, part: Part, i: int, index: str) -> Vector:
+    def _block(self, part: Routine, i: int, index: str) -> Vector:
         """The scores of one query and as many keys as there are lanes."""
         k, t, v, code = self.kernel, self.tiling, part.v, part.code
         rows, last = self.rows(k.k), code.let("sub i64 %count, 1")
@@ -157,7 +164,7 @@ class Few(Main):
             size *= 2
         return sums[0]
 
-    def _seen(self, part: Part, i: int, x: Vector, index: str) -> Vector:
+    def _seen(self, part: Routine, i: int, x: Vector, index: str) -> Vector:
         """Scores with bias and mask; -inf after the last key and outside of the window."""
         k, v, code = self.kernel, part.v, part.code
         inside = v.first(code.let(f"sub i64 %count, {index}"))
@@ -185,7 +192,7 @@ class Few(Main):
             x = v.select(v.compare("sge", apart, limit), x, nothing)
         return x
 
-    def _softmax_row(self, part: Part, i: int, tops: Vector) -> None:
+    def _softmax_row(self, part: Routine, i: int, tops: Vector) -> None:
         code, v, one, t = part.code, part.v, part.one, self.tiling
         was = one.load(part.place("top", i), t.kind)
         found = v.total("fmax", tops)
@@ -207,7 +214,7 @@ class Few(Main):
         before = one.load(part.place("sum", i), t.kind)
         one.store(one.fma(before, lost, total), part.place("sum", i))
 
-    def _values(self) -> Code:
+    def _values(self) -> Writer:
         """out[query] = out[query] * decay + probabilities times values."""
         k, t = self.kernel, self.tiling
         part = self.part("values", ["ptr %values", "i64 %count"])
@@ -219,18 +226,18 @@ class Few(Main):
             begin += columns * t.lanes
         return part.code
 
-    def _values_block(self, part: Part, rows: range, begin: int, columns: int) -> None:
+    def _values_block(self, part: Routine, rows: range, begin: int, columns: int) -> None:
         k, t, v = self.kernel, self.tiling, part.v
         starts = range(begin, begin + columns * t.lanes, t.lanes)
         places = [[part.place("out", n * self.width + at) for at in starts] for n in rows]
-        start: Block = []
+        start: VectorBlock = []
         for n, listed in zip(rows, places, strict=True):
             less = part.spread("decay", "0", n)
             start.append([v.mul(v.load(p, t.kind), less) for p in listed])
         last = k.value_depth - begin - (columns - 1) * t.lanes
         left = Left(part.place("scores", rows.start * KEYS), KEYS, 1)
         base = v.at("%values", begin, memory_kind(k.dtype(k.v)))
-        right = Right(base, k.v.row, last if last < t.lanes else None, k.dtype(k.v))
+        right = VectorRows(base, k.v.row, last if last < t.lanes else None, k.dtype(k.v))
         first, end = self._range()
         whole = (end - first) % UNROLL == 0
         made = product(v, start, left, right, "%count", whole=whole)
@@ -238,7 +245,7 @@ class Few(Main):
             for p, x in zip(listed, row, strict=True):
                 v.store(x, p)
 
-    def _finish(self) -> Code:
+    def _finish(self) -> Writer:
         """out[query] / sum, and the logsumexp."""
         k, t = self.kernel, self.tiling
         part = self.part("finish", ["ptr %to", "ptr %lse"])
@@ -264,9 +271,9 @@ class Few(Main):
 
     # The function that runs tasks
 
-    def _main(self) -> Code:
+    def _main(self) -> Writer:
         k = self.kernel
-        code = Code(k.name, ["ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end"])
+        code = Writer(k.name, ["ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end"])
         with code.loop("%begin", "%end") as task:
             outer = self.split(code, task.index, k.outer)
             accesses = {"q": k.q, "k": k.k, "v": k.v, "out": k.out, **k.pairs}
@@ -300,7 +307,7 @@ class Few(Main):
         return begin, max(begin, end)
 
 
-def _read(part: Part, rows: Rows, at: str, mask: Vector) -> Vector:
+def _read(part: Routine, rows: PackedRows, at: str, mask: Vector) -> Vector:
     """Neighbouring keys of a bias or a mask: one number for all of them if it has no columns."""
     if rows.column:
         return rows.read(part.v, at, 0, mask)

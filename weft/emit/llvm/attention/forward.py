@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 
 from weft.emit.llvm.attention.pack import moved, stored
-from weft.emit.llvm.attention.part import Part, carried, write_vector
-from weft.emit.llvm.attention.product import UNROLL, Block, Left, Right, product, zeros
+from weft.emit.llvm.attention.part import Routine, carried, write_vector
+from weft.emit.llvm.attention.product import UNROLL, Left, VectorBlock, VectorRows, product, zeros
 from weft.emit.llvm.attention.scores import ScoreBlocks
-from weft.emit.llvm.attention.tiling import Layout, Tiling
+from weft.emit.llvm.attention.tiling import ScratchPieces, Tiling
 from weft.emit.llvm.math.logarithm import log
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vector
 from weft.kernels.attention import Attention
@@ -22,7 +22,7 @@ from weft.kernels.attention import Attention
 SCORES = ["ptr %keys", "i64 %count", "i64 %first"]  # the parameters of a part that makes scores
 
 
-def write_scores(part: Part, kernel: Attention, blocks: ScoreBlocks) -> Code:
+def write_scores(part: Routine, kernel: Attention, blocks: ScoreBlocks) -> Writer:
     """scores[key][query] of a tile, and the largest of each query so far."""
     code, t, queries = part.code, part.tiling, part.place("queries")
     height, tail = t.key_rows, kernel.keys % t.key_rows
@@ -47,14 +47,14 @@ def write_scores(part: Part, kernel: Attention, blocks: ScoreBlocks) -> Code:
     return code
 
 
-def _larger(part: Part, a: Vector, b: Vector) -> Vector:
+def _larger(part: Routine, a: Vector, b: Vector) -> Vector:
     """The larger number; b where a is NaN."""
     return part.v.select(part.v.compare("ogt", a, b), a, b)
 
 
-def write_softmax(name: str, t: Tiling, layout: Layout, *, online: bool) -> Code:
+def write_softmax(name: str, t: Tiling, layout: ScratchPieces, *, online: bool) -> Writer:
     """Scores become 2^(score - largest); their sums are carried on."""
-    part = Part(name, ["i64 %count"], t, layout)
+    part = Routine(name, ["i64 %count"], t, layout)
     code, v = part.code, part.v
     tops, sums = begin_softmax(part, online=online)
     with code.loop(0, "%count", 1, carried(sums)) as loop:
@@ -70,7 +70,7 @@ def write_softmax(name: str, t: Tiling, layout: Layout, *, online: bool) -> Code
     return code
 
 
-def begin_softmax(part: Part, *, online: bool) -> tuple[list[Vector], list[Vector]]:
+def begin_softmax(part: Routine, *, online: bool) -> tuple[list[Vector], list[Vector]]:
     """The largest score of each query, and the sums before this tile.
 
     With `online` there are tiles before this one, and `decay` is what their sums have to lose.
@@ -90,17 +90,17 @@ def begin_softmax(part: Part, *, online: bool) -> tuple[list[Vector], list[Vecto
     return tops, sums
 
 
-class Values(Part):
+class ValueProduct(Routine):
     """sums[query][column] += probabilities of a tile times its values."""
 
     def __init__(
-        self, name: str, tiling: Tiling, layout: Layout, kernel: Attention, row: int
+        self, name: str, tiling: Tiling, layout: ScratchPieces, kernel: Attention, row: int
     ) -> None:
         params = ["ptr %values", "i64 %count", "ptr %to", "i64 %rows"]
         super().__init__(name, params, tiling, layout)
         self.kernel, self.row = kernel, row
 
-    def write(self, *, online: bool) -> Code:
+    def write(self, *, online: bool) -> Writer:
         """Blocks of queries and columns one after another; without `online` they are the result."""
         begin = 0
         if not online:
@@ -115,12 +115,12 @@ class Values(Part):
             begin += columns * self.tiling.lanes
         return self.code
 
-    def _product(self, start: Block, index: str, begin: int, columns: int) -> Block:
+    def _product(self, start: VectorBlock, index: str, begin: int, columns: int) -> VectorBlock:
         t, end = self.tiling, self.kernel.value_depth - begin
         last = end - (columns - 1) * t.lanes
         left = Left(self.place("scores", index), 1, t.queries)
         base = self.v.at("%values", begin, t.kind)
-        right = Right(base, self.row, last if last < t.lanes else None)
+        right = VectorRows(base, self.row, last if last < t.lanes else None)
         fours = self.kernel.keys % UNROLL == 0
         return product(self.v, start, left, right, "%count", whole=fours)
 
@@ -128,7 +128,7 @@ class Values(Part):
         t, v = self.tiling, self.v
         width = t.padded(self.kernel.value_depth)
         target = v.at(self.place("out", index, width), begin, t.kind)
-        start: Block = []
+        start: VectorBlock = []
         for i in range(rows):
             less = self.spread("decay", index, i)
             places = [v.at(target, i * width + j * t.lanes, t.kind) for j in range(columns)]
@@ -154,7 +154,7 @@ class Values(Part):
         return self.code.let(f"icmp slt i64 {self.code.let(f'add i64 {index}, {i}')}, %rows")
 
 
-def write_row(part: Part, kernel: Attention, row: list[Vector], at: str, begin: int) -> None:
+def write_row(part: Routine, kernel: Attention, row: list[Vector], at: str, begin: int) -> None:
     """Write columns of a row of the result to %to."""
     access, dtype, v = kernel.out, kernel.dtype(kernel.out), part.v
     target = moved(part.code, "%to", at, access.row, memory_kind(dtype))
@@ -163,7 +163,7 @@ def write_row(part: Part, kernel: Attention, row: list[Vector], at: str, begin: 
         write_vector(part, stored(v, x, dtype), target, first, kernel.value_depth, access.column)
 
 
-def keep_shares(part: Part, kernel: Attention) -> None:
+def keep_shares(part: Routine, kernel: Attention) -> None:
     """What each query's sums are multiplied by in the end: 1 / sum, kept as `decay`."""
     v, zero, one = part.v, part.constant(0.0), part.constant(1.0)
     nothing = part.constant(0.0 if kernel.empty == "zero" else math.nan)
@@ -172,9 +172,9 @@ def keep_shares(part: Part, kernel: Attention) -> None:
     part.keep("decay", shares)
 
 
-def write_finish(name: str, t: Tiling, layout: Layout, kernel: Attention) -> Code:
+def write_finish(name: str, t: Tiling, layout: ScratchPieces, kernel: Attention) -> Writer:
     """out[query] = sums[query] / sum."""
-    part = Part(name, ["ptr %to", "i64 %rows"], t, layout)
+    part = Routine(name, ["ptr %to", "i64 %rows"], t, layout)
     code, v = part.code, part.v
     keep_shares(part, kernel)
     width = t.padded(kernel.value_depth)
@@ -187,9 +187,9 @@ def write_finish(name: str, t: Tiling, layout: Layout, kernel: Attention) -> Cod
     return code
 
 
-def write_lse(name: str, t: Tiling, layout: Layout, kernel: Attention) -> Code:
+def write_lse(name: str, t: Tiling, layout: ScratchPieces, kernel: Attention) -> Writer:
     """The logsumexp of each query: -inf if it has seen nothing."""
-    part = Part(name, ["ptr %to", "i64 %rows"], t, layout)
+    part = Routine(name, ["ptr %to", "i64 %rows"], t, layout)
     assert kernel.lse is not None
     v, dtype = part.v, kernel.dtype(kernel.lse)
     unit = part.constant(math.log(2))

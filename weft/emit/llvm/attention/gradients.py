@@ -14,10 +14,18 @@ import math
 
 from weft.emit.llvm.attention.main import Main, least, most
 from weft.emit.llvm.attention.pack import moved, stored
-from weft.emit.llvm.attention.part import Part, write_vector
-from weft.emit.llvm.attention.product import UNROLL, Block, Left, Right, first_lanes, product, zeros
+from weft.emit.llvm.attention.part import Routine, write_vector
+from weft.emit.llvm.attention.product import (
+    UNROLL,
+    Left,
+    VectorBlock,
+    VectorRows,
+    first_lanes,
+    product,
+    zeros,
+)
 from weft.emit.llvm.attention.scores import LOG2_E, ScoreBlocks, finite_fill
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import load, memory_kind
 from weft.emit.llvm.writer.vector import Vector
 from weft.kernels.attention import Access, Attention
@@ -34,7 +42,7 @@ class Weights:
             self.part, self.kernel, main.row_of(self.kernel.k, self.kernel.depth)
         )
 
-    def write(self) -> Code:
+    def write(self) -> Writer:
         """Blocks of keys one after another."""
         code, height = self.part.code, self.tiling.key_rows
         whole = code.let(f"and i64 %count, {-height}")
@@ -64,7 +72,7 @@ class Weights:
         value_row = self.main.row_of(k.v, k.value_depth)
         left = Left(moved(part.code, "%values", index, value_row, t.kind), value_row, 1)
         start = zeros(v, rows, t.vectors, t.kind)
-        pulls = product(v, start, left, Right("%dout", t.queries), k.value_depth)
+        pulls = product(v, start, left, VectorRows("%dout", t.queries), k.value_depth)
         again = self._loaded("weights", index, rows)
         made = [
             [v.mul(v.sub(x, dot), w) for x, dot, w in zip(row, dots, ws, strict=True)]
@@ -72,13 +80,13 @@ class Weights:
         ]
         self._store("slopes", index, self._visible(made, index))
 
-    def _uniform(self, weights: Block, scores: Block, lse: list[Vector]) -> Block:
+    def _uniform(self, weights: VectorBlock, scores: VectorBlock, lse: list[Vector]) -> VectorBlock:
         """Queries whose keys are all hidden behind a finite number see each of them alike."""
         if not self.kernel.may_be_alike:
             return weights
         v, part = self.part.v, self.part
         limit, nothing = part.constant(finite_fill(self.kernel) / 2), part.constant(-math.inf)
-        found: Block = []
+        found: VectorBlock = []
         for row, xs in zip(weights, scores, strict=True):
             found.append([])
             for x, score, top, share in zip(row, xs, lse, self._facts(2), strict=True):
@@ -87,7 +95,7 @@ class Weights:
                 found[-1].append(v.select(v.binary("and", hidden, seen), share, x))
         return found
 
-    def _visible(self, slopes: Block, index: str) -> Block:
+    def _visible(self, slopes: VectorBlock, index: str) -> VectorBlock:
         """No gradient flows through hidden scores."""
         if self.kernel.mask is None:
             return slopes
@@ -98,14 +106,14 @@ class Weights:
             for row, ys in zip(slopes, hidden, strict=True)
         ]
 
-    def _store(self, name: str, index: str, block: Block) -> None:
+    def _store(self, name: str, index: str, block: VectorBlock) -> None:
         t, v = self.tiling, self.part.v
         target = self.part.place(name, index, t.queries)
         for i, row in enumerate(block):
             for j, x in enumerate(row):
                 v.store(x, v.at(target, i * t.queries + j * t.lanes, t.kind))
 
-    def _loaded(self, name: str, index: str, rows: int) -> Block:
+    def _loaded(self, name: str, index: str, rows: int) -> VectorBlock:
         t, v = self.tiling, self.part.v
         source = self.part.place(name, index, t.queries)
         return [
@@ -127,7 +135,7 @@ class Products:
         self.kernel = main.kernel
         self.tiling, self.code, self.v = main.tiling, self.part.code, self.part.v
 
-    def write(self, *, keys: bool) -> Code:
+    def write(self, *, keys: bool) -> Writer:
         """Register blocks of rows and columns one after another."""
         t, code, begin = self.tiling, self.code, 0
         for columns in t.columns(self.depth):
@@ -153,7 +161,7 @@ class Products:
         left = Left(moved(self.code, "%pairs", index, across, t.kind), across, along)
         last = self.depth - begin - (columns - 1) * t.lanes
         base = v.at("%from", begin, t.kind)
-        right = Right(base, self.row, last if last < t.lanes else None)
+        right = VectorRows(base, self.row, last if last < t.lanes else None)
         fours = (self.kernel.queries if keys else self.kernel.keys) % UNROLL == 0
         made = product(v, start, left, right, "%steps", whole=fours)
         for listed, row in zip(places, made, strict=True):
@@ -161,7 +169,7 @@ class Products:
                 v.store(x, place)
 
 
-def write_facts(main: Main) -> Code:
+def write_facts(main: Main) -> Writer:
     """What a tile of queries needs beside its rows: logsumexp and the dot of out and dout.
 
     Queries that see nothing, and those that do not exist, weigh nothing.
@@ -191,7 +199,7 @@ def write_facts(main: Main) -> Code:
     return code
 
 
-def _share(part: Part, kernel: Attention, row: str) -> Vector:
+def _share(part: Routine, kernel: Attention, row: str) -> Vector:
     """1 / how many keys a query's window holds."""
     code, window, one = part.code, kernel.window, part.one
     at = code.let(f"add nsw i64 {code.let(f'add i64 {row}, %query')}, {window.shift}")
@@ -204,7 +212,7 @@ def _share(part: Part, kernel: Attention, row: str) -> Vector:
     return one.div(one.constant(1.0, part.kind), one.cast("sitofp", count, part.kind))
 
 
-def _dot(main: Main, part: Part, row: str) -> Vector:
+def _dot(main: Main, part: Routine, row: str) -> Vector:
     """A row of %out times one of %dout, yet to be added up."""
     k, v, code = main.kernel, part.v, part.code
     assert k.gradients is not None
@@ -221,7 +229,7 @@ def _dot(main: Main, part: Part, row: str) -> Vector:
     return total
 
 
-def write_rows(main: Main, label: str, access: Access, depth: int, scale: float) -> Code:
+def write_rows(main: Main, label: str, access: Access, depth: int, scale: float) -> Writer:
     """Write held rows, times a number, to an operand."""
     part = main.part(label, ["ptr %from", "ptr %to", "i64 %count"])
     code, v, t, dtype = part.code, part.v, main.tiling, main.kernel.dtype(access)
@@ -235,7 +243,7 @@ def write_rows(main: Main, label: str, access: Access, depth: int, scale: float)
     return code
 
 
-def write_bias(main: Main, access: Access) -> Code:
+def write_bias(main: Main, access: Access) -> Writer:
     """Write the gradients of a tile's scores, as those of a bias: to[query][key]."""
     t, dtype = main.tiling, main.kernel.dtype(access)
     part = main.part("write_bias", ["ptr %to", "i64 %count", "i64 %rows"])

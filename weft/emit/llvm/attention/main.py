@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.emit.llvm.attention.pack import Across, Rows, moved, pack_rows
-from weft.emit.llvm.attention.part import Part
+from weft.emit.llvm.attention.pack import Across, PackedRows, moved, pack_rows
+from weft.emit.llvm.attention.part import Routine
 from weft.emit.llvm.attention.scores import LOG2_E
-from weft.emit.llvm.attention.tiling import Layout, Tiling, in_place
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.attention.tiling import ScratchPieces, Tiling, in_place
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vector, float_text
 from weft.kernels.attention import Access, Attention
@@ -19,28 +19,28 @@ class Main:
 
     def __init__(self, kernel: Attention, tiling: Tiling) -> None:
         self.kernel, self.tiling = kernel, tiling
-        self.layout = Layout(tiling.kind)
-        self.parts: list[Code] = []
+        self.layout = ScratchPieces(tiling.kind)
+        self.parts: list[Writer] = []
 
     # Parts
 
-    def part(self, label: str, params: list[str]) -> Part:
+    def part(self, label: str, params: list[str]) -> Routine:
         """A new part."""
-        return Part(self.name(label), params, self.tiling, self.layout)
+        return Routine(self.name(label), params, self.tiling, self.layout)
 
     def name(self, label: str) -> str:
         """The name of a part."""
         return f"{self.kernel.name}_{label}"
 
-    def call(self, code: Code, label: str, *given: tuple[str, str]) -> None:
+    def call(self, code: Writer, label: str, *given: tuple[str, str]) -> None:
         """Call a part with the scratch and (type, value) pairs."""
         listed = ", ".join(["ptr %scratch", *(f"{type} {text}" for type, text in given)])
         code.do(f"call void @{self.name(label)}({listed})")
 
-    def rows(self, access: Access) -> Rows:
+    def rows(self, access: Access) -> PackedRows:
         """The rows of an operand at one point of the outer dims."""
         dtype = self.kernel.dtype(access)
-        return Rows(dtype, access.row, access.column, self.tiling.kind)
+        return PackedRows(dtype, access.row, access.column, self.tiling.kind)
 
     def row_of(self, access: Access, depth: int) -> int:
         """The stride of rows that are read where they are, or packed."""
@@ -77,7 +77,7 @@ class Main:
         return f"turn_{self.kernel.dtype(access)}_{columns}"
 
     def turn(
-        self, code: Code, access: Access, at: str, to: str, rows: str, depth: int, scale: float
+        self, code: Writer, access: Access, at: str, to: str, rows: str, depth: int, scale: float
     ) -> None:
         """Turn a tile of rows."""
         number = float_text(scale, self.tiling.kind)
@@ -87,7 +87,12 @@ class Main:
         )
 
     def _across(
-        self, part: Part, access: Access, to: str, stride: str, change: Callable[[Vector], Vector]
+        self,
+        part: Routine,
+        access: Access,
+        to: str,
+        stride: str,
+        change: Callable[[Vector], Vector],
     ) -> Across:
         last = part.code.let("sub i64 %rows, 1")
         vectors = self.tiling.vectors
@@ -104,12 +109,12 @@ class Main:
             across.columns("%count")
             self.parts.append(part.code)
 
-    def _in_units(self, part: Part) -> Callable[[Vector], Vector]:
+    def _in_units(self, part: Routine) -> Callable[[Vector], Vector]:
         """A bias in the units of scores."""
         unit = part.constant(self.kernel.bias_scale * LOG2_E)
         return lambda x: part.v.mul(x, unit)
 
-    def _hides(self, part: Part) -> Callable[[Vector], Vector]:
+    def _hides(self, part: Routine) -> Callable[[Vector], Vector]:
         """1 where a mask hides a key."""
         assert self.kernel.mask is not None
         one = part.constant(1.0)
@@ -117,11 +122,11 @@ class Main:
 
     # Inside of the function that runs tasks
 
-    def place(self, code: Code, label: str) -> str:
+    def place(self, code: Writer, label: str) -> str:
         """The address of a piece of the scratch."""
         return code.let(f"getelementptr i8, ptr %scratch, i64 {self.layout.places[label]}")
 
-    def split(self, code: Code, index: str, sizes: tuple[int, ...]) -> list[str]:
+    def split(self, code: Writer, index: str, sizes: tuple[int, ...]) -> list[str]:
         """A number as one along each of some sizes, the last the fastest."""
         found: list[str] = []
         for size in reversed(sizes):
@@ -129,7 +134,7 @@ class Main:
             index = code.let(f"udiv i64 {index}, {size}")
         return found
 
-    def base(self, code: Code, access: Access, outer: list[str]) -> str:
+    def base(self, code: Writer, access: Access, outer: list[str]) -> str:
         """The address of an operand at a point of the outer dims."""
         place = code.let(f"getelementptr ptr, ptr %operands, i64 {access.operand}")
         base = code.let(f"load ptr, ptr {place}")
@@ -141,11 +146,11 @@ class Main:
                 base = moved(code, base, index, stride, kind)
         return base
 
-    def row(self, code: Code, access: Access, base: str, index: str) -> str:
+    def row(self, code: Writer, access: Access, base: str, index: str) -> str:
         """The address of a row."""
         return moved(code, base, index, access.row, memory_kind(self.kernel.dtype(access)))
 
-    def tile(self, code: Code, label: str, access: Access, at: str, count: str) -> str:
+    def tile(self, code: Writer, label: str, access: Access, at: str, count: str) -> str:
         """A tile's rows: where they are, or packed into the scratch."""
         if in_place(self.kernel, access):
             return at
@@ -153,7 +158,7 @@ class Main:
         return self.place(code, label)
 
     def pairs(
-        self, code: Code, bases: dict[str, str], query: str, key: str, rows: str, count: str
+        self, code: Writer, bases: dict[str, str], query: str, key: str, rows: str, count: str
     ) -> None:
         """Bring the bias and the mask of a tile into the scratch."""
         k = self.kernel
@@ -167,7 +172,7 @@ class Main:
         """Keys that are seen or left out together: those of a register block."""
         return self.tiling.key_rows
 
-    def keys_seen(self, code: Code, aligned: str, rows: str) -> tuple[str, str]:
+    def keys_seen(self, code: Writer, aligned: str, rows: str) -> tuple[str, str]:
         """The keys that some of the queries see: begin and end, in whole register blocks."""
         k, height = self.kernel, self.height
         begin, end = "0", str(k.keys)
@@ -181,11 +186,11 @@ class Main:
         return begin, end
 
 
-def least(code: Code, a: str, b: str) -> str:
+def least(code: Writer, a: str, b: str) -> str:
     """The smaller of two i64."""
     return code.call("i64", "llvm.smin.i64", ("i64", a), ("i64", b))
 
 
-def most(code: Code, a: str, b: str) -> str:
+def most(code: Writer, a: str, b: str) -> str:
     """The larger of two i64."""
     return code.call("i64", "llvm.smax.i64", ("i64", a), ("i64", b))

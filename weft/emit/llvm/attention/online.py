@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 
 from weft.emit.llvm.attention.forward import (
     SCORES,
-    Values,
+    ValueProduct,
     write_finish,
     write_lse,
     write_scores,
@@ -21,7 +21,7 @@ from weft.emit.llvm.attention.pack import moved
 from weft.emit.llvm.attention.scores import LOG2_E, ScoreBlocks
 from weft.emit.llvm.attention.tiling import Tiling, in_place
 from weft.emit.llvm.emitted import Emitted, Phase
-from weft.emit.llvm.writer.code import Code, Loop, module_text
+from weft.emit.llvm.writer.code import OpenLoop, Writer, module_text
 from weft.emit.llvm.writer.nest import function
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.attention import Access, Attention
@@ -30,7 +30,7 @@ ROOM = 1 << 20  # bytes of packed keys and values that a thread may hold
 ENOUGH = 64  # tasks that keep many threads busy
 
 
-class Forward(Main):
+class ForwardKernel(Main):
     """The functions of one forward kernel."""
 
     always_online = False  # also where all keys are one tile
@@ -75,14 +75,16 @@ class Forward(Main):
         self.parts += [
             write_scores(scores, k, ScoreBlocks(scores, k, key_row)),
             write_softmax(self.name("softmax"), t, self.layout, online=self.online),
-            Values(self.name("values"), t, self.layout, k, value_row).write(online=self.online),
+            ValueProduct(self.name("values"), t, self.layout, k, value_row).write(
+                online=self.online
+            ),
         ]
         if self.online:
             self.parts.append(write_finish(self.name("finish"), t, self.layout, k))
         if k.lse is not None:
             self.parts.append(write_lse(self.name("lse"), t, self.layout, k))
 
-    def _main(self) -> Code:
+    def _main(self) -> Writer:
         k, t = self.kernel, self.tiling
         code = function(k.name)
         with self._tasks(code) as task:
@@ -100,11 +102,11 @@ class Forward(Main):
                 self._queries(code, code.let(f"mul i64 {tile.index}, {t.queries}"), bases)
         return code
 
-    def _tasks(self, code: Code) -> AbstractContextManager[Loop]:
+    def _tasks(self, code: Writer) -> AbstractContextManager[OpenLoop]:
         """The loop over tasks."""
         return code.loop("%begin", "%end")
 
-    def _queries(self, code: Code, first: str, bases: dict[str, str]) -> None:
+    def _queries(self, code: Writer, first: str, bases: dict[str, str]) -> None:
         """One tile of queries."""
         k, t = self.kernel, self.tiling
         rows = least(code, code.let(f"sub i64 {k.queries}, {first}"), str(t.queries))
@@ -118,12 +120,12 @@ class Forward(Main):
             lse = self.row(code, k.lse, bases["lse"], first)
             self.call(code, "lse", ("ptr", lse), ("i64", rows))
 
-    def _bring(self, code: Code, at: str, rows: str) -> None:
+    def _bring(self, code: Writer, at: str, rows: str) -> None:
         """Bring a tile of queries into the scratch."""
         k, to = self.kernel, self.place(code, "queries")
         self.turn(code, k.q, at, to, rows, k.depth, k.scale * LOG2_E)
 
-    def _clear(self, code: Code) -> None:
+    def _clear(self, code: Writer) -> None:
         """Nothing seen yet."""
         t, v = self.tiling, Vectors(code, self.tiling.lanes)
         for name, value in (("top", -math.inf), ("was", -math.inf), ("sum", 0.0)):
@@ -136,7 +138,7 @@ class Forward(Main):
                 v.store(v.constant(0.0, t.kind), v.at(out, loop.index, t.kind))
 
     def _key_tiles(
-        self, code: Code, first: str, rows: str, bases: dict[str, str], out: str
+        self, code: Writer, first: str, rows: str, bases: dict[str, str], out: str
     ) -> None:
         k, t = self.kernel, self.tiling
         aligned = code.let(f"add nsw i64 {first}, {k.window.shift}")
@@ -153,7 +155,7 @@ class Forward(Main):
 
     def _tile(
         self,
-        code: Code,
+        code: Writer,
         key: str,
         count: str,
         first: str,
@@ -171,14 +173,16 @@ class Forward(Main):
         values = self._rows(code, "values", k.v, bases["v"], key, count)
         self._values(code, values, count, out, rows)
 
-    def _scores(self, code: Code, keys: str, count: str, here: str) -> None:
+    def _scores(self, code: Writer, keys: str, count: str, here: str) -> None:
         self.call(code, "scores", ("ptr", keys), ("i64", count), ("i64", here))
 
-    def _values(self, code: Code, values: str, count: str, out: str, rows: str) -> None:
+    def _values(self, code: Writer, values: str, count: str, out: str, rows: str) -> None:
         given = (("ptr", values), ("i64", count), ("ptr", out), ("i64", rows))
         self.call(code, "values", *given)
 
-    def _rows(self, code: Code, label: str, access: Access, base: str, key: str, count: str) -> str:
+    def _rows(
+        self, code: Writer, label: str, access: Access, base: str, key: str, count: str
+    ) -> str:
         """The rows of a tile of keys: where they are, packed before, or packed now."""
         if self.ahead and not in_place(self.kernel, access):
             depth = self.kernel.depth if label == "keys" else self.kernel.value_depth

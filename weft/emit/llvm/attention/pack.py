@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.emit.llvm.attention.product import first_lanes
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import gather, load, memory_kind, to_memory
 from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
 from weft.ir.types import DType
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class PackedRows:
     """Rows at %from: their dtype, the strides of rows and columns, and the kind that is held."""
 
     dtype: DType
@@ -35,11 +35,11 @@ class Rows:
         at = Vector(f"<{lanes}>", "i64", v.width) if v.width > 1 else Vector(lanes[4:], "i64")
         return self.held(v, gather(v, source, at, self.dtype, mask)[0])
 
-    def place(self, code: Code, base: str, row: str) -> str:
+    def place(self, code: Writer, base: str, row: str) -> str:
         """The address of a row."""
         return moved(code, base, row, self.row, memory_kind(self.dtype))
 
-    def along(self, code: Code, base: str, column: str) -> str:
+    def along(self, code: Writer, base: str, column: str) -> str:
         """The address of a column."""
         return moved(code, base, column, self.column, memory_kind(self.dtype))
 
@@ -50,7 +50,7 @@ def stored(v: Vectors, x: Vector, dtype: DType) -> Vector:
     return to_memory(v, v.cast("fpext" if wanted == "double" else "fptrunc", x, wanted), dtype)
 
 
-def pack_rows(code: Code, rows: Rows, to: str, count: str, lanes: int, depth: int) -> None:
+def pack_rows(code: Writer, rows: PackedRows, to: str, count: str, lanes: int, depth: int) -> None:
     """Copy rows as held numbers, with zeros up to whole vectors."""
     v = Vectors(code, lanes)
     padded = -(-depth // lanes) * lanes
@@ -70,7 +70,7 @@ class Across:
     """
 
     v: Vectors
-    rows: Rows
+    rows: PackedRows
     to: str
     last: str  # the number of the last row
     stride: str  # of rows
@@ -142,7 +142,7 @@ def transposing(v: Vectors, a: Vector, b: Vector, size: int) -> tuple[Vector, Ve
     return v.shuffle(a, b, low), v.shuffle(a, b, high)
 
 
-def moved(code: Code, base: str, index: str, stride: int, kind: str) -> str:
+def moved(code: Writer, base: str, index: str, stride: int, kind: str) -> str:
     """The address of the element at an index times a stride."""
     at = index if stride == 1 else code.let(f"mul nsw i64 {index}, {stride}")
     return code.let(f"getelementptr {kind}, ptr {base}, i64 {at}")

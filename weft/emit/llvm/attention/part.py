@@ -5,16 +5,16 @@ from __future__ import annotations
 from weft.emit.llvm.attention.exp import exp2_below
 from weft.emit.llvm.attention.pack import moved
 from weft.emit.llvm.attention.product import write_first
-from weft.emit.llvm.attention.tiling import Layout, Tiling
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.attention.tiling import ScratchPieces, Tiling
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
 
-class Part:
+class Routine:
     """A function whose first parameter is the scratch."""
 
-    def __init__(self, name: str, params: list[str], tiling: Tiling, layout: Layout) -> None:
-        self.code = Code(name, ["ptr noalias %scratch", *params], internal=True)
+    def __init__(self, name: str, params: list[str], tiling: Tiling, layout: ScratchPieces) -> None:
+        self.code = Writer(name, ["ptr noalias %scratch", *params], internal=True)
         self.tiling = tiling
         self.layout = layout
         self.v = Vectors(self.code, tiling.lanes)
@@ -68,7 +68,9 @@ class Part:
         return Vector(self.code.let(text), a.kind, a.width)
 
 
-def write_vector(part: Part, x: Vector, target: str, begin: int, depth: int, stride: int) -> None:
+def write_vector(
+    part: Routine, x: Vector, target: str, begin: int, depth: int, stride: int
+) -> None:
     """Write neighbouring columns of a row at an address, as many as there are."""
     v, left = part.v, depth - begin
     if stride == 1:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import load, memory_kind
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DType
@@ -27,7 +27,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class VectorRows:
     """Rows of vectors: where they begin, and the stride between rows."""
 
     base: str
@@ -36,11 +36,11 @@ class Right:
     dtype: DType | None = None  # of the elements in memory, if they are not held numbers
 
 
-Block = list[list[Vector]]
+VectorBlock = list[list[Vector]]
 UNROLL = 4  # steps that are written one after another
 
 
-def zeros(vectors: Vectors, rows: int, columns: int, kind: str) -> Block:
+def zeros(vectors: Vectors, rows: int, columns: int, kind: str) -> VectorBlock:
     """A block of nothing."""
     zero = Vector("zeroinitializer" if vectors.width > 1 else "0.0", kind, vectors.width)
     return [[zero] * columns for _ in range(rows)]
@@ -48,13 +48,13 @@ def zeros(vectors: Vectors, rows: int, columns: int, kind: str) -> Block:
 
 def product(
     vectors: Vectors,
-    block: Block,
+    block: VectorBlock,
     left: Left,
-    right: Right,
+    right: VectorRows,
     steps: int | str,
     *,
     whole: bool = False,
-) -> Block:
+) -> VectorBlock:
     """The block with the products of all steps added; `whole`: they are a multiple of UNROLL."""
     code = vectors.code
     if isinstance(steps, int):
@@ -71,14 +71,14 @@ def product(
 
 def _loop(
     vectors: Vectors,
-    block: Block,
+    block: VectorBlock,
     left: Left,
-    right: Right,
+    right: VectorRows,
     begin: int | str,
     end: int | str,
     unroll: int,
     sure: bool = False,
-) -> Block:
+) -> VectorBlock:
     code = vectors.code
     carried = [(x.type, x.text) for row in block for x in row]
     with code.loop(begin, end, unroll, carried, at_least_once=sure) as loop:
@@ -96,10 +96,10 @@ class _Places:
 
     left: str
     right: str
-    rows: Right
+    rows: VectorRows
 
 
-def _moved(code: Code, left: Left, right: Right, index: str, block: Block) -> _Places:
+def _moved(code: Writer, left: Left, right: VectorRows, index: str, block: VectorBlock) -> _Places:
     kind = block[0][0].kind
     stored = kind if right.dtype is None else memory_kind(right.dtype)
     return _Places(
@@ -109,19 +109,19 @@ def _moved(code: Code, left: Left, right: Right, index: str, block: Block) -> _P
     )
 
 
-def address(code: Code, base: str, index: str, stride: int, kind: str) -> str:
+def address(code: Writer, base: str, index: str, stride: int, kind: str) -> str:
     """The address of the element at an index times a stride."""
     at = index if stride == 1 else code.let(f"mul nsw i64 {index}, {stride}")
     return code.let(f"getelementptr {kind}, ptr {base}, i64 {at}")
 
 
-def _step(vectors: Vectors, block: Block, at: _Places, n: int, left: Left) -> Block:
+def _step(vectors: Vectors, block: VectorBlock, at: _Places, n: int, left: Left) -> VectorBlock:
     kind, width, columns = block[0][0].kind, vectors.width, len(block[0])
     row: list[Vector] = []
     for j in range(columns):
         lanes = at.rows.last if j == columns - 1 else None
         row.append(_read(vectors, at, n * at.rows.step + j * width, kind, lanes))
-    made: Block = []
+    made: VectorBlock = []
     one = Vectors(vectors.code, 1)
     for i, before in enumerate(block):
         place = vectors.at(at.left, n * left.step + i * left.row, kind)
@@ -162,7 +162,7 @@ def first_lanes(vectors: Vectors, lanes: int) -> Vector:
     return Vector(f"<{bits}>", "i1", vectors.width)
 
 
-def _like(block: Block, texts: tuple[str, ...]) -> Block:
+def _like(block: VectorBlock, texts: tuple[str, ...]) -> VectorBlock:
     """The same block with other values."""
     given = iter(texts)
     return [[Vector(next(given), x.kind, x.width) for x in row] for row in block]

@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from weft.emit.llvm.attention.pack import moved
-from weft.emit.llvm.attention.part import Part
-from weft.emit.llvm.attention.product import Block, Left, Right, product, zeros
+from weft.emit.llvm.attention.part import Routine
+from weft.emit.llvm.attention.product import Left, VectorBlock, VectorRows, product, zeros
 from weft.emit.llvm.writer.vector import Vector
 from weft.kernels.attention import Attention
 
@@ -30,19 +30,19 @@ def finite_fill(kernel: Attention) -> float:
 class ScoreBlocks:
     """Writes blocks of scores into a function that has %first: where query 0 is among the keys."""
 
-    def __init__(self, part: Part, kernel: Attention, key_row: int) -> None:
+    def __init__(self, part: Routine, kernel: Attention, key_row: int) -> None:
         self.part, self.kernel, self.row = part, kernel, key_row
         self.code, self.v, self.tiling = part.code, part.v, part.tiling
 
-    def block(self, index: str, rows: int, queries: str, keys: str = "%keys") -> Block:
+    def block(self, index: str, rows: int, queries: str, keys: str = "%keys") -> VectorBlock:
         """The scores of some keys of a tile from an index on, and all queries of a tile."""
         t = self.tiling
         left = Left(moved(self.code, keys, index, self.row, t.kind), self.row, 1)
         start = zeros(self.v, rows, t.vectors, t.kind)
-        block = product(self.v, start, left, Right(queries, t.queries), self.kernel.depth)
+        block = product(self.v, start, left, VectorRows(queries, t.queries), self.kernel.depth)
         return self.shown(block, index)
 
-    def shown(self, block: Block, index: str) -> Block:
+    def shown(self, block: VectorBlock, index: str) -> VectorBlock:
         """Scores with the bias, and without what is not seen."""
         return self._windowed(self._masked(self._biased(block, index), index), index)
 
@@ -53,7 +53,7 @@ class ScoreBlocks:
         steps = range(0, t.queries, t.lanes)
         return [self.v.load(self.v.at(at, n, t.kind), t.kind) for n in steps]
 
-    def _biased(self, block: Block, index: str) -> Block:
+    def _biased(self, block: VectorBlock, index: str) -> VectorBlock:
         if self.kernel.bias is None:
             return block
         return [
@@ -61,7 +61,7 @@ class ScoreBlocks:
             for i, row in enumerate(block)
         ]
 
-    def _masked(self, block: Block, index: str) -> Block:
+    def _masked(self, block: VectorBlock, index: str) -> VectorBlock:
         if self.kernel.mask is None:
             return block
         fill, zero = self.part.constant(finite_fill(self.kernel)), self.part.constant(0.0)
@@ -73,7 +73,7 @@ class ScoreBlocks:
             for i, row in enumerate(block)
         ]
 
-    def _windowed(self, block: Block, index: str) -> Block:
+    def _windowed(self, block: VectorBlock, index: str) -> VectorBlock:
         """The block with -inf where a query does not see a key."""
         if self.kernel.window.is_open:
             return block

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.emit.llvm.attention.pack import moved
-from weft.emit.llvm.attention.part import Part
+from weft.emit.llvm.attention.part import Routine
 from weft.emit.llvm.attention.product import first_lanes
 from weft.emit.llvm.product.microkernel_tiles import LINES
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import smaller
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.attention import Attention
@@ -16,7 +16,7 @@ from weft.kernels.attention import Attention
 STEP = 2 * LINES  # elements of a line of a tile
 
 
-def turn_queries(part: Part, kernel: Attention) -> Code:
+def turn_queries(part: Routine, kernel: Attention) -> Writer:
     """queries[d / 2][query], two steps of the depth in a cell; rows after the last repeat it."""
     code, v, t = part.code, part.v, part.tiling
     last = code.let("sub i64 %rows, 1")
@@ -39,7 +39,7 @@ def turn_queries(part: Part, kernel: Attention) -> Code:
     return code
 
 
-def in_squares(code: Code, size: int, step: int, square: Callable[[str, int], None]) -> None:
+def in_squares(code: Writer, size: int, step: int, square: Callable[[str, int], None]) -> None:
     """All of a dim: a loop over whole steps, then the rest; told where, and how many."""
     whole, rest = size - size % step, size % step
     if whole:
@@ -49,7 +49,7 @@ def in_squares(code: Code, size: int, step: int, square: Callable[[str, int], No
         square(str(whole), rest)
 
 
-def pack_keys(part: Part, kernel: Attention) -> Code:
+def pack_keys(part: Routine, kernel: Attention) -> Writer:
     """keys[key][d] of whole tiles, zeros where there is nothing."""
     code, v = part.code, Vectors(part.code, STEP)
     padded = -(-kernel.depth // STEP) * STEP
@@ -69,7 +69,7 @@ def pack_keys(part: Part, kernel: Attention) -> Code:
     return code
 
 
-def turn_values(part: Part, kernel: Attention, keys: int) -> Code:
+def turn_values(part: Routine, kernel: Attention, keys: int) -> Writer:
     """values[d][key], in lines of so many keys; zeros up to whole tiles."""
     code = part.code
     turning = _Turning(part, kernel.v.row, keys)
@@ -92,7 +92,7 @@ def turn_values(part: Part, kernel: Attention, keys: int) -> Code:
 class _Turning:
     """Squares of values, in the function that turns them."""
 
-    def __init__(self, part: Part, row: int, keys: int) -> None:
+    def __init__(self, part: Routine, row: int, keys: int) -> None:
         self.part, self.row, self.keys = part, row, keys
         self.code, self.v = part.code, part.v
         self.to = part.place("values")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weft.emit.llvm.attention.forward import begin_softmax, keep_shares
 from weft.emit.llvm.attention.pack import moved, stored
-from weft.emit.llvm.attention.part import Part, carried, write_vector
-from weft.emit.llvm.attention.product import Block
+from weft.emit.llvm.attention.part import Routine, carried, write_vector
+from weft.emit.llvm.attention.product import VectorBlock
 from weft.emit.llvm.attention.scores import LOG2_E, ScoreBlocks
 from weft.emit.llvm.attention.tile_pack import STEP, in_squares
 from weft.emit.llvm.product.microkernel_tiles import (
@@ -15,7 +15,7 @@ from weft.emit.llvm.product.microkernel_tiles import (
     move_tile,
     multiply_tiles,
 )
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vector
 from weft.kernels.attention import Attention
@@ -24,7 +24,7 @@ _UPPER = -(1 << 16)  # the bits of an f32 that bf16 has
 _LEAST = -100  # the power of two of a probability that is not 0: what bf16 leaves of it is normal
 
 
-def write_multiply(part: Part, depth: int, key_row: int) -> Code:
+def write_multiply(part: Routine, depth: int, key_row: int) -> Writer:
     """scores[key][query] of a tile of keys, 16 of them at a time."""
     code, t = part.code, part.tiling
     registers, vectors = Registers(LINES, t.vectors), range(t.vectors)
@@ -50,14 +50,14 @@ def write_multiply(part: Part, depth: int, key_row: int) -> Code:
 class TileScores(ScoreBlocks):
     """Blocks of scores that are multiplied already, but for the scale."""
 
-    def block(self, index: str, rows: int, queries: str, keys: str = "%keys") -> Block:
+    def block(self, index: str, rows: int, queries: str, keys: str = "%keys") -> VectorBlock:
         """The scores of some keys of a tile from an index on, and all queries of a tile."""
         unit = self.part.constant(self.kernel.scale * LOG2_E)
         read = [self.tile_row("scores", index, i) for i in range(rows)]
         return self.shown([[self.v.mul(x, unit) for x in row] for row in read], index)
 
 
-def write_split_softmax(part: Part, keys: int) -> Code:
+def write_split_softmax(part: Routine, keys: int) -> Writer:
     """Scores become 2^(score - largest), the sum of two numbers in bf16, two keys in a cell."""
     code, v = part.code, part.v
     tops, sums = begin_softmax(part, online=True)
@@ -79,7 +79,7 @@ def write_split_softmax(part: Part, keys: int) -> Code:
     return code
 
 
-def _last_key(part: Part, key: str, tops: list[Vector]) -> None:
+def _last_key(part: Routine, key: str, tops: list[Vector]) -> None:
     """A key without another one."""
     code, v = part.code, part.v
     here = code.let(f"lshr i64 {key}, 1")
@@ -91,7 +91,7 @@ def _last_key(part: Part, key: str, tops: list[Vector]) -> None:
     part.keep("sum", totals)
 
 
-def _clear_rest(part: Part) -> None:
+def _clear_rest(part: Routine) -> None:
     """Probabilities of 0 after the last key, up to a whole step."""
     code, v, t = part.code, part.v, part.tiling
     begin = code.let(f"lshr i64 {code.let('add i64 %count, 1')}, 1")
@@ -103,19 +103,19 @@ def _clear_rest(part: Part) -> None:
                 v.store(part.constant(0.0), v.at(place, n * t.lanes, t.kind))
 
 
-def _whole(code: Code) -> str:
+def _whole(code: Writer) -> str:
     """The keys of a tile, up to whole steps."""
     more = code.let(f"add i64 %count, {STEP - 1}")
     return code.let(f"and i64 {more}, {-STEP}")
 
 
-def _probability(part: Part, key: str, more: int, n: int, top: Vector) -> Vector:
+def _probability(part: Routine, key: str, more: int, n: int, top: Vector) -> Vector:
     v, t = part.v, part.tiling
     place = v.at(part.place("scores", key, t.queries), more * t.queries + n * t.lanes, t.kind)
     return part.exp2(v.sub(v.load(place, t.kind), top), _LEAST)
 
 
-def _keep_cells(part: Part, a: Vector, b: Vector, row: str, n: int) -> None:
+def _keep_cells(part: Routine, a: Vector, b: Vector, row: str, n: int) -> None:
     """The upper bits of two numbers in a cell of `high`, what they leave in one of `low`."""
     v, t = part.v, part.tiling
     upper = v.constant(_UPPER, "i32")
@@ -129,7 +129,7 @@ def _keep_cells(part: Part, a: Vector, b: Vector, row: str, n: int) -> None:
             b = v.sub(b, v.cast("bitcast", kept, t.kind))
 
 
-def write_sums(part: Part, width: int, keys: int) -> Code:
+def write_sums(part: Routine, width: int, keys: int) -> Writer:
     """out[d][query] of a tile: those before, with their decay, and the values of its keys."""
     code, t, v = part.code, part.tiling, part.v
     _decay(part, width)
@@ -157,7 +157,7 @@ def write_sums(part: Part, width: int, keys: int) -> Code:
     return code
 
 
-def _decay(part: Part, width: int) -> None:
+def _decay(part: Routine, width: int) -> None:
     """Multiply sums by what they lose, unless all of them keep everything."""
     code, t, v = part.code, part.tiling, part.v
     factors, one = part.each("decay"), part.constant(1.0)
@@ -172,7 +172,7 @@ def _decay(part: Part, width: int) -> None:
             v.store(v.mul(v.load(at, t.kind), factor), at)
 
 
-def write_rows(part: Part, kernel: Attention) -> Code:
+def write_rows(part: Routine, kernel: Attention) -> Writer:
     """The rows of the result: sums divided by what probabilities add up to, turned back."""
     code, t, v = part.code, part.tiling, part.v
     keep_shares(part, kernel)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from weft.emit.llvm.attention.forward import SCORES, write_lse, write_scores
-from weft.emit.llvm.attention.online import ROOM, Forward
+from weft.emit.llvm.attention.online import ROOM, ForwardKernel
 from weft.emit.llvm.attention.pack import moved
 from weft.emit.llvm.attention.tile_pack import STEP, pack_keys, turn_queries, turn_values
 from weft.emit.llvm.attention.tile_parts import (
@@ -28,7 +28,7 @@ from weft.emit.llvm.attention.tile_parts import (
 from weft.emit.llvm.attention.tiling import Tiling
 from weft.emit.llvm.jit.machine_code import Processor
 from weft.emit.llvm.product.microkernel_tiles import LINES, Registers, begin_tiles, end_tiles
-from weft.emit.llvm.writer.code import Code, Loop
+from weft.emit.llvm.writer.code import OpenLoop, Writer
 from weft.ir.types import DTYPES
 from weft.kernels.attention import Access, Attention
 
@@ -50,7 +50,7 @@ def fits_tiles(kernel: Attention, processor: Processor) -> bool:
     )
 
 
-class TiledForward(Forward):
+class TiledForward(ForwardKernel):
     """The functions of one forward kernel on matrix tiles."""
 
     always_online = True
@@ -101,32 +101,34 @@ class TiledForward(Forward):
             self.parts.append(write_lse(self.name("lse"), t, self.layout, k))
 
     @contextmanager
-    def _tasks(self, code: Code) -> Iterator[Loop]:
+    def _tasks(self, code: Writer) -> Iterator[OpenLoop]:
         # A row and vectors of a block, and one step at a time: all tiles are whole.
         begin_tiles(code, Registers(LINES, self.tiling.vectors))
         with code.loop("%begin", "%end") as task:
             yield task
         end_tiles(code)
 
-    def _bring(self, code: Code, at: str, rows: str) -> None:
+    def _bring(self, code: Writer, at: str, rows: str) -> None:
         self.call(code, "turn", ("ptr", at), ("i64", rows))
 
-    def tile(self, code: Code, label: str, access: Access, at: str, count: str) -> str:
+    def tile(self, code: Writer, label: str, access: Access, at: str, count: str) -> str:
         """A tile's rows: where they are, or packed into the scratch."""
         if label == "keys" and self._keys_in_place:
             return at
         self.call(code, f"pack_{label}", ("ptr", at), ("i64", count))
         return self.place(code, label)
 
-    def _rows(self, code: Code, label: str, access: Access, base: str, key: str, count: str) -> str:
+    def _rows(
+        self, code: Writer, label: str, access: Access, base: str, key: str, count: str
+    ) -> str:
         if self.ahead and not (label == "keys" and self._keys_in_place):
             step = self.depth if label == "keys" else 1
             return moved(code, self.place(code, label), key, step, "i16")
         return self.tile(code, label, access, self.row(code, access, base, key), count)
 
-    def _scores(self, code: Code, keys: str, count: str, here: str) -> None:
+    def _scores(self, code: Writer, keys: str, count: str, here: str) -> None:
         self.call(code, "multiply", ("ptr", keys), ("i64", count))
         super()._scores(code, keys, count, here)
 
-    def _values(self, code: Code, values: str, count: str, out: str, rows: str) -> None:
+    def _values(self, code: Writer, values: str, count: str, out: str, rows: str) -> None:
         self.call(code, "values", ("ptr", values), ("i64", count))

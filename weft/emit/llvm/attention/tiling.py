@@ -68,7 +68,7 @@ def tiling(kernel: Attention, processor: Processor) -> Tiling:
 
 
 @dataclass
-class Layout:
+class ScratchPieces:
     """Pieces of a thread's scratch, by name: where they begin, in bytes."""
 
     kind: str

@@ -27,7 +27,7 @@ from weakref import WeakValueDictionary
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.jit.linking import Linked
 from weft.emit.llvm.jit.machine_code import llvm_lock, symbol
-from weft.emit.llvm.jit.objects import Progress, Source, objects
+from weft.emit.llvm.jit.objects import Progress, SourceText, objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class LoadedPhase:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedKernel:
     """A kernel that can be run; its code lives as long as this does."""
 
     phases: tuple[LoadedPhase, ...]
@@ -54,12 +54,12 @@ _HELD = ExitStack()  # during a fork: LLVM's lock
 _LINKED: WeakValueDictionary[str, Linked] = WeakValueDictionary()
 
 
-def load(emitted: Sequence[Emitted], progress: Progress | None = None) -> list[Loaded]:
+def load(emitted: Sequence[Emitted], progress: Progress | None = None) -> list[LoadedKernel]:
     """Compile, link and find the functions of kernels; `progress` is told (done, total)."""
     with _LOCK:
         linked = {e.text: found for e in emitted if (found := _LINKED.get(e.text))}
         missing = {
-            e.text: Source(e.phases[0].function, e.text, e.brief)
+            e.text: SourceText(e.phases[0].function, e.text, e.brief)
             for e in emitted
             if e.phases and e.text not in linked
         }
@@ -71,15 +71,15 @@ def load(emitted: Sequence[Emitted], progress: Progress | None = None) -> list[L
     return [loaded[e] for e in emitted]
 
 
-def _loaded(emitted: Emitted, linked: Linked | None) -> Loaded:
+def _loaded(emitted: Emitted, linked: Linked | None) -> LoadedKernel:
     if linked is None:  # a kernel that writes nothing
-        return Loaded((), 0, 0, None)
+        return LoadedKernel((), 0, 0, None)
     names = [symbol(phase.function, emitted.text) for phase in emitted.phases]
     phases = tuple(
         LoadedPhase(address, phase.tasks, phase.chunk)
         for address, phase in zip(linked.addresses(names), emitted.phases, strict=True)
     )
-    return Loaded(phases, emitted.scratch, emitted.shared, linked)
+    return LoadedKernel(phases, emitted.scratch, emitted.shared, linked)
 
 
 def _before_fork() -> None:

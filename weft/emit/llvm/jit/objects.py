@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from weft.cache.entry import Key
-from weft.cache.store import Store, the_store
+from weft.cache.store import DiskStore, the_store
 from weft.emit.llvm.jit.machine_code import PIPELINE, Compiler, Processor, host, llvm_version
 from weft.emit.llvm.pool.thread_count import thread_count
 
@@ -19,7 +19,7 @@ _WORTH_THREADS = 40_000
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceText:
     """A text to compile: the name that the cache shows, and whether code is wanted soon."""
 
     name: str
@@ -27,7 +27,7 @@ class Source:
     brief: bool = False
 
 
-def object_key(source: Source, processor: Processor) -> Key:
+def object_key(source: SourceText, processor: Processor) -> Key:
     """What an object is made of, and what the cache knows it by."""
     return Key(
         "kernel",
@@ -44,10 +44,10 @@ def object_key(source: Source, processor: Processor) -> Key:
 
 
 def objects(
-    sources: Sequence[Source],
+    sources: Sequence[SourceText],
     progress: Progress | None = None,
     processor: Processor | None = None,
-    store: Store | None = None,
+    store: DiskStore | None = None,
 ) -> list[bytes]:
     """The objects of texts; `progress` is told (done, total) as they come."""
     processor, store = processor or host(), store or the_store()
@@ -66,7 +66,7 @@ def objects(
     return [code for code in found if code is not None]
 
 
-def _compiled(sources: dict[int, Source], processor: Processor) -> Iterator[tuple[int, bytes]]:
+def _compiled(sources: dict[int, SourceText], processor: Processor) -> Iterator[tuple[int, bytes]]:
     """The object of each text, as they come; the longest texts are begun first."""
     threads = min(thread_count(), len(sources))
     if threads < 2 or sum(map(_effort, sources.values())) < _WORTH_THREADS:
@@ -88,7 +88,7 @@ def _compiled(sources: dict[int, Source], processor: Processor) -> Iterator[tupl
                 future.cancel()
 
 
-def _effort(source: Source) -> int:
+def _effort(source: SourceText) -> int:
     """How long a text takes, as if all were compiled with care."""
     return len(source.text) // (3 if source.brief else 1)
 
@@ -96,7 +96,7 @@ def _effort(source: Source) -> int:
 _IDLE: dict[tuple[Processor, bool], list[Compiler]] = {}
 
 
-def _object(source: Source, processor: Processor) -> bytes:
+def _object(source: SourceText, processor: Processor) -> bytes:
     """The object of a text, by a compiler that nobody else uses now."""
     idle = _IDLE.setdefault((processor, source.brief), [])
     try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from weft.emit.llvm.math.polynomial import LAYOUTS, float_of
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.vector import Vector, Vectors, suffix, vector_type
 
 BODIES = "bodies 2"  # a number for each change of what is supplied, for the keys of cached objects
@@ -23,7 +23,7 @@ _LIFT = {"float": 64, "double": 128}  # the exponent that makes subnormal number
 _AS_SET = "i32 4"  # rounding as the mode says
 _SUBNORMAL = "i32 32"  # the class of floats
 
-Body: TypeAlias = Callable[..., Vector]  # (v, *vectors) -> vector
+SuppliedBody: TypeAlias = Callable[..., Vector]  # (v, *vectors) -> vector
 
 
 class Features(Protocol):
@@ -92,7 +92,7 @@ def supplied(text: str, processor: Features) -> str:
     found = list(_DECLARED.finditer(text))
     if not found:
         return text
-    code = Code("", ())
+    code = Writer("", ())
     bodies = [
         _function(code, match[1], _KINDS[match[3]], int(match[2] or 1), processor)
         for match in found
@@ -100,7 +100,7 @@ def supplied(text: str, processor: Features) -> str:
     return "\n".join([*code.declared, _DECLARED.sub("", text), *bodies])
 
 
-def _function(code: Code, name: str, kind: str, width: int, processor: Features) -> str:
+def _function(code: Writer, name: str, kind: str, width: int, processor: Features) -> str:
     """The text of one function; what it declares is left with the code."""
     code.lines.clear()
     code.block = "entry"
@@ -281,7 +281,7 @@ _LEAST_NORMAL = {"float": -126.0, "double": -1022.0}
 _AVX512 = ("avx512f", "avx512dq")
 # For each name how many arguments it has, which features its quick body needs and how many
 # registers at a time, and its two bodies.
-_BODIES: dict[str, tuple[int, tuple[str, ...], int, Body, Body]] = {
+_BODIES: dict[str, tuple[int, tuple[str, ...], int, SuppliedBody, SuppliedBody]] = {
     "scale": (2, _AVX512, 1, _scale_registers, _scale_anywhere),
     "scale_normal": (2, _AVX512, 1, _scale_normal_registers, _scale_normal_anywhere),
     "larger": (2, _AVX512, 1, _larger_registers, _larger_anywhere),

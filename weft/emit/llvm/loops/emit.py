@@ -8,11 +8,11 @@ from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.machine_code import Processor
 from weft.emit.llvm.loops.accumulate import accumulated
 from weft.emit.llvm.loops.order import loop_order
-from weft.emit.llvm.loops.plan import FEW_LANES, LANES, Plan, plan
+from weft.emit.llvm.loops.plan import FEW_LANES, LANES, LoopPlan, plan
 from weft.emit.llvm.loops.simplify import simplify
 from weft.emit.llvm.loops.split import Stage, split
 from weft.emit.llvm.loops.tasks import tasks_text
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.kernels.kernel import Kernel, Store
 
 ALIGNED = 64
@@ -26,7 +26,7 @@ def emit_loops(kernel: Kernel, processor: Processor) -> Emitted:
 
 def loop_functions(
     kernel: Kernel, processor: Processor, lying: Sequence[int] = (), room: int = 0
-) -> tuple[list[Code], Emitted]:
+) -> tuple[list[Writer], Emitted]:
     """The functions of a kernel that runs as loops, and how to call them (without their text).
 
     Its last operands may lie at offsets in the shared bytes, of which `room` are taken.
@@ -42,7 +42,7 @@ def loop_functions(
     return _emitted(plans, kernel.name, given, shared, room)
 
 
-def loop_plans(kernel: Kernel, processor: Processor) -> list[Plan]:
+def loop_plans(kernel: Kernel, processor: Processor) -> list[LoopPlan]:
     """How a kernel runs: in one nest of loops, or in one for each stage of its reductions.
 
     Operands beyond those of the kernel pass from stage to stage.
@@ -60,7 +60,7 @@ def loop_plans(kernel: Kernel, processor: Processor) -> list[Plan]:
     return [_planned(stage, lanes) for stage in split(simple)]
 
 
-def _planned(stage: Stage, lanes: int) -> Plan:
+def _planned(stage: Stage, lanes: int) -> LoopPlan:
     cut, order = stage.cut, loop_order(stage.kernel)
     assert order is not None, "a stage has an order of loops"
     apart = () if cut is None else (cut.part, cut.factor)
@@ -72,8 +72,8 @@ def _planned(stage: Stage, lanes: int) -> Plan:
 
 
 def _emitted(
-    plans: list[Plan], name: str, operands: int, shared: list[int], nbytes: int
-) -> tuple[list[Code], Emitted]:
+    plans: list[LoopPlan], name: str, operands: int, shared: list[int], nbytes: int
+) -> tuple[list[Writer], Emitted]:
     names = [name if len(plans) == 1 else f"{name}_{n}" for n in range(len(plans))]
     pairs = [*zip(plans, names, strict=True)]
     made = [tasks_text(one, named, operands, shared) for one, named in pairs]

@@ -10,15 +10,12 @@ from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.module import Region
 from weft.kernels.alone import Alone
-
-_COMMUTATIVE = frozenset(
-    f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
-)
+from weft.ops.combiners import BY_OP
 
 
 def is_commutative(region: Region) -> bool:
     """Whether the order of elements does not matter, for all that is known."""
-    return all(name in _COMMUTATIVE for name in region.body.combiners)
+    return all(name in BY_OP for name in region.body.combiners)
 
 
 def carried(values: Sequence[Held]) -> list[tuple[str, str]]:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
-from weft.emit.llvm.loops.passes import Pass, arrange, busiest, reached
-from weft.emit.llvm.loops.plan import Plan
-from weft.emit.llvm.loops.reduce import Sums, begin, combined, finish, update
-from weft.emit.llvm.loops.values import Kept, Values
+from weft.emit.llvm.loops.passes import SinkGroup, arrange, busiest, reached
+from weft.emit.llvm.loops.plan import LoopPlan
+from weft.emit.llvm.loops.reduce import HeldSums, begin, combined, finish, update
+from weft.emit.llvm.loops.values import Kept, StepValues
 from weft.emit.llvm.writer.access import turns
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import larger, plus, smaller
 from weft.emit.llvm.writer.storage import Held, is_narrow
 from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
@@ -25,12 +25,12 @@ COPIES = 9  # a loop is written at most so often for guards that change along it
 class Loops:
     """The text of loops that run the sinks of a kernel, inside of one function."""
 
-    def __init__(self, plan: Plan, code: Code, pointers: Sequence[str]) -> None:
+    def __init__(self, plan: LoopPlan, code: Writer, pointers: Sequence[str]) -> None:
         self.plan = plan
         self.kernel = plan.kernel
         self.code = code
-        self.at = Values(plan, code, pointers)
-        self.sums: dict[int, Sums] = {}
+        self.at = StepValues(plan, code, pointers)
+        self.sums: dict[int, HeldSums] = {}
         self.bounds: dict[int, tuple[End, End]] = {}
         self.copies = 1
 
@@ -53,7 +53,7 @@ class Loops:
         at.kept = {n: kept for n, kept in at.kept.items() if n in before}
         at.scratch = room
 
-    def run_pass(self, one: Pass) -> None:
+    def run_pass(self, one: SinkGroup) -> None:
         """Run the sinks of a pass, and end the reductions that began in it."""
         at, spilled = self.at, self.plan.spilled
         for n in one.keeps:

@@ -17,7 +17,7 @@ ROOM = 1 << 18  # bytes that all values kept at one place may take
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class SinkGroup:
     """Sinks that run in the same loops.
 
     `sinks` are stores, and reductions that began outside; `starts` are reductions that begin here
@@ -31,7 +31,7 @@ class Pass:
 
 def arrange(
     kernel: Kernel, sinks: Sequence[int], ready: Collection[int], opened: Collection[int]
-) -> list[Pass]:
+) -> list[SinkGroup]:
     """Passes for some sinks at a place where loops are open and some values are ready."""
     cone = reached(kernel.steps, sinks, ready)
     steps = kernel.steps
@@ -41,7 +41,7 @@ def arrange(
         base = max((levels.get(a, 0) for a in args_of(steps[n])), default=0)
         levels[n] = base + 1 if n in here else base
     passes = [
-        Pass(
+        SinkGroup(
             tuple([n for n in sinks if levels[n] == k]),
             tuple([n for n in sorted(here) if levels[n] == k + 1]),
         )
@@ -53,8 +53,8 @@ def arrange(
 
 
 def busiest(
-    kernel: Kernel, passes: Sequence[Pass], ready: Collection[int], opened: Collection[int]
-) -> Pass | None:
+    kernel: Kernel, passes: Sequence[SinkGroup], ready: Collection[int], opened: Collection[int]
+) -> SinkGroup | None:
     """The pass that has most of the work, if it has much."""
     done = set(ready)
     costs: list[float] = []
@@ -100,7 +100,7 @@ class _Keeping:
     ready: set[int]
     levels: Mapping[int, int]
 
-    def keep(self, passes: list[Pass]) -> list[Pass]:
+    def keep(self, passes: list[SinkGroup]) -> list[SinkGroup]:
         computed = [
             self.inner(reached(self.kernel.steps, self.roots(p), self.ready)) for p in passes
         ]
@@ -113,15 +113,17 @@ class _Keeping:
                 if step not in keeps[first] and taken <= room:
                     keeps[first].append(step)
                     room -= taken
-        return [Pass(p.sinks, p.starts, tuple(kept)) for p, kept in zip(passes, keeps, strict=True)]
+        return [
+            SinkGroup(p.sinks, p.starts, tuple(kept)) for p, kept in zip(passes, keeps, strict=True)
+        ]
 
-    def roots(self, one: Pass) -> list[int]:
+    def roots(self, one: SinkGroup) -> list[int]:
         return [a for n in (*one.sinks, *one.starts) for a in args_of(self.kernel.steps[n])]
 
     def inner(self, steps: set[int]) -> set[int]:
         return {n for n in steps if not self.kernel.spans[n] <= self.opened}
 
-    def frontier(self, k: int, one: Pass, computed: list[set[int]]) -> list[int]:
+    def frontier(self, k: int, one: SinkGroup, computed: list[set[int]]) -> list[int]:
         """Steps that a pass needs, an earlier one computes, and that are costly."""
         found: list[int] = []
         seen: set[int] = set()

@@ -24,7 +24,7 @@ FEW_VALUES, FEW_STEPS = 6, 60  # that are wide
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoopPlan:
     """The loops of a simplified kernel, whose factors are in order.
 
     Tasks are the points of some factors, or blocks of points where a block is more than 1.
@@ -65,7 +65,7 @@ class Plan:
         return cost <= 2 * task * max(1, self.count)
 
 
-def plan(kernel: Kernel, lanes: int = LANES, cut: tuple[int, int] | None = None) -> Plan:
+def plan(kernel: Kernel, lanes: int = LANES, cut: tuple[int, int] | None = None) -> LoopPlan:
     """Lanes and tasks for a kernel whose factors are listed in loop order."""
     options = dict(kernel.schedule.options)
     vector = options.get("vector", lanes_factor(kernel, cut is not None))
@@ -80,7 +80,7 @@ def plan(kernel: Kernel, lanes: int = LANES, cut: tuple[int, int] | None = None)
         else:
             tasks, cost = tiles
     chunk = max(1, int(task / cost)) if tasks and cost < task else 1
-    made = Plan(kernel, tasks, chunk, vector, width, cut, turned=turned)
+    made = LoopPlan(kernel, tasks, chunk, vector, width, cut, turned=turned)
     return replace(made, streams=_streams(made, options.get("stream", STREAM)))
 
 
@@ -119,7 +119,7 @@ def _tiles(kernel: Kernel, turned: Turned) -> tuple[tuple[tuple[int, int], ...],
     return tasks, steps_cost(kernel, range(len(kernel.steps))) / count
 
 
-def _streams(made: Plan, least: int) -> frozenset[int]:
+def _streams(made: LoopPlan, least: int) -> frozenset[int]:
     """The stores of whole lines to operands that caches would not hold anyway."""
     kernel, vector = made.kernel, made.vector
     found: set[int] = set()

@@ -13,18 +13,19 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
 from weft.errors import Unsupported
+from weft.ir.rule import Combine
 from weft.ir.types import DType
-from weft.kernels.interpret import COMBINE, identity
 from weft.kernels.kernel import Kernel, Pick, Reduce
+from weft.ops.combiners import COMBINERS, identity
 
 # What a reduction has so far: one value; of a pick, the key, the value and the position; of a
 # marked one the value of the numbers seen, and the lanes where nothing but numbers was seen.
-Sums: TypeAlias = tuple[Held, ...]
+HeldSums: TypeAlias = tuple[Held, ...]
 FEW = 1 << 24  # positions that i32 has room for, with those of lanes beyond the end
 REGISTER = 512  # bits; longer vectors are for processors that have masks beside their registers
 
 
-def begin(v: Vectors, kernel: Kernel, n: int, across: bool = False) -> Sums:
+def begin(v: Vectors, kernel: Kernel, n: int, across: bool = False) -> HeldSums:
     """What a reduction begins with; `across` if all lanes become one value."""
     step = kernel.steps[n]
     if isinstance(step, Reduce):
@@ -53,21 +54,21 @@ def position_kind(kernel: Kernel, step: Pick) -> str:
     return "i32" if count <= FEW else "i64"
 
 
-def neutral(how: str, dtype: DType) -> bool | int | float:
+def neutral(how: Combine, dtype: DType) -> bool | int | float:
     """What changes nothing when it is combined; a sum of nothing but -0 is -0."""
     if how == "add" and (dtype.is_float or dtype.is_complex):
         return -0.0
     return identity(how, dtype)
 
 
-def combined(v: Vectors, how: str, dtype: DType, a: Held, b: Held) -> Held:
+def combined(v: Vectors, how: Combine, dtype: DType, a: Held, b: Held) -> Held:
     """Two values combined."""
-    return apply(v, COMBINE[how](), [a, b], [dtype, dtype], dtype)
+    return apply(v, COMBINERS[how], [a, b], [dtype, dtype], dtype)
 
 
 def update(
-    v: Vectors, kernel: Kernel, n: int, sums: Sums, given: Sequence[Held], mask: Vector | None
-) -> Sums:
+    v: Vectors, kernel: Kernel, n: int, sums: HeldSums, given: Sequence[Held], mask: Vector | None
+) -> HeldSums:
     """A round more, for the lanes that a mask says."""
     step = kernel.steps[n]
     if isinstance(step, Pick):
@@ -83,7 +84,7 @@ def update(
     return (combined(v, step.how, step.dtype, sums[0], value),)
 
 
-def finish(v: Vectors, kernel: Kernel, n: int, sums: Sums, across: bool) -> Sums:
+def finish(v: Vectors, kernel: Kernel, n: int, sums: HeldSums, across: bool) -> HeldSums:
     """A reduction at its end: all lanes combined, if they were summed."""
     step = kernel.steps[n]
     if across and isinstance(step, Reduce) and step.how == "add" and sums[0][0].is_float:
@@ -97,7 +98,7 @@ def finish(v: Vectors, kernel: Kernel, n: int, sums: Sums, across: bool) -> Sums
     return sums
 
 
-def _further(v: Vectors, how: str, a: Vector, b: Vector) -> Vector:
+def _further(v: Vectors, how: Combine, a: Vector, b: Vector) -> Vector:
     return larger(v, a, b) if how == "max" else smaller(v, a, b)
 
 
@@ -110,7 +111,7 @@ def _numbers(v: Vectors, x: Vector, seen: Vector) -> Vector:
     return seen
 
 
-def _furthest(v: Vectors, how: str, best: Vector, numbers: Vector) -> Vector:
+def _furthest(v: Vectors, how: Combine, best: Vector, numbers: Vector) -> Vector:
     """The best of all lanes, NaN if not all were numbers."""
     while best.width > numbers.width:
         low, high = (_half_of(v, best, part) for part in (0, 1))
@@ -132,7 +133,9 @@ def _key_dtype(kernel: Kernel, step: Pick) -> DType:
     return dtype
 
 
-def _better(v: Vectors, how: str, dtype: DType, a: Sums, b: Sums, mask: Vector | None) -> Sums:
+def _better(
+    v: Vectors, how: Combine, dtype: DType, a: HeldSums, b: HeldSums, mask: Vector | None
+) -> HeldSums:
     """The better one of two candidates: by key, NaN before all else, then by position."""
     (x,), (y,) = a[0], b[0]
     if dtype.is_float:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from weft.emit.llvm.loops.chosen import chosen
 from weft.ir.op import Op
 from weft.ir.types import DType, tensor
-from weft.kernels.interpret import COMBINE, identity
 from weft.kernels.kernel import (
     Affine,
     Apply,
@@ -27,6 +26,7 @@ from weft.kernels.kernel import (
     args_of,
 )
 from weft.kernels.rewriting import map_affines, renumbered
+from weft.ops.combiners import COMBINERS, identity
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Multiply
 
@@ -93,7 +93,7 @@ def _plain(
             if over:
                 step = replace(step, over=over)
                 return chosen(step, steps, kernel) or step
-            return arg if init is None else Apply(COMBINE[how](), (init, arg), dtype)
+            return arg if init is None else Apply(COMBINERS[how], (init, arg), dtype)
         case Pick(value=value, over=over, dtype=dtype):
             if any(sizes[n] == 0 for n in over):
                 return Fill(0, dtype)

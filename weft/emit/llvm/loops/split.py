@@ -31,7 +31,7 @@ LONG = 4  # a loop is cut if one result costs more than a task divided by this
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TaskSplit:
     """A factor whose points are divided among tasks: each part of it has `block` points."""
 
     part: str  # the name of the factor that counts parts
@@ -44,11 +44,11 @@ class Stage:
     """A kernel that runs before others; operands beyond the first ones lie in shared bytes."""
 
     kernel: Kernel
-    cut: Cut | None
+    cut: TaskSplit | None
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class SharedReduction:
     """A reduction whose result passes through shared bytes: its operands there, and its parts."""
 
     operands: tuple[int, ...]
@@ -69,7 +69,7 @@ class _Splitter:
         self.kernel = kernel
         self.factors = list(kernel.factors)
         self.operands = list(kernel.operands)
-        self.meetings: dict[int, Meeting] = {}
+        self.meetings: dict[int, SharedReduction] = {}
         self.lanes = lanes_factor(kernel)
         self.task = dict(kernel.schedule.options).get("task", TASK)
         self.shared = {n for n in range(len(kernel.steps)) if self.is_long(n)}
@@ -177,7 +177,7 @@ class _Splitter:
         made = replace(self.kernel, steps=tuple(steps), schedule=schedule)
         return Stage(made, cut)
 
-    def cut(self, group: list[int]) -> Cut | None:
+    def cut(self, group: list[int]) -> TaskSplit | None:
         """How the longest loop of shared reductions is cut."""
         common = self.common_factors(group)
         if not common:
@@ -189,7 +189,7 @@ class _Splitter:
         block = -(-size // parts)
         if block > 64:
             block = -(-block // 64) * 64
-        return None if block >= size else Cut(f"f{len(self.factors)}", f"f{factor}", block)
+        return None if block >= size else TaskSplit(f"f{len(self.factors)}", f"f{factor}", block)
 
     def add(
         self, steps: list[Step], n: int, numbers: dict[int, int], part: int | None, sink: bool
@@ -227,7 +227,7 @@ class _Splitter:
             self.operands.append(Operand(held(value_dtype(steps[one])), (count,), output=True))
             operands.append(len(self.operands) - 1)
             steps.append(Store(operands[-1], self.affine(strides), one))
-        self.meetings[n] = Meeting(tuple(operands), part, strides)
+        self.meetings[n] = SharedReduction(tuple(operands), part, strides)
 
     def recalled(self, steps: list[Step], n: int, numbers: dict[int, int]) -> int:
         """Read a result from shared bytes, and add up its parts."""

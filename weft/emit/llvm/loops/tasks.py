@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.emit.llvm.loops.loops import Loops
-from weft.emit.llvm.loops.plan import Plan
+from weft.emit.llvm.loops.plan import LoopPlan
 from weft.emit.llvm.loops.turn import turn, turn_back, turning
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import PARAMS, divided, function, plus, pointers, smaller, times
 from weft.kernels.kernel import Store
 
 
 def tasks_text(
-    plan: Plan, name: str, operands: int, shared: Sequence[int]
-) -> tuple[list[Code], int]:
+    plan: LoopPlan, name: str, operands: int, shared: Sequence[int]
+) -> tuple[list[Writer], int]:
     """The functions that run tasks begin..end of a plan, and the scratch bytes they need.
 
     Operands beyond the first ones are at offsets in the shared bytes. What is written past the
@@ -31,7 +31,7 @@ def tasks_text(
         return [*extra, code], scratch
     excess = plan.kernel.excess_precision
     plain, streaming = (
-        Code(f"{name}_{way}", PARAMS, internal=True, excess_precision=excess)
+        Writer(f"{name}_{way}", PARAMS, internal=True, excess_precision=excess)
         for way in ("plain", "past")
     )
     _, scratch = _tasks(replace(plan, streams=frozenset()), plain, operands, shared)
@@ -51,7 +51,9 @@ def tasks_text(
     return [*extra, plain, streaming, chosen], scratch
 
 
-def _tasks(plan: Plan, code: Code, operands: int, shared: Sequence[int]) -> tuple[Code, int]:
+def _tasks(
+    plan: LoopPlan, code: Writer, operands: int, shared: Sequence[int]
+) -> tuple[Writer, int]:
     given = pointers(code, operands + bool(shared))
     if shared:
         base = given.pop()
@@ -124,7 +126,7 @@ def _at_task(loops: Loops, number: str) -> None:
             loops.bounds[cut] = _block(code, index, block, plan.kernel.factors[cut].size)
 
 
-def _block(code: Code, number: str, block: int, size: int) -> tuple[str, str]:
+def _block(code: Writer, number: str, block: int, size: int) -> tuple[str, str]:
     """The first index of a block, and the one after its last."""
     low = times(code, number, block)
     return low, smaller(code, plus(code, low, block), size)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weft.emit.llvm.loops.loops import End, Loops
 from weft.emit.llvm.loops.turned import TILE, Turned
-from weft.emit.llvm.writer.access import Point, base_of
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.access import LoopPoint, base_of
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, smaller, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.kernel import Kernel, Load, Store
@@ -31,9 +31,9 @@ def turn_back(loops: Loops, turned: Turned) -> None:
         _call(loops, turned, n, f"back{_bytes(loops, n)}")
 
 
-def turning(kernel: Kernel, turned: Turned) -> list[Code]:
+def turning(kernel: Kernel, turned: Turned) -> list[Writer]:
     """The functions that turn tiles of elements of some sizes, and turn them back."""
-    made: dict[str, Code] = {}
+    made: dict[str, Writer] = {}
     for n in (*turned.loads, *turned.stores):
         step = kernel.steps[n]
         assert isinstance(step, Load | Store)
@@ -55,7 +55,7 @@ def _call(loops: Loops, turned: Turned, n: int, name: str) -> None:
     ends = _ends(loops, turned)
     counts = [code.let(f"sub nsw i64 {end}, {first}") for first, end in ends]
     index = at.index | {turned.lines: str(ends[0][0]), turned.vector: str(ends[1][0])}
-    place = base_of(at.one, step.at, Point(index, at.ranges))
+    place = base_of(at.one, step.at, LoopPoint(index, at.ranges))
     memory = at.one.at(at.pointers[step.operand], place, f"i{8 * _bytes(loops, n)}")
     tile = code.let(f"getelementptr i8, ptr %scratch, i64 {at.tiles[n][0]}")
     given = f"ptr {memory}, i64 {step.at.strides[turned.vector]}, ptr {tile}"
@@ -68,9 +68,9 @@ def _bytes(loops: Loops, n: int) -> int:
     return int(loops.kernel.operands[step.operand].dtype.numpy.itemsize)
 
 
-def _turn(size: int) -> Code:
+def _turn(size: int) -> Writer:
     """tile[line][lane] = memory[lane * stride + line], for the lines and lanes that there are."""
-    code = Code(f"turn{size}", PARAMS, internal=True)
+    code = Writer(f"turn{size}", PARAMS, internal=True)
     kind, wide = f"i{8 * size}", f"i{8 * max(size, 4)}"
     v, one = Vectors(code, SIDE), Vectors(code, 1)
     last = code.let("sub nsw i64 %lanes, 1")
@@ -88,9 +88,9 @@ def _turn(size: int) -> Code:
     return code
 
 
-def _back(size: int) -> Code:
+def _back(size: int) -> Writer:
     """memory[lane * stride + line] = tile[line][lane], for the lines and lanes that there are."""
-    code = Code(f"back{size}", PARAMS, internal=True)
+    code = Writer(f"back{size}", PARAMS, internal=True)
     kind, wide = f"i{8 * size}", f"i{8 * max(size, 4)}"
     v, one = Vectors(code, SIDE), Vectors(code, 1)
     with code.loop(0, "%lanes", SIDE) as lane, code.loop(0, "%lines", SIDE) as line:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.emit.llvm.loops.plan import Plan
+from weft.emit.llvm.loops.plan import LoopPlan
 from weft.emit.llvm.loops.reduce import combined, position_kind
 from weft.emit.llvm.loops.simplify import value_dtype
 from weft.emit.llvm.loops.turned import TILE
@@ -14,8 +14,8 @@ from weft.emit.llvm.math.pointwise import apply
 from weft.emit.llvm.math.reciprocal import reciprocal
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.access import (
-    Place,
-    Point,
+    LaneIndex,
+    LoopPoint,
     announce,
     base_of,
     both,
@@ -28,7 +28,7 @@ from weft.emit.llvm.writer.access import (
     shifted,
     write,
 )
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, times
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
@@ -64,10 +64,10 @@ class Kept:
     ready: bool = False
 
 
-class Values:
+class StepValues:
     """The values of steps at one place of a function, which moves as loops open and close."""
 
-    def __init__(self, plan: Plan, code: Code, pointers: Sequence[str]) -> None:
+    def __init__(self, plan: LoopPlan, code: Writer, pointers: Sequence[str]) -> None:
         self.plan = plan
         self.kernel = plan.kernel
         self.code = code
@@ -91,11 +91,11 @@ class Values:
         """The vectors of values that vary along some factors."""
         return self.wide if self.plan.vector in span else self.one
 
-    def point(self, n: int) -> Point:
+    def point(self, n: int) -> LoopPoint:
         """Where the loops stand, for a step."""
         if self.plan.vector in self.kernel.spans[n]:
-            return Point(self.index, self.ranges, self.plan.vector, self.mask)
-        return Point(self.index, self.ranges)
+            return LoopPoint(self.index, self.ranges, self.plan.vector, self.mask)
+        return LoopPoint(self.index, self.ranges)
 
     def spread(self, n: int, v: Vectors) -> Held:
         """A value in so many lanes."""
@@ -190,7 +190,7 @@ class Values:
         if known(step.guards, point) is False:
             return storage.fill(v, 0, step.dtype)
         mask = both(v, holds(v, step.guards, point), point.mask)
-        place = Place(base_of(v, step.at, point), point.stride(step.at))
+        place = LaneIndex(base_of(v, step.at, point), point.stride(step.at))
         for shift in step.shifts:
             (index,) = self.value(shift.index)
             signed = value_dtype(self.kernel.steps[shift.index]).kind == "int"
@@ -204,10 +204,10 @@ class Values:
         """Have elements come in for later whose likes are in scratch memory here."""
         step, v, point = self.kernel.steps[n], self.lanes(self.kernel.spans[n]), self.point(n)
         if isinstance(step, Load) and not (step.guards or step.shifts or point.mask):
-            place = Place(base_of(v, step.at, point), point.stride(step.at))
+            place = LaneIndex(base_of(v, step.at, point), point.stride(step.at))
             self.announced(step, v, place)
 
-    def announced(self, step: Load, v: Vectors, place: Place) -> None:
+    def announced(self, step: Load, v: Vectors, place: LaneIndex) -> None:
         """Have the elements that follow a place come in for later, if there are many."""
         operand, ahead = self.kernel.operands[step.operand], self.ahead(step)
         if v.width > 1 and operand.nbytes >= FAR and ahead:
@@ -247,7 +247,7 @@ class Values:
         if n in self.tiles:
             storage.store(v, value, *self.tile(n), dtype, mask)
             return
-        place = Place(base_of(v, step.at, point), point.stride(step.at))
+        place = LaneIndex(base_of(v, step.at, point), point.stride(step.at))
         base, streaming = self.pointers[step.operand], n in self.plan.streams
         write(v, value, base, place, dtype, mask, streaming=streaming)
 
@@ -270,7 +270,7 @@ class Values:
             strides[factor] = count
             count *= self.kernel.factors[factor].size
         at = Affine(tuple(strides))
-        point = Point(self.index, self.ranges, self.plan.vector if v.width > 1 else None)
+        point = LoopPoint(self.index, self.ranges, self.plan.vector if v.width > 1 else None)
         kind = position_kind(self.kernel, step)
         return counted(v, base_of(v, at, point), point.stride(at), kind)
 

@@ -20,10 +20,10 @@ from weft.emit.llvm.math.polynomial import (
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
-Function = Callable[..., Held]
+ComplexFunction = Callable[..., Held]
 
 
-def in_double(function: Function) -> Function:
+def in_double(function: ComplexFunction) -> ComplexFunction:
     """A function of complex<f64> for complex<f32>, too."""
 
     def run(v: Vectors, *args: Held) -> Held:

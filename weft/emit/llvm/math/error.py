@@ -79,8 +79,8 @@ _LOGARITHM = (  # of -log(erfc(x)) from 1 to 4
 # fmt: on
 # For each piece of the inverse, from the last: below which depth it holds, whether it is one of the
 # depth's root, of which number it is a polynomial's origin, and the polynomial.
-Piece: TypeAlias = tuple[float | None, bool, float, tuple[float, ...]]
-_INVERSE: dict[str, tuple[Piece, ...]] = {
+ErrorPiece: TypeAlias = tuple[float | None, bool, float, tuple[float, ...]]
+_INVERSE: dict[str, tuple[ErrorPiece, ...]] = {
     "float": (
         (None, True, 3.0, special_functions.ERF_INV_TAIL_32),
         (5.0, False, 2.5, special_functions.ERF_INV_CENTRE_32),

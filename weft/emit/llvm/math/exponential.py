@@ -27,7 +27,7 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 
 
 @dataclass(frozen=True, slots=True)
-class Exponential:
+class ExponentialConstants:
     """Constants of e^x for a float type."""
 
     series: tuple[float, ...]  # of (e^r - 1 - r) / r^2
@@ -44,7 +44,7 @@ class Exponential:
 
 # fmt: off
 EXPONENTIAL = {
-    "float": Exponential(
+    "float": ExponentialConstants(
         (
             0.4999999403953552, 0.16666516661643982, 0.041668105870485306, 0.00836909469217062,
             0.0013835239224135876,
@@ -57,7 +57,7 @@ EXPONENTIAL = {
         0.693147182464599609375, -1.904654323148236017e-9,
         89.0, -86.0, -105.0, 20.0, 64,
     ),
-    "double": Exponential(
+    "double": ExponentialConstants(
         (
             0.5000000000000011, 0.16666666666666413, 0.041666666666530155, 0.008333333333494399,
             0.0013888888943631085, 0.00019841269506688846, 2.4801493097828538e-05,

@@ -71,7 +71,7 @@ def refuses(op: Op, given: tuple[DType, ...], made: DType) -> str | None:
     return emit.refuses(given, made)
 
 
-CONSTANTS = (shape.Constant, special.Constant, special.ConstantLike)
+CONSTANTS = (shape.Constant, special.ChloConstant, special.ConstantLike)
 
 
 def _constant(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
@@ -98,7 +98,7 @@ _CHOICES: frozenset[type[Op]] = frozenset(
     {
         *(pointwise.Abs, pointwise.Maximum, pointwise.Minimum, pointwise.Clamp, pointwise.Select),
         *(convert.Convert, convert.Real, convert.ReducePrecision, shape.BitcastConvert),
-        *(shape.Constant, special.Constant, special.ConstantLike, special.NextAfter),
+        *(shape.Constant, special.ChloConstant, special.ConstantLike, special.NextAfter),
     }
 )
 _WHOLE: frozenset[type[Op]] = frozenset(

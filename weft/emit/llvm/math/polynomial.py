@@ -13,7 +13,7 @@ QUICK_DIVISION = "fdiv arcp ninf contract"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FloatBits:
     """The bits of a float: the integer of the same size, stored mantissa bits, exponent bias."""
 
     integer: str
@@ -25,7 +25,7 @@ class Layout:
         return (exponent + self.bias) << self.mantissa
 
 
-LAYOUTS = {"float": Layout("i32", 23, 127), "double": Layout("i64", 52, 1023)}
+LAYOUTS = {"float": FloatBits("i32", 23, 127), "double": FloatBits("i64", 52, 1023)}
 
 
 def horner(v: Vectors, x: Vector, coefficients: Sequence[float]) -> Vector:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.array.stacked import Kind, Stacked
-from weft.emit.llvm.jit.engine import Loaded
+from weft.array.stacked import Stacked
+from weft.emit.llvm.jit.engine import LoadedKernel
 from weft.emit.llvm.pool.pool import Pool, address, aligned, functions, lone_pool, the_pool
 from weft.emit.llvm.pool.pool_commands import ROW_WORDS
 from weft.emit.llvm.pool.unattended import Unattended
-
-Said: TypeAlias = tuple[Kind, Sequence[int]]  # what a stack is, and where it goes in `pointers`
+from weft.target import Said
 
 _CHUNK_TAKES = 3000  # nanoseconds at least, before it is known how many
 _COPIED_AT_ONCE = 1 << 18  # bytes of a copy that one task moves
 
 
-class Commands:
+class CommandList:
     """A list of commands; it is written once and run often."""
 
     def __init__(self, pool: Pool | None = None) -> None:
@@ -29,13 +27,13 @@ class Commands:
         self._operands: list[int] = []
         self._shared_slots: list[int] = []
         self._shared = 0
-        self._keep: list[Loaded] = []
+        self._keep: list[LoadedKernel] = []
         self._sealed: npt.NDArray[np.uint64] | None = None
         self._pointers = np.zeros(0, np.uint64)
         self._at = 0  # where the sealed rows are
         self._shared_at = 0
 
-    def kernel(self, loaded: Loaded, operands: Sequence[int]) -> int:
+    def kernel(self, loaded: LoadedKernel, operands: Sequence[int]) -> int:
         """Run a kernel on operands at these addresses; where in `pointers` they begin."""
         at = self._new([*operands, 0] if loaded.shared else operands)
         if loaded.shared:
@@ -109,7 +107,7 @@ class Commands:
         pointers = int(self._pointers.ctypes.data)
         return Unattended(pool.run_at, pool.state_at, self._at, pointers, (self, shared, keep))
 
-    def repeat(self, work: Commands, verdict: int, moves: int, limit: int) -> int:
+    def repeat(self, work: CommandList, verdict: int, moves: int, limit: int) -> int:
         """Run this, a test, and then `work`, as long as the byte at `verdict` is not 0.
 
         `moves` is where it is said which operands change places after every round (see the text of

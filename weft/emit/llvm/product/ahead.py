@@ -6,7 +6,7 @@ the next block begins with, can be on the way.
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.job import Job, Place, Places, Task
+from weft.emit.llvm.product.job import BlockPlaces, Job, PanelTask, StridedPointer
 from weft.emit.llvm.product.microkernel import fetch
 from weft.emit.llvm.product.points import flat_point, place
 from weft.emit.llvm.writer.nest import plus, times
@@ -18,7 +18,12 @@ _FAR = 1 << 20  # bytes of a result that are not near any more when they are wri
 
 
 def next_side(
-    places: Places, task: Task, row: str, left: tuple[Place, str], columns: str, right: Place
+    places: BlockPlaces,
+    task: PanelTask,
+    row: str,
+    left: tuple[StridedPointer, str],
+    columns: str,
+    right: StridedPointer,
 ) -> str:
     """What a block fetches: its share of the next panel, or the left side of the next block."""
     code, job = places.code, places.job
@@ -36,7 +41,7 @@ def next_side(
     return code.let(f"getelementptr i8, ptr {right.pointer}, i64 {chosen}")
 
 
-def fetch_end(places: Places, task: Task, row: str, rows: str, column: str) -> None:
+def fetch_end(places: BlockPlaces, task: PanelTask, row: str, rows: str, column: str) -> None:
     """Fetch what the steps after the product will read and write for a block."""
     code, job = places.code, places.job
     product, factors = job.product, job.product.kernel.factors

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.blas import AS_IT_LIES, ROW_MAJOR, TURNED, Blas
-from weft.emit.llvm.product.blocking import Chip, Shape, panels
+from weft.emit.llvm.product.blocking import Chip, ProductShape, panels
 from weft.emit.llvm.product.finish import Sums, finish
 from weft.emit.llvm.product.job import element
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.product.shape import bare_load, plain_store
 from weft.emit.llvm.product.tasks import finish_phase, finish_tasks, shared_bytes
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.nest import divided, function, plus, pointers, smaller, times
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.kernels.kernel import Affine, Load, Store
@@ -41,7 +41,7 @@ class _Call:
     """A product as calls of a library: its sides, where results go, and the pieces of them."""
 
     product: Product
-    shape: Shape
+    shape: ProductShape
     left: _Side
     right: _Side
     store: Store | None  # None: to the bytes that are shared, to be finished from there
@@ -51,12 +51,12 @@ class _Call:
     by_rows: bool
 
 
-def multiplies(product: Product, shape: Shape) -> bool:
+def multiplies(product: Product, shape: ProductShape) -> bool:
     """Whether a library could do it: both sides are matrices in memory, of f32 or f64."""
     return _sides(product, shape) is not None
 
 
-def emit_by_blas(product: Product, shape: Shape, chip: Chip, blas: Blas) -> Emitted:
+def emit_by_blas(product: Product, shape: ProductShape, chip: Chip, blas: Blas) -> Emitted:
     """The text of a product that a library computes, and its phases."""
     call = _call(product, shape, chip)
     assert call is not None, "only what a library multiplies is given to it"
@@ -80,7 +80,7 @@ def emit_by_blas(product: Product, shape: Shape, chip: Chip, blas: Blas) -> Emit
     return Emitted(module_text(*functions), tuple(phases), 0, shared)
 
 
-def _call(product: Product, shape: Shape, chip: Chip) -> _Call | None:
+def _call(product: Product, shape: ProductShape, chip: Chip) -> _Call | None:
     """The calls of a product; None if it is not one for a library."""
     sides = _sides(product, shape)
     if sides is None:
@@ -97,7 +97,7 @@ def _call(product: Product, shape: Shape, chip: Chip) -> _Call | None:
     return _Call(product, shape, *sides, store, line, -(-along // size), size, by_rows)
 
 
-def _sides(product: Product, shape: Shape) -> tuple[_Side, _Side] | None:
+def _sides(product: Product, shape: ProductShape) -> tuple[_Side, _Side] | None:
     """Both sides as a library takes them."""
     sizes = (shape.batch, shape.rows, shape.columns, shape.depth)
     whole = shape.kind in ("float", "double") and all(0 < n < _MOST for n in sizes)
@@ -135,7 +135,7 @@ def _line(
     return apart if apart is not None and count <= apart < _MOST else None
 
 
-def _multiply(call: _Call, blas: Blas, symbol: str, name: str) -> Code:
+def _multiply(call: _Call, blas: Blas, symbol: str, name: str) -> Writer:
     """Each task multiplies one piece of one point of the batch."""
     code, product, shape = function(name), call.product, call.shape
     operands = pointers(code, len(product.kernel.operands))
@@ -172,14 +172,14 @@ def _multiply(call: _Call, blas: Blas, symbol: str, name: str) -> Code:
     return code
 
 
-def _integer(code: Code, blas: Blas, number: str | int) -> str:
+def _integer(code: Writer, blas: Blas, number: str | int) -> str:
     """A number as the library takes it, with its type."""
     if blas.bits == 64 or not str(number).startswith("%"):
         return f"i{blas.bits} {number}"
     return f"i32 {code.let(f'trunc i64 {number} to i32')}"
 
 
-def _one_thread(product: Product, symbols: dict[str, str], at: int, name: str) -> Code:
+def _one_thread(product: Product, symbols: dict[str, str], at: int, name: str) -> Writer:
     """Remember how many threads the library uses, and tell it to use one."""
     code = function(name)
     place = _room(code, product, at)
@@ -189,7 +189,7 @@ def _one_thread(product: Product, symbols: dict[str, str], at: int, name: str) -
     return code
 
 
-def _threads_again(product: Product, symbols: dict[str, str], at: int, name: str) -> Code:
+def _threads_again(product: Product, symbols: dict[str, str], at: int, name: str) -> Writer:
     """Tell the library to use as many threads as it did before."""
     code = function(name)
     old = code.let(f"load i32, ptr {_room(code, product, at)}, align 4")
@@ -197,10 +197,10 @@ def _threads_again(product: Product, symbols: dict[str, str], at: int, name: str
     return code
 
 
-def _room(code: Code, product: Product, at: int) -> str:
+def _room(code: Writer, product: Product, at: int) -> str:
     return code.let(f"getelementptr i8, ptr {shared_bytes(code, product)}, i64 {at}")
 
 
-def _set_threads(code: Code, symbols: dict[str, str], count: str) -> None:
+def _set_threads(code: Writer, symbols: dict[str, str], count: str) -> None:
     code.declare(f"declare void @{symbols['set']}(i32)")
     code.do(f"call void @{symbols['set']}(i32 {count})")

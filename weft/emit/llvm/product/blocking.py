@@ -8,7 +8,7 @@ from typing import Literal
 from weft.emit.llvm.jit.caches import USUAL
 from weft.emit.llvm.jit.machine_code import Processor
 from weft.emit.llvm.pool.thread_count import thread_count
-from weft.emit.llvm.product.microkernel import Ahead, Block, Lines, Multiply
+from weft.emit.llvm.product.microkernel import Ahead, MultiplyKind, RegisterBlock, SideLines
 from weft.ir.types import DType
 
 Packed = Literal["direct", "task", "shared"]  # read as it lies, or packed by tasks, or before them
@@ -70,7 +70,7 @@ def panels(number: int, most: int) -> Panels:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ProductShape:
     """How large a product is, and how its operands lie: all that blocks are chosen by."""
 
     batch: int
@@ -79,9 +79,9 @@ class Shape:
     depth: int  # steps of the depth, `group` of the kernel's in each
     kind: str  # the LLVM type of what is multiplied
     element: int  # its bytes
-    multiply: Multiply
-    left_lines: Lines
-    right_lines: Lines
+    multiply: MultiplyKind
+    left_lines: SideLines
+    right_lines: SideLines
     left_direct: bool  # whether it can be read as it lies
     right_direct: bool
     group: int = 1  # steps of the depth in an element
@@ -134,7 +134,7 @@ class Blocking:
         """The columns of all panels, those that are not there included."""
         return (self.vectors.size * self.vectors.count + self.vectors.large) * self.width
 
-    def stores(self, shape: Shape) -> bool:
+    def stores(self, shape: ProductShape) -> bool:
         """Whether blocks can be written to where the result is: tiles are written whole."""
         return not shape.tiled or (not self.rows.large and self.lanes == self.width)
 
@@ -145,10 +145,10 @@ class Blocking:
         rest = [] if masked and alone else [(self.vectors.size, False)]
         return first + rest + ([(self.vectors.size, True)] if masked else [])
 
-    def block(self, shape: Shape, rows: int, width: tuple[int, bool]) -> Block:
+    def block(self, shape: ProductShape, rows: int, width: tuple[int, bool]) -> RegisterBlock:
         """The block of a panel of rows and one of columns."""
         vectors, masked = width
-        return Block(
+        return RegisterBlock(
             self.rows.most if shape.tiled and self.parts == 1 else rows,
             vectors,
             self.inner or self.width,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.blocking import Blocking, Chip, Packed, Panels, Shape
+from weft.emit.llvm.product.blocking import Blocking, Chip, Packed, Panels, ProductShape
 from weft.emit.llvm.product.blocking_panels import FEW_LINES, inner_panels, register_panels
 from weft.emit.llvm.product.microkernel import Ahead
 from weft.emit.llvm.product.tiles import tile_panels
@@ -21,7 +21,7 @@ _SHORT = 256  # steps of the depth whose lines are too short to be foreseen
 _PACKED: tuple[Packed, ...] = ("direct", "task", "shared")  # as options number them
 
 
-def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocking:
+def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) -> Blocking:
     """Blocks that fit a chip; options name what is to be otherwise."""
     width, inner, rows, vectors = _panels(shape, chip, options)
     streamed = bool(options.get("stream", _is_streamed(shape, chip, rows))) and not inner
@@ -66,7 +66,9 @@ def choose_blocking(shape: Shape, chip: Chip, options: dict[str, int]) -> Blocki
     )
 
 
-def _panels(shape: Shape, chip: Chip, options: dict[str, int]) -> tuple[int, int, Panels, Panels]:
+def _panels(
+    shape: ProductShape, chip: Chip, options: dict[str, int]
+) -> tuple[int, int, Panels, Panels]:
     """Lanes along columns, those along the depth (or 0), and panels of rows and of columns."""
     width = max(1, chip.vector // shape.element)
     if shape.inner and options.get("inner", min(shape.rows, shape.columns) <= FEW_LINES):
@@ -77,7 +79,13 @@ def _panels(shape: Shape, chip: Chip, options: dict[str, int]) -> tuple[int, int
 
 
 def _depth(
-    shape: Shape, chip: Chip, rows: Panels, options: dict[str, int], *, whole: bool, streamed: bool
+    shape: ProductShape,
+    chip: Chip,
+    rows: Panels,
+    options: dict[str, int],
+    *,
+    whole: bool,
+    streamed: bool,
 ) -> tuple[int, int]:
     """The depth that is multiplied at a time, and that of a part that is summed up by itself."""
     part = max(1, shape.depth)
@@ -98,7 +106,7 @@ def _depth(
     return _in_vectors(min(depth, part)), part
 
 
-def _parts(shape: Shape, chip: Chip) -> int:
+def _parts(shape: ProductShape, chip: Chip) -> int:
     """Parts of the depth: where it is long, each part of both operands is then read only once."""
     result = shape.batch * shape.rows * shape.columns * shape.element
     long = shape.depth >= max(_LONG, 2 * shape.rows, 2 * shape.columns)
@@ -109,7 +117,7 @@ def _parts(shape: Shape, chip: Chip) -> int:
     return max(1, min(wanted, shape.depth // _PART, worth))
 
 
-def _is_streamed(shape: Shape, chip: Chip, rows: Panels) -> bool:
+def _is_streamed(shape: ProductShape, chip: Chip, rows: Panels) -> bool:
     """Whether the right side is read in whole lines, few of them at a time, each thread its own.
 
     Few rows against many weights: memory gives the most to threads that read on and on, and it is
@@ -124,7 +132,7 @@ def _is_streamed(shape: Shape, chip: Chip, rows: Panels) -> bool:
     return once and worth and not shape.offset and weights > max(4 * chip.middle, 8 * sums)
 
 
-def _unroll(shape: Shape, options: dict[str, int]) -> int:
+def _unroll(shape: ProductShape, options: dict[str, int]) -> int:
     """Steps of the depth in a round of a block's loop: 2 or 4, if that divides all parts of it."""
     wanted = options.get("unroll", 2 if shape.tiled else 4)
     while wanted > 1 and shape.depth % wanted:
@@ -138,7 +146,7 @@ def _in_vectors(depth: int) -> int:
 
 
 def _left(
-    shape: Shape, rows: Panels, vectors: Panels, options: dict[str, int], *, inner: bool
+    shape: ProductShape, rows: Panels, vectors: Panels, options: dict[str, int], *, inner: bool
 ) -> Packed:
     """How the left side is read: as it lies where it can be, if not in too small pieces."""
     if shape.tiled and rows.large:  # the smaller blocks read a row too much
@@ -149,7 +157,9 @@ def _left(
     return "direct" if direct or inner else "task"
 
 
-def _right(shape: Shape, is_near: bool, options: dict[str, int], *, read_once: bool) -> Packed:
+def _right(
+    shape: ProductShape, is_near: bool, options: dict[str, int], *, read_once: bool
+) -> Packed:
     """How the right side is read."""
     found: Packed = "task" if read_once else "shared"
     if is_near:
@@ -160,19 +170,19 @@ def _right(shape: Shape, is_near: bool, options: dict[str, int], *, read_once: b
     return wanted
 
 
-def _is_near(shape: Shape, chip: Chip) -> bool:
+def _is_near(shape: ProductShape, chip: Chip) -> bool:
     """Whether the right side is dense, and so small that it stays in every second cache."""
     nbytes = shape.columns * shape.depth * shape.element
     return shape.right_dense and shape.batch == 1 and nbytes <= chip.middle // 4
 
 
-def _used_little(shape: Shape, rows: Panels, vectors: Panels) -> bool:
+def _used_little(shape: ProductShape, rows: Panels, vectors: Panels) -> bool:
     """Whether the right side is best read as it lies: it is used once or twice, or is one panel."""
     return shape.right_direct and (rows.count <= 2 or vectors.count == 1)
 
 
 def _row_group(
-    shape: Shape, chip: Chip, rows: Panels, columns: int, depth: int, part: int
+    shape: ProductShape, chip: Chip, rows: Panels, columns: int, depth: int, part: int
 ) -> int | None:
     """Panels of rows to pack at a time: few, if they are used at once, and not again; else None."""
     if columns > 2 or depth < part:
@@ -180,7 +190,7 @@ def _row_group(
     return max(1, chip.near // 2 // (max(1, rows.most) * depth * shape.element))
 
 
-def _ahead(shape: Shape, chip: Chip, rows: Panels, right: Packed) -> Ahead:
+def _ahead(shape: ProductShape, chip: Chip, rows: Panels, right: Packed) -> Ahead:
     """What processors do not foresee: panels of the right side, its rows, or the left side."""
     near = chip.middle // 2
     if shape.columns * shape.depth * shape.element > near:
@@ -194,7 +204,7 @@ def _ahead(shape: Shape, chip: Chip, rows: Panels, right: Packed) -> Ahead:
 
 
 def _tasks(
-    shape: Shape, chip: Chip, rows: Panels, vectors: Panels, depth: int, parts: int
+    shape: ProductShape, chip: Chip, rows: Panels, vectors: Panels, depth: int, parts: int
 ) -> tuple[int, int]:
     """Panels of rows and columns that make a task: enough tasks, and each of them worth it."""
     work = shape.rows * shape.columns * max(1, shape.depth) // (rows.count * vectors.count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.blocking import Chip, Panels, Shape, panels
+from weft.emit.llvm.product.blocking import Chip, Panels, ProductShape, panels
 
 FEW_LINES = 4  # rows or columns that are multiplied along the depth, where that is possible
 _MOST_VECTORS, _MOST_ROWS = 6, 12  # of a block
@@ -10,7 +10,7 @@ _BEGUN = 3.2  # instructions a cycle, where cores are shared by threads
 _MIDDLE_BYTES = 24.0  # that the second cache gives in a cycle
 
 
-def inner_panels(shape: Shape) -> tuple[Panels, Panels]:
+def inner_panels(shape: ProductShape) -> tuple[Panels, Panels]:
     """Panels of few rows or columns: about as many sums as cover the time that one takes."""
     rows = panels(shape.rows, shape.rows if shape.rows <= FEW_LINES else 8)
     columns = 8 if rows.most <= 2 else 4
@@ -21,7 +21,7 @@ def inner_panels(shape: Shape) -> tuple[Panels, Panels]:
 
 
 def register_panels(
-    shape: Shape, chip: Chip, width: int, options: dict[str, int]
+    shape: ProductShape, chip: Chip, width: int, options: dict[str, int]
 ) -> tuple[Panels, Panels]:
     """The panels of rows and of columns that are expected to take the least time."""
     in_vectors = max(1, -(-shape.columns // width))

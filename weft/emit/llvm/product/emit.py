@@ -11,11 +11,11 @@ from weft.emit.llvm.jit.machine_code import Processor
 from weft.emit.llvm.loops.accumulate import accumulated
 from weft.emit.llvm.loops.emit import emit_loops, loop_functions
 from weft.emit.llvm.product.blas import emit_by_blas
-from weft.emit.llvm.product.blocking import Chip, Shape, chip_of
+from weft.emit.llvm.product.blocking import Chip, ProductShape, chip_of
 from weft.emit.llvm.product.blocking_choice import WORTH, choose_blocking
 from weft.emit.llvm.product.finish import finish, sums_of
 from weft.emit.llvm.product.job import Job, memory_of
-from weft.emit.llvm.product.microkernel import Block, microkernel
+from weft.emit.llvm.product.microkernel import RegisterBlock, microkernel
 from weft.emit.llvm.product.microkernel_inner import inner_microkernel
 from weft.emit.llvm.product.microkernel_tiles import Registers, tile_microkernel
 from weft.emit.llvm.product.pack_left import pack_left
@@ -33,7 +33,7 @@ from weft.emit.llvm.product.tasks import (
     pack_tasks,
 )
 from weft.emit.llvm.product.tiles import in_bits
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.errors import Unsupported
 from weft.kernels.kernel import Kernel
 
@@ -76,7 +76,7 @@ def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None)
     return replace(made, text=module_text(*{code.name: code for code in functions}.values()))
 
 
-def described(kernel: Kernel, chip: Chip) -> tuple[Product, Shape]:
+def described(kernel: Kernel, chip: Chip) -> tuple[Product, ProductShape]:
     """The product of a kernel, and its shape; options may keep it from matrix tiles."""
     if dict(kernel.schedule.options).get("tiles") == 0:
         chip = replace(chip, tiles_of_bf16=False, tiles_of_bytes=False)
@@ -104,7 +104,7 @@ def _reduced(job: Job) -> tuple[Parts, ...]:
     return parts_of(job.product, blocks, job.shared)
 
 
-def _functions(job: Job, reduced: Sequence[Parts]) -> list[Code]:
+def _functions(job: Job, reduced: Sequence[Parts]) -> list[Writer]:
     """What the phases call."""
     product, shape, blocking = job.product, job.shape, job.blocking
     blocks = [
@@ -125,7 +125,7 @@ def _functions(job: Job, reduced: Sequence[Parts]) -> list[Code]:
     return found
 
 
-def _block(job: Job, block: Block) -> Code:
+def _block(job: Job, block: RegisterBlock) -> Writer:
     """The function of a block."""
     b = job.blocking
     if job.shape.tiled:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from weft.emit.llvm.product.blocking import Blocking, Shape
+from weft.emit.llvm.product.blocking import Blocking, ProductShape
 from weft.emit.llvm.product.pack_cells import in_chunks
 from weft.emit.llvm.product.parts import Parts
-from weft.emit.llvm.product.points import Point, flat_lanes, flat_point, lane_count
+from weft.emit.llvm.product.points import FactorPoint, flat_lanes, flat_point, lane_count
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.product.reduce import (
     BATCH,
@@ -20,8 +20,8 @@ from weft.emit.llvm.product.reduce import (
     ROW_BLOCK,
     Reductions,
 )
-from weft.emit.llvm.product.values import Values
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.product.values import ProductValues
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, pointers, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
@@ -49,7 +49,7 @@ class Sums:
     parts: int = 1  # one whole result after another
 
 
-def sums_of(shape: Shape, blocking: Blocking) -> Sums:
+def sums_of(shape: ProductShape, blocking: Blocking) -> Sums:
     """Where blocks leave their sums: each by itself, or those of a part all together."""
     if blocking.parts > 1:
         whole = frozenset({shape.columns})
@@ -58,25 +58,30 @@ def sums_of(shape: Shape, blocking: Blocking) -> Sums:
     return Sums(blocking.line, frozenset(panels), _width(blocking))
 
 
-def finish(product: Product, shape: Shape, sums: Sums, parts: Sequence[Parts] = ()) -> Code:
+def finish(
+    product: Product, shape: ProductShape, sums: Sums, parts: Sequence[Parts] = ()
+) -> Writer:
     """Run the steps after the sum on rows x columns of it, at `sums`.
 
     Reductions leave their parts for the block, whose numbers along rows and columns are given.
     """
     kernel, factors = product.kernel, product.kernel.factors
-    code = Code(FINISH, PARAMS, internal=True, excess_precision=kernel.excess_precision)
+    code = Writer(FINISH, PARAMS, internal=True, excess_precision=kernel.excess_precision)
     code.header += " noinline nounwind"
     v = Vectors(code, lane_count(factors, product.columns, sums.lanes))
     whole = all(columns % v.width == 0 for columns in sums.columns)
     operands = pointers(code, len(kernel.operands) + bool(parts))
-    values, reductions = Values(kernel, v, operands), Reductions(product, parts, v, operands[-1])
+    values, reductions = (
+        ProductValues(kernel, v, operands),
+        Reductions(product, parts, v, operands[-1]),
+    )
     batch = flat_point(code, factors, product.batch, BATCH)
 
-    def at_row(index: str) -> tuple[Point, str]:
+    def at_row(index: str) -> tuple[FactorPoint, str]:
         here = batch | flat_point(code, factors, product.rows, plus(code, ROW, index))
         return here, v.at("%sums", times(code, index, sums.line), shape.kind)
 
-    def end(row: tuple[Point, str], at: str, mask: Vector | None) -> None:
+    def end(row: tuple[FactorPoint, str], at: str, mask: Vector | None) -> None:
         here, line = row
         total = _read(v, v.at(line, at, shape.kind), shape.kind, mask)
         for n in range(1, sums.parts):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.emit.llvm.product import pack
-from weft.emit.llvm.product.blocking import Blocking, Shape
+from weft.emit.llvm.product.blocking import Blocking, ProductShape
 from weft.emit.llvm.product.parts import ALIGNED
 from weft.emit.llvm.product.points import flat_point, place
 from weft.emit.llvm.product.product import Product
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import divided, plus, times
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vectors
@@ -22,7 +22,7 @@ class Job:
     """A product, the blocks it is cut into, and the store that blocks are written by, if any."""
 
     product: Product
-    shape: Shape
+    shape: ProductShape
     blocking: Blocking
     store: Store | None
 
@@ -61,7 +61,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class TaskMemory:
     """Where a task keeps what is its own: bytes from the begin of its scratch."""
 
     left: int
@@ -70,7 +70,7 @@ class Memory:
     total: int
 
 
-def memory_of(job: Job) -> Memory:
+def memory_of(job: Job) -> TaskMemory:
     """The scratch of a task."""
     b, shape = job.blocking, job.shape
     left = right = sums = 0
@@ -84,11 +84,11 @@ def memory_of(job: Job) -> Memory:
     ends = [0]
     for elements in (left, right, sums):
         ends.append(ends[-1] + -(-elements * shape.element // 64) * 64)
-    return Memory(*ends)
+    return TaskMemory(*ends)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StridedPointer:
     """A pointer, and a stride in bytes."""
 
     pointer: str
@@ -96,7 +96,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PanelTask:
     """The panels of a task, in the function that multiplies them: first, and after the last."""
 
     batch: str
@@ -108,16 +108,16 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class BlockPlaces:
     """Where blocks of a job are, in the function that multiplies them."""
 
     job: Job
-    memory: Memory
-    code: Code
+    memory: TaskMemory
+    code: Writer
     operands: list[str]
     shared: str
 
-    def left(self, task: Task, start: str, near: str) -> Place:
+    def left(self, task: PanelTask, start: str, near: str) -> StridedPointer:
         """The left side of a panel of rows, from a step of the depth on."""
         job, code = self.job, self.code
         b, shape, product = job.blocking, job.shape, job.product
@@ -133,9 +133,13 @@ class Places:
             code, product, b, pack.panel_bounds(code, b.rows, task.first_row)[0]
         )
         down = code.let(f"sub nsw i64 {start}, {first}")
-        return Place(self.moved(base, times(code, down, length)), str(length * shape.element))
+        return StridedPointer(
+            self.moved(base, times(code, down, length)), str(length * shape.element)
+        )
 
-    def right(self, task: Task, packed: str, start: str, columns: str, near: str) -> Place:
+    def right(
+        self, task: PanelTask, packed: str, start: str, columns: str, near: str
+    ) -> StridedPointer:
         """The right side of a panel, from a step of the depth on; a task has packed from one on."""
         job, code = self.job, self.code
         b, shape, product = job.blocking, job.shape, job.product
@@ -151,15 +155,17 @@ class Places:
             across = code.let(f"sub nsw i64 {start}, {times(code, first, b.width)}")
             base = self.scratch(self.memory.right)
             far = times(code, across, b.depth + int(shape.offset))
-            return Place(self.moved(base, far), stride)
+            return StridedPointer(self.moved(base, far), stride)
         far = times(code, start, job.panel_depth)
         if near != "0":
             far = plus(code, far, code.let(f"mul nsw i64 {near}, {columns}"))
         right, _ = divided(code, task.batch, product.repeats)
         base = self.moved(self.shared, times(code, right, b.columns * job.panel_depth))
-        return Place(self.moved(base, far), stride)
+        return StridedPointer(self.moved(base, far), stride)
 
-    def out(self, task: Task, row: str, column: str, row_start: str, column_start: str) -> Place:
+    def out(
+        self, task: PanelTask, row: str, column: str, row_start: str, column_start: str
+    ) -> StridedPointer:
         """Where a block is written: its place in the result, or one to finish it from."""
         job, code, store = self.job, self.code, self.job.store
         b, product = job.blocking, job.product
@@ -170,14 +176,14 @@ class Places:
             number = plus(code, times(code, task.batch, b.parts), task.part)
             line = plus(code, times(code, number, job.shape.rows), row_start)
             far = plus(code, times(code, line, b.columns), column_start)
-            return Place(self.moved(self.shared, far), str(b.columns * job.shape.element))
+            return StridedPointer(self.moved(self.shared, far), str(b.columns * job.shape.element))
         base = self.scratch(self.memory.sums)
         if not job.once:
             down = code.let(f"sub nsw i64 {row}, {task.first_row}")
             across = code.let(f"sub nsw i64 {column}, {task.first_column}")
             number = plus(code, times(code, across, b.task_rows), down)
             base = self.moved(base, times(code, number, b.rows.most * b.line))
-        return Place(base, str(b.line * job.shape.element))
+        return StridedPointer(base, str(b.line * job.shape.element))
 
     def scratch(self, at: int) -> str:
         """A place in the task's own memory."""
@@ -194,17 +200,17 @@ class Places:
         batch: str,
         strided: tuple[int, ...],
         *where: tuple[tuple[int, ...], str],
-    ) -> Place:
+    ) -> StridedPointer:
         """An element of an operand, and the bytes from it to the next along a role."""
         product = self.job.product
         dtype = product.kernel.operands[operand].dtype
         base = element(self.code, product, (self.operands[operand], dtype), at, batch, *where)
         stride = (product.stride(at, strided) or 0) * dtype.numpy.itemsize
-        return Place(base, str(stride))
+        return StridedPointer(base, str(stride))
 
 
 def element(
-    code: Code,
+    code: Writer,
     product: Product,
     operand: tuple[str, DType],
     at: Affine,

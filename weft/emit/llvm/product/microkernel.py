@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from weft.emit.llvm.writer import storage
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, times
 from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
 from weft.ir.types import DType
@@ -30,8 +30,8 @@ PARAMS = (
     "i64 %lanes",
     "ptr readnone %ahead",
 )
-Lines = Literal["rows", "columns", "depth"]  # along what the elements of a side are neighbours
-Multiply = Literal[
+SideLines = Literal["rows", "columns", "depth"]  # along what the elements of a side are neighbours
+MultiplyKind = Literal[
     "fma", "mul", "dot2", "dot4", "tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"
 ]
 # What is fetched early: a share of the next panel, or the next left side, both at %ahead; or rows.
@@ -44,15 +44,15 @@ _SHARE = 3  # rows that one pointer reaches, by the stride once and twice
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RegisterBlock:
     """A block of registers: rows of vectors, and how they are multiplied and added up."""
 
     rows: int
     vectors: int
     width: int
     kind: str  # the LLVM type of an element
-    lines: Lines
-    multiply: Multiply = "fma"
+    lines: SideLines
+    multiply: MultiplyKind = "fma"
     masked: bool = False  # only `lanes` of the last vector are there
     ahead: Ahead = "nothing"  # what is fetched in every step, to be there when it is needed
     stored: DType | None = None  # what the right side lies in memory as, if that is another type
@@ -87,13 +87,13 @@ class Block:
         return BITS[self.kind] // 8
 
 
-def microkernel(block: Block) -> Code:
+def microkernel(block: RegisterBlock) -> Writer:
     """The function of a block; strides are in bytes.
 
     With `more` a block that adds is added to what is at `out` already. `left_stride` leads from
     row to row where depth is side by side, and else from one step of the depth to the next.
     """
-    code = Code(block.name, PARAMS, internal=True)
+    code = Writer(block.name, PARAMS, internal=True)
     code.header += " noinline nounwind"
     v = Vectors(code, block.width)
     mask = v.first("%lanes") if block.masked else None
@@ -124,7 +124,7 @@ def microkernel(block: Block) -> Code:
     return code
 
 
-def _begin(v: Vectors, block: Block) -> tuple[str, list[tuple[str, str]]]:
+def _begin(v: Vectors, block: RegisterBlock) -> tuple[str, list[tuple[str, str]]]:
     """The first row of the right side, and what the sums of each column begin with."""
     zero = (v.constant(0, block.kind).type, "zeroinitializer")
     if not block.begins:
@@ -134,7 +134,7 @@ def _begin(v: Vectors, block: Block) -> tuple[str, list[tuple[str, str]]]:
     return right, [(one.type, one.text) for one in read]
 
 
-def _fetch_ahead(code: Code, block: Block, index: str, far: str, right: str) -> None:
+def _fetch_ahead(code: Writer, block: RegisterBlock, index: str, far: str, right: str) -> None:
     """Ask for what later steps, or later blocks, will need."""
     if block.ahead in ("panel", "left"):
         fetch(code, "%ahead", code.let(f"shl i64 {index}, 6"), write=False)
@@ -144,7 +144,7 @@ def _fetch_ahead(code: Code, block: Block, index: str, far: str, right: str) -> 
             fetch(code, right, plus(code, far, j), write=False)
 
 
-def fetch(code: Code, base: str, far: str, *, write: bool) -> None:
+def fetch(code: Writer, base: str, far: str, *, write: bool) -> None:
     """Ask for a line: to write it soon, or else to read it some time from the second cache."""
     at = code.let(f"getelementptr i8, ptr {base}, i64 {far}")
     code.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
@@ -152,12 +152,12 @@ def fetch(code: Code, base: str, far: str, *, write: bool) -> None:
     code.do(f"call void @llvm.prefetch.p0(ptr {at}, {how})")
 
 
-def _indexed(block: Block) -> bool:
+def _indexed(block: RegisterBlock) -> bool:
     """Whether each row of the left side has a pointer, and the depth is the index from there."""
     return block.lines == "depth" and block.rows <= _POINTERS
 
 
-def _left_pointers(code: Code, block: Block) -> list[str]:
+def _left_pointers(code: Writer, block: RegisterBlock) -> list[str]:
     """Pointers to the left side, hidden from LLVM, which else counts in ways that cost more."""
     if block.lines == "rows":
         return ["%left"]
@@ -169,14 +169,14 @@ def _left_pointers(code: Code, block: Block) -> list[str]:
     return made
 
 
-def _next(code: Code, block: Block, here: list[str]) -> list[str]:
+def _next(code: Writer, block: RegisterBlock, here: list[str]) -> list[str]:
     *left, right = here
     step = "%left_stride" if block.lines == "rows" else str(block.element)
     made = [code.let(f"getelementptr i8, ptr {p}, i64 {step}") for p in left]
     return [*made, code.let(f"getelementptr i8, ptr {right}, i64 %right_stride")]
 
 
-def _left_at(code: Code, block: Block, left: list[str], row: int) -> str:
+def _left_at(code: Writer, block: RegisterBlock, left: list[str], row: int) -> str:
     if block.lines == "rows":
         return code.let(f"getelementptr {block.kind}, ptr {left[0]}, i64 {row}")
     base, times = left[row // _SHARE], row % _SHARE
@@ -188,7 +188,7 @@ def _left_at(code: Code, block: Block, left: list[str], row: int) -> str:
 
 def _step(
     v: Vectors,
-    block: Block,
+    block: RegisterBlock,
     left: list[str],
     right: str,
     sums: list[str],
@@ -206,7 +206,7 @@ def _step(
     return made
 
 
-def _right(v: Vectors, base: str, j: int, block: Block, mask: Vector | None) -> Vector:
+def _right(v: Vectors, base: str, j: int, block: RegisterBlock, mask: Vector | None) -> Vector:
     if block.stored is None:
         return _read(v, base, j, block, mask)
     last = mask if j == block.vectors - 1 else None
@@ -214,14 +214,14 @@ def _right(v: Vectors, base: str, j: int, block: Block, mask: Vector | None) -> 
     return found
 
 
-def _read(v: Vectors, base: str, j: int, block: Block, mask: Vector | None) -> Vector:
+def _read(v: Vectors, base: str, j: int, block: RegisterBlock, mask: Vector | None) -> Vector:
     at = v.at(base, j * block.width, block.kind)
     if mask is not None and j == block.vectors - 1:
         return v.load_masked(at, mask, block.kind)
     return v.load(at, block.kind)
 
 
-def _finish(v: Vectors, block: Block, sums: tuple[str, ...], mask: Vector | None) -> None:
+def _finish(v: Vectors, block: RegisterBlock, sums: tuple[str, ...], mask: Vector | None) -> None:
     """Write the sums, or add them to what is there."""
     code = v.code
     there = v.splat(Vector("%more", "i1")) if block.adds else None
@@ -241,7 +241,9 @@ def _finish(v: Vectors, block: Block, sums: tuple[str, ...], mask: Vector | None
             _write(v, made, row, j, block, mask)
 
 
-def _write(v: Vectors, value: Vector, base: str, j: int, block: Block, mask: Vector | None) -> None:
+def _write(
+    v: Vectors, value: Vector, base: str, j: int, block: RegisterBlock, mask: Vector | None
+) -> None:
     at = v.at(base, j * block.width, block.kind)
     if mask is not None and j == block.vectors - 1:
         v.store_masked(value, at, mask)
@@ -274,7 +276,7 @@ def _assembled(v: Vectors, instruction: str, a: Vector, b: Vector, c: Vector) ->
     return Vector(v.code.let(f"call {c.type} {said}"), c.kind, c.width)
 
 
-MULTIPLY: dict[Multiply, Callable[[Vectors, Vector, Vector, Vector], Vector]] = {
+MULTIPLY: dict[MultiplyKind, Callable[[Vectors, Vector, Vector, Vector], Vector]] = {
     "fma": _fma,
     "mul": _mul,
     "dot2": _dot2,

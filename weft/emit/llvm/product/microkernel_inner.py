@@ -8,17 +8,17 @@ packed: each element is read once from far away, which is what takes the time.
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.microkernel import MULTIPLY, PARAMS, Block
+from weft.emit.llvm.product.microkernel import MULTIPLY, PARAMS, RegisterBlock
 from weft.emit.llvm.writer import storage
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import times
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DType
 
 
-def inner_microkernel(block: Block) -> Code:
+def inner_microkernel(block: RegisterBlock) -> Writer:
     """The function of a block; strides lead from row to row and from column to column, in bytes."""
-    code = Code(block.name, PARAMS, internal=True)
+    code = Writer(block.name, PARAMS, internal=True)
     code.header += " noinline nounwind"
     v = Vectors(code, block.width)
     left = _lines(code, "%left", "%left_stride", block.rows)
@@ -40,7 +40,7 @@ def _zero(kind: str) -> str:
     return "0.0" if kind in ("float", "double") else "0"
 
 
-def _lines(code: Code, base: str, stride: str, count: int) -> list[str]:
+def _lines(code: Writer, base: str, stride: str, count: int) -> list[str]:
     """Where lines begin, hidden from LLVM, which else counts in ways that cost more."""
     made = []
     for n in range(count):
@@ -51,7 +51,7 @@ def _lines(code: Code, base: str, stride: str, count: int) -> list[str]:
 
 def _step(
     v: Vectors,
-    block: Block,
+    block: RegisterBlock,
     left: list[str],
     right: list[str],
     at: str,
@@ -71,7 +71,7 @@ def _step(
 
 
 def _read(
-    v: Vectors, line: str, at: str, block: Block, stored: DType | None, mask: Vector | None
+    v: Vectors, line: str, at: str, block: RegisterBlock, stored: DType | None, mask: Vector | None
 ) -> Vector:
     if stored is not None:
         return storage.load(v, line, at, stored, mask)[0]
@@ -79,7 +79,7 @@ def _read(
     return v.load(address, block.kind) if mask is None else v.load_masked(address, mask, block.kind)
 
 
-def _finish(v: Vectors, block: Block, sums: tuple[str, ...]) -> None:
+def _finish(v: Vectors, block: RegisterBlock, sums: tuple[str, ...]) -> None:
     """Add up the lanes, and write the sums."""
     code, one = v.code, Vectors(v.code, 1)
     for i in range(block.rows):

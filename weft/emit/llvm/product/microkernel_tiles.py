@@ -9,8 +9,8 @@ one need not be packed.
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.microkernel import PARAMS, Block
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.product.microkernel import PARAMS, RegisterBlock
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import times
 
 LINES = 16  # of a tile, and cells of a line
@@ -58,7 +58,7 @@ class Registers:
         return bytes(made)
 
 
-def begin_tiles(code: Code, registers: Registers) -> None:
+def begin_tiles(code: Writer, registers: Registers) -> None:
     """Set tiles up for a thread, until they are given back."""
     listed = ", ".join(f"i8 {byte}" for byte in registers.configuration())
     name = f"@tiles_{registers.rows}x{registers.across}"
@@ -67,18 +67,18 @@ def begin_tiles(code: Code, registers: Registers) -> None:
     code.do(f"call void @llvm.x86.ldtilecfg(ptr {name})")
 
 
-def end_tiles(code: Code) -> None:
+def end_tiles(code: Writer) -> None:
     """Give tiles back: a thread that has none takes its turns more quickly."""
     code.declare("declare void @llvm.x86.tilerelease()")
     code.do("call void @llvm.x86.tilerelease()")
 
 
-def tile_microkernel(block: Block, registers: Registers, *, begins: bool) -> Code:
+def tile_microkernel(block: RegisterBlock, registers: Registers, *, begins: bool) -> Writer:
     """The function of a block, called as `microkernel` says; the depth is one of whole tiles.
 
     A block that begins tiles has exactly its own rows; else there are those of the registers.
     """
-    code = Code(block.name, PARAMS, internal=True)
+    code = Writer(block.name, PARAMS, internal=True)
     code.header += " noinline nounwind"
     if begins:
         registers = Registers(block.rows, registers.across)
@@ -99,7 +99,7 @@ def tile_microkernel(block: Block, registers: Registers, *, begins: bool) -> Cod
 class _Tiles:
     """Instructions on the tiles of a block, in its function."""
 
-    def __init__(self, code: Code, block: Block, registers: Registers) -> None:
+    def __init__(self, code: Writer, block: RegisterBlock, registers: Registers) -> None:
         self.code, self.block, self.registers = code, block, registers
         self.down, self.across = registers.down, block.vectors
 
@@ -142,25 +142,25 @@ class _Tiles:
             multiply_tiles(code, self.block.multiply, *named)
 
 
-def clear_tile(code: Code, register: int) -> None:
+def clear_tile(code: Writer, register: int) -> None:
     """Zeros in a register."""
     code.declare("declare void @llvm.x86.tilezero(i8 immarg)")
     code.do(f"call void @llvm.x86.tilezero(i8 {register})")
 
 
-def move_tile(code: Code, instruction: str, register: int, at: str, stride: str | int) -> None:
+def move_tile(code: Writer, instruction: str, register: int, at: str, stride: str | int) -> None:
     """Read or write a register, its lines so many bytes apart: tileloadd64, tilestored64."""
     code.declare(f"declare void @llvm.x86.{instruction}(i8 immarg, ptr, i64)")
     code.do(f"call void @llvm.x86.{instruction}(i8 {register}, ptr {at}, i64 {stride})")
 
 
-def multiply_tiles(code: Code, instruction: str, sums: int, left: int, right: int) -> None:
+def multiply_tiles(code: Writer, instruction: str, sums: int, left: int, right: int) -> None:
     """Add the product of two registers to a third."""
     code.declare(f"declare void @llvm.x86.{instruction}(i8 immarg, i8 immarg, i8 immarg)")
     code.do(f"call void @llvm.x86.{instruction}(i8 {sums}, i8 {left}, i8 {right})")
 
 
-def _moved(code: Code, pointer: str, far: str | int) -> str:
+def _moved(code: Writer, pointer: str, far: str | int) -> str:
     """A pointer that many bytes further on."""
     if str(far) == "0":
         return pointer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.emit.llvm.product.blocking import Blocking, Panels
 from weft.emit.llvm.product.points import lane_count
 from weft.emit.llvm.product.product import Product
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, smaller, times
 from weft.kernels.kernel import Kernel
 
@@ -22,14 +22,14 @@ PARAMS = (
 )
 
 
-def pack_function(name: str, kernel: Kernel) -> Code:
+def pack_function(name: str, kernel: Kernel) -> Writer:
     """A function that packs."""
-    code = Code(name, PARAMS, internal=True, excess_precision=kernel.excess_precision)
+    code = Writer(name, PARAMS, internal=True, excess_precision=kernel.excess_precision)
     code.header += " noinline nounwind"
     return code
 
 
-def panel_bounds(code: Code, panels: Panels, panel: str) -> tuple[str, str]:
+def panel_bounds(code: Writer, panels: Panels, panel: str) -> tuple[str, str]:
     """The first number of a panel, and how many it has."""
     start = times(code, panel, panels.size)
     if not panels.large:
@@ -46,7 +46,7 @@ def line_length(blocking: Blocking, element: int) -> int:
     return -(-blocking.depth // line) * line + line
 
 
-def first_line(code: Code, product: Product, blocking: Blocking, first: str) -> str:
+def first_line(code: Writer, product: Product, blocking: Blocking, first: str) -> str:
     """The row that the packed lines of the left side begin with: `first`, or some before it."""
     width = lane_count(product.kernel.factors, product.rows, blocking.width)
     return code.let(f"and i64 {first}, {-width}")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.emit.llvm.product.blocking import Shape
-from weft.emit.llvm.product.points import Point, flat_lanes, flat_point
+from weft.emit.llvm.product.blocking import ProductShape
+from weft.emit.llvm.product.points import FactorPoint, flat_lanes, flat_point
 from weft.emit.llvm.product.product import Product, needed
-from weft.emit.llvm.product.values import Values
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.product.values import ProductValues
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, smaller, times
 from weft.emit.llvm.writer.vector import Vector, Vectors, vector_type
 from weft.ir.types import DTYPES, DType
@@ -25,7 +25,13 @@ class Cells:
     """Cells of one side, in the function that packs them."""
 
     def __init__(
-        self, product: Product, shape: Shape, code: Code, operands: Sequence[str], *, left: bool
+        self,
+        product: Product,
+        shape: ProductShape,
+        code: Writer,
+        operands: Sequence[str],
+        *,
+        left: bool,
     ) -> None:
         self.product, self.shape, self.code, self.operands = product, shape, code, operands
         contract = product.contract
@@ -49,15 +55,15 @@ class Cells:
         long = product.size(product.depth[-count:]) >= _RUN
         return count if len(product.depth) > 1 and long else 0
 
-    def at(self, v: Vectors, point: Point, mask: Vector | None) -> Vector:
+    def at(self, v: Vectors, point: FactorPoint, mask: Vector | None) -> Vector:
         """Cells of one element each, at a point."""
-        values = Values(self.product.kernel, v, self.operands)
+        values = ProductValues(self.product.kernel, v, self.operands)
         return values.side(self.side, point, self.element, mask)
 
-    def across(self, v: Vectors, point: Point, step: str, mask: Vector | None) -> Vector:
+    def across(self, v: Vectors, point: FactorPoint, step: str, mask: Vector | None) -> Vector:
         """The cells of a step, of rows or columns in lanes."""
         code, group = self.code, self.shape.group
-        values = Values(self.product.kernel, v, self.operands)
+        values = ProductValues(self.product.kernel, v, self.operands)
         factors, depth = self.product.kernel.factors, self.product.depth
         if group == 1:
             there = point | flat_point(code, factors, depth, step)
@@ -76,16 +82,16 @@ class Cells:
         assert cells is not None
         return self._flipped(v, cells)
 
-    def along(self, v: Vectors, point: Point, step: str, mask: Vector | None) -> Vector:
+    def along(self, v: Vectors, point: FactorPoint, step: str, mask: Vector | None) -> Vector:
         """The cells of as many steps as there are lanes, from `step` on; 0 where there are none."""
         code, group = self.code, self.shape.group
         factors, depth = self.product.kernel.factors, self.product.depth
         if group == 1:
-            values = Values(self.product.kernel, v, self.operands)
+            values = ProductValues(self.product.kernel, v, self.operands)
             there = point | flat_lanes(v, factors, depth, step)
             return values.side(self.side, there, self.element, mask)
         wide = Vectors(code, v.width * group)
-        values = Values(self.product.kernel, wide, self.operands)
+        values = ProductValues(self.product.kernel, wide, self.operands)
         number = times(code, step, group)
         inside: Vector | None = None
         if self.steps % wide.width or not self.whole:

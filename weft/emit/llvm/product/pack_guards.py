@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.emit.llvm.product.points import Point, place
+from weft.emit.llvm.product.points import FactorPoint, place
 from weft.emit.llvm.product.product import Product, needed
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.kernel import Guard, Load
@@ -29,7 +29,7 @@ def without_guards(product: Product, side: int) -> Product | None:
     return replace(product, kernel=replace(product.kernel, steps=tuple(steps)))
 
 
-def always(one: Vectors, product: Product, side: int, row: Point) -> str:
+def always(one: Vectors, product: Product, side: int, row: FactorPoint) -> str:
     """Whether all guards of a side hold along all of the depth, at a row: an i1."""
     code, held = one.code, "true"
     for guard in guards_of(product, side):

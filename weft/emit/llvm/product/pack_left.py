@@ -6,18 +6,18 @@ memory, squares of them are transposed.
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.blocking import Blocking, Shape
+from weft.emit.llvm.product.blocking import Blocking, ProductShape
 from weft.emit.llvm.product.pack import PACK_LEFT, first_line, line_length, pack_function
 from weft.emit.llvm.product.pack_cells import Cells, in_chunks
 from weft.emit.llvm.product.pack_guards import always, without_guards
-from weft.emit.llvm.product.points import Point, flat_lanes, flat_point, lane_count
+from weft.emit.llvm.product.points import FactorPoint, flat_lanes, flat_point, lane_count
 from weft.emit.llvm.product.product import Product
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, pointers, smaller, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
 
-def pack_left(product: Product, shape: Shape, blocking: Blocking) -> Code:
+def pack_left(product: Product, shape: ProductShape, blocking: Blocking) -> Writer:
     """to[m - first line, k - near] = lhs[batch, m, k], for first <= m < last, near <= k < far."""
     code = pack_function(PACK_LEFT, product.kernel)
     left = _Left(product, shape, blocking, code)
@@ -36,7 +36,9 @@ def pack_left(product: Product, shape: Shape, blocking: Blocking) -> Code:
 class _Left:
     """Pieces of the left side, in the function that packs them."""
 
-    def __init__(self, product: Product, shape: Shape, blocking: Blocking, code: Code) -> None:
+    def __init__(
+        self, product: Product, shape: ProductShape, blocking: Blocking, code: Writer
+    ) -> None:
         self.product, self.shape, self.code = product, shape, code
         self.factors = product.kernel.factors
         operands = pointers(code, len(product.kernel.operands))
@@ -67,10 +69,10 @@ class _Left:
         with code.when(code.let(f"xor i1 {sure}, true")):
             self._packed(self.cells, row, here)
 
-    def _packed(self, cells: Cells, row: str, here: Point) -> None:
+    def _packed(self, cells: Cells, row: str, here: FactorPoint) -> None:
         (self._runs if self.run else self._line)(cells, row, here)
 
-    def _runs(self, cells: Cells, row: str, here: Point) -> None:
+    def _runs(self, cells: Cells, row: str, here: FactorPoint) -> None:
         """One row, in vectors along those factors of the depth that are one in memory."""
         code, product = self.code, self.product
         v = Vectors(code, self.width)
@@ -78,12 +80,12 @@ class _Left:
         run = product.depth[len(outer) :]
         count = product.size(run)
 
-        def loops(left: tuple[int, ...], point: Point, number: str) -> None:
+        def loops(left: tuple[int, ...], point: FactorPoint, number: str) -> None:
             if left:
                 with code.loop(0, self.factors[left[0]].size) as loop:
                     size = self.factors[left[0]].size
                     following = plus(code, times(code, number, size), loop.index)
-                    loops(left[1:], point | Point({left[0]: loop.index}), following)
+                    loops(left[1:], point | FactorPoint({left[0]: loop.index}), following)
                 return
             begin = times(code, number, count)
 
@@ -95,7 +97,7 @@ class _Left:
 
         loops(outer, here, "0")
 
-    def _line(self, cells: Cells, row: str, here: Point) -> None:
+    def _line(self, cells: Cells, row: str, here: FactorPoint) -> None:
         """One row, in vectors along the depth."""
         v = self.along
 

@@ -6,18 +6,18 @@ memory, squares of it are transposed.
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.blocking import Blocking, Shape
+from weft.emit.llvm.product.blocking import Blocking, ProductShape
 from weft.emit.llvm.product.microkernel import MULTIPLY
 from weft.emit.llvm.product.pack import PACK_RIGHT, pack_function, panel_bounds
 from weft.emit.llvm.product.pack_cells import Cells
 from weft.emit.llvm.product.points import flat_lanes, flat_point, lane_count
 from weft.emit.llvm.product.product import Product
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, pointers, smaller, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
 
-def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:
+def pack_right(product: Product, shape: ProductShape, blocking: Blocking) -> Writer:
     """to[panel][k, n] = rhs[batch, k, n], of panels first..last-1 and near <= k < far.
 
     A panel begins at its first column times the depth; in a task, columns are counted from those
@@ -25,7 +25,7 @@ def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:
     """
     code = pack_function(PACK_RIGHT, product.kernel)
     operands = pointers(code, len(product.kernel.operands))
-    right = Right(product, shape, blocking, code, operands)
+    right = RightPanels(product, shape, blocking, code, operands)
     if shape.right_lines == "columns":
         # Along the rows of the right side first: its elements are read as they lie in memory.
         with code.loop("%near", "%far") as step, code.loop("%first", "%last") as panel:
@@ -44,11 +44,16 @@ def pack_right(product: Product, shape: Shape, blocking: Blocking) -> Code:
     return code
 
 
-class Right:
+class RightPanels:
     """Pieces of panels of the right side, in the function that packs them."""
 
     def __init__(
-        self, product: Product, shape: Shape, blocking: Blocking, code: Code, operands: list[str]
+        self,
+        product: Product,
+        shape: ProductShape,
+        blocking: Blocking,
+        code: Writer,
+        operands: list[str],
     ) -> None:
         self.product, self.shape, self.blocking, self.code = product, shape, blocking, code
         self.cells = Cells(product, shape, code, operands, left=False)

@@ -6,14 +6,14 @@ some lines come before the next lines, which are fetched meanwhile.
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.blocking import Blocking, Shape
+from weft.emit.llvm.product.blocking import Blocking, ProductShape
 from weft.emit.llvm.product.microkernel import fetch
 from weft.emit.llvm.product.pack import PACK_RIGHT, pack_function
-from weft.emit.llvm.product.pack_right import Right
+from weft.emit.llvm.product.pack_right import RightPanels
 from weft.emit.llvm.product.points import place
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.product.shape import bare_load
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import larger, plus, pointers, smaller, times
 from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
 from weft.kernels.kernel import Load
@@ -31,7 +31,7 @@ def lines_of_columns(product: Product) -> Load | None:
     return load if product.stride(load.at, product.depth) is not None else None
 
 
-def pack_right_tiles(product: Product, shape: Shape, blocking: Blocking) -> Code:
+def pack_right_tiles(product: Product, shape: ProductShape, blocking: Blocking) -> Writer:
     """What `pack_right` does, of lines of columns: whole cells, then what there is besides."""
     code = pack_function(PACK_RIGHT, product.kernel)
     lines = _Lines(product, shape, blocking, code)
@@ -51,12 +51,14 @@ def pack_right_tiles(product: Product, shape: Shape, blocking: Blocking) -> Code
 class _Lines:
     """Lines of the right side, in the function that packs them."""
 
-    def __init__(self, product: Product, shape: Shape, blocking: Blocking, code: Code) -> None:
+    def __init__(
+        self, product: Product, shape: ProductShape, blocking: Blocking, code: Writer
+    ) -> None:
         load = lines_of_columns(product)
         assert load is not None, "only lines of columns are interleaved"
         self.shape, self.blocking, self.code = shape, blocking, code
         operands = pointers(code, len(product.kernel.operands))
-        self.right = Right(product, shape, blocking, code, operands)
+        self.right = RightPanels(product, shape, blocking, code, operands)
         self.kind = f"i{32 // shape.group}"
         one = Vectors(code, 1)
         begin = place(one, load.at, self.right.batch).base

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import divided, plus, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.kernel import Affine, Factor, Guard
@@ -30,7 +30,7 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class FactorPoint:
     """Indices of factors: a number, one that grows by 1 from lane to lane, or any in each lane."""
 
     numbers: dict[int, str] = field(default_factory=dict)
@@ -38,14 +38,16 @@ class Point:
     lanes: dict[int, Vector] = field(default_factory=dict)
     together: Together | None = None  # how the factors of lanes are counted
 
-    def __or__(self, other: Point) -> Point:
+    def __or__(self, other: FactorPoint) -> FactorPoint:
         ramp = self.ramp if other.ramp is None else other.ramp
         lanes = self.lanes | other.lanes
-        return Point(self.numbers | other.numbers, ramp, lanes, other.together or self.together)
+        return FactorPoint(
+            self.numbers | other.numbers, ramp, lanes, other.together or self.together
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AffineLanes:
     """An affine number in every lane: base + step * lane + lanes."""
 
     base: str
@@ -53,7 +55,9 @@ class Place:
     lanes: Vector | None = None
 
 
-def flat_point(code: Code, factors: Sequence[Factor], role: Sequence[int], number: str) -> Point:
+def flat_point(
+    code: Writer, factors: Sequence[Factor], role: Sequence[int], number: str
+) -> FactorPoint:
     """The point of a number that counts the factors of a role together."""
     numbers: dict[int, str] = {}
     for n, factor in reversed(list(enumerate(role))):
@@ -62,19 +66,24 @@ def flat_point(code: Code, factors: Sequence[Factor], role: Sequence[int], numbe
         else:
             index = number
         numbers[factor] = index
-    return Point(numbers)
+    return FactorPoint(numbers)
 
 
 def flat_lanes(
-    v: Vectors, factors: Sequence[Factor], role: Sequence[int], number: str, *, aligned: bool = True
-) -> Point:
+    v: Vectors,
+    factors: Sequence[Factor],
+    role: Sequence[int],
+    number: str,
+    *,
+    aligned: bool = True,
+) -> FactorPoint:
     """The points of as many numbers as there are lanes; `aligned` from a multiple of that on."""
     if v.width == 1 or not role:
         return flat_point(v.code, factors, role, number)
     inner = role[-1]
     if len(role) == 1 or (aligned and factors[inner].size % v.width == 0):
         point = flat_point(v.code, factors, role, number)
-        return Point(point.numbers, inner)
+        return FactorPoint(point.numbers, inner)
     return _each_lane(v, factors, role, number)
 
 
@@ -88,7 +97,9 @@ def lane_count(factors: Sequence[Factor], role: Sequence[int], most: int) -> int
     return count if count >= 4 else most
 
 
-def _each_lane(v: Vectors, factors: Sequence[Factor], role: Sequence[int], number: str) -> Point:
+def _each_lane(
+    v: Vectors, factors: Sequence[Factor], role: Sequence[int], number: str
+) -> FactorPoint:
     # Dividing numbers of 32 bits takes few instructions, of 64 bits many.
     small = Vector(v.code.let(f"trunc i64 {number} to i32"), "i32")
     left = v.add(v.splat(small), v.lanes("i32"))
@@ -102,10 +113,10 @@ def _each_lane(v: Vectors, factors: Sequence[Factor], role: Sequence[int], numbe
             left = quotient
         found[factor] = v.cast("zext", index, "i64")
     sizes = tuple([factors[f].size for f in role])
-    return Point({}, None, found, Together(tuple(role), sizes, number))
+    return FactorPoint({}, None, found, Together(tuple(role), sizes, number))
 
 
-def place(v: Vectors, affine: Affine, point: Point) -> Place:
+def place(v: Vectors, affine: Affine, point: FactorPoint) -> AffineLanes:
     """An affine number at a point; factors that the point does not name have index 0."""
     code = v.code
     base, step = "0", 0
@@ -124,10 +135,10 @@ def place(v: Vectors, affine: Affine, point: Point) -> Place:
             if factor == point.ramp:
                 step = stride
     base = plus(code, base, affine.offset)
-    return Place(base, step, lanes)
+    return AffineLanes(base, step, lanes)
 
 
-def indices(v: Vectors, at: Place) -> Vector:
+def indices(v: Vectors, at: AffineLanes) -> Vector:
     """The number in every lane, as i64."""
     found = v.splat(Vector(at.base, "i64")) if v.width > 1 else Vector(at.base, "i64")
     if at.step and v.width > 1:
@@ -135,7 +146,7 @@ def indices(v: Vectors, at: Place) -> Vector:
     return found if at.lanes is None else v.add(found, at.lanes)
 
 
-def holds(v: Vectors, guards: Sequence[Guard], point: Point) -> Vector | None:
+def holds(v: Vectors, guards: Sequence[Guard], point: FactorPoint) -> Vector | None:
     """Where all guards hold; None if there are none."""
     found: Vector | None = None
     for guard in guards:
@@ -145,7 +156,7 @@ def holds(v: Vectors, guards: Sequence[Guard], point: Point) -> Vector | None:
     return found
 
 
-def _inside(v: Vectors, at: Place, guard: Guard) -> Vector:
+def _inside(v: Vectors, at: AffineLanes, guard: Guard) -> Vector:
     """low <= index < high as one comparison: numbers below low are huge without a sign."""
     varies = at.step != 0 or at.lanes is not None
     w = v if varies else Vectors(v.code, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from weft.emit.llvm.loops.reduce import Sums, begin, combined, finish, neutral, update
+from weft.emit.llvm.loops.reduce import HeldSums, begin, combined, finish, neutral, update
 from weft.emit.llvm.product.pack_cells import in_chunks
 from weft.emit.llvm.product.parts import Parts
 from weft.emit.llvm.product.product import Product
@@ -100,19 +100,19 @@ class Reductions:
         assert isinstance(step, Reduce)
         return step
 
-    def _first(self, parts: Parts) -> Sums:
+    def _first(self, parts: Parts) -> HeldSums:
         return begin(self.v, self.kernel, parts.number, across=parts.along_columns)
 
     def _neutral(self, parts: Parts) -> Held:
         dtype = parts.operand.dtype
         return storage.fill(self.v, neutral(self._step(parts).how, dtype), dtype)
 
-    def _keep(self, parts: Parts, sums: Sums) -> None:
+    def _keep(self, parts: Parts, sums: HeldSums) -> None:
         values = [part for held in sums for part in held]
         for value, variable in zip(values, self.variables[parts], strict=True):
             self.v.code.do(f"store {value.typed}, ptr {variable}")
 
-    def _kept(self, parts: Parts) -> Sums:
+    def _kept(self, parts: Parts) -> HeldSums:
         variables = iter(self.variables[parts])
         return tuple(
             [tuple([self._read(part, next(variables)) for part in h]) for h in self._first(parts)]

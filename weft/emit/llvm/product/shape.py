@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.blocking import Chip, Shape
-from weft.emit.llvm.product.microkernel import Lines, Multiply
+from weft.emit.llvm.product.blocking import Chip, ProductShape
+from weft.emit.llvm.product.microkernel import MultiplyKind, SideLines
 from weft.emit.llvm.product.microkernel_tiles import LINES, TILE_GROUPS
 from weft.emit.llvm.product.product import Product, needed
 from weft.emit.llvm.product.tiles import tile_instruction
@@ -13,7 +13,7 @@ from weft.ir.types import DType
 from weft.kernels.kernel import Load, Store
 
 
-def shape_of(product: Product, chip: Chip) -> Shape:
+def shape_of(product: Product, chip: Chip) -> ProductShape:
     """The shape of a product."""
     kind = register_kind(product.contract.held)
     lines = _lines(product, product.contract.lhs, product.rows, "rows")
@@ -23,7 +23,7 @@ def shape_of(product: Product, chip: Chip) -> Shape:
     batch, rows, columns, depth = product.sizes
     steps = -(-depth // group)
     tiled = multiply in TILE_GROUPS
-    return Shape(
+    return ProductShape(
         batch,
         rows,
         columns,
@@ -47,7 +47,7 @@ def shape_of(product: Product, chip: Chip) -> Shape:
     )
 
 
-def _multiply(product: Product, chip: Chip) -> Multiply:
+def _multiply(product: Product, chip: Chip) -> MultiplyKind:
     """How products are added up: several at a time, where there are instructions for it."""
     contract = product.contract
     if contract.held.is_float:
@@ -82,7 +82,7 @@ def plain_store(product: Product) -> Store | None:
     return step if same and even and side_by_side and not step.guards else None
 
 
-def _lines(product: Product, side: int, role: tuple[int, ...], name: Lines) -> Lines:
+def _lines(product: Product, side: int, role: tuple[int, ...], name: SideLines) -> SideLines:
     """Along what the elements of a side are neighbours, if along anything; the depth else."""
     steps = product.kernel.steps
     loads = [s for n in needed(steps, [side], ()) if isinstance(s := steps[n], Load)]
@@ -95,7 +95,7 @@ def _lines(product: Product, side: int, role: tuple[int, ...], name: Lines) -> L
     return "depth" if any(near["depth"]) and not any(near[name]) else name
 
 
-def _left_direct(product: Product, kind: str, lines: Lines) -> bool:
+def _left_direct(product: Product, kind: str, lines: SideLines) -> bool:
     """Whether the left side lies in lines that are evenly apart, as what is multiplied."""
     load = bare_load(product, product.contract.lhs)
     if load is None or memory_kind(load.dtype) != kind:

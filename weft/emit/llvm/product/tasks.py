@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from weft.emit.llvm.product import pack
 from weft.emit.llvm.product.ahead import fetch_end, next_side
-from weft.emit.llvm.product.blocking import Shape
+from weft.emit.llvm.product.blocking import ProductShape
 from weft.emit.llvm.product.finish import FINISH, Sums
-from weft.emit.llvm.product.job import Job, Place, Places, Task, memory_of
+from weft.emit.llvm.product.job import BlockPlaces, Job, PanelTask, StridedPointer, memory_of
 from weft.emit.llvm.product.microkernel_tiles import Registers, begin_tiles, end_tiles
 from weft.emit.llvm.product.product import Product
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import divided, function, plus, pointers, smaller, times
 
 GROUP, PART = 4, 128  # panels, and steps of the depth, that a task packs
@@ -27,7 +27,7 @@ def _part_size(job: Job) -> int:
     return max(1, job.shape.depth) if job.shape.offset else PART
 
 
-def pack_phase(job: Job, name: str) -> Code:
+def pack_phase(job: Job, name: str) -> Writer:
     """Each task packs some panels of the right side along a part of its depth."""
     code = function(name)
     b, shape = job.blocking, job.shape
@@ -47,13 +47,13 @@ def pack_phase(job: Job, name: str) -> Code:
     return code
 
 
-def multiply_phase(job: Job, name: str) -> Code:
+def multiply_phase(job: Job, name: str) -> Writer:
     """Each task multiplies the blocks of some panels of rows and some of columns."""
     code = function(name)
     b, shape = job.blocking, job.shape
     operands = pointers(code, len(job.product.kernel.operands))
     shared = shared_bytes(code, job.product) if job.shared else ""
-    places = Places(job, memory_of(job), code, operands, shared)
+    places = BlockPlaces(job, memory_of(job), code, operands, shared)
     along_rows, along_columns = job.tasks
     if shape.tiled:
         begin_tiles(code, Registers(b.rows.most, b.vectors.most))
@@ -64,7 +64,7 @@ def multiply_phase(job: Job, name: str) -> Code:
         first_row, first_column = times(code, r, b.task_rows), times(code, c, b.task_vectors)
         last_row = smaller(code, plus(code, first_row, b.task_rows), b.rows.count)
         last_column = smaller(code, plus(code, first_column, b.task_vectors), b.vectors.count)
-        task = Task(batch, first_row, last_row, first_column, last_column, part)
+        task = PanelTask(batch, first_row, last_row, first_column, last_column, part)
         begin, end = "0", str(shape.depth)
         if b.parts > 1:
             begin = times(code, part, b.part)
@@ -81,13 +81,13 @@ def multiply_phase(job: Job, name: str) -> Code:
     return code
 
 
-def finish_tasks(shape: Shape) -> tuple[int, int]:
+def finish_tasks(shape: ProductShape) -> tuple[int, int]:
     """Tasks that finish sums that lie apart, for one point of the batch, and the rows of each."""
     rows = max(1, -(-shape.rows // 16))
     return -(-shape.rows // rows), rows
 
 
-def finish_phase(product: Product, shape: Shape, sums: Sums, name: str) -> Code:
+def finish_phase(product: Product, shape: ProductShape, sums: Sums, name: str) -> Writer:
     """Each task adds up the parts of some rows, and runs the steps after the product on them."""
     code = function(name)
     shared = shared_bytes(code, product)
@@ -105,7 +105,7 @@ def finish_phase(product: Product, shape: Shape, sums: Sums, name: str) -> Code:
     return code
 
 
-def _part(places: Places, task: Task, near: str, far: str, more: str) -> None:
+def _part(places: BlockPlaces, task: PanelTask, near: str, far: str, more: str) -> None:
     """All blocks of a task, along a part of the depth, added to those before if there are more."""
     code, job = places.code, places.job
     b = job.blocking
@@ -121,7 +121,7 @@ def _part(places: Places, task: Task, near: str, far: str, more: str) -> None:
         _columns(places, task, (group.index, last), (near, far, more))
 
 
-def _pack_left(places: Places, task: Task, near: str, far: str) -> None:
+def _pack_left(places: BlockPlaces, task: PanelTask, near: str, far: str) -> None:
     """Pack the left side of a task's rows."""
     code, rows = places.code, places.job.blocking.rows
     first, _ = pack.panel_bounds(code, rows, task.first_row)
@@ -131,7 +131,7 @@ def _pack_left(places: Places, task: Task, near: str, far: str) -> None:
 
 
 def _columns(
-    places: Places, task: Task, panels: tuple[str, str], part: tuple[str, str, str]
+    places: BlockPlaces, task: PanelTask, panels: tuple[str, str], part: tuple[str, str, str]
 ) -> None:
     """All blocks of some panels of columns; rows are packed a few at a time, if not before."""
     code, b = places.code, places.job.blocking
@@ -146,7 +146,7 @@ def _columns(
 
 
 def _blocks(
-    places: Places, task: Task, panels: tuple[str, str], part: tuple[str, str, str]
+    places: BlockPlaces, task: PanelTask, panels: tuple[str, str], part: tuple[str, str, str]
 ) -> None:
     """All blocks of a task's rows and some panels of columns."""
     code, b = places.code, places.job.blocking
@@ -159,11 +159,11 @@ def _blocks(
 
 
 def _block(
-    places: Places,
-    task: Task,
+    places: BlockPlaces,
+    task: PanelTask,
     panel: tuple[str, str],
     columns: tuple[str, str],
-    right: Place,
+    right: StridedPointer,
     part: tuple[str, str, str],
 ) -> None:
     """One block: multiply it, and finish it after the last part of the depth."""
@@ -189,7 +189,7 @@ def _block(
             code.do(f"call void @{FINISH}(ptr %operands, ptr {out.pointer}, {listed})")
 
 
-def _chosen(code: Code, job: Job, row: str, column: str) -> str:
+def _chosen(code: Writer, job: Job, row: str, column: str) -> str:
     """The function of a block, by which panels it is of."""
     b = job.blocking
     by_rows = []
@@ -209,13 +209,13 @@ def _chosen(code: Code, job: Job, row: str, column: str) -> str:
     return code.let(f"select i1 {large}, ptr {by_rows[1]}, ptr {by_rows[0]}")
 
 
-def shared_bytes(code: Code, product: Product) -> str:
+def shared_bytes(code: Writer, product: Product) -> str:
     """The bytes that all tasks share."""
     count = len(product.kernel.operands)
     place = code.let(f"getelementptr ptr, ptr %operands, i64 {count}")
     return code.let(f"load ptr, ptr {place}, align 8", "shared")
 
 
-def _pack(code: Code, name: str, to: str, *numbers: str) -> None:
+def _pack(code: Writer, name: str, to: str, *numbers: str) -> None:
     given = ", ".join(f"i64 {n}" for n in numbers)
     code.do(f"call void @{name}(ptr %operands, ptr {to}, {given})")

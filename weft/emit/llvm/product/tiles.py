@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.emit.llvm.product.blocking import Chip, Panels, Shape, panels
-from weft.emit.llvm.product.microkernel import Multiply
+from weft.emit.llvm.product.blocking import Chip, Panels, ProductShape, panels
+from weft.emit.llvm.product.microkernel import MultiplyKind
 from weft.emit.llvm.product.microkernel_tiles import LINES, MOST, TILE_GROUPS
 from weft.emit.llvm.product.product import Product
 from weft.ir.types import DTYPES, TensorType
@@ -17,7 +17,7 @@ BF16, I16 = DTYPES["bf16"], DTYPES["i16"]
 # multiply small integers only after they are packed as well.
 _WORTH = {"tdpbf16ps": (6, 2, 12)}
 _WORTH_OF_BYTES = (1, 1, 12)
-_INSTRUCTIONS: dict[tuple[str, str], Multiply] = {
+_INSTRUCTIONS: dict[tuple[str, str], MultiplyKind] = {
     ("int", "int"): "tdpbssd",
     ("int", "uint"): "tdpbsud",
     ("uint", "int"): "tdpbusd",
@@ -25,11 +25,11 @@ _INSTRUCTIONS: dict[tuple[str, str], Multiply] = {
 }
 
 
-def tile_instruction(product: Product, chip: Chip) -> Multiply | None:
+def tile_instruction(product: Product, chip: Chip) -> MultiplyKind | None:
     """The instruction that multiplies tiles of a product; None if there is none worth it."""
     contract = product.contract
     left, right = product.dtype(contract.lhs), product.dtype(contract.rhs)
-    found: Multiply | None = None
+    found: MultiplyKind | None = None
     if contract.held.is_float:
         if chip.tiles_of_bf16 and contract.held.bits == 32 and left is right is BF16:
             found = "tdpbf16ps"
@@ -61,7 +61,7 @@ def in_bits(product: Product) -> Product:
     return replace(product, kernel=replace(product.kernel, steps=tuple(steps)))
 
 
-def tile_panels(shape: Shape, options: dict[str, int]) -> tuple[Panels, Panels]:
+def tile_panels(shape: ProductShape, options: dict[str, int]) -> tuple[Panels, Panels]:
     """Panels of rows and of columns: squares of tiles, or lines of them where there are few."""
     in_vectors = max(1, -(-shape.columns // LINES))
     down = -(-shape.rows // LINES)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weft.emit.llvm.math.pointwise import apply, in_type
 from weft.emit.llvm.math.pointwise_convert import convert
-from weft.emit.llvm.product.points import Place, Point, holds, indices, place
+from weft.emit.llvm.product.points import AffineLanes, FactorPoint, holds, indices, place
 from weft.emit.llvm.product.product import needed
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.storage import Held
@@ -29,7 +29,7 @@ from weft.kernels.kernel import (
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ProductValues:
     """How steps of a kernel get their values in one function, given where its operands are."""
 
     kernel: Kernel
@@ -39,7 +39,7 @@ class Values:
     def run(
         self,
         steps: Iterable[int],
-        point: Point,
+        point: FactorPoint,
         known: dict[int, Held],
         mask: Vector | None = None,
     ) -> dict[int, Held]:
@@ -54,13 +54,20 @@ class Values:
                     found[n] = self._value(n, step, found, point, mask)
         return found
 
-    def side(self, step: int, point: Point, made: DType, mask: Vector | None = None) -> Vector:
+    def side(
+        self, step: int, point: FactorPoint, made: DType, mask: Vector | None = None
+    ) -> Vector:
         """One side of the product at a point, as numbers of another type."""
         (value,) = self.run(needed(self.kernel.steps, [step], ()), point, {}, mask)[step]
         return _kept(self.vectors, value, self._dtype(step), made)
 
     def end(
-        self, product: int, steps: Iterable[int], point: Point, total: Vector, mask: Vector | None
+        self,
+        product: int,
+        steps: Iterable[int],
+        point: FactorPoint,
+        total: Vector,
+        mask: Vector | None,
     ) -> dict[int, Held]:
         """The values of the steps after the product at a point, given the sum."""
         contract = self.kernel.steps[product]
@@ -70,7 +77,7 @@ class Values:
         return self.run(steps, point, {product: found}, mask)
 
     def _value(
-        self, n: int, step: Step, found: dict[int, Held], point: Point, mask: Vector | None
+        self, n: int, step: Step, found: dict[int, Held], point: FactorPoint, mask: Vector | None
     ) -> Held:
         v = self.vectors
         match step:
@@ -101,7 +108,9 @@ class Values:
         assert not isinstance(step, Store)
         return step.dtype
 
-    def _load(self, step: Load, found: dict[int, Held], point: Point, mask: Vector | None) -> Held:
+    def _load(
+        self, step: Load, found: dict[int, Held], point: FactorPoint, mask: Vector | None
+    ) -> Held:
         v, base = self.vectors, self.operands[step.operand]
         at = place(v, step.at, point)
         inside = _both(v, holds(v, step.guards, point), mask)
@@ -114,8 +123,8 @@ class Values:
         return storage.gather(v, base, indices(v, at), step.dtype, inside)
 
     def _shifted(
-        self, shift: Shift, found: dict[int, Held], at: Place, inside: Vector | None
-    ) -> tuple[Place, Vector | None]:
+        self, shift: Shift, found: dict[int, Held], at: AffineLanes, inside: Vector | None
+    ) -> tuple[AffineLanes, Vector | None]:
         """A place moved by what a step says at run time."""
         v = self.vectors
         (index,) = found[shift.index]
@@ -127,15 +136,15 @@ class Values:
             inside = _both(v, v.compare("eq", kept, index), inside)
         moved = v.mul(kept, v.constant(shift.stride, "i64"))
         lanes = moved if at.lanes is None else v.add(at.lanes, moved)
-        return Place(at.base, at.step, lanes), inside
+        return AffineLanes(at.base, at.step, lanes), inside
 
-    def _position(self, step: Position, point: Point) -> Held:
+    def _position(self, step: Position, point: FactorPoint) -> Held:
         v = self.vectors
         number = indices(v, place(v, step.at, point))
         return convert(v, (number,), I64, step.dtype)
 
     def _store(
-        self, step: Store, found: dict[int, Held], point: Point, mask: Vector | None
+        self, step: Store, found: dict[int, Held], point: FactorPoint, mask: Vector | None
     ) -> None:
         v, base = self.vectors, self.operands[step.operand]
         dtype = self.kernel.operands[step.operand].dtype

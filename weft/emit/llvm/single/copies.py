@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from weft.emit.llvm.emitted import Emitted, Phase
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bytes_of, copy_run, put, stream_run, take
 from weft.emit.llvm.writer.nest import (
     TASK,
@@ -26,7 +26,7 @@ from weft.kernels.kernel import Operand
 
 LARGE = 1 << 23  # bytes that are written past the caches
 _SHORT = 1 << 10  # bytes of a run that is not
-CopyRun = Callable[[Code, str, str, "str | int", str], None]
+CopyRun = Callable[[Writer, str, str, "str | int", str], None]
 
 
 def split_run(dims: Sequence[Along]) -> tuple[list[Along], int]:
@@ -53,7 +53,7 @@ def copy_function(
     starts: tuple[int, int] = (0, 0),
     *,
     unless_same: bool = False,
-) -> tuple[Code, Lines]:
+) -> tuple[Writer, Lines]:
     """A function that copies a box from one operand to another, beginning at some elements.
 
     With `unless_same` nothing is done if both operands are one buffer.
@@ -78,7 +78,7 @@ def run_copier(total: int, run: int) -> CopyRun:
     return stream_run if total >= LARGE and run > _SHORT else copy_run
 
 
-def leave(code: Code, condition: str) -> None:
+def leave(code: Writer, condition: str) -> None:
     """Return where a condition holds."""
     out, on = code.fresh("out"), code.fresh("on")
     code.do(f"br i1 {condition}, label %{out}, label %{on}")
@@ -87,7 +87,7 @@ def leave(code: Code, condition: str) -> None:
     code.start(on)
 
 
-def copy_whole(kernel: Alone, source: int, target: int, name: str) -> tuple[Code, Phase]:
+def copy_whole(kernel: Alone, source: int, target: int, name: str) -> tuple[Writer, Phase]:
     """A function that copies an operand to one of the same local shape, unless they are one."""
     a, b = kernel.operands[source], kernel.operands[target]
     dims = box(kernel, a, b, b.shape[kernel.lead :])
@@ -96,7 +96,7 @@ def copy_whole(kernel: Alone, source: int, target: int, name: str) -> tuple[Code
 
 
 def copy_line(
-    code: Code,
+    code: Writer,
     line: Along,
     run: int,
     buffers: tuple[str, str],
@@ -129,7 +129,7 @@ def box(kernel: Alone, source: Operand, target: Operand, sizes: Sequence[int]) -
     return [Along(n, pair) for n, pair in zip(sizes, zip(a, b, strict=True), strict=True)]
 
 
-def together(name: str, parts: Sequence[tuple[Code, Lines]]) -> Emitted:
+def together(name: str, parts: Sequence[tuple[Writer, Lines]]) -> Emitted:
     """One phase that runs the tasks of several functions, one behind the other."""
     parts = [part for part in parts if part[1].tasks]
     if len(parts) < 2:

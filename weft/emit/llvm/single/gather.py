@@ -10,7 +10,7 @@ from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.single.copies import copy_whole, run_copier
 from weft.emit.llvm.single.gather_elements import Pointed, gather_elements, gathers_elements
 from weft.emit.llvm.writer import storage
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bytes_of, put, take
 from weft.emit.llvm.writer.nest import (
     TASK,
@@ -32,7 +32,7 @@ from weft.ops.index import Gather, TorchIndexSelect, Windows, gather_windows
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
 
 # What is added to a place: made from the buffers and the offsets at a point.
-Shift = Callable[[Code, list[str], list[str]], str]
+IndexShift = Callable[[Writer, list[str], list[str]], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Moving:
     source: int
     target: int
     shifted: int  # the buffer, of these two, whose place is shifted
-    shift: Shift
+    shift: IndexShift
     size: int  # bytes of an element
 
 
-def read_index(code: Code, base: str, offset: str | int, operand: Operand) -> str:
+def read_index(code: Writer, base: str, offset: str | int, operand: Operand) -> str:
     """An element of an integer buffer as an i64; what does not fit is the largest one."""
     (value,) = storage.load(Vectors(code, 1), base, offset, operand.dtype)
     signed = operand.dtype.kind == "int"
@@ -58,14 +58,14 @@ def read_index(code: Code, base: str, offset: str | int, operand: Operand) -> st
     return code.call("i64", "llvm.umin.i64", ("i64", value.text), ("i64", str(2**63 - 1)))
 
 
-def clamped(code: Code, index: str, limit: int) -> str:
+def clamped(code: Writer, index: str, limit: int) -> str:
     """An index moved into 0..limit."""
     if limit <= 0:
         return "0"
     return smaller(code, larger(code, index, 0), limit)
 
 
-def move_windows(name: str, moving: Moving) -> tuple[Code, Phase]:
+def move_windows(name: str, moving: Moving) -> tuple[Writer, Phase]:
     """A function that copies windows, the longest runs at once."""
     pair = (moving.source, moving.target)
     count = len(moving.dims[0].steps) if moving.dims else max(pair) + 1
@@ -199,11 +199,11 @@ def _pointed(
 
 def gathered_shift(
     windows: Windows, source: Operand, indices: Operand, lead: int, room: Sequence[int]
-) -> Shift:
+) -> IndexShift:
     """Where a window begins, moved so that it lies inside."""
     pointed = _pointed(windows, source, indices, lead, room)
 
-    def shift(code: Code, buffers: list[str], offsets: list[str]) -> str:
+    def shift(code: Writer, buffers: list[str], offsets: list[str]) -> str:
         total = "0"
         for one in pointed:
             index = read_index(code, buffers[1], plus(code, offsets[1], one.at), indices)
@@ -240,7 +240,7 @@ def _boxed(kernel: Alone, source: int, target: int, shifted: int, sizes: Sequenc
     whole = operands[shifted].shape[lead:]
     first = len(operands) - 1 - len(whole)  # of the scalars, which stand before the result
 
-    def shift(code: Code, buffers: list[str], offsets: list[str]) -> str:
+    def shift(code: Writer, buffers: list[str], offsets: list[str]) -> str:
         total = "0"
         for dim, (size, room) in enumerate(zip(sizes, whole, strict=True)):
             if room - size <= 0:

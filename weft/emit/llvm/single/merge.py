@@ -7,14 +7,14 @@ from typing import Protocol
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.single.region import inline
 from weft.emit.llvm.writer import storage
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, put, take
 from weft.emit.llvm.writer.nest import Lines, function, plus, pointers, smaller
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.alone import Alone
 
 
-class Rows(Protocol):
+class MergedRows(Protocol):
     """What merging has to know of the rows that it sorts."""
 
     kernel: Alone
@@ -24,13 +24,13 @@ class Rows(Protocol):
     steps: tuple[int, ...]
 
     def move(
-        self, code: Code, n: int, place: str, index: str, buffers: list[str], offsets: list[str]
+        self, code: Writer, n: int, place: str, index: str, buffers: list[str], offsets: list[str]
     ) -> None:
         """Write one element of an input to its place in the result."""
         ...
 
 
-def merge_rows(rows: Rows) -> Emitted:
+def merge_rows(rows: MergedRows) -> Emitted:
     """Sort each row stably: the places of its elements in two arrays, merged back and forth."""
     kernel = rows.kernel
     code = function(kernel.name, excess_precision=kernel.excess_precision)
@@ -59,13 +59,13 @@ def merge_rows(rows: Rows) -> Emitted:
     return Emitted(module_text(code), (rows.tasks.phase(code.name),), scratch=2 * size)
 
 
-def _place(code: Code, order: str, index: str) -> str:
+def _place(code: Writer, order: str, index: str) -> str:
     return code.let(f"zext i32 {take(code, order, index, 'i32')} to i64")
 
 
 def _merge(
-    code: Code,
-    rows: Rows,
+    code: Writer,
+    rows: MergedRows,
     where: tuple[list[str], list[str]],
     arrays: tuple[str, str],
     limits: tuple[str, str, str],
@@ -93,7 +93,9 @@ def _merge(
         loop.carry(next_left, next_right)
 
 
-def _less(code: Code, rows: Rows, where: tuple[list[str], list[str]], left: str, right: str) -> str:
+def _less(
+    code: Writer, rows: MergedRows, where: tuple[list[str], list[str]], left: str, right: str
+) -> str:
     """What the comparator says of the elements at two places."""
     v, (buffers, offsets) = Vectors(code, 1), where
     args = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.elements import address, put, take
 from weft.emit.llvm.writer.nest import larger, plus, smaller
 from weft.emit.llvm.writer.vector import Vector, Vectors
@@ -53,7 +53,7 @@ class Records:
         """The bytes of two sets and of the counts."""
         return 2 * self.nbytes + 4 * self.buckets * len(self.passes)
 
-    def arrays(self, code: Code, base: str) -> list[str]:
+    def arrays(self, code: Writer, base: str) -> list[str]:
         """The arrays of a set that begins at a place."""
         found, offset = [], 0
         for kind in self.kinds:
@@ -79,7 +79,7 @@ def record(v: Vectors, records: Records, key: Vector, place: Vector) -> list[Vec
     return [v.binary("or", v.binary("shl", key, v.constant(records.shift, "i64")), place)]
 
 
-def place_of(code: Code, records: Records, arrays: Sequence[str], index: str) -> str:
+def place_of(code: Writer, records: Records, arrays: Sequence[str], index: str) -> str:
     """The place in the record of that number."""
     if len(records.kinds) > 1:
         return code.let(f"zext i32 {take(code, arrays[1], index, 'i32')} to i64")
@@ -89,7 +89,7 @@ def place_of(code: Code, records: Records, arrays: Sequence[str], index: str) ->
 class Radix:
     """Sorts the records that lie in the first set; `now` then holds the place of the sorted set."""
 
-    def __init__(self, code: Code, records: Records, base: str) -> None:
+    def __init__(self, code: Writer, records: Records, base: str) -> None:
         self.code = code
         self.records = records
         self.first = base

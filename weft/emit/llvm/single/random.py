@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from weft.emit.llvm.emitted import Emitted, Phase
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, put, take
 from weft.emit.llvm.writer.nest import (
     Along,
@@ -88,7 +88,7 @@ def rng_bit_generator(kernel: Alone) -> Emitted:
     return Emitted(module_text(*[code for code, _ in made]), tuple(phases))
 
 
-def _draw(name: str, devices: list[Along], drawn: Drawn, cipher: Cipher) -> tuple[Code, Phase]:
+def _draw(name: str, devices: list[Along], drawn: Drawn, cipher: Cipher) -> tuple[Writer, Phase]:
     """The function that draws."""
     made = lines([*devices, Along(cipher.blocks, (0, 0, 0))], 64)
     code = function(name)
@@ -102,11 +102,11 @@ def _draw(name: str, devices: list[Along], drawn: Drawn, cipher: Cipher) -> tupl
     return code, made.phase(name)
 
 
-def _state(code: Code, base: str, offset: str, length: int) -> list[str]:
+def _state(code: Writer, base: str, offset: str, length: int) -> list[str]:
     return [take(code, base, plus(code, offset, n), "i64") for n in range(length)]
 
 
-def _advance(name: str, devices: list[Along], drawn: Drawn, cipher: Cipher) -> tuple[Code, Phase]:
+def _advance(name: str, devices: list[Along], drawn: Drawn, cipher: Cipher) -> tuple[Writer, Phase]:
     """The function that writes the next state: the counter moved on, as far as it goes."""
     made = lines([*devices, Along(1, (0, 0, 0))], 64, whole=True)
     code = function(name)

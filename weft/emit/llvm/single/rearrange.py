@@ -6,7 +6,7 @@ import math
 
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.single.copies import box, copy_function, together
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, bytes_of, fill_run, put, take
 from weft.emit.llvm.writer.nest import (
     Along,
@@ -96,7 +96,7 @@ def pad(kernel: Alone) -> Emitted:
     return Emitted(module_text(code), (rows.phase(kernel.name),))
 
 
-def _source(code: Code, index: str, low: int, step: int, size: int) -> tuple[str, str]:
+def _source(code: Writer, index: str, low: int, step: int, size: int) -> tuple[str, str]:
     """Which element of the operand stands at an index of the result, and whether there is one."""
     from_low = plus(code, index, -low)
     quotient = from_low
@@ -108,7 +108,7 @@ def _source(code: Code, index: str, low: int, step: int, size: int) -> tuple[str
 
 
 def _put_row(
-    code: Code,
+    code: Writer,
     source: str,
     target: str,
     begin: str,

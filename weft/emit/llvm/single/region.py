@@ -13,6 +13,7 @@ from weft.emit.llvm.writer.vector import Vectors
 from weft.ir.module import Region, Value
 from weft.ir.types import Array, DType, TensorType
 from weft.kernels.alone import Alone
+from weft.ops.combiners import BY_OP, IDEMPOTENT
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Add, Multiply
 from weft.ops.shape import Constant
@@ -85,7 +86,7 @@ def is_neutral(kernel: Alone) -> bool:
     """
     count, region = len(kernel.outputs), kernel.regions[0]
     known = kernel.known[count:]
-    if all(how in _IDEMPOTENT for how in region.body.combiners):
+    if all(BY_OP.get(name) in IDEMPOTENT for name in region.body.combiners):
         return True
     if any(value is None for value in known):
         return False
@@ -97,9 +98,6 @@ def is_neutral(kernel: Alone) -> bool:
 
 
 # Folding a value with itself changes nothing, whatever it is.
-_IDEMPOTENT = ("stablehlo.maximum", "stablehlo.minimum", "stablehlo.and", "stablehlo.or")
-
-
 def on_arrays(value: Value, known: dict[Value, Array]) -> Array:
     """A value of a region, element by element, by the references of its ops."""
     if value not in known:

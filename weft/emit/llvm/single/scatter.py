@@ -15,7 +15,7 @@ from weft.emit.llvm.single.copies import copy_whole
 from weft.emit.llvm.single.gather import read_index
 from weft.emit.llvm.single.region import inline
 from weft.emit.llvm.writer import storage
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import bytes_of
 from weft.emit.llvm.writer.nest import (
     Along,
@@ -155,7 +155,7 @@ class _Scatter:
         line = self.vector.along
         return cut(outer, line, min(line.size, _PIECE), cost)
 
-    def emit(self) -> tuple[Code, Lines]:
+    def emit(self) -> tuple[Writer, Lines]:
         """The function and its tasks."""
         kernel = self.kernel
         code = function(kernel.name, excess_precision=kernel.excess_precision)
@@ -172,7 +172,7 @@ class _Scatter:
 
     def _row(
         self,
-        code: Code,
+        code: Writer,
         buffers: list[str],
         offsets: list[str],
         inside: dict[int, str],
@@ -200,7 +200,7 @@ class _Scatter:
                 begin, end = self._clip(code, starts[clipped], self.shape[clipped])
             self._line(code, buffers, offsets, begin, end)
 
-    def _starts(self, code: Code, buffers: list[str], offsets: list[str]) -> dict[int, str]:
+    def _starts(self, code: Writer, buffers: list[str], offsets: list[str]) -> dict[int, str]:
         """Where the window of a row begins, by dim of the input."""
         indices = self.kernel.operands[self.count]
         vector = self.windows.vector + self.lead
@@ -211,7 +211,7 @@ class _Scatter:
             for n, dim in enumerate(self.windows.start_map)
         }
 
-    def _clip(self, code: Code, start: str, room: int) -> tuple[str, str]:
+    def _clip(self, code: Writer, start: str, room: int) -> tuple[str, str]:
         """The part of the vector dim that falls inside."""
         assert self.vector is not None
         size = self.vector.along.size
@@ -222,7 +222,7 @@ class _Scatter:
         return begin, larger(code, begin, end)
 
     def _line(
-        self, code: Code, buffers: list[str], offsets: list[str], begin: str, end: str
+        self, code: Writer, buffers: list[str], offsets: list[str], begin: str, end: str
     ) -> None:
         assert self.vector is not None
         widest = max(bytes_of(o) for o in self.kernel.outputs)
@@ -232,7 +232,7 @@ class _Scatter:
                 code, width, buffers, moved(code, offsets, index, self.vector.along.steps)
             )
 
-    def _combine(self, code: Code, width: int, buffers: list[str], offsets: list[str]) -> None:
+    def _combine(self, code: Writer, width: int, buffers: list[str], offsets: list[str]) -> None:
         """Combine neighbouring elements of the results with those of the updates."""
         v = Vectors(code, width)
         dtypes = [o.dtype for o in self.kernel.outputs]

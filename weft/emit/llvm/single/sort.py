@@ -11,7 +11,7 @@ from weft.emit.llvm.single.comparator import SortKey, element_bits, is_element, 
 from weft.emit.llvm.single.merge import merge_rows
 from weft.emit.llvm.single.radix import Radix, Records, place_of, record, records_of
 from weft.emit.llvm.writer import storage
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, put, take
 from weft.emit.llvm.writer.nest import (
     Along,
@@ -37,12 +37,12 @@ def sort(kernel: Alone) -> Emitted:
     assert isinstance(op, Sort)
     if not kernel.outputs[0].size:
         return Emitted("", ())
-    rows = Rows(kernel, op.dimension)
+    rows = SortedRows(kernel, op.dimension)
     keys = sort_keys(kernel.regions[0])
     return rows.by_keys(keys) if keys is not None else merge_rows(rows)
 
 
-class Rows:
+class SortedRows:
     """The rows that are sorted: their length, and the steps in every operand."""
 
     def __init__(self, kernel: Alone, dimension: int) -> None:
@@ -86,7 +86,7 @@ class Rows:
 
     def _fill(
         self,
-        code: Code,
+        code: Writer,
         keys: Sequence[SortKey],
         records: Records,
         arrays: list[str],
@@ -131,7 +131,7 @@ class Rows:
 
     def _place(
         self,
-        code: Code,
+        code: Writer,
         found: Sequence[Order],
         buffers: list[str],
         offsets: list[str],
@@ -143,7 +143,7 @@ class Rows:
                 self.move(code, n, place, loop.index, buffers, offsets)
 
     def move(
-        self, code: Code, n: int, place: str, index: str, buffers: list[str], offsets: list[str]
+        self, code: Writer, n: int, place: str, index: str, buffers: list[str], offsets: list[str]
     ) -> None:
         """Write one element of an input to its place in the result."""
         kind, out = bits_of(self.kernel.operands[n]), self.count + n
@@ -159,7 +159,7 @@ class _Bare:
     have such elements are left to others.
     """
 
-    def __init__(self, rows: Rows, code: Code, key: SortKey, buffers: list[str]) -> None:
+    def __init__(self, rows: SortedRows, code: Writer, key: SortKey, buffers: list[str]) -> None:
         self.rows = rows
         self.code = code
         self.key = key
@@ -220,7 +220,7 @@ class _Bare:
         storage.scatter(v, (bits,), base, at, DTYPES[f"u{bits.kind}"])
 
 
-def original(code: Code, found: Sequence[Order], index: str) -> str:
+def original(code: Writer, found: Sequence[Order], index: str) -> str:
     """Where an element of the last order comes from, through those before it."""
     for records, arrays in reversed(found):
         index = place_of(code, records, arrays, index)

@@ -10,7 +10,7 @@ from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.single.comparator import in_order, key_bits
 from weft.emit.llvm.single.radix import Radix, place_of, record, records_of
 from weft.emit.llvm.writer import storage
-from weft.emit.llvm.writer.code import Code, module_text
+from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, put, take
 from weft.emit.llvm.writer.nest import (
     Along,
@@ -145,7 +145,7 @@ class _Best:
         self.code.do(f"store i64 {count}, ptr {self.slot}, align 8")
 
 
-def _loaded(code: Code, slot: str) -> str:
+def _loaded(code: Writer, slot: str) -> str:
     """A number that a slot holds."""
     return code.let(f"load i64, ptr {slot}, align 8")
 

@@ -12,7 +12,7 @@ from weft.emit.llvm.loops.folding import carried, grouped, read_inits, texts
 from weft.emit.llvm.single.region import converted, inline, is_neutral
 from weft.emit.llvm.single.running import running
 from weft.emit.llvm.writer import storage
-from weft.emit.llvm.writer.code import Loop, module_text
+from weft.emit.llvm.writer.code import OpenLoop, module_text
 from weft.emit.llvm.writer.nest import (
     Along,
     divided,
@@ -30,7 +30,7 @@ from weft.emit.llvm.writer.nest import (
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.alone import Alone, strides
-from weft.ops.window import ReduceWindow, Window
+from weft.ops.window import ReduceWindow, WindowDims
 
 
 def reduce_window(kernel: Alone) -> Emitted:
@@ -45,7 +45,7 @@ def reduce_window(kernel: Alone) -> Emitted:
     return _Windows(kernel, op.window).emit()
 
 
-def _running_dim(window: Window, shape: tuple[int, ...]) -> tuple[int, bool] | None:
+def _running_dim(window: WindowDims, shape: tuple[int, ...]) -> tuple[int, bool] | None:
     """The dim that a running fold goes along, and whether it goes backward."""
     ones = (1,) * len(shape)
     if (window.strides, window.base_dilations, window.window_dilations) != (ones, ones, ones):
@@ -82,7 +82,7 @@ class _Seen:
 class _Windows:
     """A function whose tasks are pieces of the last dim at points of the others."""
 
-    def __init__(self, kernel: Alone, window: Window) -> None:
+    def __init__(self, kernel: Alone, window: WindowDims) -> None:
         self.kernel = kernel
         self.count = len(kernel.outputs)
         lead = kernel.lead
@@ -143,7 +143,7 @@ class _Windows:
         count = self.count
         inits = folded = read_inits(v, self.kernel, self.buffers, offsets)
         hits: list[str] = []
-        loops: list[Loop] = []
+        loops: list[OpenLoop] = []
         sources = offsets[:count]
         *outer, last = zip(self.dims, at, strict=True)
         with ExitStack() as stack:

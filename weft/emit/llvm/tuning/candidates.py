@@ -20,7 +20,7 @@ from weft.emit.llvm.tuning.product_class import ProductClass, class_of
 from weft.kernels.kernel import Kernel
 from weft.target import AS_MODELLED
 
-Options: TypeAlias = "dict[str, int]"
+CandidateOptions: TypeAlias = "dict[str, int]"
 
 BLAS = "blas "  # and then the name of the library
 _PAIR = re.compile(r"(\w+)=(\d+)")
@@ -57,11 +57,11 @@ class ProductCandidates:
         """For which products one way is expected to be the best."""
         return self._class.text
 
-    def ways(self) -> dict[str, Options]:
+    def ways(self) -> dict[str, CandidateOptions]:
         """All ways, what the model says first."""
         return candidates(self._class, chip_of(host()))
 
-    def options(self, name: str) -> Options | None:
+    def options(self, name: str) -> CandidateOptions | None:
         """The options of a way; None if it cannot be had in this process."""
         return options_of(name)
 
@@ -72,10 +72,10 @@ def machine_name() -> str:
     return f"{host().cpu} ({features}), threads: {thread_count()}"
 
 
-def candidates(wanted: ProductClass, chip: Chip) -> dict[str, Options]:
+def candidates(wanted: ProductClass, chip: Chip) -> dict[str, CandidateOptions]:
     """Ways to compute products of a class, by name; the first one is what the model says."""
     model = choose_blocking(wanted.shape, chip, {})
-    found: dict[str, Options] = {AS_MODELLED: {}}
+    found: dict[str, CandidateOptions] = {AS_MODELLED: {}}
     if wanted.by_library:
         found |= {
             f"{BLAS}{library.name}": {"blas": n}
@@ -91,12 +91,12 @@ def candidates(wanted: ProductClass, chip: Chip) -> dict[str, Options]:
     return dict([*found.items()][:_MOST])
 
 
-def name_of(options: Options) -> str:
+def name_of(options: CandidateOptions) -> str:
     """`depth=512, parts=4`: options in words."""
     return ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
 
 
-def options_of(name: str) -> Options | None:
+def options_of(name: str) -> CandidateOptions | None:
     """The options of a candidate's name; None if it cannot be had in this process."""
     if name == AS_MODELLED:
         return {}
@@ -111,7 +111,7 @@ def options_of(name: str) -> Options | None:
     return found
 
 
-def _others(wanted: ProductClass, chip: Chip, model: Blocking) -> Iterator[Options]:
+def _others(wanted: ProductClass, chip: Chip, model: Blocking) -> Iterator[CandidateOptions]:
     """Options that differ from the model in one choice each, the more promising ones first."""
     shape = wanted.shape
     if shape.tiled:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from weft.emit.llvm.product.blas import multiplies
-from weft.emit.llvm.product.blocking import Chip, Shape
+from weft.emit.llvm.product.blocking import Chip, ProductShape
 from weft.emit.llvm.product.emit import described
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.product.shape import bare_load, plain_store
@@ -16,7 +16,7 @@ from weft.kernels.kernel import Kernel
 class ProductClass:
     """What candidates are measured for: a rounded shape, and what comes before and after."""
 
-    shape: Shape
+    shape: ProductShape
     before: bool  # whether operands are computed while they are packed
     after: bool  # whether there is more to do than to store the sums
     by_library: bool  # whether a BLAS could do it
@@ -29,7 +29,7 @@ class ProductClass:
         said = [f"{s.kind} {sizes}", s.multiply, f"left along {s.left_lines}"]
         said.append(f"right along {s.right_lines}")
         said += [f"each right {s.repeats} times"] if s.repeats > 1 else []
-        for field in fields(Shape):
+        for field in fields(ProductShape):
             value = getattr(s, field.name)
             if field.name.endswith(("_direct", "_stored", "_dense", "inner", "offset")) and value:
                 said.append(field.name if value is True else f"{field.name} {value}")
@@ -54,7 +54,7 @@ def _has_after(product: Product) -> bool:
     return bool(product.reduced) or plain_store(product) is None
 
 
-def _rounded(shape: Shape) -> Shape:
+def _rounded(shape: ProductShape) -> ProductShape:
     sizes = (shape.batch, shape.rows, shape.columns, shape.depth)
     batch, rows, columns, depth = map(round_up, sizes)
     again = round_up(shape.repeats)

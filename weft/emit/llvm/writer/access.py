@@ -16,7 +16,7 @@ LINE = 64  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class LoopPoint:
     """Where loops stand: the index of each open factor, and the one that lanes count along."""
 
     index: Mapping[int, str]
@@ -30,7 +30,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LaneIndex:
     """An index that is base + lane * stride, or one for each lane."""
 
     base: str
@@ -45,7 +45,7 @@ class Place:
         return base if self.lanes is None else v.add(base, self.lanes)
 
 
-def base_of(v: Vectors, at: Affine, point: Point) -> str:
+def base_of(v: Vectors, at: Affine, point: LoopPoint) -> str:
     """An affine number where lane 0 stands."""
     base = ""
     for factor, stride in enumerate(at.strides):
@@ -71,7 +71,7 @@ def limits(at: Affine, ranges: Mapping[int, tuple[int, int]]) -> tuple[int, int]
     return low, high
 
 
-def known(guards: Sequence[Guard], point: Point) -> bool | None:
+def known(guards: Sequence[Guard], point: LoopPoint) -> bool | None:
     """Whether all guards hold at every point here (True), one at none (False), or it depends."""
     found: bool | None = True
     for guard in guards:
@@ -97,7 +97,7 @@ def turns(guard: Guard, factor: int) -> list[int]:
     return [(at.offset - bound) // -stride + 1 for bound in (guard.low, guard.high)]
 
 
-def holds(v: Vectors, guards: Sequence[Guard], point: Point) -> Vector | None:
+def holds(v: Vectors, guards: Sequence[Guard], point: LoopPoint) -> Vector | None:
     """Where all guards hold; None if they do everywhere."""
     found: Vector | None = None
     for guard in guards:
@@ -116,7 +116,7 @@ def holds(v: Vectors, guards: Sequence[Guard], point: Point) -> Vector | None:
     return None if found is None else _wide(v, found)
 
 
-def _compared(v: Vectors, at: Affine, point: Point) -> Vector:
+def _compared(v: Vectors, at: Affine, point: LoopPoint) -> Vector:
     """An affine number as a scalar if lanes do not differ, else in few bits."""
     base, stride = base_of(v, at, point), point.stride(at)
     if stride == 0 or v.width == 1:
@@ -162,8 +162,8 @@ def _wide(v: Vectors, condition: Vector) -> Vector:
 
 
 def shifted(
-    v: Vectors, place: Place, shift: Shift, index: Vector, signed: bool
-) -> tuple[Place, Vector | None]:
+    v: Vectors, place: LaneIndex, shift: Shift, index: Vector, signed: bool
+) -> tuple[LaneIndex, Vector | None]:
     """A place moved by an index known at run time, and where it may be read."""
     one = v if index.width == v.width else Vectors(v.code, index.width)
     if index.bits < 64:
@@ -174,12 +174,12 @@ def shifted(
     inside = None if shift.clamped else one.compare("eq", kept, index)
     moved = one.mul(kept, one.constant(shift.stride, "i64"))
     if index.width == 1:
-        return Place(plus(v.code, moved.text, place.base), place.stride, place.lanes), inside
+        return LaneIndex(plus(v.code, moved.text, place.base), place.stride, place.lanes), inside
     lanes = moved if place.lanes is None else v.add(place.lanes, moved)
-    return Place(place.base, place.stride, lanes), inside
+    return LaneIndex(place.base, place.stride, lanes), inside
 
 
-def announce(v: Vectors, base: str, place: Place, dtype: DType, ahead: int) -> None:
+def announce(v: Vectors, base: str, place: LaneIndex, dtype: DType, ahead: int) -> None:
     """Say early what will be read soon, so that memory works while other lanes are computed."""
     if place.stride != 1 or place.lanes is not None:
         return
@@ -191,7 +191,7 @@ def announce(v: Vectors, base: str, place: Place, dtype: DType, ahead: int) -> N
         v.code.do(f"call void @llvm.prefetch.p0(ptr {soon}, i32 0, i32 3, i32 1)")
 
 
-def read(v: Vectors, base: str, place: Place, dtype: DType, mask: Vector | None) -> Held:
+def read(v: Vectors, base: str, place: LaneIndex, dtype: DType, mask: Vector | None) -> Held:
     """Elements of a buffer, one for each lane; 0 where a mask does not hold."""
     if mask is not None:
         mask = _wide(v, mask)
@@ -208,7 +208,7 @@ def write(
     v: Vectors,
     value: Held,
     base: str,
-    place: Place,
+    place: LaneIndex,
     dtype: DType,
     mask: Vector | None,
     *,
@@ -228,7 +228,7 @@ def write(
         storage.scatter(v, value, base, place.all_lanes(v), dtype, mask)
 
 
-def _scalar(v: Vectors, place: Place) -> str:
+def _scalar(v: Vectors, place: LaneIndex) -> str:
     return place.base if place.lanes is None else plus(v.code, place.base, place.lanes.text)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
-class Loop:
+class OpenLoop:
     """A loop that is being written: its index, what it carries, and what it ends with."""
 
     def __init__(self, index: str, carried: Sequence[str]) -> None:
@@ -19,7 +19,7 @@ class Loop:
         self.next = values
 
 
-class Code:
+class Writer:
     """One LLVM function; names are handed out, blocks follow each other."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Code:
         carried: Sequence[tuple[str, str]] = (),
         *,
         at_least_once: bool = False,
-    ) -> Iterator[Loop]:
+    ) -> Iterator[OpenLoop]:
         """A loop of i64 from begin up to end, carrying (type, first value) pairs.
 
         The body calls `carry` with what the next round begins with. After the loop `carried` are
@@ -98,7 +98,7 @@ class Code:
         else:
             self.do(f"br i1 {inside}, label %{body}, label %{done}")
             self.start(body)
-        made = Loop(index, names)
+        made = OpenLoop(index, names)
         yield made
         last = made.next or tuple(names)
         assert len(last) == len(names), "a loop carries on what it began with"
@@ -134,7 +134,7 @@ class Code:
         return f"{self.header} {{\nentry:\n" + "\n".join([*self.lines, "  ret void", "}"]) + "\n"
 
 
-def module_text(*functions: Code) -> str:
+def module_text(*functions: Writer) -> str:
     """A module of functions, with everything they declare."""
     declared = dict.fromkeys(line for f in functions for line in f.declared)
     return "\n".join([*declared, "", *(f.text() for f in functions)])

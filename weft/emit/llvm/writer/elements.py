@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import times, vectors_and_rest
 from weft.kernels.kernel import Operand
 
@@ -19,7 +19,7 @@ def bytes_of(operand: Operand) -> int:
     return int(operand.dtype.numpy.itemsize)
 
 
-def address(code: Code, base: str, offset: str | int, kind: str) -> str:
+def address(code: Writer, base: str, offset: str | int, kind: str) -> str:
     """Where an element is."""
     return (
         base if str(offset) == "0" else code.let(f"getelementptr {kind}, ptr {base}, i64 {offset}")
@@ -31,19 +31,19 @@ def align(kind: str) -> int:
     return min(int(kind[1:]) // 8, 8)
 
 
-def take(code: Code, base: str, offset: str | int, kind: str) -> str:
+def take(code: Writer, base: str, offset: str | int, kind: str) -> str:
     """An element."""
     place = address(code, base, offset, kind)
     return code.let(f"load {kind}, ptr {place}, align {align(kind)}")
 
 
-def put(code: Code, value: str, base: str, offset: str | int, kind: str) -> None:
+def put(code: Writer, value: str, base: str, offset: str | int, kind: str) -> None:
     """Write an element."""
     place = address(code, base, offset, kind)
     code.do(f"store {kind} {value}, ptr {place}, align {align(kind)}")
 
 
-def copy_run(code: Code, target: str, source: str, count: str | int, kind: str) -> None:
+def copy_run(code: Writer, target: str, source: str, count: str | int, kind: str) -> None:
     """Copy neighbouring elements from one address to another."""
     size = int(kind[1:]) // 8
     length = str(count * size) if isinstance(count, int) else times(code, count, size)
@@ -54,7 +54,7 @@ def copy_run(code: Code, target: str, source: str, count: str | int, kind: str) 
     )
 
 
-def fill_run(code: Code, base: str, begin: str, end: str, value: str, kind: str) -> None:
+def fill_run(code: Writer, base: str, begin: str, end: str, value: str, kind: str) -> None:
     """Write one value to the elements begin..end of a buffer."""
     width = max(1, VECTOR * 8 // int(kind[1:]))
     type = f"<{width} x {kind}>"
@@ -69,7 +69,7 @@ def fill_run(code: Code, base: str, begin: str, end: str, value: str, kind: str)
             code.do(f"store {type} {many}, ptr {place}, align {align(kind)}")
 
 
-def stream_run(code: Code, target: str, source: str, count: str | int, kind: str) -> None:
+def stream_run(code: Writer, target: str, source: str, count: str | int, kind: str) -> None:
     """Copy neighbouring elements past the caches, which pays where they do not fit in."""
     size = int(kind[1:]) // 8
     length = str(count * size) if isinstance(count, int) else times(code, count, size)

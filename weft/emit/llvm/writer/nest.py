@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from weft.emit.llvm.emitted import Phase
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 
 PARAMS = ("ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end")
 TASK = 1 << 15  # the bytes that one thread should move at a time: about a microsecond of work
@@ -36,12 +36,12 @@ def merged(dims: Sequence[Along]) -> list[Along]:
     return made
 
 
-def function(name: str, *, excess_precision: bool = True) -> Code:
+def function(name: str, *, excess_precision: bool = True) -> Writer:
     """A function that runs tasks begin..end of a kernel."""
-    return Code(name, PARAMS, excess_precision=excess_precision)
+    return Writer(name, PARAMS, excess_precision=excess_precision)
 
 
-def pointers(code: Code, count: int, first: int = 0) -> list[str]:
+def pointers(code: Writer, count: int, first: int = 0) -> list[str]:
     """The buffers of a kernel, in order, from one of them on."""
     found = []
     for n in range(first, first + count):
@@ -50,36 +50,36 @@ def pointers(code: Code, count: int, first: int = 0) -> list[str]:
     return found
 
 
-def plus(code: Code, a: str, b: str | int) -> str:
+def plus(code: Writer, a: str, b: str | int) -> str:
     """The sum of two i64."""
     if str(b) == "0":
         return a
     return str(b) if a == "0" else code.let(f"add nsw i64 {a}, {b}")
 
 
-def times(code: Code, a: str, step: int) -> str:
+def times(code: Writer, a: str, step: int) -> str:
     """An i64 times a constant."""
     if step == 0 or a == "0":
         return "0"
     return a if step == 1 else code.let(f"mul nsw i64 {a}, {step}")
 
 
-def moved(code: Code, offsets: Sequence[str], index: str, steps: Sequence[int]) -> list[str]:
+def moved(code: Writer, offsets: Sequence[str], index: str, steps: Sequence[int]) -> list[str]:
     """Offsets after so many steps along a dim."""
     return [plus(code, o, times(code, index, s)) for o, s in zip(offsets, steps, strict=True)]
 
 
-def smaller(code: Code, a: str | int, b: str | int) -> str:
+def smaller(code: Writer, a: str | int, b: str | int) -> str:
     """The smaller one of two i64."""
     return code.call("i64", "llvm.smin.i64", ("i64", str(a)), ("i64", str(b)))
 
 
-def larger(code: Code, a: str | int, b: str | int) -> str:
+def larger(code: Writer, a: str | int, b: str | int) -> str:
     """The larger one of two i64."""
     return code.call("i64", "llvm.smax.i64", ("i64", str(a)), ("i64", str(b)))
 
 
-def divided(code: Code, number: str, by: int) -> tuple[str, str]:
+def divided(code: Writer, number: str, by: int) -> tuple[str, str]:
     """The quotient and the remainder of an i64 that is not negative, by a constant."""
     if by == 1:
         return number, "0"
@@ -87,7 +87,7 @@ def divided(code: Code, number: str, by: int) -> tuple[str, str]:
     return quotient, code.let(f"urem i64 {number}, {by}")
 
 
-def located(code: Code, number: str, dims: Sequence[Along], offsets: Sequence[str]) -> list[str]:
+def located(code: Writer, number: str, dims: Sequence[Along], offsets: Sequence[str]) -> list[str]:
     """The offsets at the point of that number, counted in row-major order."""
     found = list(offsets)
     for n, dim in reversed(list(enumerate(dims))):
@@ -97,7 +97,7 @@ def located(code: Code, number: str, dims: Sequence[Along], offsets: Sequence[st
 
 
 @contextmanager
-def walk(code: Code, dims: Sequence[Along], offsets: Sequence[str]) -> Iterator[list[str]]:
+def walk(code: Writer, dims: Sequence[Along], offsets: Sequence[str]) -> Iterator[list[str]]:
     """Loops over all points of dims; gives the offsets at one."""
     if not dims:
         yield list(offsets)
@@ -114,7 +114,7 @@ def lanes_of(nbytes: int, size: int) -> int:
     return max(1, min(64 // nbytes, 1 << max(size, 1).bit_length() - 1))
 
 
-def vectors_and_rest(code: Code, begin: str, end: str, *widths: int) -> Iterator[tuple[int, str]]:
+def vectors_and_rest(code: Writer, begin: str, end: str, *widths: int) -> Iterator[tuple[int, str]]:
     """Loops over begin..end, to be written in turn: in whole vectors, widest first, then singly.
 
     Gives the width and the index of each; `end` is not before `begin`.
@@ -129,7 +129,7 @@ def vectors_and_rest(code: Code, begin: str, end: str, *widths: int) -> Iterator
         yield 1, loop.index
 
 
-def _whole(code: Code, begin: str, end: str, width: int) -> str:
+def _whole(code: Writer, begin: str, end: str, width: int) -> str:
     """Where the last whole vector ends."""
     count = code.let(f"sub nsw i64 {end}, {begin}")
     return plus(code, begin, code.let(f"and i64 {count}, {-width}"))
@@ -155,7 +155,7 @@ class Lines:
 
     @contextmanager
     def each(
-        self, code: Code, begin: str = "%begin", end: str = "%end"
+        self, code: Writer, begin: str = "%begin", end: str = "%end"
     ) -> Iterator[tuple[list[str], str, str]]:
         """A loop over tasks; gives offsets at the line's begin, and the piece's begin and end."""
         count = len(self.line.steps)

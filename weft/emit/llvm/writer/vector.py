@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.emit.llvm.writer.code import Code
+from weft.emit.llvm.writer.code import Writer
 
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "bfloat": 16}
 BITS |= {"float": 32, "double": 64}
@@ -71,7 +71,7 @@ def _only_lane(mask: Vector) -> int | None:
 class Vectors:
     """Instructions on vectors of one width in one function."""
 
-    def __init__(self, code: Code, width: int) -> None:
+    def __init__(self, code: Writer, width: int) -> None:
         self.code = code
         self.width = width
 

@@ -1,8 +1,6 @@
-"""Values that owe a sum: how they come to owe it, and the linear ops that leave it to be made."""
+"""Partial sums: how values become unreduced, and the linear ops that leave them so."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,17 +9,15 @@ from weft.ir.op import Op
 from weft.ir.op import rule as rule_of
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Add, Divide, Multiply, Negate, Select, Subtract
 from weft.ops.shape import BroadcastInDim, Reshape, Reverse, Transpose
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Slice
 from weft.partition.builder import Builder
+from weft.partition.context import Context
 from weft.partition.factors import asked, project
-from weft.partition.placed import Axes, Owing, Placed, Split, local_type, split_of
-
-if TYPE_CHECKING:
-    from weft.partition.localize import Localizer
+from weft.partition.piece import Partial, Piece, local_type, split_of
 
 # The ops that are linear, and the operands that they are linear in together: all of them if none is
 # named. A product is linear in either one.
@@ -44,37 +40,37 @@ _LINEAR: dict[type[Op], tuple[int, ...]] = {
 }
 
 
-def owed_by(placed: Placed) -> Axes:
-    """The axes that a value is owed over."""
-    return placed.owing.axes if placed.owing else ()
+def unreduced_of(placed: Piece) -> Axes:
+    """The axes that a value is unreduced over."""
+    return placed.partial.axes if placed.partial else ()
 
 
-def still_owed(placed: Placed, owed: Axes) -> Axes:
-    """What of the axes is owed already."""
-    return owed if owed == owed_by(placed) else ()
+def still_unreduced(placed: Piece, unreduced: Axes) -> Axes:
+    """The axes, if the value is unreduced over them already."""
+    return unreduced if unreduced == unreduced_of(placed) else ()
 
 
-def before_owing(placed: Placed, split: Split, owed: Axes, mesh: Mesh) -> Split:
-    """The split that a value is brought to before it is made to owe axes.
+def before_unreduced(placed: Piece, split: DimAxes, unreduced: Axes, mesh: Mesh) -> DimAxes:
+    """The split that a value is brought to before it is made unreduced over axes.
 
     Dims that are split by such axes stay so: their pieces are summands as they are.
     """
-    if placed.owing is not None or not owed:
+    if placed.partial is not None or not unreduced:
         return split
     kept = list(split)
     for dim, (given, wanted) in enumerate(zip(placed.split, split, strict=True)):
-        pieces = (*wanted, *[axis for axis in given if axis in owed])
+        pieces = (*wanted, *[axis for axis in given if axis in unreduced])
         if given == pieces and placed.type.sizes[dim] % total_size(pieces, mesh) == 0:
             kept[dim] = pieces
     return tuple(kept)
 
 
-def made_owing(builder: Builder, placed: Placed, split: Split, owed: Axes) -> Placed:
-    """The value owed over axes: one device along them has it, the others zeros.
+def made_unreduced(builder: Builder, placed: Piece, split: DimAxes, unreduced: Axes) -> Piece:
+    """The value unreduced over axes: one device along them has it, the others zeros.
 
     Along axes that a dim is split by, each device has its piece, with zeros around it.
     """
-    if not owed or placed.owing is not None:
+    if not unreduced or placed.partial is not None:
         return placed
     value, pieces = placed.value, placed.split
     for dim, (given, wanted) in enumerate(zip(pieces, split, strict=True)):
@@ -82,9 +78,9 @@ def made_owing(builder: Builder, placed: Placed, split: Split, owed: Axes) -> Pl
         if axes:
             value = _amid_zeros(builder, value, dim, axes)
     spread = {axis for axes in pieces for axis in axes}
-    if rest := tuple(axis for axis in owed if axis not in spread):
+    if rest := tuple(axis for axis in unreduced if axis not in spread):
         value = builder.only_first(value, rest, 0)
-    return placed.moved(value, split, Owing(owed, "add"))
+    return placed.moved(value, split, Partial(unreduced, "add"))
 
 
 def _amid_zeros(builder: Builder, piece: Value, dim: int, axes: Axes) -> Value:
@@ -99,49 +95,49 @@ def _amid_zeros(builder: Builder, piece: Value, dim: int, axes: Axes) -> Value:
     return builder.emit(DynamicUpdateSlice(), zeros, piece, *starts)
 
 
-def keeps_owing(localizer: Localizer, node: Node) -> bool:
-    """Whether a linear op of values that owe a sum is to owe it, too; it is then computed so."""
+def keeps_unreduced(context: Context, node: Node) -> bool:
+    """Whether a linear op of partial sums is to be one, too; it is then computed so."""
     if type(node.op) not in _LINEAR:
         return False
     (result,) = node.results
-    sharding = localizer.program.sharding(result)
+    sharding = context.program.sharding(result)
     if sharding is None or not sharding.unreduced or not isinstance(result.type, TensorType):
         return False
-    owed = Owing(sharding.unreduced, "add")
-    owes = [localizer.first(value).owing == owed for value in node.operands]
-    carriers = _carriers(node.op, owes)
+    partial = Partial(sharding.unreduced, "add")
+    are_partial = [context.first(value).partial == partial for value in node.operands]
+    carriers = _carriers(node.op, are_partial)
     split = split_of(sharding, result.type.rank)
-    sources = _sources(node, split, localizer.mesh)
+    sources = _sources(node, split, context.mesh)
     if carriers is None or sources is None:
         return False
     operands = [
-        localizer.fetch(value, source, owed.axes if carries else ())
+        context.fetch(value, source, partial.axes if carries else ())
         for value, source, carries in zip(node.operands, sources, carriers, strict=True)
     ]
-    type_ = local_type(result.type, split, localizer.mesh)
+    type_ = local_type(result.type, split, context.mesh)
     op = node.op.local(tuple(p.value.type for p in operands), (type_,))
     made = Node(op, tuple(p.value for p in operands), (type_,), (), node.attrs, node.loc)
-    (value,) = localizer.builder.add(made)
-    localizer.define(result, Placed(value, result.type, split, owed), localizer.wanted(result))
+    (value,) = context.builder.add(made)
+    context.define(result, Piece(value, result.type, split, partial), context.wanted(result))
     return True
 
 
-def _carriers(op: Op, owes: list[bool]) -> list[bool] | None:
-    """The operands whose sum the result is; None if the op is not linear in those that owe one.
+def _carriers(op: Op, are_partial: list[bool]) -> list[bool] | None:
+    """The operands whose sum the result is; None if the op is not linear in the partial ones.
 
-    One of them that owes nothing is counted once: one device has it, the others zeros.
+    One of them that is no partial sum is counted once: one device has it, the others zeros.
     """
     together = _LINEAR[type(op)]
-    carriers = [not together or n in together for n in range(len(owes))]
+    carriers = [not together or n in together for n in range(len(are_partial))]
     if isinstance(op, Multiply):
-        carriers = owes
-    owing_elsewhere = any(o and not c for o, c in zip(owes, carriers, strict=True))
-    if not any(owes) or owing_elsewhere or (isinstance(op, Multiply) and all(owes)):
+        carriers = are_partial
+    elsewhere = any(o and not c for o, c in zip(are_partial, carriers, strict=True))
+    if not any(are_partial) or elsewhere or (isinstance(op, Multiply) and all(are_partial)):
         return None
     return carriers
 
 
-def _sources(node: Node, split: Split, mesh: Mesh) -> list[Split] | None:
+def _sources(node: Node, split: DimAxes, mesh: Mesh) -> list[DimAxes] | None:
     """The splits of the operands that give the result this one without any exchange."""
     rule = rule_of(node.op, node.operand_types, node.bodies)
     found = project(split, rule.results[0], rule, mesh)

@@ -6,24 +6,22 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from weft.ir.module import Value
+from weft.ir.rule import Combine
 from weft.ir.types import TensorType
-from weft.mesh import Axis, DimSharding, Mesh, Sharding
-from weft.mesh.algebra import total_size
-
-Axes = tuple[Axis, ...]
-Split = tuple[Axes, ...]  # for each dim of a tensor the axes that split it, major first
+from weft.mesh import DimSharding, Mesh, Sharding
+from weft.mesh.algebra import Axes, DimAxes, total_size
 
 
 @dataclass(frozen=True, slots=True)
-class Owing:
-    """A reduction still owed over axes."""
+class Partial:
+    """A partial reduction: the pieces along these axes are still to be combined."""
 
     axes: Axes
-    reduction: str  # the name of the op that combines: add, maximum, ...
+    combine: Combine
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Piece:
     """A local value that stands for a piece of a global one.
 
     A dim that its pieces do not divide is padded at its end; what stands there is unspecified.
@@ -31,16 +29,16 @@ class Placed:
 
     value: Value
     type: TensorType  # the global one
-    split: Split
-    owing: Owing | None = None
+    split: DimAxes
+    partial: Partial | None = None
 
-    def moved(self, value: Value, split: Split, owing: Owing | None = None) -> Placed:
+    def moved(self, value: Value, split: DimAxes, partial: Partial | None = None) -> Piece:
         """The same global value in another place."""
-        return replace(self, value=value, split=split, owing=owing)
+        return replace(self, value=value, split=split, partial=partial)
 
 
 @lru_cache(maxsize=65536)
-def local_type(type: TensorType, split: Split, mesh: Mesh) -> TensorType:
+def local_type(type: TensorType, split: DimAxes, mesh: Mesh) -> TensorType:
     """The type of one piece."""
     if not any(split):
         return type
@@ -52,7 +50,7 @@ def local_type(type: TensorType, split: Split, mesh: Mesh) -> TensorType:
     )
 
 
-def split_of(sharding: Sharding | None, rank: int) -> Split:
+def split_of(sharding: Sharding | None, rank: int) -> DimAxes:
     """The axes of each dim of a sharding; none where there is no sharding.
 
     One that puts a value onto a single device has no dims: the value is whole.
@@ -62,9 +60,9 @@ def split_of(sharding: Sharding | None, rank: int) -> Split:
     return tuple([dim.axes for dim in sharding.dims])
 
 
-def still_owing(unreduced: Axes) -> Owing | None:
-    """The sum that a sharding leaves to be made."""
-    return Owing(unreduced, "add") if unreduced else None
+def partial_sum(unreduced: Axes) -> Partial | None:
+    """The partial sum that a sharding with unreduced axes says."""
+    return Partial(unreduced, "add") if unreduced else None
 
 
 def free(axes: Axes, manual: set[str]) -> Axes:
@@ -72,17 +70,17 @@ def free(axes: Axes, manual: set[str]) -> Axes:
     return tuple(a for a in axes if a.name not in manual)
 
 
-def free_part(split: Split, manual: set[str]) -> Split:
+def free_part(split: DimAxes, manual: set[str]) -> DimAxes:
     """A split without its manual axes."""
     return tuple(free(axes, manual) for axes in split)
 
 
-def whole(rank: int) -> Split:
+def whole(rank: int) -> DimAxes:
     """No dim split."""
     return ((),) * rank
 
 
-def sharding_of(split: Split, mesh: str, owing: Owing | None = None) -> Sharding:
+def sharding_of(split: DimAxes, mesh: str, partial: Partial | None = None) -> Sharding:
     """A split as a sharding of the mesh of that name."""
-    unreduced = owing.axes if owing else ()
+    unreduced = partial.axes if partial else ()
     return Sharding(mesh, tuple(DimSharding(axes) for axes in split), (), unreduced)

@@ -1,4 +1,4 @@
-"""One function as it ends, where values may owe a reduction."""
+"""One function as it ends, where values may be unreduced."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from weft.ir.types import TensorType
 from weft.mesh import Sharding
 from weft.ops.control import Call, Case, OptimizationBarrier, While
 from weft.ops.sharding import ManualComputation, NamedComputation
-from weft.shard.body import Body, Ending
-from weft.shard.calls import Site
-from weft.shard.closing import Given, closed
-from weft.shard.unreduced import Made, Unreduced
+from weft.shard.body import Ending, Rebuilder
+from weft.shard.calls import FlatCall
+from weft.shard.closing import GivenShardings, closed
+from weft.shard.unreduced import NodesAndValue, Unreduced
 
 
-class OwingBody(Body):
-    """Rebuilds one function, and reduces a value where it is read as one that owes nothing."""
+class UnreducedRebuilder(Rebuilder):
+    """Rebuilds one function, and reduces a value where its reader takes no unreduced one."""
 
     puts: ClassVar[bool] = True
 
-    def __init__(self, ending: Ending, cells: dict[Value, int], sites: dict[Node, Site]) -> None:
+    def __init__(
+        self, ending: Ending, cells: dict[Value, int], sites: dict[Node, FlatCall]
+    ) -> None:
         super().__init__(ending, cells, sites)
-        self.owing = Unreduced(ending.meshes, ending.table)
+        self.unreduced = Unreduced(ending.meshes, ending.table)
         self.out: list[Node] = []
 
     def nodes(self, region: Region, out: list[Node]) -> None:
@@ -34,14 +36,14 @@ class OwingBody(Body):
             self.out = out
             self.handlers.get(type(node.op), self.plain)(node, out)
 
-    def settled(self, value: Value, target: Sharding | None, loc: Location) -> Made:
-        nodes, value = self.owing.settle(value, target, loc)
-        more, value = self.owing.owe(value, target, loc)
+    def settled(self, value: Value, target: Sharding | None, loc: Location) -> NodesAndValue:
+        nodes, value = self.unreduced.settle(value, target, loc)
+        more, value = self.unreduced.unreduce(value, target, loc)
         return [*nodes, *more], value
 
     def read(self, node: Node) -> tuple[Value, ...]:
         operands = super().read(node)
-        targets: Given | None = None
+        targets: GivenShardings | None = None
         match node.op:
             case Case() | Call() | NamedComputation():
                 return operands
@@ -52,17 +54,17 @@ class OwingBody(Body):
         if targets is not None:
             pairs = zip(operands, targets, strict=True)
             return tuple([self.source(v, t, node.loc) for v, t in pairs])
-        owed = dict.fromkeys(s.unreduced if s else () for s in self.ended(node))
-        if len(owed) > 1:
+        over = dict.fromkeys(s.unreduced if s else () for s in self.ended(node))
+        if len(over) > 1:
             raise WeftError(
-                f"{node.op.name}: its results owe reductions over different axes",
-                help="let all results owe the same",
+                f"{node.op.name}: its results are unreduced over different axes",
+                help="let all results be unreduced over the same axes",
                 loc=node.loc,
             )
         target = next(iter(self.ended(node)), None)
         read = []
         for operand in operands:
-            nodes, value = self.owing.settle(operand, target, node.loc)
+            nodes, value = self.unreduced.settle(operand, target, node.loc)
             self.out.extend(nodes)
             read.append(value)
         return tuple(read)
@@ -83,19 +85,21 @@ class OwingBody(Body):
         if not any(isinstance(t, TensorType) and t.shape for t in types):
             return made
         rule = rule_of(made.op, made.operand_types, made.bodies)
-        axes = self.owing.reduction_axes(rule, [self.table.get(v) for v in made.operands], first)
+        axes = self.unreduced.reduction_axes(
+            rule, [self.table.get(v) for v in made.operands], first
+        )
         if axes:
             for before, value in zip(node.results, made.results, strict=True):
-                nodes, after = self.owing.all_reduce(value, axes, self.table[value])
+                nodes, after = self.unreduced.all_reduce(value, axes, self.table[value])
                 out.extend(nodes)
                 self.became[before] = after
         return made
 
     def constraint(self, node: Node, out: list[Node]) -> None:
         (sharding,) = self.raw(node.results)
-        (operand,) = Body.read(self, node)
+        (operand,) = Rebuilder.read(self, node)
         target = None if sharding is None else closed(sharding)
-        nodes, value = self.owing.owe(operand, target, node.loc)
+        nodes, value = self.unreduced.unreduce(operand, target, node.loc)
         if not nodes:
             super().constraint(node, out)
             return
@@ -103,8 +107,8 @@ class OwingBody(Body):
         self.became[node.results[0]] = value
 
     def toward(self, value: Value, sharding: Sharding, loc: Location) -> list[Node]:
-        nodes, value = self.owing.settle(value, sharding, loc)
-        more, _ = self.owing.owe(value, sharding, loc)
+        nodes, value = self.unreduced.settle(value, sharding, loc)
+        more, _ = self.unreduced.unreduce(value, sharding, loc)
         return [*nodes, *(more or super().toward(value, sharding, loc))]
 
     def carried(self, node: Node, out: list[Node]) -> None:

@@ -1,0 +1,48 @@
+"""What one run of a program does on one device, counted under the names that XLA gives it.
+
+Operands are counted by their number, as XLA does: `bytes accessed1{}` are the bytes that ops read
+of their second operand, `utilization1{}` how often there was one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from weft.cost.totals import Totals, region_work
+from weft.ir.module import Module, Node
+from weft.ir.work import moved
+from weft.ops.shape import Constant
+
+
+def counted(module: Module, func: str = "main") -> dict[str, float]:
+    """The counts by name; a loop whose rounds the text does not tell counts once."""
+    totals = Totals(module, _of_op, _sum, _times, lambda counts: counts["bytes accessed"])
+    counts = Counter(totals.function(func))
+    for name in ("flops", "transcendentals", "bytes accessed"):
+        counts.setdefault(name, 0)
+    return dict(sorted(counts.items()))
+
+
+def _sum(parts: list[Counter[str]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return total
+
+
+def _times(counts: Counter[str], rounds: int) -> Counter[str]:
+    return Counter({name: count * rounds for name, count in counts.items()})
+
+
+def _of_op(node: Node) -> Counter[str]:
+    found: Counter[str] = Counter()
+    if isinstance(node.op, Constant):
+        return found
+    work = node.op.work(node.operand_types, node.types, tuple(map(region_work, node.regions)))
+    found["flops"], found["transcendentals"] = work.flops, work.transcendentals
+    found["bytes accessed"] = work.bytes
+    found["bytes accessedout{}"] = moved(*node.types)
+    for n, type in enumerate(node.operand_types):
+        found[f"bytes accessed{n}{{}}"] += moved(type)
+        found[f"utilization{n}{{}}"] += 1
+    return found

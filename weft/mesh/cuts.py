@@ -1,0 +1,139 @@
+"""Lists of axes, major first, cut into parts that they have in common, and compared by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from weft.mesh.algebra import (
+    Axes,
+    DimAxes,
+    contains,
+    cut,
+    in_mesh_order,
+    merged,
+    overlaps,
+    size_of,
+)
+from weft.mesh.axes import Axis, Mesh
+
+Cuts = dict[str, tuple[int, ...]]  # for each axis the places where its parts end
+
+
+def aligned(splits: Iterable[DimAxes], unreduced: Iterable[Axes], mesh: Mesh) -> Cuts:
+    """For each axis the places where it must be cut for all splits to be made of whole parts.
+
+    An axis is cut where some sub-axis begins or ends, and where the pieces of a dim in one split
+    and in another would otherwise not line up.
+    """
+    splits = list(splits)
+    cuts: dict[str, set[int]] = {}
+    for axes in [axes for split in splits for axes in split] + list(unreduced):
+        for axis in axes:
+            end = axis.before * size_of(axis, mesh)
+            cuts.setdefault(axis.name, set()).update((axis.before, end))
+    for dims in zip(*splits, strict=True):
+        products = {product for axes in dims for product, _ in _products(axes, mesh)}
+        for axes in dims:
+            _cut_at(products, axes, mesh, cuts)
+    return {name: _chain(places, mesh.axis_sizes[name]) for name, places in cuts.items()}
+
+
+def _products(axes: Axes, mesh: Mesh) -> Iterator[tuple[int, Axis]]:
+    """The number of pieces after each axis."""
+    product = 1
+    for axis in axes:
+        product *= size_of(axis, mesh)
+        yield product, axis
+
+
+def _cut_at(products: set[int], axes: Axes, mesh: Mesh, cuts: dict[str, set[int]]) -> None:
+    for after, axis in _products(axes, mesh):
+        size = size_of(axis, mesh)
+        begin = after // size
+        for product in products:
+            if begin < product < after and product % begin == 0 and after % product == 0:
+                cuts[axis.name].add(axis.before * (product // begin))
+
+
+def _chain(places: set[int], whole: int) -> tuple[int, ...]:
+    """The cuts of one axis, each dividing the next; others cannot be made together."""
+    chain = [1]
+    for place in sorted(places | {whole}):
+        if place > chain[-1] and place % chain[-1] == 0 and whole % place == 0:
+            chain.append(place)
+    return tuple(chain)
+
+
+def refined(axes: Axes, cuts: Cuts, mesh: Mesh) -> Axes:
+    """The axes as parts between cuts."""
+    return tuple([piece for axis in axes for piece in cut(axis, cuts.get(axis.name, ()), mesh)])
+
+
+def tidy(axes: Iterable[Axis], mesh: Mesh) -> Axes:
+    """The list without axes of size 1, neighbouring parts of one axis as one."""
+    return merged([axis for axis in axes if size_of(axis, mesh) > 1], mesh)
+
+
+def as_set(axes: Iterable[Axis], mesh: Mesh) -> Axes:
+    """Axes whose order does not matter, in that of the mesh."""
+    return tidy(in_mesh_order(axes, mesh), mesh)
+
+
+def disjoint(axes: Iterable[Axis], others: Sequence[Axis]) -> bool:
+    """Whether two lists have no part of an axis in common."""
+    return not any(overlaps(axis, other) for axis in axes for other in others)
+
+
+def inside(axis: Axis, axes: Iterable[Axis]) -> bool:
+    """Whether an axis is a part of one of the list."""
+    return any(contains(other, axis) for other in axes)
+
+
+def cut_by(axes: Iterable[Axis], others: Sequence[Axis], mesh: Mesh) -> Axes:
+    """The list without axes of size 1, cut where the others begin and end, if sizes divide."""
+    made: list[Axis] = []
+    for axis in axes:
+        if size_of(axis, mesh) > 1:
+            near = [other for other in others if overlaps(axis, other)]
+            ends = [other.before * size_of(other, mesh) for other in near]
+            made += cut(axis, [*ends, *(other.before for other in near)], mesh)
+    return tuple(made)
+
+
+def without(axes: Iterable[Axis], others: Sequence[Axis], mesh: Mesh) -> Axes | None:
+    """The axes less the parts that the others take; None if they do not come off cleanly."""
+    left = []
+    for axis in cut_by(axes, others, mesh):
+        if inside(axis, others):
+            continue
+        if not disjoint((axis,), others):
+            return None
+        left.append(axis)
+    return tidy(left, mesh)
+
+
+def shared_start(axes: Axes, others: Axes, mesh: Mesh) -> tuple[Axes, Axes, Axes]:
+    """The longest common beginning of two lists, and what follows it in each."""
+    left, right = list(cut_by(axes, others, mesh)), list(cut_by(others, axes, mesh))
+    count = 0
+    while count < min(len(left), len(right)) and left[count] == right[count]:
+        count += 1
+    return (
+        tidy(left[:count], mesh),
+        tidy(left[count:], mesh),
+        tidy(right[count:], mesh),
+    )
+
+
+def shared_end(axes: Axes, others: Axes, mesh: Mesh) -> tuple[Axes, Axes, Axes]:
+    """The longest common end of two lists, and what stands before it in each."""
+    left, right = list(cut_by(axes, others, mesh)), list(cut_by(others, axes, mesh))
+    count = 0
+    while count < min(len(left), len(right)) and left[-1 - count] == right[-1 - count]:
+        count += 1
+    cut_left, cut_right = len(left) - count, len(right) - count
+    return (
+        tidy(left[cut_left:], mesh),
+        tidy(left[:cut_left], mesh),
+        tidy(right[:cut_right], mesh),
+    )

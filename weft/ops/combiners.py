@@ -1,0 +1,68 @@
+"""Combining ops of reductions, scatters and collectives, and their identity elements."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from weft.ir.module import Region, Value, apply
+from weft.ir.op import Body, Op
+from weft.ir.rule import Combine
+from weft.ir.types import DType, TensorType
+from weft.ops.pointwise import Add, And, Maximum, Minimum, Multiply, Or, Xor
+
+COMBINERS: dict[Combine, Op] = {
+    "add": Add(),
+    "max": Maximum(),
+    "min": Minimum(),
+    "mul": Multiply(),
+    "and": And(),
+    "or": Or(),
+    "xor": Xor(),
+}
+assert {*COMBINERS} == {*get_args(Combine)}
+# StableHLO's names of them, with the dialect and without.
+BY_OP: dict[str | None, Combine] = {op.name: combine for combine, op in COMBINERS.items()}
+SHORT_NAMES = {combine: op.name.removeprefix("stablehlo.") for combine, op in COMBINERS.items()}
+IDEMPOTENT: tuple[Combine | None, ...] = ("max", "min", "and", "or")  # x with x gives x
+_ON_BOOLEANS: dict[Combine, Combine] = {"add": "or", "max": "or", "mul": "and", "min": "and"}
+_WITHOUT_ZERO = "f8E8M0FNU"  # whose elements are powers of two and NaN
+
+
+def combiner(combine: Combine, type: TensorType) -> Region:
+    """The region that combines two scalars of that element type."""
+    scalar = type.with_shape(())
+    args = (Value(scalar, None, 0), Value(scalar, None, 1))
+    node = apply(COMBINERS[combine], *args)
+    return Region(args, [node], node.results)
+
+
+def in_dtype(combine: Combine, dtype: DType) -> Combine:
+    """The same for elements of a dtype: StableHLO adds booleans by `or`, multiplies by `and`."""
+    return _ON_BOOLEANS.get(combine, combine) if dtype.kind == "bool" else combine
+
+
+def combine_of(body: Body) -> Combine | None:
+    """How folded pieces are folded further, if one plain op does it for every result."""
+    found: set[Combine | None] = set()
+    for name, type in zip(body.combiners, body.results, strict=False):
+        plain = BY_OP.get(name)
+        if plain is not None and isinstance(type, TensorType):
+            zero = plain != "add" or type.dtype.name != _WITHOUT_ZERO  # that pieces begin with
+            plain = in_dtype(plain, type.dtype) if zero else None
+        found.add(plain)
+    return found.pop() if len(found) == 1 else None
+
+
+def identity(combine: Combine, dtype: DType) -> bool | int | float:
+    """The identity element: it changes nothing when it is combined with another."""
+    match in_dtype(combine, dtype):
+        case "mul":
+            return 1
+        case "and":
+            return -1 if dtype.kind == "int" else dtype.limits[1]
+        case "max":
+            return dtype.limits[0]
+        case "min":
+            return dtype.limits[1]
+        case _:
+            return False if dtype.kind == "bool" else 0
