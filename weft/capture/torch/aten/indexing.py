@@ -17,6 +17,7 @@ from weft.capture.torch.build import (
 )
 from weft.capture.torch.dtypes import Operand, computed_in
 from weft.ir.module import Region, Value
+from weft.ir.rule import Combine
 from weft.ir.types import BOOL, I64, TensorType
 from weft.ops.combiners import combiner
 from weft.ops.index import Gather, GatherDims
