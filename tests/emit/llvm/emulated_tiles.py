@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.emit.llvm.emitted import Emitted
-from weft.emit.llvm.jit.engine import Loaded, LoadedPhase, load
+from weft.emit.llvm.jit.engine import LoadedKernel, LoadedPhase, load
 from weft.emit.llvm.jit.linking import Linked
 from weft.emit.llvm.jit.machine_code import compile_text, host, symbol
 from weft.ir.types import Array
@@ -137,7 +137,7 @@ def emulated_text(text: str) -> str:
     return re.sub(rf"call void @llvm\.x86\.({names})\((.*)\)", call, text)
 
 
-def load_tiled(emitted: Emitted) -> Loaded:
+def load_tiled(emitted: Emitted) -> LoadedKernel:
     """A kernel on tiles, ready to run: on the processor's, or on those of this file."""
     if HAVE or "@llvm.x86.tile" not in emitted.text:
         return load([emitted])[0]
@@ -146,7 +146,7 @@ def load_tiled(emitted: Emitted) -> Loaded:
     addresses = code.addresses([symbol(p.function, text) for p in emitted.phases])
     pairs = zip(addresses, emitted.phases, strict=True)
     phases = tuple([LoadedPhase(at, p.tasks, p.chunk) for at, p in pairs])
-    return Loaded(phases, emitted.scratch, emitted.shared, code)
+    return LoadedKernel(phases, emitted.scratch, emitted.shared, code)
 
 
 def check_faults() -> None:

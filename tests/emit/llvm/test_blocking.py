@@ -10,7 +10,7 @@ import pytest
 
 from tests.emit.llvm.products import check, product
 from weft.emit.llvm.jit.machine_code import Processor
-from weft.emit.llvm.product.blocking import Blocking, Chip, Panels, Shape
+from weft.emit.llvm.product.blocking import Blocking, Chip, Panels, ProductShape
 from weft.emit.llvm.product.blocking_choice import choose_blocking
 from weft.emit.llvm.product.emit import emit_product
 from weft.emit.llvm.product.product import find_product
@@ -125,7 +125,7 @@ SIZES = (
     + [(9000, 64, 256), (9000, 64, 257), (33, 4096, 600), (4, 0, 8), (4, 8, 0)]
     + [(700, 4, 900), (700, 5, 900), (4, 700, 900), (5, 700, 900), (2, 700, 900), (700, 2, 900)]
 )
-ROWS = Shape(
+ROWS = ProductShape(
     1, 1, 1, 1, "float", 4, "fma", "depth", "columns", True, True, right_dense=True
 )  # as they lie in rows
 TURNED = replace(ROWS, left_lines="rows", right_lines="columns")
@@ -135,7 +135,7 @@ DEPTHS = replace(
 LAID = {"rows": ROWS, "turned": TURNED, "depths": DEPTHS}
 
 
-def shapes() -> Iterator[tuple[str, str, Shape]]:
+def shapes() -> Iterator[tuple[str, str, ProductShape]]:
     """Products by how they lie and how large they are, and the chips that they are for."""
     for m, n, k in SIZES:
         for laid, shape in LAID.items():

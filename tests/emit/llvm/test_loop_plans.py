@@ -15,7 +15,7 @@ import pytest
 from tests.kernels.building import Building
 from weft.emit.llvm.jit.machine_code import ARM_SERVER, Processor
 from weft.emit.llvm.loops.emit import emit_loops, loop_plans
-from weft.emit.llvm.loops.plan import Plan
+from weft.emit.llvm.loops.plan import LoopPlan
 from weft.ir.op import Op
 from weft.ir.types import DTYPES, F32, DType
 from weft.kernels.kernel import Kernel
@@ -105,7 +105,7 @@ def kernels() -> Iterator[tuple[str, Kernel]]:
             yield f"{name} {size}", slow(op, i=size)
 
 
-def told(plan: Plan) -> str:
+def told(plan: LoopPlan) -> str:
     """A plan in a line."""
     factors = plan.kernel.factors
     names = "ijklmnopq"
