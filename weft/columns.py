@@ -21,7 +21,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TableLine:
     """A line of a table: padded cells, of a row (None: the headings), its nth line in there."""
 
     cells: tuple[str, ...]
@@ -41,7 +41,7 @@ def table_text(
 
 def table_lines(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None = None
-) -> Iterator[Line]:
+) -> Iterator[TableLine]:
     """The lines of a table; cells of several lines, or wrapped ones, give a row several."""
     heads = tuple([column.head for column in columns])
     widths = _widths(columns, [heads, *rows], width)
@@ -56,7 +56,7 @@ def table_lines(
                     for part, column, wide in zip(parts, columns, widths, strict=True)
                 ]
             )
-            yield Line(line, number - 1 if number else None, nth)
+            yield TableLine(line, number - 1 if number else None, nth)
 
 
 def _widths(

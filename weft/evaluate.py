@@ -23,10 +23,12 @@ from weft.ir.write import node_text
 from weft.mesh import Mesh
 
 Operands: TypeAlias = tuple[Any, ...]  # arrays; None for a token; tuples for tuples and futures
-Meeting: TypeAlias = tuple[Node, Operands]  # a collective, and the operands a device brings to it
+Rendezvous: TypeAlias = tuple[
+    Node, Operands
+]  # a collective, and the operands a device brings to it
 NodeWatch: TypeAlias = Callable[[Node, Operands], None]
 DeviceSteps: TypeAlias = Generator[
-    Meeting | None, Operands, Operands
+    Rendezvous | None, Operands, Operands
 ]  # None: waits for what another sends
 
 _MOST = 1 << 20  # devices, each a generator and its values
@@ -114,7 +116,7 @@ class Evaluator:
     def finish(self, devices: list[DeviceSteps]) -> list[Operands]:
         """Run all devices to their end and return the results of each."""
         results: list[Operands] = [()] * len(devices)
-        waiting: dict[int, Meeting] = {}
+        waiting: dict[int, Rendezvous] = {}
         ready: dict[int, Operands | None] = dict.fromkeys(range(len(devices)))
         idle: set[int] = set()
         while ready:
@@ -147,7 +149,7 @@ class Evaluator:
             raise self.stuck(waiting, idle)
         return results
 
-    def meet(self, waiting: Mapping[int, Meeting]) -> dict[int, Operands]:
+    def meet(self, waiting: Mapping[int, Rendezvous]) -> dict[int, Operands]:
         """Carry out every collective whose whole group has arrived."""
         answers: dict[int, Operands] = {}
         for device, (node, operands) in waiting.items():
@@ -191,7 +193,7 @@ class Evaluator:
             help=f"replica_groups must name every one of the {math.prod(self.grid)} devices",
         ).at(node.loc, node_text(node))
 
-    def stuck(self, waiting: Mapping[int, Meeting], idle: set[int]) -> WeftError:
+    def stuck(self, waiting: Mapping[int, Rendezvous], idle: set[int]) -> WeftError:
         """The error for devices that wait for others that will never come."""
         first = min(waiting) if waiting else None
         places: dict[str, list[int]] = {}

@@ -16,6 +16,7 @@ EXAMPLE = str(ROOT / "examples" / "sharded_mlp.mlir")
 @pytest.fixture
 def run(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def go(*line: str) -> tuple[int, str, str]:
         status = main(line)

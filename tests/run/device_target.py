@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.run.toy_target import ToyTarget
 from weft.array.host import is_dense
-from weft.array.memory import Buffer, DeviceMemory
+from weft.array.memory import DeviceBuffer, DeviceMemory
 from weft.array.stream import HostStream
 from weft.ir.types import Array
 from weft.kernels.interpret import interpret
@@ -50,7 +50,7 @@ class ToyMemory(DeviceMemory):
     def start(self, block: int) -> int:
         return block
 
-    def copy(self, source: Buffer | Array, into: Buffer | Array) -> None:
+    def copy(self, source: DeviceBuffer | Array, into: DeviceBuffer | Array) -> None:
         if self.stream is not None and not self.stream.is_inside:
             self.stream.synchronize()
         assert source.nbytes == into.nbytes and source.dtype == into.dtype
@@ -58,7 +58,7 @@ class ToyMemory(DeviceMemory):
         self.copied_out += isinstance(into, np.ndarray)
         ctypes.memmove(self._at(into), self._at(source), source.nbytes)
 
-    def _at(self, held: Buffer | Array) -> int:
+    def _at(self, held: DeviceBuffer | Array) -> int:
         if isinstance(held, np.ndarray):
             assert is_dense(held)
             return held.ctypes.data

@@ -14,7 +14,7 @@ from tests.run.random_programs import Sample, programs
 from tests.run.test_random_programs import check
 from tests.tolerance import assert_close
 from weft.array import put
-from weft.array.memory import Buffer
+from weft.array.memory import DeviceBuffer
 from weft.capture import parse
 from weft.compare import compare_kernels
 from weft.errors import WeftError
@@ -57,7 +57,7 @@ def program(body: str, result: str, arg: str = "") -> LocalProgram:
 def test_arrays_stay_in_the_memory_of_the_device(memory):
     square, a = program(SQUARED, "%0"), put(A, P("x"), MESH)
     (once,) = run(square, a)
-    assert isinstance(once.wait().stacked.data, Buffer) and once.stacked.memory is memory
+    assert isinstance(once.wait().stacked.data, DeviceBuffer) and once.stacked.memory is memory
     counts = memory.copied_in, memory.copied_out
     (twice,) = run(square, once)
     twice.wait()

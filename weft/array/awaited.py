@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from weft.array.lease import Lease
-from weft.array.memory import Buffer
+from weft.array.memory import DeviceBuffer
 from weft.array.stacked import Stacked
 from weft.errors import WeftError
 
@@ -95,7 +95,7 @@ class Awaited:
         if self._error is not None:
             raise self._error
         held = self.held
-        if held is not None and held.data.__class__ is Buffer and held.data.event is not None:
+        if held is not None and held.data.__class__ is DeviceBuffer and held.data.event is not None:
             held.data.event.wait()  # of the device, which may be behind the host
         return self
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.array.cpython import untried
-from weft.array.memory import Memory, Shape, on_host
+from weft.array.memory import Memory, on_host
 from weft.ir.types import Array
 
 ALIGNED = 64  # bytes
@@ -99,7 +99,7 @@ class HostMemory:
         self.asked = 0  # counts what was asked for
         self.lock = threading.RLock()  # a block may be given back while memory is let go
 
-    def allocate(self, shape: Shape, dtype: np.dtype[Any], nbytes: int) -> Array:
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array:
         """An array of so many bytes whose elements are whatever they are."""
         if nbytes < SMALL:
             return np.empty(shape, dtype)
@@ -126,7 +126,9 @@ class HostMemory:
         if self.kept > self.most and self.kept > LEAST:
             self.let_go()
 
-    def view(self, buffer: Array, offset: int, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    def view(
+        self, buffer: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> Array:
         """A part of a dense array as an array."""
         end = offset + math.prod(shape) * dtype.itemsize
         return buffer.reshape(-1).view(_BYTE)[offset:end].view(dtype).reshape(shape)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.array.host import address_of
-from weft.array.memory import Buffer
+from weft.array.memory import DeviceBuffer
 from weft.ir.types import Array
 
 
@@ -21,7 +21,7 @@ class _Base:
 
     def __init__(self, data: Any, read_only: bool) -> None:
         self.data, self.read_only = data, read_only
-        if data.__class__ is Buffer:
+        if data.__class__ is DeviceBuffer:
             return
         self.__array_interface__: dict[str, Any] = {
             "shape": data.shape,
@@ -33,7 +33,7 @@ class _Base:
 
     def view(self) -> Array:
         """A view of the memory, which refers to this."""
-        if self.data.__class__ is Buffer:
+        if self.data.__class__ is DeviceBuffer:
             copy: Array = self.data.numpy()
             copy.flags.writeable = not self.read_only
             return copy

@@ -2,20 +2,18 @@
 
 Run allocates arenas, results and constants in the memory of a target's runtime, and gives kernels
 addresses in it. A buffer of host memory is an array of numpy's. One of a device's memory is a
-`Buffer`: the host knows its address, and copies it to read it.
+`DeviceBuffer`: the host knows its address, and copies it to read it.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, Literal, Protocol, TypeAlias, final
+from typing import Any, Literal, Protocol, final
 
 import numpy as np
 
 from weft.ir.types import Array
-
-Shape: TypeAlias = tuple[int, ...]
 
 
 class Memory(Protocol):
@@ -38,7 +36,7 @@ class Memory(Protocol):
         """The type and the number of the device, as DLPack has them."""
         ...
 
-    def allocate(self, shape: Shape, dtype: np.dtype[Any], nbytes: int) -> Any:
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Any:
         """A buffer of so many bytes whose elements are undefined."""
         ...
 
@@ -46,7 +44,7 @@ class Memory(Protocol):
         """Take back an allocation; called once, when the last buffer that lies in it is gone."""
         ...
 
-    def view(self, buffer: Any, offset: int, shape: Shape, dtype: np.dtype[Any]) -> Any:
+    def view(self, buffer: Any, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """The elements from a byte of a buffer on as a buffer, which keeps the allocation alive."""
         ...
 
@@ -64,13 +62,18 @@ class Memory(Protocol):
 
 
 @final
-class Buffer:
+class DeviceBuffer:
     """A dense array in the memory of a device, part of an allocation or all of it."""
 
     __slots__ = ("block", "dtype", "event", "memory", "nbytes", "offset", "shape")
 
     def __init__(
-        self, memory: DeviceMemory, block: Block, offset: int, shape: Shape, dtype: np.dtype[Any]
+        self,
+        memory: DeviceMemory,
+        block: MemoryBlock,
+        offset: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
     ) -> None:
         self.memory, self.block, self.offset = memory, block, offset
         self.shape, self.dtype = shape, dtype
@@ -83,13 +86,13 @@ class Buffer:
         self.memory.copy(self, made)
         return made
 
-    def copy(self) -> Buffer:
+    def copy(self) -> DeviceBuffer:
         """The same elements in memory of their own."""
         made = self.memory.allocate(self.shape, self.dtype, self.nbytes)
         self.memory.copy(self, made)
         return made
 
-    def reshape(self, shape: Shape) -> Buffer:
+    def reshape(self, shape: tuple[int, ...]) -> DeviceBuffer:
         """The same bytes as a buffer of another shape."""
         return self.memory.view(self, 0, shape, self.dtype)
 
@@ -129,7 +132,7 @@ class Stream(Protocol):
 
 
 @final
-class Block:
+class MemoryBlock:
     """An allocation, which goes back to its memory with the last buffer that lies in it."""
 
     __slots__ = ("memory", "raw")
@@ -161,30 +164,32 @@ class DeviceMemory(ABC):
         """The address of a raw block."""
 
     @abstractmethod
-    def copy(self, source: Buffer | Array, into: Buffer | Array) -> None:
+    def copy(self, source: DeviceBuffer | Array, into: DeviceBuffer | Array) -> None:
         """Copy the bytes of a buffer of this memory, or of a dense array of the host, to another.
 
         What was launched on the buffers before is waited for, or goes first.
         """
 
-    def allocate(self, shape: Shape, dtype: np.dtype[Any], nbytes: int) -> Buffer:
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> DeviceBuffer:
         """A buffer of its own."""
-        return Buffer(self, Block(self, self.reserve(nbytes)), 0, shape, dtype)
+        return DeviceBuffer(self, MemoryBlock(self, self.reserve(nbytes)), 0, shape, dtype)
 
-    def view(self, buffer: Buffer, offset: int, shape: Shape, dtype: np.dtype[Any]) -> Buffer:
+    def view(
+        self, buffer: DeviceBuffer, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> DeviceBuffer:
         """A part of a buffer as a buffer."""
-        made = Buffer(self, buffer.block, buffer.offset + offset, shape, dtype)
+        made = DeviceBuffer(self, buffer.block, buffer.offset + offset, shape, dtype)
         assert 0 <= offset <= offset + made.nbytes <= buffer.nbytes, "a view lies in its buffer"
         made.event = buffer.event
         return made
 
-    def address(self, buffer: Buffer) -> int:
+    def address(self, buffer: DeviceBuffer) -> int:
         """Where a buffer begins."""
         return self.start(buffer.block.raw) + buffer.offset
 
-    def place(self, array: Any) -> Buffer:
+    def place(self, array: Any) -> DeviceBuffer:
         """An array of the host's or of another memory as a buffer of this one."""
-        if array.__class__ is Buffer:
+        if array.__class__ is DeviceBuffer:
             if array.memory is self:
                 return array
             array = array.numpy()
@@ -196,6 +201,6 @@ class DeviceMemory(ABC):
 
 def on_host(value: Any) -> Any:
     """A value that numpy can read: an array, or a copy of a buffer; tuples of them part by part."""
-    if value.__class__ is Buffer:
+    if value.__class__ is DeviceBuffer:
         return value.numpy()
     return tuple([on_host(part) for part in value]) if value.__class__ is tuple else value

@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.array.host import HOST_MEMORY, dense, is_dense
 from weft.array.lease import Lease
-from weft.array.memory import Buffer, Memory, on_host
+from weft.array.memory import DeviceBuffer, Memory, on_host
 from weft.ir.types import Array
 from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.parts import Atoms, atoms_of, common, span_of
@@ -119,7 +119,7 @@ class Stacked:
     @property
     def is_on_host(self) -> bool:
         """Whether numpy reads it as it is."""
-        return self.data.__class__ is not Buffer
+        return self.data.__class__ is not DeviceBuffer
 
     @property
     def memory(self) -> Memory:

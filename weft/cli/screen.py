@@ -18,7 +18,7 @@ from weft.columns import Column, table_lines
 from weft.errors import WeftError, WeftWarning
 
 _PIPED_WIDTH = 120  # of tables in a pipe or a log file, where nothing else is wrapped
-Span: TypeAlias = tuple[str, str]  # a text, and its style
+StyledText: TypeAlias = tuple[str, str]  # a text, and its style
 _LABELLED = (Column(), Column(fit="wrap", least=24))
 
 
@@ -44,7 +44,7 @@ def width() -> int:
     return _PIPED_WIDTH if is_piped(sys.stdout) else shutil.get_terminal_size((80, 24)).columns
 
 
-def print_spans(lines: Iterable[Sequence[Span]]) -> None:
+def print_spans(lines: Iterable[Sequence[StyledText]]) -> None:
     """Lines as they are, each of texts in styles, which show where there are colours."""
     if not has_rich() or not has_colours(sys.stdout):
         print("\n".join("".join(text for text, _ in line).rstrip() for line in lines))
@@ -57,7 +57,7 @@ def print_spans(lines: Iterable[Sequence[Span]]) -> None:
         screen.print(Text.assemble(*line))
 
 
-def print_text(text: str, style: str = "", mark: Span | None = None) -> None:
+def print_text(text: str, style: str = "", mark: StyledText | None = None) -> None:
     """Sentences, wrapped at words in a terminal, with a mark before the first of them."""
     head = [] if mark is None else [(f"{mark[0]} ", mark[1])]
     first, *rest = _wrapped(text, sum(len(text) for text, _ in head))

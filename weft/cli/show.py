@@ -10,7 +10,7 @@ from weft.cli.parser import Subparsers, command
 from weft.cli.program import add_program, captured_program, check_mesh
 from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import plural, print_json, print_spans, width, working
-from weft.columns import Column, Line, table_lines
+from weft.columns import Column, TableLine, table_lines
 from weft.errors import WeftError
 from weft.explain import Layer, LayerRow, Reasons, layers, lookup, reasons
 from weft.ir.module import Module
@@ -159,7 +159,7 @@ def _show_table(found: Reasons, shown: list[Layer]) -> None:
         axes = " x ".join(f"{axis}={size}" for axis, size in mesh.axes)
         lines.append((f"mesh {name}: {axes}, {plural(mesh.size, 'device')}", ""))
     rows = [row for layer in shown for row in layer.rows]
-    by_row: dict[int | None, list[Line]] = {}
+    by_row: dict[int | None, list[TableLine]] = {}
     for line in table_lines(_COLUMNS, [_cells(row) for row in rows], width()):
         by_row.setdefault(line.row, []).append(line)
     lines += [("", ""), *[(str(line), "bold") for line in by_row[None]]]

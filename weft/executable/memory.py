@@ -23,7 +23,7 @@ _COLUMNS, _BYTES = 80, 10  # of a table, and of the bytes in it
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class HeldBuffer:
     """Bytes of a device, and the value that they hold first; others may take them over.
 
     They are in use from one position of the program to another, both included; -1 is before it.
@@ -43,7 +43,7 @@ class MemoryUse:
     """The bytes that one device holds in a run."""
 
     function: str
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[HeldBuffer, ...]
     arguments: int
     results: int
     constants: int
@@ -74,7 +74,7 @@ class MemoryUse:
         np.add.at(change, [b.end + 2 for b in self.buffers], [-b.size for b in self.buffers])
         return np.cumsum(change)[:-1]
 
-    def at_peak(self) -> tuple[Buffer, ...]:
+    def at_peak(self) -> tuple[HeldBuffer, ...]:
         """What is in use when most is, the largest first."""
         point = int(self._in_use().argmax()) - 1
         found = [b for b in self.buffers if b.begin <= point <= b.end and b.size]
@@ -129,7 +129,7 @@ class MemoryUse:
         )
 
 
-def _cells(buffer: Buffer) -> tuple[str, ...]:
+def _cells(buffer: HeldBuffer) -> tuple[str, ...]:
     """A value at the peak: its bytes, kind, name, type and line."""
     type, loc = str(buffer.type).removeprefix("tensor<").removesuffix(">"), buffer.loc
     line = loc.describe().partition("  ")[0].rpartition("/")[2] if loc.line else ""
@@ -226,28 +226,28 @@ class _Use:
         assert found is not None, "only values take memory"
         return found
 
-    def buffer(self, kind: Kind, slot: Slot, begin: int, end: int, count: int = 1) -> Buffer:
+    def buffer(self, kind: Kind, slot: Slot, begin: int, end: int, count: int = 1) -> HeldBuffer:
         stack = self.stack(slot)
         size = count * stack.piece if kind != "temporary" or stack.nbytes else 0
         loc = self.makers[slot][0].loc if slot in self.makers else UNKNOWN
-        return Buffer(kind, size, begin, end, f"b{slot}", stack.type, loc)
+        return HeldBuffer(kind, size, begin, end, f"b{slot}", stack.type, loc)
 
-    def arguments(self) -> Iterator[Buffer]:
+    def arguments(self) -> Iterator[HeldBuffer]:
         """The arguments; one that is written over ends where that begins."""
         over = {n: start for n, _, start in overwritten(self.tiled, self.plan, self.lives)}
         locs = self.main.body.arg_locs
         for n, (slot, type) in enumerate(zip(self.tiled.inputs, self.main.arg_types, strict=True)):
             end = over.get(slot, self.lives.clock + 1) - 1
-            yield Buffer("argument", piece_bytes(type), -1, end, f"%arg{n}", type, locs[n])
+            yield HeldBuffer("argument", piece_bytes(type), -1, end, f"%arg{n}", type, locs[n])
 
-    def over_arguments(self) -> Iterator[Buffer]:
+    def over_arguments(self) -> Iterator[HeldBuffer]:
         """The values in the memory of donated arguments that are no results."""
         results = {self.lives.root(slot) for slot in self.tiled.block.results}
         for _, slot, start in overwritten(self.tiled, self.plan, self.lives):
             if self.lives.root(slot) not in results:
                 yield self.buffer("temporary", slot, start, self.lives.of(slot).end)
 
-    def results(self) -> Iterator[Buffer]:
+    def results(self) -> Iterator[HeldBuffer]:
         """The results that are not in the memory of another, or of an argument."""
         found: set[int] = set()
         for n, slot in enumerate(self.tiled.block.results):
@@ -257,18 +257,18 @@ class _Use:
             found.add(root)
             yield self.buffer("result", slot, self.lives.by_root[root].begin, self.lives.clock)
 
-    def constants(self) -> Iterator[Buffer]:
+    def constants(self) -> Iterator[HeldBuffer]:
         """The constants; one of a number that is repeated takes no memory."""
         for slot, value in self.tiled.constants.items():
             if isinstance(value, np.ndarray) and (value.size <= 1 or any(value.strides)):
                 made = self.buffer("constant", slot, -1, self.lives.clock)
                 yield replace(made, size=min(made.size, value.nbytes))
 
-    def arena(self) -> Iterator[Buffer]:
+    def arena(self) -> Iterator[HeldBuffer]:
         """The buffers of the arena; what is at one place while it is in use is one of them."""
         plan, lives = self.plan, self.lives
         made = [(slot, self.makers[slot][1]) for slot in plan.places]
-        latest: dict[int, Buffer] = {}  # by place
+        latest: dict[int, HeldBuffer] = {}  # by place
         for slot, start in sorted(made, key=lambda entry: entry[1]):
             at, end = plan.places[slot], lives.of(slot).end
             found, new = latest.get(at), self.buffer("temporary", slot, start, end)
@@ -287,6 +287,6 @@ class _Use:
                         yield self.buffer("temporary", turn.result, start, end)
 
 
-def spans(buffers: list[Buffer]) -> list[Span]:
+def spans(buffers: list[HeldBuffer]) -> list[Span]:
     """The sizes and lifetimes of buffers."""
     return [Span(b.size, b.begin, b.end) for b in buffers]

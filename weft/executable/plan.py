@@ -9,7 +9,7 @@ from weft.executable.items import Slot, Slots
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryBytes:
     """The bytes that one run holds."""
 
     arguments: int
@@ -54,4 +54,4 @@ class Plan:
     owned: frozenset[Slot] = frozenset()  # results whose memory is nobody else's
     lent: Mapping[int, int] = field(default_factory=dict)  # results in the memory of an argument
     reused: tuple[int, ...] = ()  # donated arguments that are written over
-    memory: Memory = Memory(0, 0, 0, 0)  # of all devices, equal parts counted once
+    memory: MemoryBytes = MemoryBytes(0, 0, 0, 0)  # of all devices, equal parts counted once

@@ -30,7 +30,7 @@ from weft.executable.items import (
     Traits,
 )
 from weft.executable.layout import Layout
-from weft.executable.plan import Memory, Plan, Turn
+from weft.executable.plan import MemoryBytes, Plan, Turn
 from weft.executable.words import (
     attributes,
     branch_way,
@@ -238,14 +238,14 @@ class _Reader:
         self.bytes_of("one")  # for those who read it: what a device holds follows from the rest
         return owned, lent, reused, memory
 
-    def bytes_of(self, word: str) -> Memory:
+    def bytes_of(self, word: str) -> MemoryBytes:
         line = self.after("memory", "of", word, ":")
         found = []
         for name in ("arguments", "results", "arena", "others", "reused"):
             line.expect(name)
             found.append(line.integer())
         line.finish()
-        return Memory(*found)
+        return MemoryBytes(*found)
 
     # Values
 

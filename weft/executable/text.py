@@ -43,7 +43,7 @@ from weft.executable.items import (
     all_items,
 )
 from weft.executable.memory import MemoryUse, memory_use
-from weft.executable.plan import Memory, Plan
+from weft.executable.plan import MemoryBytes, Plan
 from weft.ir.attrs import STRING, SYMBOL, Attrs
 from weft.ir.dense import Dense
 from weft.ir.location import Location
@@ -346,7 +346,7 @@ def stack_text(stack: Stack) -> str:
     return f"{type.dtype.name}[{head}|{dims}]"
 
 
-def memory_text(memory: Memory | MemoryUse, reused: int) -> str:
+def memory_text(memory: MemoryBytes | MemoryUse, reused: int) -> str:
     """The bytes of a run."""
     return (
         f"arguments {memory.arguments} results {memory.results} arena {memory.arena} "

@@ -15,7 +15,7 @@ from weft.executable.process import Exchange, Peer, Process, Values
 from weft.ir.module import Node
 
 T = TypeVar("T")
-Key = tuple[Peer, Peer, int]  # from, to, and how many messages there were before
+MessageKey = tuple[Peer, Peer, int]  # from, to, and how many messages there were before
 
 
 @dataclass(eq=False)
@@ -23,7 +23,7 @@ class Mailboxes:
     """What was sent and not yet received."""
 
     timeout: float = 60.0  # seconds that a process waits for another
-    posted: dict[Key, tuple[Node, Values]] = field(default_factory=dict)
+    posted: dict[MessageKey, tuple[Node, Values]] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
     failed: BaseException | None = None
 
@@ -55,7 +55,7 @@ class Started:
     """An exchange under way: the messages that are awaited."""
 
     exchange: Exchange
-    keys: Mapping[Peer, Key]
+    keys: Mapping[Peer, MessageKey]
 
 
 @dataclass(eq=False)
@@ -77,7 +77,7 @@ class InMemory:
             boxes.changed.notify_all()
         return Started(exchange, {peer: self._key(peer, me) for peer in exchange.awaited})
 
-    def _key(self, sender: Peer, receiver: Peer) -> Key:
+    def _key(self, sender: Peer, receiver: Peer) -> MessageKey:
         pair = sender, receiver
         self._met[pair] += 1
         return *pair, self._met[pair]

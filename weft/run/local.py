@@ -17,7 +17,7 @@ from weft.errors import WeftError
 from weft.executable.items import Tiled
 from weft.executable.layout import Layout
 from weft.executable.memory import MemoryUse, memory_use
-from weft.executable.plan import Memory, Plan
+from weft.executable.plan import MemoryBytes, Plan
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node
 from weft.ir.names import GLOBAL
@@ -125,7 +125,7 @@ class LocalProgram:
             and isinstance(mask := self.result_masks[n], int)
         ]
 
-    def memory(self) -> Memory:
+    def memory(self) -> MemoryBytes:
         """The bytes that one run holds, all devices together, equal parts counted once."""
         return self.plan.memory
 

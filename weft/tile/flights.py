@@ -10,7 +10,7 @@ from weft.ops.control import AsyncDone
 
 
 @dataclass(frozen=True, slots=True)
-class Flights:
+class KernelFlights:
     """The positions of starts that leave the process, and of their dones."""
 
     spans: tuple[tuple[int, int], ...]
@@ -23,12 +23,12 @@ class Flights:
         return any(start < early < done < late for start, done in self.spans)
 
 
-def flights_of(placed: Sequence[Placed]) -> Flights:
+def flights_of(placed: Sequence[Placed]) -> KernelFlights:
     """The exchanges of a region; in lockstep there are none."""
     starts = {p.node.results[0]: n for n, p in enumerate(placed) if p.sends}
     if not starts:
-        return Flights(())
+        return KernelFlights(())
     ends = [
         (p.node.operands[0], n) for n, p in enumerate(placed) if isinstance(p.node.op, AsyncDone)
     ]
-    return Flights(tuple([(starts[future], n) for future, n in ends if future in starts]))
+    return KernelFlights(tuple([(starts[future], n) for future, n in ends if future in starts]))

@@ -10,7 +10,7 @@ from weft.array.place_buffers import Span, most_alive, place
 from weft.executable.items import Host, Item, Launch, Loop, Slot, Stack, Tiled
 from weft.executable.lives import Lives
 from weft.executable.memory import outside_arena, results_over_arguments
-from weft.executable.plan import Memory, Plan, Turn
+from weft.executable.plan import MemoryBytes, Plan, Turn
 from weft.ir.types import TensorType, Type
 from weft.tile.in_place import Pairs, overwritten
 from weft.tile.reuse import Turning, owned, reuse_carried, reuse_donated, turning_of
@@ -44,7 +44,7 @@ def plan(tiled: Tiled) -> Plan:
     return replace(made, memory=_memory(planner, made))
 
 
-def _memory(planner: Planner, plan: Plan) -> Memory:
+def _memory(planner: Planner, plan: Plan) -> MemoryBytes:
     """The bytes of a run, of all devices together."""
     tiled, function = planner.tiled, planner.tiled.module.function(planner.tiled.function)
     others = [
@@ -53,7 +53,7 @@ def _memory(planner: Planner, plan: Plan) -> Memory:
     ]
     over = results_over_arguments(tiled, plan, planner.lives)
     results = zip(function.result_types, tiled.result_masks, strict=True)
-    return Memory(
+    return MemoryBytes(
         sum(_argument_bytes(tiled, n) for n in range(len(tiled.inputs))),
         sum(_bytes(tiled, type, mask) for type, mask in results),
         plan.arena,
@@ -74,7 +74,7 @@ def _bytes(tiled: Tiled, type: Type, mask: Mask) -> int:
 
 
 @dataclass(slots=True)
-class Buffer:
+class PlannedBuffer:
     """A piece of the arena, and the results that it holds one after another."""
 
     size: int
@@ -98,8 +98,8 @@ class Planner:
         }
         self.lives = Lives(tiled.block, tiled.inputs, numbers)
         self.items = self.lives.items
-        self.buffers: list[Buffer] = []
-        self.held: dict[int, Buffer] = {}  # by root
+        self.buffers: list[PlannedBuffer] = []
+        self.held: dict[int, PlannedBuffer] = {}  # by root
         self.places: dict[Slot, int] = {}
         self.over: dict[Slot, tuple[int, bool]] = {}
         self.donors: dict[Slot, Slot] = {}
@@ -134,12 +134,12 @@ class Planner:
         """What a loop makes in turns, as data."""
         return tuple([Turn(t.indices, t.slots, t.result, t.buffers, t.places) for t in found])
 
-    def _new(self, slot: Slot, start: int) -> Buffer:
-        made = Buffer(self.stack(slot).nbytes, start, start)
+    def _new(self, slot: Slot, start: int) -> PlannedBuffer:
+        made = PlannedBuffer(self.stack(slot).nbytes, start, start)
         self.buffers.append(made)
         return made
 
-    def _hold(self, root: int, buffer: Buffer, slot: Slot) -> None:
+    def _hold(self, root: int, buffer: PlannedBuffer, slot: Slot) -> None:
         buffer.end = max(buffer.end, self.lives.by_root[root].end)
         buffer.holds.append(slot)
         self.held[root] = buffer
@@ -155,7 +155,7 @@ class Planner:
 
     def _taken_over(
         self, item: Item, candidates: Collection[int], wanted: int, stop: int
-    ) -> Buffer | None:
+    ) -> PlannedBuffer | None:
         """The buffer of an operand that dies here, if the result may be written over it."""
         for index in candidates:
             if index >= len(item.ins):
@@ -207,7 +207,9 @@ class Planner:
                 continue
             end = max(stop, *[life.end for life in lives])
             size = self.stack(turn.result).nbytes
-            self.buffers += [Buffer(size, start, end, turn=turn) for _ in range(turn.buffers)]
+            self.buffers += [
+                PlannedBuffer(size, start, end, turn=turn) for _ in range(turn.buffers)
+            ]
 
     def _over_itself(self, turn: Turning) -> bool:
         """Whether the oldest value that is carried is read no more when a new one is written."""

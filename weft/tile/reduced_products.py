@@ -18,7 +18,7 @@ from weft.kernels.kernel import Contract, Kernel, Pick, Reduce
 from weft.kernels.roles import cannot_reduce, combined_along, results_reduced, roles_of
 from weft.kernels.work import bytes_moved
 from weft.target import Limits, Target
-from weft.tile.flights import Flights
+from weft.tile.flights import KernelFlights
 from weft.tile.joining import joined
 
 
@@ -26,7 +26,7 @@ def reduced_products(
     groups: Sequence[Group],
     results: Sequence[Value],
     positions: dict[Node, int],
-    flights: Flights,
+    flights: KernelFlights,
     target: Target,
 ) -> list[Group]:
     """The groups, in order, with reductions of products' results in the products' kernels."""
@@ -47,7 +47,7 @@ class _Joining:
         groups: Sequence[Group],
         results: Sequence[Value],
         positions: dict[Node, int],
-        flights: Flights,
+        flights: KernelFlights,
         target: Target,
     ) -> None:
         self.target, self.flights = target, flights

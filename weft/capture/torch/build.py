@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.capture.torch.dtypes import Operand, computed_in, promoted
+from weft.capture.torch.dtypes import TorchOperand, computed_in, promoted
 from weft.errors import Unsupported
 from weft.ir.dense import Dense
 from weft.ir.location import UNKNOWN, Location
@@ -24,7 +24,7 @@ from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, Iota, Reshape, Transpose
 from weft.ops.slicing import Concatenate, Pad, Slice
 
-Results: TypeAlias = "Value | tuple[Value | None, ...]"
+LoweredResults: TypeAlias = "Value | tuple[Value | None, ...]"
 Sizes: TypeAlias = Sequence[int]
 
 
@@ -131,7 +131,7 @@ class Build:
             value = self.op(Convert(given.with_dtype(I64)), value)
         return self.op(Convert(given.with_dtype(dtype)), value)
 
-    def value(self, operand: Operand, dtype: DType) -> Value:
+    def value(self, operand: TorchOperand, dtype: DType) -> Value:
         """A tensor, or a number as one without dims, in an element type."""
         if isinstance(operand, Value):
             return self.convert(operand, dtype)
@@ -204,7 +204,7 @@ class Build:
 
     # Arithmetic
 
-    def operands(self, *given: Operand, dtype: DType | None = None) -> tuple[Value, ...]:
+    def operands(self, *given: TorchOperand, dtype: DType | None = None) -> tuple[Value, ...]:
         """Operands of an elementwise op: one element type, one shape."""
         common = dtype or promoted(*given)
         values = [self.value(each, common) for each in given]
@@ -265,4 +265,4 @@ class Build:
         return self.like(self.convert(value, BOOL), False)
 
 
-Lowering: TypeAlias = Any  # (build, *args, **kwargs) -> Results
+AtenLowering: TypeAlias = Any  # (build, *args, **kwargs) -> Results

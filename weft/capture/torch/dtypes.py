@@ -10,7 +10,7 @@ from weft.ir.module import Value
 from weft.ir.types import BOOL, DTYPES, F32, F64, I64, DType, TensorType
 
 Number: TypeAlias = bool | int | float | complex
-Operand: TypeAlias = Value | Number
+TorchOperand: TypeAlias = Value | Number
 
 _NAMES = {
     "bool": "i1",
@@ -78,7 +78,7 @@ def promote_types(a: DType, b: DType) -> DType:
     return dtype_of_torch(torch.promote_types(torch_dtype(a), torch_dtype(b)))
 
 
-def promoted(*operands: Operand) -> DType:
+def promoted(*operands: TorchOperand) -> DType:
     """The common element type: numbers give way to tensors without dims, and these to all others.
 
     A lower rank counts only if its kind is higher: an f32 number makes integers f32, but leaves
@@ -96,7 +96,7 @@ def promoted(*operands: Operand) -> DType:
     return found
 
 
-def _ranked(operand: Operand) -> tuple[int, DType]:
+def _ranked(operand: TorchOperand) -> tuple[int, DType]:
     if isinstance(operand, Value):
         assert isinstance(operand.type, TensorType), f"{operand.type} is no tensor"
         return (0 if operand.type.rank else 1), operand.type.dtype

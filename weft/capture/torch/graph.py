@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.array.exchange import to_numpy
 from weft.capture.torch.aten import LOWERINGS
-from weft.capture.torch.build import Build, Results
+from weft.capture.torch.build import Build, LoweredResults
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported
 from weft.capture.torch.locations import location_of, module_path
@@ -25,7 +25,7 @@ _RANDOM = "bernoulli dropout multinomial normal poisson rand exponential uniform
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class GraphConstant:
     """A leaf of the outputs that is no tensor."""
 
     value: object
@@ -37,7 +37,9 @@ class Imported:
 
     module: Module
     updated: tuple[int, ...]  # the argument that each of the first results replaces
-    outputs: tuple[int | Constant, ...]  # one a leaf: the index of a result, or what is no tensor
+    outputs: tuple[
+        int | GraphConstant, ...
+    ]  # one a leaf: the index of a result, or what is no tensor
 
 
 def import_graph(
@@ -76,7 +78,7 @@ class _Importer:
         self.taken: dict[Any, int] = {}  # placeholders that are arguments
         self.updated: dict[int, Value] = {}  # new values of arguments that are changed in place
 
-    def run(self) -> tuple[tuple[Value, ...], tuple[int | Constant, ...]]:
+    def run(self) -> tuple[tuple[Value, ...], tuple[int | GraphConstant, ...]]:
         """Lower every node; the results, and the outputs among them."""
         specs = iter(self.program.specs)
         leaves = iter(self.inputs)
@@ -135,16 +137,16 @@ class _Importer:
 
     def results(
         self, outputs: Sequence[Any]
-    ) -> tuple[tuple[Value, ...], tuple[int | Constant, ...]]:
+    ) -> tuple[tuple[Value, ...], tuple[int | GraphConstant, ...]]:
         """New values of arguments first, then the outputs' tensors."""
         values = [*self.updated.values()]
-        leaves: list[int | Constant] = []
+        leaves: list[int | GraphConstant] = []
         for output in outputs:
             if isinstance(output, Value):
                 leaves.append(len(values))
                 values.append(output)
             else:
-                leaves.append(Constant(output))
+                leaves.append(GraphConstant(output))
         return tuple(values), tuple(leaves)
 
     def value(self, given: Any) -> Any:
@@ -157,7 +159,7 @@ class _Importer:
             return [self.value(each) for each in given]
         return given
 
-    def call(self, node: Any) -> Results | None:
+    def call(self, node: Any) -> LoweredResults | None:
         """One op by its lowering, checked against what PyTorch says that it gives."""
         target = str(node.target)
         if node.target is operator.getitem:
@@ -172,11 +174,11 @@ class _Importer:
             raise _refuse(node, *_why(target))
         build.used = frozenset([u.args[1] for u in node.users if u.target is operator.getitem])
         kwargs = {word: self.value(each) for word, each in node.kwargs.items()}
-        made: Results = lowering(build, *self.value(node.args), **kwargs)
+        made: LoweredResults = lowering(build, *self.value(node.args), **kwargs)
         self.check(node, made)
         return made
 
-    def check(self, node: Any, made: Results) -> None:
+    def check(self, node: Any, made: LoweredResults) -> None:
         listed = made if isinstance(made, tuple) else (made,)
         for value, wanted in zip(listed, self.build.outs, strict=True):
             same = value is None or wanted is None or value.type is wanted

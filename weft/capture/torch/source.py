@@ -15,7 +15,7 @@ from weft.capture.shardings import annotate, mesh_of, shardings_of
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import export
 from weft.capture.torch.functions import as_module, modules_of
-from weft.capture.torch.graph import Constant, Imported, import_graph
+from weft.capture.torch.graph import GraphConstant, Imported, import_graph
 from weft.capture.torch.plan import input_shardings, output_shardings, planned
 from weft.errors import WeftError
 from weft.ir.types import TensorType, dtype_of
@@ -219,7 +219,7 @@ class Packing:
     """How results become what the function returns."""
 
     tree: Any
-    leaves: tuple[int | Constant, ...]
+    leaves: tuple[int | GraphConstant, ...]
     updated: tuple[int, ...]
 
     def unflatten(self, results: list[Any]) -> Any:
@@ -227,7 +227,7 @@ class Packing:
         made: list[Any] = []
         seen: set[int] = set()
         for leaf in self.leaves:
-            if isinstance(leaf, Constant):
+            if isinstance(leaf, GraphConstant):
                 made.append(leaf.value)
                 continue
             tensor = results[leaf]

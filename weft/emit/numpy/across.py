@@ -37,7 +37,7 @@ from weft.ops.local import PermuteAlongAxes, ReduceScatterTogether
 
 Step: TypeAlias = Callable[[Array], Array]
 Cut: TypeAlias = Callable[[Array, int], Array]  # what the nth process gets of an array
-Parts: TypeAlias = Sequence[Array]  # what every process has sent, this one, too
+PeerParts: TypeAlias = Sequence[Array]  # what every process has sent, this one, too
 
 
 class Workers(collective.Lockstep):
@@ -80,7 +80,7 @@ class _Part:
 
     first: Step  # along the stack, before anything is sent
     cut: Cut
-    last: Callable[[Parts], Array]
+    last: Callable[[PeerParts], Array]
 
 
 def _together(site: Site, peers: Peers) -> HostKernel | None:
@@ -142,7 +142,7 @@ class _Route:
         given = tuple([site.mask(n) | more for n in range(len(site.given))])
         self.joined_site = replace(site, layout=whole, given=given)
 
-    def join(self, parts: Parts) -> Array:
+    def join(self, parts: PeerParts) -> Array:
         """One stack of what the processes have sent."""
         lead, absent = self.site.lead, self.absent
         head = [size for d, size in enumerate(parts[0].shape[:lead]) if d not in absent]
@@ -179,17 +179,17 @@ def _same(x: Array) -> Array:
     return x
 
 
-def _first(parts: Parts) -> Array:
+def _first(parts: PeerParts) -> Array:
     return parts[0].copy()
 
 
-def _fold(site: Site, index: int, op: type[Op]) -> Callable[[Parts], Array]:
+def _fold(site: Site, index: int, op: type[Op]) -> Callable[[PeerParts], Array]:
     """The partial results of all processes combined, in the order of the group."""
     dtype = site.operand(index).dtype
     ufunc, narrow = ufunc_of(op, dtype), not is_native(dtype)
     assert ufunc is not None, "partial results are combined so"
 
-    def run(parts: Parts) -> Array:
+    def run(parts: PeerParts) -> Array:
         made = parts[0].astype(np.float32) if narrow else parts[0].copy()
         for part in parts[1:]:
             ufunc(made, part, out=made)
@@ -330,7 +330,7 @@ class _Way:
         count = len(self.stacked)
         return opened.reshape(math.prod(opened.shape[:count]), *opened.shape[count:])
 
-    def placed(self, parts: Parts) -> Array:
+    def placed(self, parts: PeerParts) -> Array:
         """The rows that the devices of this process get, as a stack."""
         table = np.concatenate(parts)
         if self.has_holes:

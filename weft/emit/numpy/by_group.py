@@ -23,7 +23,7 @@ from weft.kernels.host import HostKernel, in_two
 from weft.ops.collective import CollectiveBroadcast, CollectivePermute
 
 Mine: TypeAlias = Mapping[int, Values]  # by device of this process
-Lists: TypeAlias = Mapping[Peer, Sequence[int]]  # devices, by process
+GroupLists: TypeAlias = Mapping[Peer, Sequence[int]]  # devices, by process
 
 
 def rows_of(site: Site, active: Array | None, process: Process | None) -> Array:
@@ -88,7 +88,9 @@ def by_group(site: Site, process: Process | None, stream: str | None = None) -> 
     return in_two(begin, finish, has_rows)
 
 
-def _started(site: Site, peers: Peers | None, mine: Mine, sent: Lists, awaited: Lists) -> object:
+def _started(
+    site: Site, peers: Peers | None, mine: Mine, sent: GroupLists, awaited: GroupLists
+) -> object:
     """The exchange of whole operands of devices; None where nothing leaves the process."""
     if peers is None or not (sent or awaited):
         return None
@@ -119,7 +121,7 @@ class _Groups:
         """The groups with devices that are here."""
         return [group for group in self.groups if any(d in mine for d in group)]
 
-    def messages(self, mine: Mine) -> tuple[Lists, Lists]:
+    def messages(self, mine: Mine) -> tuple[GroupLists, GroupLists]:
         """The devices whose operands are sent to other processes, and those that are awaited."""
         sent: dict[Peer, dict[int, None]] = {}
         awaited: dict[Peer, dict[int, None]] = {}
@@ -157,7 +159,7 @@ class _Pairs:
         pairs = zip(devices, sources, strict=True)
         self.source = {target: devices[source] for target, source in pairs if source >= 0}
 
-    def messages(self, mine: Mine) -> tuple[Lists, Lists]:
+    def messages(self, mine: Mine) -> tuple[GroupLists, GroupLists]:
         """The devices whose operands are sent to other processes, and those that are awaited."""
         sent: dict[Peer, dict[int, None]] = {}
         awaited: dict[Peer, dict[int, None]] = {}
@@ -180,7 +182,7 @@ class _Pairs:
         }
 
 
-def _lists(found: Mapping[Peer, Iterable[int]]) -> Lists:
+def _lists(found: Mapping[Peer, Iterable[int]]) -> GroupLists:
     """Devices in the order that sender and receiver agree on."""
     return {peer: sorted(devices) for peer, devices in found.items()}
 

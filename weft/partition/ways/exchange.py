@@ -48,7 +48,7 @@ class Slab:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class PieceExchange:
     """The slabs that make up every device's range; with none of them, the whole dim is gathered."""
 
     slabs: tuple[Slab, ...]
@@ -79,10 +79,10 @@ def ranges(
 
 
 @lru_cache(maxsize=16384)
-def exchange(piece: int, wanted: DimRanges, row: float) -> Exchange:
+def exchange(piece: int, wanted: DimRanges, row: float) -> PieceExchange:
     """The cheapest exchange between pieces of that length, whose elements have `row` bytes."""
     count = len(wanted.starts)
-    gather = Exchange((), True, piece * (count - 1) * row)
+    gather = PieceExchange((), True, piece * (count - 1) * row)
     far = max((_span(need, piece) for need in wanted.needs), default=0)
     if far > _FAR:
         return gather
@@ -93,7 +93,7 @@ def exchange(piece: int, wanted: DimRanges, row: float) -> Exchange:
         slabs = min(options, key=lambda made: _bytes(made, count, row) + STEP * _steps(made))
     sent = _bytes(slabs, count, row)
     is_gather = gather.bytes + STEP < sent + STEP * _steps(slabs)
-    return gather if is_gather else Exchange(slabs, False, sent)
+    return gather if is_gather else PieceExchange(slabs, False, sent)
 
 
 def own(wanted: DimRanges, size: int) -> Slab:

@@ -17,7 +17,7 @@ from weft.ops.pointwise import Add, And, Compare
 from weft.ops.shape import BroadcastInDim, Reshape
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Slice
 from weft.partition.builder import Builder
-from weft.partition.ways.exchange import DeviceTable, DimRanges, Exchange, Slab, exchange, own
+from weft.partition.ways.exchange import DeviceTable, DimRanges, PieceExchange, Slab, exchange, own
 
 _SCALAR = TensorType((), I32)
 
@@ -77,10 +77,10 @@ def parts_of(
     return [_sent(builder, whole, dim, axes, slab)]
 
 
-def exchanged(type: TensorType, dim: int, wanted: DimRanges) -> Exchange:
+def exchanged(type: TensorType, dim: int, wanted: DimRanges) -> PieceExchange:
     """How ranges of a dim are had from pieces of that type."""
     if not type.size:
-        return Exchange((), False, 0.0)
+        return PieceExchange((), False, 0.0)
     return exchange(type.sizes[dim], wanted, row_bytes(type, dim))
 
 

@@ -12,7 +12,7 @@ from weft.capture.torch.aten import (
     sorting,
     views,
 )
-from weft.capture.torch.build import Lowering
+from weft.capture.torch.build import AtenLowering
 
 FAMILIES = (
     pointwise,
@@ -26,6 +26,6 @@ FAMILIES = (
     convolution,
     pooling,
 )
-LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, AtenLowering] = {
     name: lowering for family in FAMILIES for name, lowering in family.LOWERINGS.items()
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from weft.capture.torch.build import Build, Lowering, dtype_of, shape_of
+from weft.capture.torch.build import AtenLowering, Build, dtype_of, shape_of
 from weft.capture.torch.dtypes import computed_in
 from weft.ir.module import Value
 from weft.ir.types import BOOL
@@ -92,7 +92,7 @@ def _with_rank(b: Build, x: Value, rank: int) -> Value:
     return b.reshape(x, (1,) * (rank - len(shape_of(x))) + shape_of(x))
 
 
-LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, AtenLowering] = {
     "aten.addbmm.default": add_products,
     "aten.addmm.default": add_product,
     "aten.baddbmm.default": add_product,

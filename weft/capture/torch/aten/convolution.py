@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.capture.torch.build import Build, Lowering, Results, dtype_of, shape_of
+from weft.capture.torch.build import AtenLowering, Build, LoweredResults, dtype_of, shape_of
 from weft.ir.module import Value
 from weft.ir.types import TensorType
 from weft.ops.convolution import ConvDims, Convolution
 from weft.ops.pointwise import Add
 
-Ints = Sequence[int]
-Pairs = tuple[tuple[int, int], ...]
+TorchPadding = tuple[tuple[int, int], ...]
 
 
 def convolution(
@@ -19,11 +18,11 @@ def convolution(
     x: Value,
     weight: Value,
     bias: Value | None,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
     transposed: bool,
-    output_padding: Ints,
+    output_padding: Sequence[int],
     groups: int,
 ) -> Value:
     """A convolution with a bias for each channel."""
@@ -42,7 +41,7 @@ def convolution(
     return b.op(Add(), made, added)
 
 
-def _each(given: Ints, count: int) -> Ints:
+def _each(given: Sequence[int], count: int) -> Sequence[int]:
     """One number for each dim."""
     return tuple(given) * count if len(given) == 1 else tuple(given)
 
@@ -58,9 +57,9 @@ def _convolved(
     x: Value,
     weight: Value,
     out: TensorType,
-    stride: Ints,
-    padding: Pairs,
-    dilation: Ints,
+    stride: Sequence[int],
+    padding: TorchPadding,
+    dilation: Sequence[int],
     groups: int,
 ) -> Value:
     op = Convolution(
@@ -80,10 +79,10 @@ def _transposed(
     x: Value,
     weight: Value,
     out: TensorType,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    extra: Ints,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    extra: Sequence[int],
     groups: int,
 ) -> Value:
     """The gradient of a convolution: of the input spread out, with the kernel turned round."""
@@ -115,15 +114,15 @@ def convolution_backward(
     gradient: Value,
     x: Value,
     weight: Value,
-    bias_sizes: Ints | None,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
     transposed: bool,
-    output_padding: Ints,
+    output_padding: Sequence[int],
     groups: int,
     output_mask: Sequence[bool],
-) -> Results:
+) -> LoweredResults:
     """The gradients of input, kernel and bias, those that are asked for."""
     if transposed:
         raise b.refuse("the gradient of a transposed convolution", "freeze it, or upsample")
@@ -144,9 +143,9 @@ def _input_gradient(
     gradient: Value,
     x: Value,
     weight: Value,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
     groups: int,
 ) -> Value:
     sizes, kernel, given = shape_of(x)[2:], shape_of(weight)[2:], shape_of(gradient)[2:]
@@ -163,9 +162,9 @@ def _kernel_gradient(
     gradient: Value,
     x: Value,
     weight: Value,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
     groups: int,
 ) -> Value:
     """Input and gradient convolved, the batch being what is summed over."""
@@ -192,7 +191,7 @@ def _kernel_gradient(
     return b.op(op, x, gradient)
 
 
-LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, AtenLowering] = {
     "aten.convolution.default": convolution,
     "aten.convolution_backward.default": convolution_backward,
 }

@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.capture.torch.build import Build, Lowering
-from weft.capture.torch.dtypes import Operand, computed_in
+from weft.capture.torch.build import AtenLowering, Build
+from weft.capture.torch.dtypes import TorchOperand, computed_in
 from weft.ir.module import Value
 from weft.ir.types import I64
 from weft.ops.pointwise import Add, Multiply
 
 
-def full(b: Build, size: Sequence[int], value: Operand, **layout: object) -> Value:
+def full(b: Build, size: Sequence[int], value: TorchOperand, **layout: object) -> Value:
     """One number everywhere, which may be computed."""
     if isinstance(value, Value):
         return b.broadcast(b.convert(b.reshape(value, ()), b.out.dtype), b.out.sizes)
     return b.splat(value, b.out)
 
 
-def full_like(b: Build, like: Value, value: Operand, **layout: object) -> Value:
+def full_like(b: Build, like: Value, value: TorchOperand, **layout: object) -> Value:
     """One number in the shape of another tensor."""
     return full(b, b.out.sizes, value)
 
 
-def scalar_tensor(b: Build, value: Operand, **layout: object) -> Value:
+def scalar_tensor(b: Build, value: TorchOperand, **layout: object) -> Value:
     """A number as a tensor without dims."""
     return full(b, (), value)
 
@@ -57,7 +57,7 @@ def iota(b: Build, length: int, *, start: int, step: int, **layout: object) -> V
     return arange(b, start, start + step * length, step)
 
 
-LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, AtenLowering] = {
     "aten.arange.start_step": arange,
     "aten.empty.memory_format": empty,
     "aten.empty_permuted.default": empty,

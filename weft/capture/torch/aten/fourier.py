@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from weft.capture.torch.build import Build, Lowering, dim_of, shape_of, type_of
+from weft.capture.torch.build import AtenLowering, Build, dim_of, shape_of, type_of
 from weft.ir.module import Value
 from weft.ir.types import DTYPES
 from weft.ops.linalg import Fft
 from weft.ops.pointwise import Multiply
 
-Dims = Sequence[int]
 
-
-def complex_to_complex(b: Build, x: Value, dim: Dims, normalization: int, forward: bool) -> Value:
+def complex_to_complex(
+    b: Build, x: Value, dim: Sequence[int], normalization: int, forward: bool
+) -> Value:
     """A transform, or the inverse without its factor."""
     dims = [dim_of(d, b.out.rank) for d in dim]
     for d in dims:
@@ -23,7 +23,9 @@ def complex_to_complex(b: Build, x: Value, dim: Dims, normalization: int, forwar
     return _scaled(b, x, factor * _factor(normalization, _count(b, x, dims)))
 
 
-def real_to_complex(b: Build, x: Value, dim: Dims, normalization: int, onesided: bool) -> Value:
+def real_to_complex(
+    b: Build, x: Value, dim: Sequence[int], normalization: int, onesided: bool
+) -> Value:
     """The transform of real numbers, of whose last dim half is enough."""
     dims = [dim_of(d, b.out.rank) for d in dim]
     factor = _factor(normalization, _count(b, x, dims))
@@ -37,7 +39,9 @@ def real_to_complex(b: Build, x: Value, dim: Dims, normalization: int, onesided:
     return _scaled(b, x, factor)
 
 
-def complex_to_real(b: Build, x: Value, dim: Dims, normalization: int, last_dim_size: int) -> Value:
+def complex_to_real(
+    b: Build, x: Value, dim: Sequence[int], normalization: int, last_dim_size: int
+) -> Value:
     """The inverse, without its factor, of a transform of real numbers."""
     dims = [dim_of(d, b.out.rank) for d in dim]
     for d in dims[:-1]:
@@ -55,7 +59,7 @@ def _along(b: Build, x: Value, dim: int, kind: str, length: int) -> Value:
     return b.move(made, last, dim)
 
 
-def _count(b: Build, x: Value, dims: Dims) -> int:
+def _count(b: Build, x: Value, dims: Sequence[int]) -> int:
     return math.prod(shape_of(x)[d] for d in dims)
 
 
@@ -68,7 +72,7 @@ def _scaled(b: Build, x: Value, factor: float) -> Value:
     return x if factor == 1 else b.op(Multiply(), x, b.like(x, factor))
 
 
-LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, AtenLowering] = {
     "aten._fft_c2c.default": complex_to_complex,
     "aten._fft_c2r.default": complex_to_real,
     "aten._fft_r2c.default": real_to_complex,

@@ -8,14 +8,14 @@ import numpy as np
 
 from weft.capture.torch.aten.pointwise import floor_integers
 from weft.capture.torch.build import (
+    AtenLowering,
     Build,
-    Lowering,
     dim_of,
     dtype_of,
     shape_of,
     type_of,
 )
-from weft.capture.torch.dtypes import Operand, computed_in
+from weft.capture.torch.dtypes import TorchOperand, computed_in
 from weft.ir.module import Region, Value
 from weft.ir.rule import Combine
 from weft.ir.types import BOOL, I64, TensorType
@@ -225,7 +225,7 @@ def _paired(x: Value, index: Value) -> list[tuple[int, int]]:
     return list(zip(shape_of(x), shape_of(index), strict=True))
 
 
-def scatter(b: Build, x: Value, dim: int, index: Value, source: Operand) -> Value:
+def scatter(b: Build, x: Value, dim: int, index: Value, source: TorchOperand) -> Value:
     """Elements along a dim replaced, each at the place that its index names."""
     return _along(b, x, dim, index, source, _replace(type_of(x)))
 
@@ -236,7 +236,7 @@ def scatter_add(b: Build, x: Value, dim: int, index: Value, source: Value) -> Va
 
 
 def scatter_with(
-    b: Build, x: Value, dim: int, index: Value, source: Operand, *, reduce: str
+    b: Build, x: Value, dim: int, index: Value, source: TorchOperand, *, reduce: str
 ) -> Value:
     """Elements combined along a dim by a sum or product."""
     return _along(b, x, dim, index, source, combiner(_COMBINE[reduce][0], type_of(x)))
@@ -282,7 +282,9 @@ def _mean(b: Build, x: Value, count: Value) -> Value:
     return b.op(Divide(), x, count) if dtype_of(x).is_float else floor_integers(b, x, count)
 
 
-def _along(b: Build, x: Value, dim: int, index: Value, source: Operand, region: Region) -> Value:
+def _along(
+    b: Build, x: Value, dim: int, index: Value, source: TorchOperand, region: Region
+) -> Value:
     """A scatter along one dim; the other dims of the indices may be shorter than the tensor's."""
     sizes = shape_of(x)
     if not isinstance(source, Value):
@@ -355,7 +357,7 @@ def _replace(type: TensorType) -> Region:
 
 
 def bucketize(
-    b: Build, x: Operand, boundaries: Value, *, out_int32: bool = False, right: bool = False
+    b: Build, x: TorchOperand, boundaries: Value, *, out_int32: bool = False, right: bool = False
 ) -> Value:
     """How many boundaries are below each element (or not above it)."""
     shape = b.out.sizes
@@ -367,7 +369,7 @@ def bucketize(
     return b.reduce(b.convert(below, b.out.dtype), (len(shape),), "add", 0)
 
 
-LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, AtenLowering] = {
     "aten._unsafe_index.Tensor": index,
     "aten._unsafe_index_put.default": index_put,
     "aten.bucketize.Scalar": bucketize,

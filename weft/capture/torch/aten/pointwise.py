@@ -5,8 +5,15 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from weft.capture.torch.build import Build, Lowering, Results, dtype_of, shape_of, type_of
-from weft.capture.torch.dtypes import Operand, computed_in, dtype_of_torch
+from weft.capture.torch.build import (
+    AtenLowering,
+    Build,
+    LoweredResults,
+    dtype_of,
+    shape_of,
+    type_of,
+)
+from weft.capture.torch.dtypes import TorchOperand, computed_in, dtype_of_torch
 from weft.ir.module import Value
 from weft.ir.op import Op
 from weft.ir.types import BOOL, DTYPES, DType, TensorType
@@ -17,7 +24,7 @@ from weft.ops.convert import Complex, Imag, Real
 from weft.ops.shape import BitcastConvert
 
 
-def arithmetic(b: Build, *operands: Operand) -> tuple[tuple[Value, ...], DType]:
+def arithmetic(b: Build, *operands: TorchOperand) -> tuple[tuple[Value, ...], DType]:
     """Operands in the type that the result is computed in, and that type.
 
     PyTorch keeps numbers and tensors without dims in f32 beside narrow floats: they are not rounded
@@ -34,13 +41,13 @@ def unary(op: Op, b: Build, x: Value) -> Value:
     return b.op(op, b.convert(x, b.out.dtype))
 
 
-def binary(op: Op, b: Build, x: Operand, y: Operand) -> Value:
+def binary(op: Op, b: Build, x: TorchOperand, y: TorchOperand) -> Value:
     """One op on the promoted operands."""
     (x, y), _ = arithmetic(b, x, y)
     return b.convert(b.op(op, x, y), b.out.dtype)
 
 
-def scaled(op: Op, b: Build, x: Operand, y: Operand, alpha: float = 1) -> Value:
+def scaled(op: Op, b: Build, x: TorchOperand, y: TorchOperand, alpha: float = 1) -> Value:
     """`x + alpha * y`, or minus."""
     (x, y), held = arithmetic(b, x, y)
     if alpha != 1:
@@ -50,27 +57,27 @@ def scaled(op: Op, b: Build, x: Operand, y: Operand, alpha: float = 1) -> Value:
     return b.convert(b.op(op, x, y), b.out.dtype)
 
 
-def reversed_subtract(b: Build, x: Operand, y: Operand, alpha: float = 1) -> Value:
+def reversed_subtract(b: Build, x: TorchOperand, y: TorchOperand, alpha: float = 1) -> Value:
     """`y - alpha * x`."""
     return scaled(ours.Subtract(), b, y, x, alpha)
 
 
-def compare(direction: str, b: Build, x: Operand, y: Operand) -> Value:
+def compare(direction: str, b: Build, x: TorchOperand, y: TorchOperand) -> Value:
     """A comparison in the promoted type."""
     left, right = b.operands(x, y)
     return b.compare(direction, left, right)
 
 
-def logical(op: Op, b: Build, x: Operand, y: Operand) -> Value:
+def logical(op: Op, b: Build, x: TorchOperand, y: TorchOperand) -> Value:
     """Truth values of both."""
     return b.op(op, *b.operands(x, y, dtype=BOOL)) if _same(x, y) else _logical(op, b, x, y)
 
 
-def _same(x: Operand, y: Operand) -> bool:
+def _same(x: TorchOperand, y: TorchOperand) -> bool:
     return isinstance(x, Value) and isinstance(y, Value) and shape_of(x) == shape_of(y)
 
 
-def _logical(op: Op, b: Build, x: Operand, y: Operand) -> Value:
+def _logical(op: Op, b: Build, x: TorchOperand, y: TorchOperand) -> Value:
     left, right = (b.value(v, BOOL) for v in (x, y))
     return b.op(op, *b.operands(left, right))
 
@@ -140,12 +147,14 @@ def exp2(b: Build, x: Value) -> Value:
 # Division
 
 
-def divide(b: Build, x: Operand, y: Operand) -> Value:
+def divide(b: Build, x: TorchOperand, y: TorchOperand) -> Value:
     """True division: of integers, too, in floats."""
     return binary(ours.Divide(), b, x, y)
 
 
-def divide_rounded(b: Build, x: Operand, y: Operand, rounding_mode: str | None = None) -> Value:
+def divide_rounded(
+    b: Build, x: TorchOperand, y: TorchOperand, rounding_mode: str | None = None
+) -> Value:
     """True division, or rounded down or towards zero."""
     if rounding_mode is None:
         return divide(b, x, y)
@@ -194,7 +203,7 @@ def _crosses(b: Build, rest: Value, y: Value) -> Value:
     return b.op(ours.And(), b.compare("NE", rest, zero), apart)
 
 
-def remainder(b: Build, x: Operand, y: Operand) -> Value:
+def remainder(b: Build, x: TorchOperand, y: TorchOperand) -> Value:
     """The remainder with the divisor's sign, as Python's."""
     (x, y), held = arithmetic(b, x, y)
     rest = b.op(ours.Remainder(), x, y)
@@ -206,7 +215,7 @@ def remainder(b: Build, x: Operand, y: Operand) -> Value:
 # Powers
 
 
-def power(b: Build, x: Operand, y: Operand) -> Value:
+def power(b: Build, x: TorchOperand, y: TorchOperand) -> Value:
     """A power; small ones as products and roots."""
     (base, exponent), held = arithmetic(b, x, y)
     if isinstance(y, int | float) and (made := _known_power(b, base, float(y))) is not None:
@@ -252,7 +261,9 @@ def _integer_power(b: Build, x: Value, y: Value) -> Value:
 # Choices
 
 
-def clamp(b: Build, x: Value, min: Operand | None = None, max: Operand | None = None) -> Value:
+def clamp(
+    b: Build, x: Value, min: TorchOperand | None = None, max: TorchOperand | None = None
+) -> Value:
     """Bounds may be numbers or tensors, and take part in promotion."""
     bounds = [bound for bound in (min, max) if bound is not None]
     (x, *limits), _ = arithmetic(b, x, *bounds)
@@ -264,7 +275,7 @@ def clamp(b: Build, x: Value, min: Operand | None = None, max: Operand | None = 
     return b.convert(x, b.out.dtype)
 
 
-def where(b: Build, condition: Value, x: Operand, y: Operand) -> Value:
+def where(b: Build, condition: Value, x: TorchOperand, y: TorchOperand) -> Value:
     """Elements of x where the condition holds, else of y."""
     left, right = (b.value(v, b.out.dtype) for v in (x, y))
     return b.broadcast(b.select(b.convert(condition, BOOL), left, right), b.out.sizes)
@@ -291,13 +302,13 @@ def is_infinite(b: Build, x: Value) -> Value:
 # Bits
 
 
-def shift(op: Op, b: Build, x: Operand, y: Operand) -> Value:
+def shift(op: Op, b: Build, x: TorchOperand, y: TorchOperand) -> Value:
     """Bits shifted; of integers of the promoted type."""
     (x, y), _ = arithmetic(b, x, y)
     return b.op(op, x, y)
 
 
-def shift_right(b: Build, x: Operand, y: Operand) -> Value:
+def shift_right(b: Build, x: TorchOperand, y: TorchOperand) -> Value:
     """Bits shifted right, copies of the sign coming in where there is one."""
     signed = b.out.dtype.kind == "int"
     return shift(ours.ShiftRightArithmetic() if signed else ours.ShiftRightLogical(), b, x, y)
@@ -314,7 +325,7 @@ def sign_bit(b: Build, x: Value) -> Value:
     return b.compare("LT", x, b.like(x, 0))
 
 
-def copy_sign(b: Build, x: Operand, y: Operand) -> Value:
+def copy_sign(b: Build, x: TorchOperand, y: TorchOperand) -> Value:
     """The size of one number with the sign of another, zeros and NaN included."""
     x, y = b.operands(x, y, dtype=b.out.dtype)
     size = b.op(ours.Abs(), x)
@@ -401,7 +412,7 @@ def view_as_complex(b: Build, x: Value) -> Value:
     return b.op(Complex(), *parts)
 
 
-def same(b: Build, x: Value, *args: object, **kwargs: object) -> Results:
+def same(b: Build, x: Value, *args: object, **kwargs: object) -> LoweredResults:
     """The value itself: memory is no part of a program."""
     return x
 
@@ -454,7 +465,7 @@ _BINARY: dict[str, Op] = {
 }
 _DIRECTIONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
-LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, AtenLowering] = {
     **{f"aten.{name}.default": partial(unary, op) for name, op in _UNARY.items()},
     **{f"aten.{name}": partial(binary, op) for name, op in _BINARY.items()},
     **{

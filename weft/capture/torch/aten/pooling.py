@@ -8,7 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.capture.torch.aten.pointwise import floor_integers
-from weft.capture.torch.build import Build, Lowering, Results, dtype_of, shape_of, type_of
+from weft.capture.torch.build import (
+    AtenLowering,
+    Build,
+    LoweredResults,
+    dtype_of,
+    shape_of,
+    type_of,
+)
 from weft.capture.torch.dtypes import computed_in
 from weft.ir.module import Value
 from weft.ir.rule import Combine
@@ -18,20 +25,18 @@ from weft.ops.contract import DotDims
 from weft.ops.pointwise import And, Divide, Or
 from weft.ops.window import ReduceWindow
 
-Ints = Sequence[int]
 
-
-class Windows:
+class PoolWindows:
     """The windows of a pooling over the last dims of a tensor."""
 
     def __init__(
         self,
         b: Build,
         x: Value,
-        kernel: Ints,
-        stride: Ints,
-        padding: Ints,
-        dilation: Ints = (1,),
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int] = (1,),
     ) -> None:
         sizes = shape_of(x)
         count = len(kernel) if len(kernel) > 1 else b.out.rank - 2
@@ -101,21 +106,21 @@ class Windows:
         return made
 
 
-def _each(given: Ints, count: int) -> tuple[int, ...]:
+def _each(given: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(given) * count if len(given) == 1 else tuple(given)
 
 
 def max_pool(
     b: Build,
     x: Value,
-    kernel_size: Ints,
-    stride: Ints = (),
-    padding: Ints = (0,),
-    dilation: Ints = (1,),
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
-) -> Results:
+) -> LoweredResults:
     """The largest element of each window, and where it is in its plane."""
-    windows = Windows(b, x, kernel_size, stride, padding, dilation)
+    windows = PoolWindows(b, x, kernel_size, stride, padding, dilation)
     least = dtype_of(x).limits[0]
     if 1 not in b.used:
         return windows.fold(b, x, "max", least), None
@@ -136,15 +141,15 @@ def max_pool(
 def mean_pool(
     b: Build,
     x: Value,
-    kernel_size: Ints,
-    stride: Ints = (),
-    padding: Ints = (0,),
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Value:
     """The mean of each window, which may count the padding."""
-    windows = Windows(b, x, kernel_size, stride, padding)
+    windows = PoolWindows(b, x, kernel_size, stride, padding)
     dtype = b.out.dtype
     wide = computed_in(dtype)
     sums = windows.fold(b, b.convert(x, wide), "add", 0)
@@ -158,7 +163,7 @@ def mean_pool(
     return b.convert(b.op(Divide(), sums, divisor), dtype)
 
 
-def adaptive_mean_pool(b: Build, x: Value, output_size: Ints) -> Value:
+def adaptive_mean_pool(b: Build, x: Value, output_size: Sequence[int]) -> Value:
     """Means of as many windows as asked for: one, or along each dim the product with a matrix."""
     count = len(output_size)
     dtype = b.out.dtype
@@ -191,7 +196,7 @@ def _averages(size: int, wanted: int) -> Array:
     return made
 
 
-LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, AtenLowering] = {
     "aten._adaptive_avg_pool2d.default": adaptive_mean_pool,
     "aten._adaptive_avg_pool3d.default": adaptive_mean_pool,
     "aten.adaptive_avg_pool1d.default": adaptive_mean_pool,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from weft.capture.torch.build import (
+    AtenLowering,
     Build,
-    Lowering,
-    Results,
+    LoweredResults,
     Sizes,
     dim_of,
     dims_of,
@@ -28,44 +28,50 @@ from weft.ops.pointwise import Add, And, Divide, Multiply, Not, Or, Subtract
 from weft.ops.reduce import Reduce
 from weft.ops.transcendental import Exponential, Log
 
-Dims = Sequence[int] | int | None
+ReducedDims = Sequence[int] | int | None
 
 
-def total(b: Build, x: Value, dim: Dims = None, keepdim: bool = False, **_: object) -> Value:
+def total(b: Build, x: Value, dim: ReducedDims = None, keepdim: bool = False, **_: object) -> Value:
     """A sum; of integers in i64."""
     return _folded(b, b.convert(x, b.out.dtype), dim, keepdim, "add", 0)
 
 
-def product(b: Build, x: Value, dim: Dims = None, keepdim: bool = False, **_: object) -> Value:
+def product(
+    b: Build, x: Value, dim: ReducedDims = None, keepdim: bool = False, **_: object
+) -> Value:
     """A product along dims."""
     return _folded(b, b.convert(x, b.out.dtype), dim, keepdim, "mul", 1)
 
 
-def any_(b: Build, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+def any_(b: Build, x: Value, dim: ReducedDims = None, keepdim: bool = False) -> Value:
     """Whether some element is not 0."""
     made = _folded(b, b.convert(x, BOOL), dim, keepdim, "or", False)
     return b.convert(made, b.out.dtype)
 
 
-def all_(b: Build, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+def all_(b: Build, x: Value, dim: ReducedDims = None, keepdim: bool = False) -> Value:
     """Whether no element is 0."""
     made = _folded(b, b.convert(x, BOOL), dim, keepdim, "and", True)
     return b.convert(made, b.out.dtype)
 
 
-def extreme(combine: Combine, b: Build, x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
+def extreme(
+    combine: Combine, b: Build, x: Value, dim: ReducedDims = (), keepdim: bool = False
+) -> Value:
     """The largest or smallest element; NaN if there is one."""
     least, most = dtype_of(x).limits
     return _folded(b, x, dim, keepdim, combine, least if combine == "max" else most)
 
 
-def _folded(b: Build, x: Value, dim: Dims, keepdim: bool, combine: Combine, start: object) -> Value:
+def _folded(
+    b: Build, x: Value, dim: ReducedDims, keepdim: bool, combine: Combine, start: object
+) -> Value:
     sizes = shape_of(x)
     dims = dims_of(dim, len(sizes))
     return b.kept(b.reduce(x, dims, combine, start), sizes, dims, keepdim)
 
 
-def mean(b: Build, x: Value, dim: Dims = None, keepdim: bool = False, **_: object) -> Value:
+def mean(b: Build, x: Value, dim: ReducedDims = None, keepdim: bool = False, **_: object) -> Value:
     """A mean, of narrow floats in f32."""
     dtype = b.out.dtype
     x = b.convert(x, computed_in(dtype))
@@ -73,7 +79,7 @@ def mean(b: Build, x: Value, dim: Dims = None, keepdim: bool = False, **_: objec
     return b.convert(_over(b, made, _count(shape_of(x), dim)), dtype)
 
 
-def _count(sizes: Sizes, dim: Dims) -> int:
+def _count(sizes: Sizes, dim: ReducedDims) -> int:
     return math.prod(sizes[d] for d in dims_of(dim, len(sizes)))
 
 
@@ -84,7 +90,7 @@ def _over(b: Build, x: Value, count: float) -> Value:
 def variance(
     b: Build,
     x: Value,
-    dim: Dims = None,
+    dim: ReducedDims = None,
     unbiased: object = None,
     keepdim: bool = False,
     *,
@@ -97,18 +103,18 @@ def variance(
 def variance_and_mean(
     b: Build,
     x: Value,
-    dim: Dims = None,
+    dim: ReducedDims = None,
     unbiased: object = None,
     keepdim: bool = False,
     *,
     correction: float | None = None,
-) -> Results:
+) -> LoweredResults:
     """The variance, and the mean that it is measured from."""
     return _moments(b, x, dim, keepdim, _correction(unbiased, correction))
 
 
 def prims_variance(
-    b: Build, x: Value, dims: Dims, correction: float = 1, *, output_dtype: object = None
+    b: Build, x: Value, dims: ReducedDims, correction: float = 1, *, output_dtype: object = None
 ) -> Value:
     """The variance, as decompositions write it."""
     return _moments(b, x, dims, False, float(correction))[0]
@@ -121,7 +127,7 @@ def _correction(unbiased: object, correction: float | None) -> float:
 
 
 def _moments(
-    b: Build, x: Value, dim: Dims, keepdim: bool, correction: float
+    b: Build, x: Value, dim: ReducedDims, keepdim: bool, correction: float
 ) -> tuple[Value, Value]:
     wide = computed_in(dtype_of(x))
     x = b.convert(x, wide)
@@ -145,7 +151,7 @@ def _moments(
 
 def extreme_with_place(
     direction: str, b: Build, x: Value, dim: int, keepdim: bool = False
-) -> Results:
+) -> LoweredResults:
     """The largest or smallest element along a dim, and the first index that holds it."""
     sizes = shape_of(x)
     if not sizes:
@@ -225,7 +231,7 @@ def cumulative(combine: Combine, start: object, b: Build, x: Value, dim: int, **
     return b.convert(scan(b, x, dim_of(dim, len(shape_of(x))), COMBINERS[combine], start), dtype)
 
 
-def cumulative_extreme(direction: str, b: Build, x: Value, dim: int) -> Results:
+def cumulative_extreme(direction: str, b: Build, x: Value, dim: int) -> LoweredResults:
     """The extreme of every beginning, and the last index that holds it."""
     sizes = shape_of(x)
     if not sizes:
@@ -280,7 +286,7 @@ def _exponentials(b: Build, x: Value, dim: int) -> tuple[Value, Value, Value]:
     return powers, sums, apart
 
 
-LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, AtenLowering] = {
     "aten._log_softmax.default": log_softmax,
     "aten._softmax.default": softmax,
     "aten.all.default": all_,

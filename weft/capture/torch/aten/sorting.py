@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from weft.capture.torch.build import Build, Lowering, Results, dim_of, dtype_of, shape_of, type_of
+from weft.capture.torch.build import (
+    AtenLowering,
+    Build,
+    LoweredResults,
+    dim_of,
+    dtype_of,
+    shape_of,
+    type_of,
+)
 from weft.ir.module import Region, Value
 from weft.ir.types import I64, TensorType
 from weft.ops.pointwise import Compare
 from weft.ops.sort import Sort
 
 
-def sort(b: Build, x: Value, dim: int = -1, descending: bool = False) -> Results:
+def sort(b: Build, x: Value, dim: int = -1, descending: bool = False) -> LoweredResults:
     """Rows in order, NaN as the largest, and where their elements were."""
     sizes = shape_of(x)
     if not sizes:
@@ -25,14 +33,14 @@ def sort(b: Build, x: Value, dim: int = -1, descending: bool = False) -> Results
 
 def stable_sort(
     b: Build, x: Value, *, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> Results:
+) -> LoweredResults:
     """Sorted rows; all sorts here are stable."""
     return sort(b, x, dim, descending)
 
 
 def top_k(
     b: Build, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> Results:
+) -> LoweredResults:
     """The first k of the sorted rows."""
     sizes = shape_of(x)
     values, places = _two(sort(b, x, dim, largest))
@@ -42,12 +50,12 @@ def top_k(
     return b.slice(values, dim, 0, k), b.slice(places, dim, 0, k)
 
 
-def kth_value(b: Build, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> Results:
+def kth_value(b: Build, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> LoweredResults:
     """The k-th smallest element of each row, and where it was."""
     return _at(b, x, k - 1, dim, keepdim)
 
 
-def median(b: Build, x: Value, dim: int | None = None, keepdim: bool = False) -> Results:
+def median(b: Build, x: Value, dim: int | None = None, keepdim: bool = False) -> LoweredResults:
     """The lower one of two medians; NaN if there is one."""
     if dim is None:
         flat = b.reshape(x, (type_of(x).size,))
@@ -64,7 +72,7 @@ def median(b: Build, x: Value, dim: int | None = None, keepdim: bool = False) ->
     return b.select(nan, last, value), b.select(nan, where, place)
 
 
-def _at(b: Build, x: Value, n: int, dim: int, keepdim: bool) -> Results:
+def _at(b: Build, x: Value, n: int, dim: int, keepdim: bool) -> LoweredResults:
     sizes = shape_of(x)
     values, places = _two(sort(b, x, dim))
     if not sizes:
@@ -75,7 +83,7 @@ def _at(b: Build, x: Value, n: int, dim: int, keepdim: bool) -> Results:
     return taken[0], taken[1]
 
 
-def _two(results: Results) -> tuple[Value, Value]:
+def _two(results: LoweredResults) -> tuple[Value, Value]:
     assert isinstance(results, tuple), "a pair"
     first, second = results
     assert first is not None and second is not None, "a pair of values"
@@ -100,7 +108,7 @@ def _before(direction: str, types: tuple[TensorType, ...]) -> Region:
     return Region(args, inner.nodes, (made,))
 
 
-LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, AtenLowering] = {
     "aten.kthvalue.default": kth_value,
     "aten.median.default": median,
     "aten.median.dim": median,

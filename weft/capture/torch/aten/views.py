@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.capture.torch.build import Build, Lowering, Results, dim_of, shape_of, type_of
+from weft.capture.torch.build import AtenLowering, Build, LoweredResults, dim_of, shape_of, type_of
 from weft.ir.module import Value
 from weft.ops.index import Gather, GatherDims
 from weft.ops.shape import Reverse
@@ -119,14 +119,14 @@ def _updated(b: Build, x: Value, source: Value, dim: int, start: int) -> Value:
     return b.op(DynamicUpdateSlice(), x, source, *starts)
 
 
-def split_with_sizes(b: Build, x: Value, sizes: Sequence[int], dim: int = 0) -> Results:
+def split_with_sizes(b: Build, x: Value, sizes: Sequence[int], dim: int = 0) -> LoweredResults:
     """A dim cut into pieces."""
     dim = dim_of(dim, len(shape_of(x)))
     ends = [int(n) for n in np.cumsum(sizes)]
     return tuple([b.slice(x, dim, e - s, e) for s, e in zip(sizes, ends, strict=True)])
 
 
-def unbind(b: Build, x: Value, dim: int = 0) -> Results:
+def unbind(b: Build, x: Value, dim: int = 0) -> LoweredResults:
     """All slices of a dim, without it."""
     dim = dim_of(dim, len(shape_of(x)))
     sizes = shape_of(x)
@@ -205,7 +205,7 @@ def as_strided(
     return b.op(Gather(dims, (1,)), flat, b.constant(places))
 
 
-LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, AtenLowering] = {
     "aten._unsafe_view.default": view,
     "aten.as_strided.default": as_strided,
     "aten.cat.default": concatenate,
