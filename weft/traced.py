@@ -16,6 +16,7 @@ from weft.kernels.work import work_of
 from weft.machine import HOST, bytes_text
 from weft.ops.shape import Constant
 from weft.run import LocalProgram
+from weft.run.bind import loaded_kernels
 from weft.run.parts import Part, parts_of
 from weft.target import Target
 from weft.trace import Trace
@@ -34,7 +35,7 @@ def trace_program(trace: Trace, module: Module, program: LocalProgram) -> None:
     """Write the text of each kernel, and what was compiled into what, in how much time."""
     if not trace.is_on:
         return
-    rows, others = _rows(program)
+    rows, others = _rows(program), [part for part in parts_of(program) if part.group is None]
     for name, text in kernel_texts(program).items():
         trace.write_text(f"kernels/{name}.{_suffix(program.target)}", text)
     lines = [
@@ -50,22 +51,16 @@ def trace_program(trace: Trace, module: Module, program: LocalProgram) -> None:
 
 def kernel_texts(program: LocalProgram) -> dict[str, str]:
     """The text of each kernel of a program, below its contract, by a name with a number."""
-    rows, _ = _rows(program)
-    return {} if program.target is None else _texts(rows, program.target)
+    return {} if program.target is None else _texts(_rows(program), program.target)
 
 
-def _rows(program: LocalProgram) -> tuple[dict[str, _Row], list[Part]]:
-    """The kernels of a program by name, equal ones once, and the nodes that are in none."""
+def _rows(program: LocalProgram) -> dict[str, _Row]:
+    """The kernels of a program by name, equal ones once; one that was stored has no nodes."""
     rows: dict[Launch, _Row] = {}
-    others: list[Part] = []
-    for part in parts_of(program):
-        if part.group is None or part.group.kernel is None:
-            others.append(part)
-            continue
-        kernel = part.group.kernel
-        rows.setdefault(kernel, _Row(kernel, part.group.nodes)).launches += part.runs
-    named = {f"{n:02}-{row.kernel.name[:60]}": row for n, row in enumerate(rows.values())}
-    return named, others
+    for launch, _ in loaded_kernels(program.calls) if program.calls else ():
+        nodes = launch.group.nodes if launch.group is not None else ()
+        rows.setdefault(launch.kernel, _Row(launch.kernel, nodes)).launches += 1
+    return {f"{n:02}-{row.kernel.name[:60]}": row for n, row in enumerate(rows.values())}
 
 
 def _suffix(target: Target | None) -> str:
