@@ -120,19 +120,24 @@ seen(x)
 
 
 def test_cache_of_jax(tmp_path: Path) -> None:
-    def run() -> list[str]:
+    def run(**env: str) -> list[str]:
         return run_on_weft(
             _CACHED,
+            **env,
             JAX_COMPILATION_CACHE_DIR=str(tmp_path),
             JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
             JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
         ).splitlines()
 
-    first, again = run(), run()
+    first, again = run(), run(WEFT_TRACE=str(tmp_path / "trace"))
     assert first[0] == again[0]
     hits, misses = map(int, first[1].split())
     assert hits == 0 < misses, "nothing is there to begin with"
     assert again[1] == f"{misses} 0", "all comes from the cache"
+    (traced,) = (tmp_path / "trace").glob("*-jit_step")
+    assert {"01-optimized.mlir", "02-tiled.txt"} <= {f.name for f in traced.iterdir()}
+    assert [*(traced / "kernels").iterdir()]
+    assert "launches of" in (traced / "summary.txt").read_text(), "also one that was stored"
     assert first[2] == again[2] == "P('i',)", "every process is told, so it compiles"
 
 

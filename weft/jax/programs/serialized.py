@@ -30,11 +30,14 @@ from weft.jax.programs.compiling import Executable, asked_in
 from weft.jax.programs.dumping import dump
 from weft.jax.programs.options import Options
 from weft.jax.versions import makers
+from weft.knobs import TRACE
 from weft.ops import BY_NAME
 from weft.ops.callbacks import bind_functions, calls_python
 from weft.pipeline import OPTIMIZED, Program, compile_module, local_program
 from weft.run import LocalProgram
 from weft.targets import target_named
+from weft.trace import Trace
+from weft.traced import trace_program
 
 OPTIONS, MODULE, MADE_BY, FINGERPRINT = "options", "optimized", "made-by", "fingerprint"
 
@@ -124,7 +127,10 @@ def _of_kernels(options: Options) -> Sequence[object]:
 
 def _loaded(container: Container, module: Module, options: Options) -> Program:
     """The tiled program as it was stored."""
-    made = read(container)
+    trace = Trace(TRACE.value(), module.name)
+    trace.write(OPTIMIZED, module)
+    with trace.timed("read"):
+        made = read(container)
     target = target_named(
         None if made.target == "llvm" else made.target,
         fold_sums=options.fold_sums,
@@ -132,7 +138,10 @@ def _loaded(container: Container, module: Module, options: Options) -> Program:
         excess_precision=options.excess_precision,
     )
     rest = (Numpy(), target, lambda: local_program(module, fold=True))
-    loaded = LocalProgram(made.tiled, made.plan, *rest)
+    with trace.timed("emitted"):
+        loaded = LocalProgram(made.tiled, made.plan, *rest)
+    trace.write_executable("tiled", made)
+    trace_program(trace, module, loaded)
     return Program({OPTIMIZED: module}, emit(made, target), loaded)
 
 
