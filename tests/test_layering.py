@@ -29,6 +29,7 @@ OPTIONAL = {
         "capture/jax/calls.py",
         "capture/stablehlo/mlir_parser.py",
         "jax/buffers/client.py",
+        "jax/patches/caching.py",
         "jax/programs/compiling.py",
         "jax/questions/device_program.py",
         "jax/programs/dumping.py",

@@ -64,7 +64,15 @@ REPLACED = (
     ),
     Patch(
         "jax._src.compiler:_cache_write",
-        "programs that call Python functions of this process cannot be stored",
+        "JAX 0.10 stores no programs that call Python, and does not see which of Weft's do",
+    ),
+    Patch(
+        "jax._src.compiler:compile_or_get_cached",
+        "a program from the cache calls the Python functions of the program that was looked up",
+    ),
+    Patch(
+        "jax._src.cache_key:_hash_computation",
+        "programs name Python functions by numbers of this process, which are no part of a key",
     ),
     Patch(
         "jax._src.compiler:backend_compile_and_load",

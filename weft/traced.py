@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from weft.cost.kernels import kernel_seconds
 from weft.cost.sent import total_sent
 from weft.cost.sent_table import sent_by_line, sent_text
+from weft.ir.location import Location
 from weft.ir.module import Module, Node
 from weft.kernels.group import Launch
 from weft.kernels.text import kernel_text
@@ -16,17 +17,19 @@ from weft.kernels.work import work_of
 from weft.machine import HOST, bytes_text
 from weft.ops.shape import Constant
 from weft.run import LocalProgram
-from weft.run.parts import Part, parts_of
+from weft.run.bind import loaded_kernels
+from weft.run.parts import hosts_of
 from weft.target import Target
 from weft.trace import Trace
 
 
 @dataclass(slots=True)
 class _Row:
-    """A kernel, the nodes that it computes, and how many launches of a run are of it."""
+    """A kernel, the nodes that it computes if they are known, and its launches in a run."""
 
     kernel: Launch
     nodes: tuple[Node, ...]
+    loc: Location
     launches: int = 0
 
 
@@ -34,7 +37,7 @@ def trace_program(trace: Trace, module: Module, program: LocalProgram) -> None:
     """Write the text of each kernel, and what was compiled into what, in how much time."""
     if not trace.is_on:
         return
-    rows, others = _rows(program)
+    rows, others = _rows(program), [host.node for host in hosts_of(program)]
     for name, text in kernel_texts(program).items():
         trace.write_text(f"kernels/{name}.{_suffix(program.target)}", text)
     lines = [
@@ -50,22 +53,17 @@ def trace_program(trace: Trace, module: Module, program: LocalProgram) -> None:
 
 def kernel_texts(program: LocalProgram) -> dict[str, str]:
     """The text of each kernel of a program, below its contract, by a name with a number."""
-    rows, _ = _rows(program)
-    return {} if program.target is None else _texts(rows, program.target)
+    return {} if program.target is None else _texts(_rows(program), program.target)
 
 
-def _rows(program: LocalProgram) -> tuple[dict[str, _Row], list[Part]]:
-    """The kernels of a program by name, equal ones once, and the nodes that are in none."""
+def _rows(program: LocalProgram) -> dict[str, _Row]:
+    """The kernels of a program by name, equal ones once; one that was stored has no nodes."""
     rows: dict[Launch, _Row] = {}
-    others: list[Part] = []
-    for part in parts_of(program):
-        if part.group is None or part.group.kernel is None:
-            others.append(part)
-            continue
-        kernel = part.group.kernel
-        rows.setdefault(kernel, _Row(kernel, part.group.nodes)).launches += part.runs
-    named = {f"{n:02}-{row.kernel.name[:60]}": row for n, row in enumerate(rows.values())}
-    return named, others
+    for launch, _ in loaded_kernels(program.calls) if program.calls else ():
+        nodes = launch.group.nodes if launch.group is not None else ()
+        row = rows.setdefault(launch.kernel, _Row(launch.kernel, nodes, launch.loc))
+        row.launches += 1
+    return {f"{n:02}-{row.kernel.name[:60]}": row for n, row in enumerate(rows.values())}
 
 
 def _suffix(target: Target | None) -> str:
@@ -104,16 +102,17 @@ def _kernels(rows: Mapping[str, _Row]) -> Iterator[str]:
         ops = Counter([_short(node) for node in row.nodes if not isinstance(node.op, Constant)])
         fused = ", ".join([f"{op} x{n}" if n > 1 else op for op, n in ops.items()])
         yield f"  {name}  x{row.launches}  {bytes_text(work.bytes)}, {flops:,} flops, cost {cost}"
-        yield f"    {fused or 'copy'}"
-        yield f"    {row.nodes[-1].loc.describe()}"
+        if row.nodes:
+            yield f"    {fused or 'copy'}"
+        yield f"    {row.loc.describe()}"
 
 
-def _others(others: Sequence[Part]) -> Iterator[str]:
+def _others(others: Sequence[Node]) -> Iterator[str]:
     """The nodes that no kernel computes."""
     if others:
         yield "\nin no kernel, run by numpy:"
-    for part in others:
-        yield f"  {_short(part.node)}  {part.node.loc.describe()}"
+    for node in others:
+        yield f"  {_short(node)}  {node.loc.describe()}"
 
 
 def _short(node: Node) -> str:

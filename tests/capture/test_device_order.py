@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as JaxP
 
 import weft
@@ -39,7 +39,7 @@ BODIES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 @pytest.mark.parametrize("name", BODIES)
 def test_the_order_of_devices_changes_no_number(name: str, order: list[int]) -> None:
-    mesh = AbstractMesh((4, 2), ("x", "y"))
+    mesh = AbstractMesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
     specs = {"in_specs": JaxP("x", "y"), "out_specs": JaxP("x", "y")}
     body = jax.shard_map(BODIES[name], mesh=mesh, check_vma=False, **specs)
     compiled = partial(weft.compile, lambda x: body(x * 2) + 1, X, in_shardings=P("x", "y"))

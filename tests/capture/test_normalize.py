@@ -11,8 +11,10 @@ from weft.capture import normalize
 from weft.capture.normalize import passes
 from weft.capture.stablehlo.parser import PARSER
 from weft.ir.module import Module
+from weft.ir.op import Op, read_op
 from weft.ir.read import read_module
 from weft.ops import BY_NAME
+from weft.ops.sharding import ShardyAllReduce, ShardyReduceScatter
 from weft.shard import shard
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "normalize"
@@ -140,3 +142,16 @@ def test_every_pass_has_a_name_and_its_order() -> None:
         "choose_by_flags",
     ]
     assert getattr(passes(shard, pieces=True)[1], "__name__", "") == "tokens_as_values"
+
+
+@pytest.mark.parametrize(
+    ("kind", "axes"),
+    [(ShardyAllReduce, "reduction_axes"), (ShardyReduceScatter, "reduce_scatter_axes")],
+)
+def test_reductions_of_shardy_are_sums(kind: type[Op], axes: str) -> None:
+    """JAX 0.11 and later name the kind of a reduction, which was always the sum before."""
+    given = {axes: '{"x"}', "out_sharding": "#sdy.sharding<@grid, [{}]>"}
+    summed, rest = read_op(kind, given | {"reduction_op": "0 : i32"}, ())
+    assert (summed, rest) == (read_op(kind, given, ())[0], ())
+    with pytest.raises(weft.WeftError, match="takes the max"):
+        read_op(kind, given | {"reduction_op": "1 : i32"}, ())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from tests.jax.door import run_on_weft
 
 _SOURCE = """
@@ -107,31 +109,85 @@ def step(a):
     return jnp.cos(a) * a.sum()
 
 @jax.jit
-def telling(a):
-    jax.debug.print("telling {}", a)
+def seen(a):
+    jax.debug.inspect_array_sharding(a, callback=lambda s: print(s.spec))
     return a
 
-print(step(x).round(4))
-telling(x)
-jax.effects_barrier()
+print(step(x).round(4).tolist())
 print(events.count("cache_hits"), events.count("cache_misses"))
+seen(x)
 """
 
 
 def test_cache_of_jax(tmp_path: Path) -> None:
-    def run() -> list[str]:
+    def run(**env: str) -> list[str]:
         return run_on_weft(
             _CACHED,
+            **env,
             JAX_COMPILATION_CACHE_DIR=str(tmp_path),
             JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
             JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
         ).splitlines()
 
-    first, again = run(), run()
-    assert first[:-1] == again[:-1]
-    hits, misses = map(int, first[-1].split())
+    first, again = run(), run(WEFT_TRACE=str(tmp_path / "trace"))
+    assert first[0] == again[0]
+    hits, misses = map(int, first[1].split())
     assert hits == 0 < misses, "nothing is there to begin with"
-    assert again[-1] == f"{misses} 0", "all but what calls Python comes from the cache"
+    assert again[1] == f"{misses} 0", "all comes from the cache"
+    (traced,) = (tmp_path / "trace").glob("*-jit_step")
+    assert {"01-optimized.mlir", "02-tiled.txt"} <= {f.name for f in traced.iterdir()}
+    assert [*(traced / "kernels").iterdir()]
+    assert "launches of" in (traced / "summary.txt").read_text(), "also one that was stored"
+    assert first[2] == again[2] == "P('i',)", "every process is told, so it compiles"
+
+
+_CALLING = """
+import os, warnings
+import jax, jax.numpy as jnp, numpy as np
+from jax._src import monitoring
+from jax.experimental import io_callback
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+warnings.simplefilter("error")
+events = []
+monitoring.register_event_listener(lambda event, **_: events.append(event.rpartition("/")[2]))
+mesh = jax.make_mesh((8,), ("i",))
+x = jax.device_put(np.arange(8, dtype=np.int32), NamedSharding(mesh, P("i")))
+scale = int(os.environ["SCALE"])
+for _ in range(scale):  # so that numbers of functions differ between the processes
+    jax.jit(lambda a: jax.pure_callback(np.negative, a, a)).lower(x)
+
+@jax.jit
+def two(a):
+    b = jax.pure_callback(lambda v: np.asarray(v) * scale, a, a)
+    add = lambda n, s: io_callback(lambda v: np.asarray(v) + scale, s, s, ordered=True)
+    return jax.lax.fori_loop(0, 3, add, b) + a
+
+@jax.jit
+def each(a):
+    call = lambda v: jax.pure_callback(lambda w: np.asarray(w) - scale, v, v)
+    jax.debug.callback(lambda v: print("told", scale), a)
+    return jax.shard_map(call, mesh=mesh, in_specs=P("i"), out_specs=P("i"))(a)
+
+print(two(np.arange(4, dtype=np.int32)), each(x))
+jax.effects_barrier()
+print(events.count("cache_hits"), jax.__version__.startswith("0.10."))
+"""
+
+
+def test_python_functions_of_programs_in_the_cache_of_jax(tmp_path: Path) -> None:
+    for scale, found in ((2, 0), (5, 2), (2, 2)):
+        told, results, hits = run_on_weft(
+            _CALLING,
+            SCALE=str(scale),
+            JAX_COMPILATION_CACHE_DIR=str(tmp_path),
+            JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
+            JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
+        ).splitlines()
+        n = np.arange(8)
+        expected = f"{scale * (n[:4] + 3) + n[:4]} {n - scale}"
+        assert (told, results) == (f"told {scale}", expected), "its own functions"
+        assert hits in (f"{found} False", "0 True"), "JAX 0.10 stores no such programs"
 
 
 _IN_MEMORY = """

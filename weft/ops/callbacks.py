@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,9 +12,10 @@ import numpy as np
 
 from weft.errors import Unsupported, WeftError
 from weft.ir.check import require
-from weft.ir.module import Module
+from weft.ir.module import Module, Node
+from weft.ir.rebuild import rewrite
 from weft.ir.types import Array, TensorType, TokenType, Type, Types
-from weft.ops.calls import CallResults, CallUse, Config, KnownCall, config_of
+from weft.ops.calls import CallResults, CallUse, Config, KnownCall, config_of, config_text
 
 HOST_CALL = "weft.host_call"
 HOST_CALL_ON_PIECES = "weft.host_call_on_pieces"  # each device calls with its pieces of values
@@ -61,6 +62,24 @@ def host_functions(module: Module) -> tuple[HostFunction, ...]:
             number = config_of(node.op.backend_config)["function"]  # type: ignore[attr-defined]
             found[number] = host_function(number)
     return tuple(found.values())
+
+
+def bind_functions(module: Module, numbers: Mapping[int, int]) -> Module:
+    """A program that calls functions of this process, given by their indices in the program."""
+
+    def bound(node: Node) -> Node | None:
+        """A call of another number -> the call of the number at its index."""
+        if not calls_python(node.op):
+            return None
+        config = config_of(node.op.backend_config)  # type: ignore[attr-defined]
+        number = numbers[config["index"]]
+        if config["function"] == number:
+            return None
+        text = config_text(function=number, index=config["index"], once=bool(config["once"]))
+        op = node.op.replace(backend_config=text)
+        return Node(op, node.operands, node.types, node.regions, node.attrs, node.loc)
+
+    return rewrite(module, bound)
 
 
 def host_function(number: int) -> HostFunction:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from weft.errors import WeftError
+from weft.errors import Unsupported, WeftError
 from weft.ir.attrs import TEXT, Codec, integer
 from weft.ir.check import require
 from weft.ir.dense import Dense
@@ -34,6 +34,19 @@ ManualAxes = Annotated[
     tuple[Axis, ...],
     Codec(parse_axes, lambda value: f"#sdy<manual_axes{{{', '.join(map(str, value))}}}>"),
 ]
+
+
+def _sum_only(text: str) -> None:
+    """The kind of a reduction; only sums are read, which older versions of Shardy do not name."""
+    kind = int(text.partition(":")[0])
+    if kind:
+        raise Unsupported(
+            f"a collective of Shardy's that takes the {'sum max min'.split()[kind]}",
+            help="partial values that it reduces can be sums only; use stablehlo.all_reduce",
+        )
+
+
+Sum = Annotated[None, Codec(_sum_only, str)]
 
 
 class Annotation(Op):
@@ -119,6 +132,7 @@ class ShardyAllReduce(Annotation):
 
     reduction_axes: Text
     out_sharding: OneSharding
+    reduction_op: Sum = None
 
 
 @op("sdy.reduce_scatter")
@@ -127,6 +141,7 @@ class ShardyReduceScatter(Annotation):
 
     reduce_scatter_axes: Text
     out_sharding: OneSharding
+    reduction_op: Sum = None
 
 
 @op("sdy.collective_permute")

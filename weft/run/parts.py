@@ -90,8 +90,13 @@ def _items(program: LocalProgram) -> list[tuple[Launch | Host, int]]:
         (launch, id(loaded.own if isinstance(loaded, SeparateKernel) else loaded))
         for launch, loaded in (loaded_kernels(program.calls) if program.calls else ())
     ]
-    others = [unit for code in all_codes(program.code) for unit in code.units]
-    return found + [(u, id(u)) for u in others if isinstance(u, Host) and not u.traits.shares]
+    return found + [(host, id(host)) for host in hosts_of(program)]
+
+
+def hosts_of(program: LocalProgram) -> list[Host]:
+    """The nodes that the host computes."""
+    units = [unit for code in all_codes(program.code) for unit in code.units]
+    return [u for u in units if isinstance(u, Host) and not u.traits.shares]
 
 
 def group_of(item: Launch | Host) -> Group | None:

@@ -15,6 +15,7 @@ class StandInDevice:
     id: int
     platform: str = "weft"
     process_index: int = 0
+    device_kind: str = "weft"  # JAX 0.11 and later ask for it
 
 
 def by_hand_rules() -> tuple[tuple[Any, LoweringRule], ...]:

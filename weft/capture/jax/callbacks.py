@@ -140,9 +140,11 @@ def emit_call(
     """
     from jax._src.sharding_impls import SPMDAxisContext
 
+    module = ctx.module_context
+    index = sum(isinstance(held, HostFunction) for held in module.keepalives)
     function = HostFunction(call)
-    ctx.module_context.add_keepalive(function)
-    manual = isinstance(ctx.module_context.axis_context, SPMDAxisContext)
+    module.add_keepalive(function)
+    manual = isinstance(module.axis_context, SPMDAxisContext)
     tokens = [] if token is None else [token]
     if place is not None and tokens and ctx.avals_out:  # a token has a sharding, too
         place = type(place)((place.shardings[0], *place.shardings))
@@ -150,7 +152,7 @@ def emit_call(
         ctx,
         HOST_CALL_ON_PIECES if on_pieces else HOST_CALL,
         (*tokens, *args),
-        {"function": function.number, "once": not manual and not on_pieces},
+        {"function": function.number, "index": index, "once": not manual and not on_pieces},
         more_types=[token.type for token in tokens],
         has_side_effect=has_side_effect,
         sharding=place,

@@ -1,15 +1,24 @@
-"""JAX's own cache of compiled programs, which asks for platforms by their names."""
+"""JAX's own cache of compiled programs: the platform's name, and Python functions in programs.
+
+A program names the Python functions that it calls by their numbers in this process, and by their
+indices in the program. JAX's cache keys have the indices only. A program that is read from the
+cache is bound to the functions of the program that was looked up.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from weft.jax.buffers.client import PLATFORM
 from weft.patches import replace_in_jax
 
 NOT_STORED = "calls Python functions of this process, so it cannot be stored"
+_LOOKED_UP: ContextVar[Any] = ContextVar("the program that JAX compiles or reads", default=None)
+_PROCESS = os.urandom(16)  # in keys of programs that must not be shared between processes
 
 
 class _Cached:
@@ -20,9 +29,20 @@ class _Cached:
 
 
 def use_cache() -> None:
-    """Have JAX store programs of Weft in its cache, if it has one; those that can be stored."""
+    """Have JAX store programs of Weft in its cache, if it has one."""
     replace_in_jax("jax._src.compilation_cache:is_cache_used", _used)
     replace_in_jax("jax._src.compiler:_cache_write", _written)
+    replace_in_jax("jax._src.compiler:compile_or_get_cached", _looking_up)
+    replace_in_jax("jax._src.cache_key:_hash_computation", _hashing)
+
+
+def functions_looked_up() -> dict[int, int] | None:
+    """The numbers of a program's Python functions by index, while JAX looks it up in its cache."""
+    computation = _LOOKED_UP.get()
+    if computation is None:
+        return None
+    found = [op.attributes["backend_config"] for op in _own_calls(computation)]
+    return {c["index"].value: c["function"].value for c in found if "index" in c}
 
 
 def _used(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -41,15 +61,72 @@ def _used(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return is_cache_used
 
 
+def _looking_up(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """JAX's own way to compile or read a program, which is known meanwhile."""
+
+    def compile_or_get_cached(backend: Any, computation: Any, *rest: Any, **named: Any) -> Any:
+        before = _LOOKED_UP.set(computation if backend.platform == PLATFORM else None)
+        try:
+            return theirs(backend, computation, *rest, **named)
+        finally:
+            _LOOKED_UP.reset(before)
+
+    return compile_or_get_cached
+
+
+def _hashing(theirs: Callable[..., None]) -> Callable[..., None]:
+    """JAX's own hash of a program, without the numbers of Python functions."""
+
+    def hash_computation(hashed: Any, module: Any, *rest: Any) -> None:
+        from jaxlib.mlir import ir
+
+        calls = list(_own_calls(module))
+        if not calls:
+            theirs(hashed, module, *rest)
+            return
+        with module.context:
+            copy = module.operation.clone()
+            for op in _own_calls(copy):
+                config = op.attributes["backend_config"]
+                if "index" in config:
+                    kept = {a.name: a.attr for a in config if a.name != "function"}
+                    op.attributes["backend_config"] = ir.DictAttr.get(kept)
+                else:  # a sharding that is told while compiling, so in every process
+                    hashed.update(_PROCESS)
+            theirs(hashed, copy, *rest)
+
+    return hash_computation
+
+
+def _own_calls(module: Any) -> Iterator[Any]:
+    """The calls of a program that name Python functions of this process."""
+    from jaxlib.mlir import ir
+
+    from weft.ops.callbacks import CALLS, INSPECT
+
+    found: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if op.name == "stablehlo.custom_call":
+            name = op.attributes["call_target_name"].value
+            if name in CALLS or name == INSPECT:
+                found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return iter(found)
+
+
 def _written(theirs: Callable[..., None]) -> Callable[..., None]:
-    """JAX's own way to store, but for programs of Weft that call Python: these cannot be stored."""
+    """JAX's own way to store; JAX 0.10 stores no programs that call Python."""
 
     def write(
         key: str, seconds: float, name: str, backend: Any, executable: Any, *callbacks: Any
     ) -> None:
-        if backend.platform == PLATFORM and _calls_python(executable):
+        # JAX 0.10 passes the callbacks of the program, later versions do not
+        if callbacks and backend.platform == PLATFORM and functions_looked_up():
             _log_not_written(name)
-        else:  # JAX 0.10 passes the callbacks of the program, later versions do not
+        else:
             theirs(key, seconds, name, backend, executable, *callbacks)
 
     return write
@@ -66,13 +143,3 @@ def _log_not_written(name: str) -> None:
         "(e.g. from jax.debug.print or breakpoint)",
         name,
     )
-
-
-def _calls_python(executable: Any) -> bool:
-    from jax.errors import JaxRuntimeError
-
-    try:
-        executable.serialize()
-    except JaxRuntimeError as error:
-        return NOT_STORED in str(error)
-    return False

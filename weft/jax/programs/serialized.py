@@ -8,7 +8,7 @@ kernels the optimized program is tiled anew.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from weft.capture.normalize.absorb_composites import absorb_composites
 from weft.capture.stablehlo.mlir_parser import read_in_process
@@ -30,21 +30,20 @@ from weft.jax.programs.compiling import PjrtExecutable, asked_in
 from weft.jax.programs.dumping import dump
 from weft.jax.programs.options import PjrtOptions
 from weft.jax.versions import makers
+from weft.knobs import TRACE
 from weft.ops import BY_NAME
+from weft.ops.callbacks import bind_functions, calls_python
 from weft.pipeline import OPTIMIZED, Program, compile_module, local_program
 from weft.run import LocalProgram
 from weft.targets import target_named
+from weft.trace import Trace
+from weft.traced import trace_program
 
 OPTIONS, MODULE, MADE_BY, FINGERPRINT = "options", "optimized", "made-by", "fingerprint"
 
 
 def serialized(executable: PjrtExecutable) -> bytes:
-    """A compiled program as bytes."""
-    if executable.local.callbacks:
-        raise Unsupported(
-            f"{executable.name} {NOT_STORED}",
-            help="leave out callbacks and debug prints, or compile it where it runs",
-        )
+    """A compiled program as bytes; one that calls Python functions is tiled when it is read."""
     made = executable.program.executable
     assert made is not None, "it was compiled to run"
     optimized = executable.module.text(locations=True).encode()
@@ -55,17 +54,41 @@ def serialized(executable: PjrtExecutable) -> bytes:
         FINGERPRINT: executable.fingerprint,
     }
     told = [Section("note", data, name) for name, data in notes.items()]
-    return container_bytes([*told, *program_sections(made)])
+    tiled = [] if executable.local.callbacks else program_sections(made)
+    return container_bytes([*told, *tiled])
 
 
-def restored(data: bytes, options: bytes | None) -> PjrtExecutable:
-    """A compiled program from its bytes, perhaps with other options for where it runs."""
+def check_storable(executable: PjrtExecutable, functions: Mapping[int, int] | None) -> None:
+    """Refuse a program that calls Python functions, unless JAX's cache binds these."""
+    if executable.local.callbacks and functions is None:
+        raise _unbound(executable.name)
+
+
+def _unbound(name: str) -> Unsupported:
+    return Unsupported(
+        f"{name} {NOT_STORED}",
+        help="leave out callbacks and debug prints, or compile it where it runs",
+    )
+
+
+def restored(
+    data: bytes, options: bytes | None, functions: Mapping[int, int] | None = None
+) -> PjrtExecutable:
+    """A compiled program from its bytes, perhaps with other options for where it runs.
+
+    `functions` are the numbers of the Python functions that it calls, by index.
+    """
     container = _opened(data)
     _check_makers(json.loads(container.text("note", MADE_BY)))
     own, optimized = container.read("note", OPTIONS), container.read("note", MODULE)
     asked = asked_in(options or own)
     how, module = asked.options, _read(optimized)
-    if _of_kernels(how) == _of_kernels(asked_in(own).options):
+    calls = any(calls_python(node.op) for node in module.nodes())
+    if calls and functions is None:
+        raise _unbound(module.name or "main")
+    if calls:
+        module = bind_functions(module, functions or {})
+    if not calls and _of_kernels(how) == _of_kernels(asked_in(own).options):
         program = _loaded(container, module, how)
     else:
         program = compile_module(
@@ -104,7 +127,10 @@ def _of_kernels(options: PjrtOptions) -> Sequence[object]:
 
 def _loaded(container: Container, module: Module, options: PjrtOptions) -> Program:
     """The tiled program as it was stored."""
-    made = read(container)
+    trace = Trace(TRACE.value(), module.name)
+    trace.write(OPTIMIZED, module)
+    with trace.timed("read"):
+        made = read(container)
     target = target_named(
         None if made.target == "llvm" else made.target,
         fold_sums=options.fold_sums,
@@ -112,7 +138,10 @@ def _loaded(container: Container, module: Module, options: PjrtOptions) -> Progr
         excess_precision=options.excess_precision,
     )
     rest = (Numpy(), target, lambda: local_program(module, fold=True))
-    loaded = LocalProgram(made.tiled, made.plan, *rest)
+    with trace.timed("emitted"):
+        loaded = LocalProgram(made.tiled, made.plan, *rest)
+    trace.write_executable("tiled", made)
+    trace_program(trace, module, loaded)
     return Program({OPTIMIZED: module}, emit(made, target), loaded)
 
 

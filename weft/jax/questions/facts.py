@@ -11,9 +11,10 @@ from weft.jax.abi import api
 from weft.jax.buffers.client import the_client
 from weft.jax.native.handles import Handles, text_at
 from weft.jax.native.slots import SlotFunction
+from weft.jax.patches.caching import functions_looked_up
 from weft.jax.programs.executables import Described, LoadedExecutable, load
 from weft.jax.programs.own_stack import on_own_stack
-from weft.jax.programs.serialized import restored, serialized
+from weft.jax.programs.serialized import check_storable, restored, serialized
 from weft.jax.questions.device_program import device_program
 
 _FORMAT: list[tuple[int, int]] = []
@@ -89,6 +90,7 @@ def _tell_fingerprint(described: Described, args: Any) -> None:
 
 def _serialize(handles: Handles, args: Any) -> None:
     described: Described = handles.kept[args.executable]
+    check_storable(described.executable, functions_looked_up())
     content = described.remembered("serialized", lambda e: described.bytes(serialized(e)))
     args.serialized_bytes, args.serialized_bytes_size = content
     args.serialized_executable = 0
@@ -100,7 +102,8 @@ def _deserialize(handles: Handles, args: Any) -> None:
     content = ctypes.string_at(args.serialized_executable, args.serialized_executable_size)
     size = args.overridden_serialized_compile_options_size
     options = ctypes.string_at(args.overridden_serialized_compile_options, size) if size else None
-    made = on_own_stack(lambda: restored(content, options))
+    functions = functions_looked_up()
+    made = on_own_stack(lambda: restored(content, options, functions))
     args.loaded_executable = load(handles, made)
 
 
