@@ -12,7 +12,8 @@ from weft.ir.rebuild import Rebuild, Rewritten
 from weft.ir.types import TensorType
 from weft.mesh import Mesh, MeshAxes
 from weft.mesh.axes import named
-from weft.varying import Learned, axes_of, varying
+from weft.varying.facts import Learned, varying
+from weft.varying.world import axes_of
 
 Rule: TypeAlias = "Callable[[Node, Facts], Rewritten]"
 Table: TypeAlias = Mapping[type[Op], tuple[Rule, ...]]

@@ -22,7 +22,8 @@ from tests.emit.llvm.small_kernels import (
 )
 from weft.array.stacked import Stacked, kind_of
 from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.jit.machine_code import Processor, assembly
+from weft.emit.llvm.jit.machine_code import assembly
+from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.pool.commands import Commands
 from weft.emit.llvm.pool.pool import Pool, the_pool
 from weft.emit.llvm.pool.text import pool_text
