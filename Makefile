@@ -7,7 +7,7 @@ SOURCES := pyproject.toml constraints.txt
 JOBS ?= 2
 PYTHONS ?= 3.11 3.12 3.13
 JAXES ?= 0.10 0.11 0.12
-BENCHES := ir shard lean compile lockstep engine cpu jax_door
+BENCHES := ir shard lean compile lockstep engine load cpu jax_door
 
 .PHONY: help demo test test-all test-versions test-jax mutants lint format bench against clean
 

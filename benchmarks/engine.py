@@ -24,8 +24,8 @@ from weft.cache.store import DiskStore
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.linking import Linked
-from weft.emit.llvm.jit.machine_code import host, llvm_version
 from weft.emit.llvm.jit.objects import objects
+from weft.emit.llvm.jit.processor import host, llvm_version
 from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.pool.pool import the_pool
 from weft.emit.llvm.pool.thread_count import thread_count

@@ -77,7 +77,7 @@ OPTIONAL = {
         "capture/torch/plan.py",
         "capture/torch/source.py",
     },
-    "llvmlite": {"emit/llvm/jit/machine_code.py"},
+    "llvmlite": {"emit/llvm/jit/machine_code.py", "emit/llvm/jit/processor.py"},
     "triton": set[str](),
     "ray": set[str](),
     "grpc": set[str](),

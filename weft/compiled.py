@@ -216,12 +216,17 @@ class Compiled:
         """What the latest program takes and gives: names, types, shardings, structure."""
         return self._latest.signature()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the executable to a file, which `weft.load` reads where no JAX is installed."""
+    def save(self, path: str | os.PathLike[str], *, code: bool = False) -> None:
+        """Write the executable to a file, which `weft.load` reads where no JAX is installed.
+
+        With `code` the file also has the emitted text and the machine code of its kernels, which
+        `weft.load(path, trust=True)` uses on processors like this one.
+        """
         ready = self._latest
-        made = ready.program.executable
+        made, target = ready.program.executable, ready.program.local.target
         assert made is not None, "it was compiled to run"
-        save(path, made, ready.signature(), f"weft {__version__}")
+        packed = target.packed if code and target is not None else None
+        save(path, made, ready.signature(), f"weft {__version__}", packed)
 
     def memory(self) -> MemoryUse:
         """What one device needs to run it: the most bytes at once, and what holds them."""

@@ -1,32 +1,41 @@
-"""Executables that were saved, ready to be called where they were not compiled."""
+"""Executables that were saved, ready to be called where they were not compiled.
+
+A program that this installation has verified and emitted before is in the user's cache, with its
+machine code: then neither its kernels are read nor anything is imported that makes kernels.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from weft import __version__
+from weft.cache.entry import Key
+from weft.cache.store import the_store
 from weft.emit.numpy import host_of
-from weft.errors import WeftError
+from weft.errors import WeftError, warn
 from weft.executable import call
-from weft.executable.container import open_container
-from weft.executable.executable import Executable
-from weft.executable.files import read
-from weft.executable.memory import MemoryUse
-from weft.executable.process import Process
-from weft.executable.signature import Signature
-from weft.mesh import Mesh
+from weft.executable.container import TARGET, Container, open_container
+from weft.executable.read import read_tiled
 from weft.run import LocalProgram, run
-from weft.target import Target
-from weft.targets import target_named
+from weft.targets import code_identity, target_named, unpacked
+
+if TYPE_CHECKING:
+    from weft.executable.executable import Executable
+    from weft.executable.memory import MemoryUse
+    from weft.executable.process import Process
+    from weft.executable.signature import Signature
+    from weft.mesh import Mesh
+    from weft.target import Runtime, Target
 
 
 class Loaded:
     """A program of a file: call it as the function that it was compiled from."""
 
-    def __init__(self, signature: Signature, made: Executable, program: LocalProgram) -> None:
-        self.signature, self.executable, self.program = signature, made, program
+    def __init__(self, container: Container, program: LocalProgram) -> None:
+        self.container, self.program = container, program
+        self.signature: Signature = container.signature()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays, scalars and nested dicts, lists and tuples of them."""
@@ -42,6 +51,11 @@ class Loaded:
         """The bytes that one run holds of one device."""
         return self.program.memory_of_one()
 
+    @cached_property
+    def executable(self) -> Executable:
+        """The executable, its kernels among it."""
+        return _verified(self.container)
+
     def text(self, *, locations: bool = False) -> str:
         """The tiled program."""
         return self.executable.text(locations=locations).text
@@ -50,23 +64,85 @@ class Loaded:
         return f"<weft.load: {self.signature.name} on {self.mesh.size} devices>"
 
 
-def load(path: str | os.PathLike[str] | bytes, *, process: Process | None = None) -> Loaded:
+def load(
+    path: str | os.PathLike[str] | bytes, *, process: Process | None = None, trust: bool = False
+) -> Loaded:
     """The executable of a file that `Compiled.save` wrote, or of its bytes.
 
     No code of the file is run: its kernels are verified, and this installation emits them. What was
-    emitted before is taken from the user's cache. A program whose devices are in several processes
-    is told by `process` which one this is, and what reaches the others.
+    emitted before is taken from the user's cache. With `trust`, only for files whose maker you
+    trust, the machine code or the emitted text in the file is used, if it is for this processor.
+    A program whose devices are in several processes is told by `process` which one this is, and
+    what reaches the others.
     """
-    container = open_container(path)
-    signature, made = container.signature(), read(container)
+    container = open_container(path, trust=trust)
+    key = _key(container)
+    runtime = _remembered(container, key) or (_trusted(container) if trust else None)
+    if runtime is None:
+        return Loaded(container, _emitted(container, key, process))
+    tiled, plan = read_tiled(container.text("tiled"), container.constants, opaque=True)
+    return Loaded(container, LocalProgram(tiled, plan, host_of(process), runtime=runtime))
+
+
+def _key(container: Container) -> Key | None:
+    """What the machine code of a program is kept by; what is kept was verified before."""
+    target = container.text("note", TARGET)
+    identity = code_identity(target)
+    if identity is None:
+        return None
+    digest = container.digest("tiled")
+    return Key("program", digest[:8], (("tiled", digest), ("target", target), ("for", identity)))
+
+
+def _remembered(container: Container, key: Key | None) -> Runtime | None:
+    """What runs the machine code that the user's cache has of a program."""
+    code = None if key is None else the_store().get(key)
+    if key is None or code is None:
+        return None
+    try:
+        return unpacked(container.text("note", TARGET), code)
+    except WeftError:
+        the_store().refuse(key)
+        return None
+
+
+def _trusted(container: Container) -> Runtime | None:
+    """What runs the machine code of a trusted file; None if it has none for this processor."""
+    target = container.text("note", TARGET)
+    if target not in container.names("code"):
+        return None
+    return unpacked(target, container.read("code", target))
+
+
+def _verified(container: Container) -> Executable:
+    from weft.executable.files import read  # verifies, which needs all that kernels are made of
+
+    return read(container)
+
+
+def _emitted(container: Container, key: Key | None, process: Process | None) -> LocalProgram:
+    """The program of kernels that this installation emits, and remembers."""
+    made = _verified(container)
     target, kernels = _target(made), made.kernels()
-    name = hashlib.sha256(container.read("tiled")).hexdigest()
-    if target is not None and target.identity is not None:
-        target.recall(kernels, name)
+    adopted = container.trusts and target is not None and _adopted(container, made, target)
     program = LocalProgram(made.tiled, made.plan, host_of(process), target)
-    if target is not None and target.identity is not None:
-        target.remember(kernels, name)
-    return Loaded(signature, made, program)
+    if key is not None and target is not None and not adopted:
+        the_store().put(key, target.packed(kernels)["code"])
+    return program
+
+
+def _adopted(container: Container, made: Executable, target: Target) -> bool:
+    """Whether the emitted text of a trusted file is used; if it cannot be, that is said."""
+    kinds = [kind for kind in ("code", "emitted") if made.target in container.names(kind)]
+    if not kinds:
+        return False
+    if "emitted" in kinds and target.adopt(made.kernels(), container.read("emitted", made.target)):
+        return True
+    warn(
+        f"{container.where}: its {' and '.join(kinds)} are for another processor or another "
+        "version of weft: its kernels are emitted anew"
+    )
+    return False
 
 
 def _target(made: Executable) -> Target | None:

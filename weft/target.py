@@ -10,9 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +20,13 @@ import numpy.typing as npt
 from weft.array.host import HOST_MEMORY
 from weft.array.memory import Memory, Stream
 from weft.array.stacked import Kind, Stacked
-from weft.ir.op import Op
-from weft.ir.types import DType
-from weft.kernels.group import Launch
-from weft.kernels.kernel import Kernel, Schedule
-from weft.kernels.ops import LOOPS
-from weft.kernels.text import kernel_text
 from weft.knobs import Tune
-from weft.ops import OPS
+
+if TYPE_CHECKING:
+    from weft.ir.op import Op
+    from weft.ir.types import DType
+    from weft.kernels.group import Launch
+    from weft.kernels.kernel import Kernel, Schedule
 
 Addresses: TypeAlias = npt.NDArray[np.uint64]
 
@@ -216,14 +215,14 @@ class OneByOne:
             self.launch(loaded, self.pointers[part])
 
 
-_TABLE = MappingProxyType(
-    {
-        op: Cell("emitted", "loops")
-        if op in LOOPS
-        else Cell("library", why="no kernel of loops computes it")
-        for op in OPS
-    }
-)
+@cache
+def _loops_table() -> Mapping[type[Op], Cell]:
+    """A target that has kernels of loops only; what runs kernels does not ask what it could."""
+    from weft.kernels.ops import LOOPS
+    from weft.ops import OPS
+
+    loops, rest = Cell("emitted", "loops"), Cell("library", why="no kernel of loops computes it")
+    return MappingProxyType({op: loops if op in LOOPS else rest for op in OPS})
 
 
 @dataclass(frozen=True)
@@ -246,7 +245,7 @@ class Target(ABC):
     @property
     def table(self) -> Mapping[type[Op], Cell]:
         """For every op one answer, and no hole."""
-        return _TABLE
+        return _loops_table()
 
     def can(self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
         """Why no kernel computes an op of such types, or None if one does."""
@@ -258,6 +257,8 @@ class Target(ABC):
 
         Kernels that are read from a file are asked for, too, with whatever schedule they have.
         """
+        from weft.kernels.kernel import Kernel
+
         return None if isinstance(kernel, Kernel) else "it is no kernel of loops"
 
     # How kernels are to be
@@ -269,6 +270,8 @@ class Target(ABC):
 
     def schedule(self, kernel: Kernel) -> Schedule:
         """How the loops of a kernel run."""
+        from weft.kernels.kernel import Schedule
+
         return Schedule("in_order", tuple(range(len(kernel.factors))))
 
     def candidates(self, kernel: Launch) -> Candidates | None:
@@ -284,6 +287,8 @@ class Target(ABC):
 
     def text(self, kernel: Launch, form: str = "") -> str:
         """What a kernel becomes, to be read: in the first one of `forms`, or another."""
+        from weft.kernels.text import kernel_text
+
         return kernel_text(kernel)
 
     @property
@@ -296,6 +301,14 @@ class Target(ABC):
 
     def recall(self, kernels: Sequence[Launch], name: str) -> None:  # noqa: B027  # optional
         """Take what an earlier process has kept of these kernels, if it has."""
+
+    def packed(self, kernels: Sequence[Launch]) -> Mapping[str, bytes]:
+        """What different kernels become, for files that are trusted: `emitted` text and `code`."""
+        return {}
+
+    def adopt(self, kernels: Sequence[Launch], text: bytes) -> bool:
+        """Use the `emitted` text of a trusted file; False if it is of another version."""
+        return False
 
     # What runs them
 

@@ -9,20 +9,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
-from weft.emit.llvm.jit.machine_code import has_llvm
-from weft.emit.llvm.target import LLVM
+from weft.emit.llvm.jit.processor import has_llvm
 from weft.errors import WeftError
 from weft.knobs import TUNE, TUNES, Tune
-from weft.target import Options, Target
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from weft.target import Options, Runtime, Target
 
 GROUP = "weft.targets"
 
 
-def _llvm(options: Options) -> Target:
-    if not has_llvm():
+def _llvm(options: Options, *, runs: bool = True) -> Target:
+    if runs and not has_llvm():
         raise WeftError("the llvm target needs llvmlite", help="pip install 'weft[cpu]'")
+    from weft.emit.llvm.target import LLVM
+
     return LLVM(options)
 
 
@@ -49,12 +54,14 @@ def target_named(
         raise WeftError(
             f"no way of tuning is called {tune!r}", help=f"there are {', '.join(TUNES)}"
         )
+    from weft.target import Options
+
     options = Options(fold_sums, excess_precision, TUNE.value() if tune is None else tune)
     if not runs and name in (None, "llvm"):
-        return LLVM(options)
+        return _llvm(options, runs=False)
     if name is None:
         if has_llvm():
-            return LLVM(options)
+            return _llvm(options)
         _say_once(
             "llvmlite is not installed: nodes run one by one in numpy; pip install 'weft[cpu]'"
         )
@@ -64,6 +71,27 @@ def target_named(
     if name not in _plugins():
         raise WeftError(f"no target {name!r}", help=f"targets are {', '.join(target_names())}")
     return _plugged(_plugins()[name], options)
+
+
+def code_identity(name: str) -> str | None:
+    """What machine code for a target depends on besides kernels; None if it has none to keep."""
+    if name != "llvm" or not has_llvm():
+        return None
+    from weft.emit.llvm.jit.packed import code_identity
+
+    return code_identity()
+
+
+def unpacked(name: str, code: bytes) -> Runtime | None:
+    """What runs kernels whose machine code is there; None if it is of another version.
+
+    This imports what runs kernels, and nothing that makes them.
+    """
+    if code_identity(name) is None:
+        return None
+    from weft.emit.llvm.jit.packed import unpacked
+
+    return unpacked(code)
 
 
 def target_names() -> tuple[str, ...]:
@@ -78,7 +106,9 @@ def is_target(name: str) -> bool:
 
 def installed_targets() -> tuple[dict[str, Target], list[WeftError]]:
     """All targets with kernels, to be looked at, and what is wrong with those that are broken."""
-    found: dict[str, Target] = {"llvm": LLVM()}
+    from weft.target import Options
+
+    found: dict[str, Target] = {"llvm": _llvm(Options(), runs=False)}
     broken: list[WeftError] = []
     for name, plugin in _plugins().items():
         try:
@@ -91,11 +121,15 @@ def installed_targets() -> tuple[dict[str, Target], list[WeftError]]:
 @cache
 def _plugins() -> dict[str, EntryPoint]:
     """The entry points of installed packages, by name; those of Weft's own are not theirs."""
+    from importlib.metadata import entry_points
+
     named = {found.name: found for found in entry_points(group=GROUP)}
     return {name: found for name, found in named.items() if name not in BUILT_IN}
 
 
 def _plugged(found: EntryPoint, options: Options) -> Target:
+    from weft.target import Target
+
     package = f"{found.dist.name} {found.dist.version}" if found.dist else found.value
     try:
         made = found.load()(options)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.emit.llvm.jit.machine_code import ARM_LINUX, ARM_MACOS, Processor, compile_text
+from weft.emit.llvm.jit.machine_code import compile_text
+from weft.emit.llvm.jit.processor import ARM_LINUX, ARM_MACOS, Processor
 from weft.jax.abi import api
 from weft.jax.native.functions import native_slots, text
 

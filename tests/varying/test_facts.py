@@ -48,7 +48,7 @@ from weft.ops.random import Rng
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, Reshape
 from weft.ops.sharding import ManualComputation, NamedComputation
-from weft.varying import Learned, varying
+from weft.varying.facts import Learned, varying
 from weft.varying.masks import union
 
 A, B = 0, 1  # the digits of the axes of MESH

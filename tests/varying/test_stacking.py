@@ -16,7 +16,7 @@ from weft.mesh.parts import atoms_of, span_of
 from weft.ops.collective import AllReduce, CollectivePermute
 from weft.ops.control import Tuple
 from weft.ops.local import CHANNEL, AxisIndex, PermuteAlongAxes
-from weft.varying import varying
+from weft.varying.facts import varying
 from weft.varying.world import World
 
 GROUPS = ((0, 1, 2), (3, 4, 5))

@@ -5,13 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from weft.errors import WeftError, missing_extra
-from weft.ir.types import Array, dtype_of
-
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+from weft.ir.types import BF16, Array, dtype_of
 
 
 def to_numpy(given: Any) -> Array:
@@ -67,7 +64,7 @@ def _from_torch(tensor: Any) -> Array:
         held = held.cpu()
     if held.dtype == torch.bfloat16:
         bits: Array = held.view(torch.int16).numpy()
-        return bits.view(BFLOAT16)
+        return bits.view(BF16.numpy)
     made: Array = held.numpy()
     return made
 
@@ -79,7 +76,7 @@ def to_torch(array: Array) -> Any:
     except ImportError:
         raise missing_extra("torch", "torch", "an array of PyTorch") from None
     held = array if array.flags.writeable else array.copy()
-    if held.dtype == BFLOAT16:
+    if dtype_of(held.dtype) is BF16:
         return torch.from_numpy(held.view(np.int16)).view(torch.bfloat16)
     try:
         return torch.from_numpy(held)

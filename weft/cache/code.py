@@ -3,16 +3,52 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from weft.cache.entry import Key
+from weft.cache.store import the_store
+
 _ROOT = Path(__file__).parent.parent
-_FOLDERS = ("ir", "ops", "kernels", "tile", "emit")
+_FOLDERS = ("ir", "ops", "kernels", "executable", "tile", "emit")
 
 
 @cache
 def code_digest() -> str:
-    """A number for the code that decides on kernels and emits them."""
+    """A number for the code that decides on kernels and emits them.
+
+    It is that of the files' contents, which are read once after each change: files of the same
+    names, sizes and times are taken for the same, as Python itself does it.
+    """
+    key = Key("digest", "weft", (("files", _files_digest()),))
+    known = the_store().get(key, counted=False)
+    if known is None:
+        known = _contents_digest().encode()
+        the_store().put(key, known)
+    return known.decode()
+
+
+def _files_digest() -> str:
+    lines = []
+    for folder in _FOLDERS:
+        for file in _files(_ROOT / folder):
+            status = file.stat()
+            lines.append(f"{file.path} {status.st_size} {status.st_mtime_ns}")
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def _files(folder: str | Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as found:
+        for entry in found:
+            if entry.is_dir():
+                yield from _files(entry.path)
+            elif entry.name.endswith(".py"):
+                yield entry
+
+
+def _contents_digest() -> str:
     found = hashlib.sha256()
     for folder in _FOLDERS:
         for path in sorted((_ROOT / folder).rglob("*.py")):

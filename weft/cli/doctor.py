@@ -18,7 +18,7 @@ from weft.cache.store import LIMIT, the_store
 from weft.cli.doctor_checks import CHECKS, run_checks
 from weft.cli.parser import Subparsers, command
 from weft.cli.screen import print_json, print_labelled, quantity
-from weft.emit.llvm.jit.machine_code import host, llvm_version
+from weft.emit.llvm.jit.processor import host, llvm_version
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.errors import WeftError
 from weft.knobs import CACHE, KNOBS, cache_folder

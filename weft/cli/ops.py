@@ -6,7 +6,7 @@ import argparse
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -144,10 +144,9 @@ def _sentence(thing: object) -> str:
 def _attributes(op: type[Op]) -> list[tuple[str, str, str]]:
     """Name, type and default of every field that is an MLIR attribute."""
     found = []
-    for field in fields(op):  # type: ignore[arg-type]  # every op is a dataclass
-        if field.name in op.codecs:
-            default = "" if field.default is MISSING else f"default {field.default!r}"
-            found.append((field.name, str(field.type), default))
+    for name in op.codecs:
+        default = f"default {op.defaults[name]!r}" if name in op.defaults else ""
+        found.append((name, str(op.__annotations__[name]), default))
     return found
 
 

@@ -21,7 +21,6 @@ import hashlib
 import mmap
 import os
 import re
-import secrets
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +42,7 @@ ALIGNED = 64  # bytes: a line of the processor's cache, and the widest vector
 LARGEST_TABLE = 1 << 26
 SMALL = 1 << 10  # bytes up to which constants are written in texts
 MAIN = "main"
+TARGET = "target"  # the note that names the target of a program
 # What a section holds; `note` is what a door keeps with a program.
 KINDS = ("signature", "tiled", "constant", "note", "emitted", "code")
 TRUSTED = ("emitted", "code")  # what runs as it is, so that only who trusts the file reads it
@@ -103,7 +103,7 @@ def write_container(
     """Write a container beside its place and rename it: a reader sees all of it, or what was."""
     place = Path(path)
     pieces = _pieces(sections, features, made_by)
-    draft = place.parent / f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}"
+    draft = place.parent / f".{place.name}.{os.getpid()}.{os.urandom(4).hex()}"
     try:
         with open(draft, "xb") as file:
             try:
@@ -225,6 +225,10 @@ class Container:
         data = self.data[entry.offset : entry.offset + entry.length]
         self._compare(entry, data)
         return data
+
+    def digest(self, kind: str, name: str = MAIN) -> str:
+        """The checksum of a section, as the table has it."""
+        return self._entry(kind, name).digest
 
     def text(self, kind: str, name: str = MAIN) -> str:
         """A section that is text."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from weft.errors import Unsupported, WeftError
-from weft.executable.container import Container, Section, write_container
+from weft.executable.container import TARGET, Container, Section, write_container
 from weft.executable.executable import Executable
 from weft.executable.items import Host, Start, all_items, with_kernels
 from weft.executable.read import read_tiled
@@ -18,12 +19,20 @@ from weft.kernels.group import Launch as Kernel
 from weft.kernels.kernel import Kernel as Loops
 from weft.ops.callbacks import calls_python
 
-TARGET = "target"  # the note that names the target
 
-
-def save(path: str | os.PathLike[str], made: Executable, signature: Signature, by: str) -> None:
-    """Write an executable to a file."""
-    write_container(path, sections(made, signature), features(made), by)
+def save(
+    path: str | os.PathLike[str],
+    made: Executable,
+    signature: Signature,
+    by: str,
+    packed: Callable[[Sequence[Kernel]], Mapping[str, bytes]] | None = None,
+) -> None:
+    """Write an executable to a file, and what its kernels become if it is to be `packed`, too."""
+    listed = sections(made, signature)
+    if packed is not None:
+        parts = packed(untuned(made).kernels())
+        listed += [Section(kind, data, made.target) for kind, data in parts.items()]
+    write_container(path, listed, features(made), by)
 
 
 def features(made: Executable) -> tuple[str, ...]:
@@ -40,7 +49,7 @@ def sections(made: Executable, signature: Signature) -> list[Section]:
 def program_sections(made: Executable) -> list[Section]:
     """The parts that a program is; an error for one that calls Python functions."""
     _refuse_callbacks(made)
-    text = _untuned(made).text()
+    text = untuned(made).text()
     return [
         Section("tiled", text.text.encode()),
         Section("note", made.target.encode(), TARGET),
@@ -48,7 +57,7 @@ def program_sections(made: Executable) -> list[Section]:
     ]
 
 
-def _untuned(made: Executable) -> Executable:
+def untuned(made: Executable) -> Executable:
     """The executable without what was measured on this machine."""
 
     def plain(kernel: Kernel) -> Kernel:

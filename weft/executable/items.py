@@ -10,19 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from weft.executable.fork import Fork, Seen
-from weft.executable.layout import Layout
-from weft.ir.location import Location
-from weft.ir.module import Module, Node
-from weft.ir.op import Op
 from weft.ir.types import TensorType, Type
 from weft.ir.write import node_text
-from weft.kernels.group import Group
-from weft.kernels.group import Launch as AnyKernel
 from weft.varying.masks import Mask, union
-from weft.varying.world import World
+
+if TYPE_CHECKING:
+    from weft.executable.fork import Fork, Seen
+    from weft.executable.layout import Layout
+    from weft.ir.location import Location
+    from weft.ir.module import Module, Node
+    from weft.ir.op import Op
+    from weft.kernels.group import Group
+    from weft.kernels.group import Launch as AnyKernel
+    from weft.varying.world import World
 
 Slot: TypeAlias = int
 Slots: TypeAlias = tuple[Slot, ...]

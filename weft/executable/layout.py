@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from weft.ir.op import Op
-from weft.ir.types import Array
-from weft.mesh.parts import Atoms
 from weft.ops.collective import CollectivePermute
 from weft.ops.local import PermuteAlongAxes
 from weft.varying.masks import Mask, bits
-from weft.varying.world import World
+
+if TYPE_CHECKING:
+    from weft.ir.op import Op
+    from weft.ir.types import Array
+    from weft.mesh.parts import Atoms
+    from weft.varying.world import World
 
 
 @dataclass(frozen=True)

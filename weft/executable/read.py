@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from weft.errors import WeftError
 from weft.executable.fork import Fork, Seen
@@ -51,21 +51,29 @@ from weft.ir.module import Function, Module, Region, Value
 from weft.ir.read import read_module, read_node
 from weft.ir.scan import parse_type
 from weft.ir.types import Array, TensorType
-from weft.kernels.group import Launch as AnyKernel
-from weft.kernels.read import parse_kernel
+from weft.kernels.opaque import opaque_kernel
 from weft.kernels.tokens import Line, wrong
 from weft.mesh import Mesh, parse_mesh
 from weft.mesh.parts import Atoms
-from weft.ops import BY_NAME
 from weft.ops.control import stream_of
-from weft.ops.shape import Constant
 from weft.varying.masks import Mask
 from weft.varying.world import World
 
+if TYPE_CHECKING:
+    from weft.ir.op import Op
+    from weft.kernels.group import Launch as AnyKernel
 
-def read_tiled(text: str, resources: Mapping[str, Array] = {}) -> tuple[Tiled, Plan]:
-    """A tiled program and its memory, from its text and the constants that are beside it."""
-    reader = _Reader(text, resources)
+CONSTANT = "stablehlo.constant"
+
+
+def read_tiled(
+    text: str, resources: Mapping[str, Array] = {}, *, opaque: bool = False
+) -> tuple[Tiled, Plan]:
+    """A tiled program and its memory, from its text and the constants that are beside it.
+
+    Kernels that are `opaque`, as their code is there, have names and operands only.
+    """
+    reader = _Reader(text, resources, opaque)
     try:
         return reader.program()
     except WeftError as error:
@@ -76,10 +84,10 @@ def read_tiled(text: str, resources: Mapping[str, Array] = {}) -> tuple[Tiled, P
 
 
 class _Reader:
-    def __init__(self, text: str, resources: Mapping[str, Array]) -> None:
+    def __init__(self, text: str, resources: Mapping[str, Array], opaque: bool) -> None:
         self.all = [line for line in text.splitlines() if line.strip()]
         self.at = 1 if text.startswith("emitted for ") else 0
-        self.resources = resources
+        self.resources, self.opaque = resources, opaque
         self.stacks: dict[Slot, Stack | None] = {0: None, 1: None}
         self.kernels: dict[str, AnyKernel] = {}
         self.meshes: dict[str, Mesh] = {}
@@ -369,8 +377,15 @@ class _Reader:
             name += f"'{line.integer()}"
         ins, outs, loc = self.flow(line)
         if name not in self.kernels:
-            self.kernels[name] = parse_kernel("\n".join(_dedented(self.below())))
+            self.kernels[name] = self.kernel(_dedented(self.below()))
         return Launch(self.kernels[name], ins, outs, loc)
+
+    def kernel(self, lines: list[str]) -> AnyKernel:
+        if self.opaque:
+            return cast("AnyKernel", opaque_kernel(lines[0]))  # enough for what runs it
+        from weft.kernels.read import parse_kernel  # and all that kernels are made of
+
+        return parse_kernel("\n".join(lines))
 
     def host(self, line: Line, kind: type[Host], layout: Layout) -> Host:
         ins, outs, loc = self.flow(line)
@@ -389,8 +404,8 @@ class _Reader:
         lines = self.deeper(depth)
         operands = ins[:-1] if rows else ins
         types = tuple([self.stack(slot).type for slot in operands])
-        *constants, node = read_node("\n".join(lines), types, BY_NAME)
-        if not all(isinstance(n.op, Constant) for n in constants):
+        *constants, node = read_node("\n".join(lines), types, _ops())
+        if not all(n.op.name == CONSTANT for n in constants):
             raise wrong("a host node is one node, and constants before it")
         node.loc = loc
         rest = (given, made, tuple(m for m in summed if isinstance(m, int)), spread)
@@ -507,4 +522,10 @@ def _dedented(lines: Sequence[str]) -> list[str]:
 
 def _functions(lines: Sequence[str]) -> dict[str, Function]:
     text = "\n".join(['"builtin.module"() ({', *lines, "}) : () -> ()"])
-    return dict(read_module(text, BY_NAME).functions)
+    return dict(read_module(text, _ops()).functions)
+
+
+def _ops() -> Mapping[str, type[Op]]:
+    from weft.ops import BY_NAME  # most programs run kernels only
+
+    return BY_NAME

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol, TypeVar, cast, dataclass_transform, get_type_hints
 
@@ -89,12 +89,41 @@ class Interned(type):
     """Makes equal ops one object, so that equality is identity."""
 
     _known: ClassVar[InternTable[tuple[object, ...], Any]] = InternTable()
+    slots: tuple[Any, ...] = ()  # what holds each field
 
     def __call__(cls, *args: object, **kwargs: object) -> Any:
-        made = super().__call__(*args, **kwargs)
-        key = (cls, *(getattr(made, name) for name in made.fields()))
+        values = args if len(args) == len(cls.slots) and not kwargs else _bound(cls, args, kwargs)
+        key = (cls, *values)
         found = Interned._known.get(key)
-        return Interned._known.enter(key, made) if found is None else found
+        if found is not None:
+            return found
+        made: Any = object.__new__(cls)  # type: ignore[arg-type]
+        for slot, value in zip(cls.slots, values, strict=True):
+            slot.__set__(made, value)
+        return Interned._known.enter(key, made)
+
+
+def _bound(cls: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Any, ...]:
+    """The value of every field, as a call gives them by position or by name."""
+    names = cls.fields()
+    given = dict(zip(names, args))  # noqa: B905  # there may be defaults
+    if len(args) > len(names) or not kwargs.keys() <= set(names) - given.keys():
+        raise TypeError(f"{cls.__name__} takes {names}, {args} and {kwargs} given")
+    given |= kwargs
+    missing = [name for name in names if name not in given and name not in cls.defaults]
+    if missing:
+        raise TypeError(f"{cls.__name__} is not given {', '.join(missing)}")
+    return tuple([given[name] if name in given else cls.defaults[name] for name in names])
+
+
+class _Codecs:
+    """The codecs of a class of ops: made when they are first asked for, which most never are."""
+
+    def __get__(self, instance: object, cls: type[Op]) -> Mapping[str, Codec]:
+        hints = get_type_hints(cls, include_extras=True)
+        own = [name for name in cls.fields() if name not in ("out", "outs")]
+        cls.codecs = {name: codec_of(hints[name]) for name in own}
+        return cls.codecs
 
 
 class Op(metaclass=Interned):
@@ -112,8 +141,8 @@ class Op(metaclass=Interned):
 
     __slots__ = ("__weakref__",)
     name: ClassVar[str]
-    codecs: ClassVar[Mapping[str, Codec]]
-    defaults: ClassVar[Mapping[str, object]]
+    codecs: ClassVar[Mapping[str, Codec]] = _Codecs()  # type: ignore[assignment]
+    defaults: ClassVar[Mapping[str, object]] = {}
     regions: ClassVar[int | None] = 0  # how many; None for any number
     pure: ClassVar[bool] = True  # no effect but its results, and the same results every time
     elementwise: ClassVar[bool] = False  # on scalars; run on arrays, it treats each element alike
@@ -125,6 +154,7 @@ class Op(metaclass=Interned):
     # StableHLO lacks it: it is written as a composite that calls its `decomposition`.
     composite: ClassVar[bool] = False
     assembly: ClassVar[str | None] = None  # how its line is written; see weft.ir.write
+    __match_args__: ClassVar[tuple[str, ...]] = ()
     infer: ClassVar[Callable[..., Type | Types]]
     rule: ClassVar[Callable[..., Rule]]
     reference: ClassVar[Callable[..., Any]]
@@ -161,7 +191,13 @@ class Op(metaclass=Interned):
     @classmethod
     def fields(cls) -> tuple[str, ...]:
         """The names of the fields, in order."""
-        return tuple(cls.__dataclass_fields__)  # type: ignore[attr-defined]
+        return cls.__match_args__
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{self.name} is shared by all that are equal: {name} stays as it is")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{self.name} is shared by all that are equal: {name} stays as it is")
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.fields())
@@ -173,17 +209,22 @@ _REQUIRED = ("infer", "rule", "reference", "work")
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def op(name: str) -> Callable[[OpClass], OpClass]:
-    """Declare an op under its MLIR name; one that lacks a required part is refused here."""
+    """Declare an op under its MLIR name; one that lacks a required part is refused here.
+
+    It has a slot for each annotated field, as a frozen dataclass would; there are two hundred ops,
+    of each of which `dataclass` would compile the functions that all of them share.
+    """
 
     def declare(cls: OpClass) -> OpClass:
-        cls.name = name
         for part in _REQUIRED:
             assert hasattr(cls, part), f"{name} declares no {part}"
-        made: Any = dataclass(frozen=True, eq=False, repr=False, slots=True)(cls)
-        hints = get_type_hints(made, include_extras=True)
-        own = [f for f in fields(made) if f.name not in ("out", "outs")]
-        made.codecs = {f.name: codec_of(hints[f.name]) for f in own}
-        made.defaults = {f.name: f.default for f in own if f.default is not MISSING}
+        members = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
+        annotated = members.get("__annotations__", {})
+        names = tuple([n for n, t in annotated.items() if not str(t).startswith("ClassVar[")])
+        defaults = {n: members.pop(n) for n in names if n in members}
+        members |= {"name": name, "__slots__": names, "__match_args__": names, "defaults": defaults}
+        made = Interned(cls.__name__, cls.__bases__, members)
+        made.slots = tuple([vars(made)[n] for n in names])
         return cast(OpClass, made)
 
     return declare

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -19,12 +20,22 @@ DtypeKind = Literal["bool", "int", "uint", "float", "complex"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """An element type: its MLIR name, its kind, its width, and the numpy type that holds it."""
+    """An element type: its MLIR name, its kind, its width, and the numpy type that holds it.
+
+    Types of `ml_dtypes` are imported when the first of them is met: most programs have none.
+    """
 
     name: str
     kind: DtypeKind
     bits: int
-    numpy: np.dtype[Any]
+    numpy: np.dtype[Any] = field(init=False)
+
+    def __getattr__(self, name: str) -> Any:
+        """The numpy type, as long as it has not been asked for."""
+        if name != "numpy":
+            raise AttributeError(f"{self!r} has no attribute {name!r}")
+        object.__setattr__(self, "numpy", _numpy(self))
+        return self.numpy
 
     def __reduce__(self) -> tuple[object, ...]:
         return dtype, (self.name,)
@@ -52,7 +63,7 @@ class DType:
     @property
     def mantissa(self) -> int:
         """Stored mantissa bits of a float (of its parts, for a complex)."""
-        return int(ml_dtypes.finfo(self.real.numpy).nmant)
+        return int(finfo(self.real).nmant)
 
     @property
     def limits(self) -> tuple[int | float, int | float]:
@@ -65,7 +76,7 @@ class DType:
         held = self.real.numpy
         if np.isinf(np.asarray(math.inf).astype(held).astype(np.float64)):
             return -math.inf, math.inf
-        known = ml_dtypes.finfo(held)
+        known = finfo(self.real)
         return float(known.min), float(known.max)
 
     def __repr__(self) -> str:
@@ -78,29 +89,68 @@ _SMALL_FLOATS = (
 
 
 def _table() -> dict[str, DType]:
-    rows: list[DType] = [DType("i1", "bool", 1, np.dtype(bool))]
-    for bits in (2, 4):
-        rows.append(DType(f"i{bits}", "int", bits, np.dtype(getattr(ml_dtypes, f"int{bits}"))))
-        rows.append(DType(f"ui{bits}", "uint", bits, np.dtype(getattr(ml_dtypes, f"uint{bits}"))))
-    for bits in (8, 16, 32, 64):
-        rows.append(DType(f"i{bits}", "int", bits, np.dtype(f"int{bits}")))
-        rows.append(DType(f"ui{bits}", "uint", bits, np.dtype(f"uint{bits}")))
-    rows.append(DType("index", "int", 64, np.dtype("int64")))
-    for name in _SMALL_FLOATS.split():
-        held = getattr(ml_dtypes, f"float{name[0]}_{name[1:].lower()}")
-        rows.append(DType(f"f{name}", "float", int(name[0]), np.dtype(held)))
-    rows.append(DType("bf16", "float", 16, np.dtype(ml_dtypes.bfloat16)))
-    for bits in (16, 32, 64):
-        rows.append(DType(f"f{bits}", "float", bits, np.dtype(f"float{bits}")))
-    for bits in (32, 64):
-        rows.append(DType(f"complex<f{bits}>", "complex", 2 * bits, np.dtype(f"complex{2 * bits}")))
+    rows: list[DType] = [DType("i1", "bool", 1)]
+    for bits in (2, 4, 8, 16, 32, 64):
+        rows += [DType(f"i{bits}", "int", bits), DType(f"ui{bits}", "uint", bits)]
+    rows.append(DType("index", "int", 64))
+    rows += [DType(f"f{name}", "float", int(name[0])) for name in _SMALL_FLOATS.split()]
+    rows.append(DType("bf16", "float", 16))
+    rows += [DType(f"f{bits}", "float", bits) for bits in (16, 32, 64)]
+    rows += [DType(f"complex<f{bits}>", "complex", 2 * bits) for bits in (32, 64)]
     return {row.name: row for row in rows}
+
+
+def _numpy(dtype: DType) -> np.dtype[Any]:
+    """The numpy type that holds elements of a type."""
+    name, bits = dtype.name, dtype.bits
+    if dtype.kind == "bool":
+        return np.dtype(bool)
+    if not is_narrow(dtype):
+        return np.dtype(f"{dtype.kind}{bits}")
+    known = {"int": f"int{bits}", "uint": f"uint{bits}", "float": "bfloat16"}[dtype.kind]
+    if dtype.kind == "float" and name != "bf16":
+        known = f"float{name[1]}_{name[2:].lower()}"
+    held: np.dtype[Any] = np.dtype(getattr(_ml_dtypes(), known))
+    return held
+
+
+def is_narrow(dtype: DType) -> bool:
+    """Whether numpy itself has no such type."""
+    least = {"bool": 1, "float": 16}.get(dtype.kind, 8)
+    return dtype.bits < least or dtype.name == "bf16"
+
+
+def finfo(dtype: DType) -> Any:
+    """What numpy or ml_dtypes knows of a float type: bits of the mantissa, least, largest."""
+    return _ml_dtypes().finfo(dtype.numpy) if is_narrow(dtype) else np.finfo(dtype.numpy)
+
+
+def _ml_dtypes() -> Any:
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise WeftError(
+            "arrays of bf16, fp8 and of less than 8 bits need the package ml_dtypes",
+            help="pip install ml_dtypes",
+        ) from error
+    return ml_dtypes
 
 
 DTYPES = _table()
 BOOL, I32, I64, UI32, UI64 = (DTYPES[n] for n in ("i1", "i32", "i64", "ui32", "ui64"))
-F32, F64 = DTYPES["f32"], DTYPES["f64"]
-_BY_NUMPY = {row.numpy: row for row in reversed(DTYPES.values()) if row.name != "index"}
+BF16, F32, F64 = DTYPES["bf16"], DTYPES["f32"], DTYPES["f64"]
+
+
+_HELD = [row for row in reversed(DTYPES.values()) if row.name != "index"]
+_BY_NUMPY = {row.numpy: row for row in _HELD if not is_narrow(row)}
+
+
+@cache
+def _narrow_by_numpy() -> dict[np.dtype[Any], DType]:
+    """The others; none where the package that has them is not installed."""
+    if importlib.util.find_spec("ml_dtypes") is None:
+        return {}
+    return {row.numpy: row for row in _HELD if is_narrow(row)}
 
 
 def dtype(name: str) -> DType:
@@ -117,11 +167,14 @@ def dtype(name: str) -> DType:
 
 def dtype_of(held: np.dtype[Any]) -> DType:
     """The element type that a numpy dtype holds."""
-    if found := _BY_NUMPY.get(held):
+    if found := _BY_NUMPY.get(held) or _narrow_by_numpy().get(held):
         return found
+    known = [
+        row.numpy for row in _HELD if row in (*_BY_NUMPY.values(), *_narrow_by_numpy().values())
+    ]
     raise WeftError(
         f"numpy dtype {held} has no StableHLO element type",
-        help=f"convert the array first; known: {', '.join(str(d) for d in _BY_NUMPY)}",
+        help=f"convert the array first; known: {', '.join(map(str, known))}",
     )
 
 

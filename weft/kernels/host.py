@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from weft.executable.items import Site, Traits
-from weft.executable.process import Process
-from weft.ir.types import Array
+
+if TYPE_CHECKING:
+    from weft.executable.process import Process
+    from weft.ir.types import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -22,7 +23,13 @@ class Line:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = _TOKEN.findall(text)
+        self._read(0)
+
+    def _read(self, begin: int) -> None:
+        """The tokens up to a quote: what is quoted is long, and often nobody looks at it."""
+        self.begin = begin
+        self.end = self.text.find('"', begin) + 1 or len(self.text)
+        self.tokens = _TOKEN.findall(self.text, begin, self.end)
         self.at = 0
         self.token: str = self.tokens[0]  # the next one; nothing at the end of the line
 
@@ -32,15 +39,16 @@ class Line:
         if token:
             self.at += 1
             self.token = self.tokens[self.at]
+            if not self.token and self.end < len(self.text):
+                self._read(self.end)
         return token
 
     def brackets(self) -> str:
         """All up to the bracket that closes the next token, as it is written."""
-        starts = [match.start(1) for match in _TOKEN.finditer(self.text)]
-        begin = starts[self.at]
+        matches = _TOKEN.finditer(self.text, self.begin, self.end)
+        begin = next(itertools.islice(matches, self.at, None)).start(1)
         end = balanced(self.text, begin)
-        self.at = next(n for n, start in enumerate(starts) if start >= end)
-        self.token = self.tokens[self.at]
+        self._read(end)
         return self.text[begin:end]
 
     def taken(self, *tokens: str) -> str:

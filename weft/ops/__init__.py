@@ -1,66 +1,59 @@
-"""Every op of StableHLO, CHLO and sdy, and the few of our own, declared once, by family."""
+"""Every op of StableHLO, CHLO and sdy, and the few of our own, declared once, by family.
+
+The tables of all ops are made when they are first asked for: what runs a program needs few of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from weft.ir.op import Op
-from weft.ops import (
-    attention,
-    batch_norm,
-    broadcasting,
-    checks,
-    collective,
-    contract,
-    control,
-    convert,
-    convolution,
-    custom,
-    dynamic,
-    einsum,
-    index,
-    linalg,
-    local,
-    pointwise,
-    ragged,
-    random,
-    reduce,
-    scatter,
-    shape,
-    sharding,
-    slicing,
-    sort,
-    special,
-    together,
-    transcendental,
-    window,
+
+if TYPE_CHECKING:
+    FAMILIES: tuple[ModuleType, ...]
+    OPS: tuple[type[Op], ...]
+    BY_NAME: dict[str, type[Op]]
+
+_FAMILIES = (
+    "pointwise",
+    "transcendental",
+    "convert",
+    "special",
+    "broadcasting",
+    "contract",
+    "einsum",
+    "ragged",
+    "convolution",
+    "attention",
+    "reduce",
+    "batch_norm",
+    "window",
+    "shape",
+    "slicing",
+    "index",
+    "scatter",
+    "sort",
+    "linalg",
+    "random",
+    "dynamic",
+    "control",
+    "collective",
+    "local",
+    "together",
+    "sharding",
+    "custom",
+    "checks",
 )
 
-FAMILIES = (
-    pointwise,
-    transcendental,
-    convert,
-    special,
-    broadcasting,
-    contract,
-    einsum,
-    ragged,
-    convolution,
-    attention,
-    reduce,
-    batch_norm,
-    window,
-    shape,
-    slicing,
-    index,
-    scatter,
-    sort,
-    linalg,
-    random,
-    dynamic,
-    control,
-    collective,
-    local,
-    together,
-    sharding,
-    custom,
-    checks,
-)
-OPS: tuple[type[Op], ...] = tuple(op for family in FAMILIES for op in family.OPS)
-BY_NAME: dict[str, type[Op]] = {op.name: op for op in OPS}
+
+def __getattr__(name: str) -> Any:
+    """The families, all their ops, or these by name."""
+    if name not in ("FAMILIES", "OPS", "BY_NAME"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    families = tuple([importlib.import_module(f"{__name__}.{family}") for family in _FAMILIES])
+    ops = tuple([op for family in families for op in family.OPS])
+    tables = {"FAMILIES": families, "OPS": ops, "BY_NAME": {op.name: op for op in ops}}
+    globals().update(tables)
+    return tables[name]

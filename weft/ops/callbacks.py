@@ -54,6 +54,11 @@ def calls_python(op: object) -> bool:
     return getattr(op, "call_target_name", None) in CALLS
 
 
+def has_calls(module: Module) -> bool:
+    """Whether a program calls anything by name: a Python function, or a library's."""
+    return any(hasattr(node.op, "call_target_name") for node in module.nodes())
+
+
 def host_functions(module: Module) -> tuple[HostFunction, ...]:
     """The Python functions that a program of this process calls, in order."""
     found: dict[int, HostFunction] = {}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Annotated
+from typing import Annotated, Any
 
 from weft.errors import WeftError
 from weft.ir.check import dims_in_range, one_of, require, tensor_type
@@ -268,7 +267,7 @@ class DynamicConv(Dynamic):
 
     def fixed(self, padding: PaddingPairs) -> Convolution:
         """The convolution with this padding."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given: dict[str, Any] = {name: getattr(self, name) for name in self.fields()}
         return Convolution(**(given | {"padding": padding}))
 
     def reference(self, lhs: Array, rhs: Array, padding: Array) -> Array:

@@ -14,7 +14,8 @@ from weft.ir.types import TensorType
 from weft.mesh import Mesh, MeshAxes
 from weft.mesh.axes import named
 from weft.ops.combiners import BY_OP
-from weft.varying import Learned, axes_of, varying
+from weft.varying.facts import Learned, varying
+from weft.varying.world import axes_of
 
 RewriteRule: TypeAlias = "Callable[[Node, Facts], Rewritten]"
 RewriteTable: TypeAlias = Mapping[type[Op], tuple[RewriteRule, ...]]

@@ -32,7 +32,7 @@ from weft.ops.local import (
 )
 from weft.ops.shape import Constant
 from weft.optimize.facts import Facts
-from weft.varying import axes_of
+from weft.varying.world import axes_of
 
 
 def one_replica(module: Module) -> bool:

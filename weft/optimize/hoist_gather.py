@@ -11,7 +11,7 @@ from weft.ir.types import TensorType
 from weft.ir.work import moved
 from weft.ops.control import While
 from weft.optimize.drop_dead import drop_dead
-from weft.varying import Varying, varying
+from weft.varying.facts import Varying, varying
 
 MOST_BYTES = 256 * 1024 * 1024
 _ROUNDS = 8  # loops inside loops: each round takes work out of one more

@@ -52,7 +52,7 @@ class _Expander:
         """The node, its groups as lists."""
         op: Any = node.op
         if isinstance(groups := getattr(op, "replica_groups", None), MeshAxes):
-            op = replace(op, replica_groups=groups.lists(self.meshes))
+            op = op.replace(replica_groups=groups.lists(self.meshes))
         operands = tuple([self.became.get(v, v) for v in node.operands])
         regions = tuple([self.region(r) for r in node.regions])
         made = Node(op, operands, node.types, regions, node.attrs, node.loc)

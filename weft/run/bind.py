@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.array.memory import on_host
 from weft.executable.items import (
@@ -21,15 +21,17 @@ from weft.executable.items import (
     Start,
     Tiled,
 )
-from weft.executable.plan import Plan
-from weft.executable.process import Process
-from weft.kernels.host import HostKernel
 from weft.run.apart import branch_apart_step, loop_apart_step
 from weft.run.code import Call, Code, Slots, Step, Unit
 from weft.run.deaths import deaths
 from weft.run.host_step import host_step, move_step, simple_step
-from weft.run.launch import Calls
 from weft.run.together import branch_step, loop_step
+
+if TYPE_CHECKING:
+    from weft.executable.plan import Plan
+    from weft.executable.process import Process
+    from weft.kernels.host import HostKernel
+    from weft.run.launch import Calls
 
 
 class HostKernels(Protocol):

@@ -12,7 +12,6 @@ from weft.errors import Unsupported, WeftError
 from weft.executable.items import Item, Launch, Stack, Start, blocks_of, item_text
 from weft.ir.module import Node
 from weft.ir.types import TensorType
-from weft.machine import bytes_text
 
 Slots: TypeAlias = list[Any]  # arrays; None for tokens and for what is dead; tuples of these
 Step: TypeAlias = Callable[[Slots], None]
@@ -123,6 +122,8 @@ def shortage(
         if (stack := stacks[slot]) is not None
     ]
     most, item = max(sizes, key=lambda one: one[0], default=(0, None))
+    from weft.machine import bytes_text
+
     told = f"out of memory: {what} of {bytes_text(most if needed is None else needed)}"
     advice = "use smaller sizes, donate arguments that are not needed again, or recompute values"
     if item is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,11 +11,13 @@ from weft.array.host import HOST_MEMORY, SMALL, dense
 from weft.array.memory import Memory
 from weft.array.references import offsets
 from weft.array.stacked import Kind, Stacked, kind_of
-from weft.ir.types import Array
-from weft.run.arguments import Arguments
 from weft.run.code import Call, Code, Slots
 from weft.run.launch import Calls, Place, reshaped
 from weft.target import TakesStacks
+
+if TYPE_CHECKING:
+    from weft.ir.types import Array
+    from weft.run.arguments import Arguments
 
 
 class Direct:

@@ -9,17 +9,19 @@ does not lie so is copied then.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from weft.array.host import is_dense
-from weft.array.memory import Memory
 from weft.executable.items import Block, Launch, Slot, Stack, Tiled, all_blocks, all_items
-from weft.executable.plan import Plan
 from weft.ir.types import TensorType
 from weft.run.code import Call, Code, Slots, Step
-from weft.target import Runtime
+
+if TYPE_CHECKING:
+    from weft.array.memory import Memory
+    from weft.executable.plan import Plan
+    from weft.target import Runtime
 
 Place: TypeAlias = tuple[int, int]  # the slot of a call's table, and where in it
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,26 +14,27 @@ from weft.array.host import HOST_MEMORY, aligned_bytes
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.array.stream import DEFAULT
 from weft.errors import WeftError
-from weft.executable.items import Tiled
-from weft.executable.layout import Layout
 from weft.executable.memory import MemoryUse, memory_use
-from weft.executable.plan import MemoryBytes, Plan
 from weft.ir.memory import without_gc
-from weft.ir.module import Module, Node
 from weft.ir.names import GLOBAL
 from weft.ir.scan import parse_type
 from weft.ir.types import TensorType, Type
-from weft.mesh import Mesh
-from weft.mesh.parts import Atoms
-from weft.ops.callbacks import host_functions
-from weft.ops.custom import CustomCall
+from weft.ops.callbacks import has_calls, host_functions
 from weft.run.arguments import Arguments
 from weft.run.bind import Binder, HostKernels, is_brief, is_native
 from weft.run.code import checking, shortage
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Calls
-from weft.target import Runtime, Target
 from weft.varying.world import World, sharding_in
+
+if TYPE_CHECKING:
+    from weft.executable.items import Tiled
+    from weft.executable.layout import Layout
+    from weft.executable.plan import MemoryBytes, Plan
+    from weft.ir.module import Module, Node
+    from weft.mesh import Mesh
+    from weft.mesh.parts import Atoms
+    from weft.target import Runtime, Target
 
 
 class LocalProgram:
@@ -82,7 +83,7 @@ class LocalProgram:
         """Load the kernels, and make steps of the items."""
         tiled, function = self.tiled, self.function
         self.callbacks = host_functions(self.module)  # alive as long as the program may call them
-        self.calls_host = any(isinstance(node.op, CustomCall) for node in self.module.nodes())
+        self.calls_host = has_calls(self.module)
         no_attrs = ((),)
         arg_attrs = function.arg_attrs or no_attrs * len(function.body.args)
         res_attrs = function.res_attrs or no_attrs * len(function.body.results)
@@ -233,7 +234,7 @@ class LocalProgram:
         What only some devices compute, in a branch that others do not take, is not shown to it.
         A target's kernels give no results of single ops, so this is done without the target.
         """
-        if self.target is not None:
+        if self.calls is not None:
             return self._op_by_op.checked(*stacks, watch=watch)
 
         def see(node: Node, made: tuple[Any, ...]) -> None:

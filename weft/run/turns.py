@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.array.host import address_of
-from weft.executable.plan import Turn
 from weft.ir.types import TensorType
-from weft.run.code import Code, Slots
 from weft.target import Repeats
 
 if TYPE_CHECKING:
+    from weft.executable.plan import Turn
     from weft.run.bind import Binder
+    from weft.run.code import Code, Slots
 
 AT_ONCE = 1 << 12  # rounds that nothing interrupts
 

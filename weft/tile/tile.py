@@ -15,7 +15,7 @@ from weft.target import Target
 from weft.tile.lower import HostKernels, Lowering
 from weft.tile.plan import plan
 from weft.tile.scope import Scope
-from weft.varying import varying
+from weft.varying.facts import varying
 from weft.varying.world import World
 
 

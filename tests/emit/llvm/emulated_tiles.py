@@ -18,10 +18,11 @@ from functools import partial
 import ml_dtypes
 import numpy as np
 
-from weft.emit.llvm.emitted import Emitted
+from weft.emit.llvm.emitted import Emitted, symbol
 from weft.emit.llvm.jit.engine import LoadedKernel, LoadedPhase, load
 from weft.emit.llvm.jit.linking import Linked
-from weft.emit.llvm.jit.machine_code import compile_text, host, symbol
+from weft.emit.llvm.jit.machine_code import compile_text
+from weft.emit.llvm.jit.processor import host
 from weft.ir.types import Array
 
 HAVE = host().has("amx-bf16") and host().has("amx-int8")

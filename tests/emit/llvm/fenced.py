@@ -21,7 +21,7 @@ import numpy as np
 from tests.emit.llvm.corpus import corpus
 from weft.emit.llvm.capable import takes
 from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.jit.machine_code import host
+from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.texts import emitted_for
 from weft.errors import WeftError

@@ -8,8 +8,10 @@ from functools import cache
 
 import numpy as np
 
+from weft.emit.llvm.emitted import symbol
 from weft.emit.llvm.jit.linking import Linked
-from weft.emit.llvm.jit.machine_code import Compiler, Processor, host, symbol
+from weft.emit.llvm.jit.machine_code import Compiler
+from weft.emit.llvm.jit.processor import Processor, host
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.storage import Held, load, store
 from weft.emit.llvm.writer.vector import Vectors

@@ -8,9 +8,11 @@ import numpy as np
 
 from tests.tolerance import assert_close
 from weft.emit.llvm.emit import emit
+from weft.emit.llvm.emitted import symbol
 from weft.emit.llvm.jit.engine import LoadedKernel, LoadedPhase, load
 from weft.emit.llvm.jit.linking import Linked
-from weft.emit.llvm.jit.machine_code import Processor, compile_text, symbol
+from weft.emit.llvm.jit.machine_code import compile_text
+from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.pool.commands import CommandList
 from weft.ir.types import Array
 from weft.kernels.interpret import interpret

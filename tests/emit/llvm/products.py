@@ -10,7 +10,7 @@ import numpy as np
 from tests.emit.llvm.emulated_tiles import check_faults, load_tiled
 from tests.kernels.building import Building
 from tests.tolerance import assert_close
-from weft.emit.llvm.jit.machine_code import host
+from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.product.blocking import Chip
 from weft.emit.llvm.product.emit import emit_product

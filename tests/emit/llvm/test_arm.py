@@ -15,15 +15,9 @@ from tests.emit.llvm.corpus import corpus
 from tests.emit.llvm.products import product
 from tests.kernels.chains import CHAINS
 from tests.tolerance import assert_close
-from weft.emit.llvm.jit.machine_code import (
-    ARM_LINUX,
-    ARM_MACOS,
-    ARM_SERVER,
-    Compiler,
-    Processor,
-    compile_text,
-    symbol,
-)
+from weft.emit.llvm.emitted import symbol
+from weft.emit.llvm.jit.machine_code import Compiler, compile_text
+from weft.emit.llvm.jit.processor import ARM_LINUX, ARM_MACOS, ARM_SERVER, Processor
 from weft.emit.llvm.pool.text import POOL_BYTES, SPINS_AT, THREAD_BYTES, pool_text
 from weft.emit.llvm.texts import emitted_for
 from weft.ir.types import DTYPES, F32, I32, Array

@@ -16,7 +16,7 @@ from tests.kernels.attention_cases import Sizes, backward, forward, inputs, kern
 from tests.kernels.interpret_attention import interpret_attention
 from tests.tolerance import assert_close
 from weft.emit.llvm.attention.attention import emit_attention
-from weft.emit.llvm.jit.machine_code import Processor, host
+from weft.emit.llvm.jit.processor import Processor, host
 from weft.emit.llvm.pool.commands import CommandList
 from weft.ir.types import DTYPES, F32, Array
 from weft.kernels.attention import Attention, Window

@@ -17,7 +17,8 @@ from tests.kernels.interpret_attention import interpret_attention
 from tests.tolerance import assert_close
 from weft.emit.llvm.attention import tiles as attention_tiles
 from weft.emit.llvm.attention.attention import emit_attention
-from weft.emit.llvm.jit.machine_code import Processor, assembly, host
+from weft.emit.llvm.jit.machine_code import assembly
+from weft.emit.llvm.jit.processor import Processor, host
 from weft.ir.types import DTYPES, F32
 from weft.kernels.attention import Window
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.emit.llvm.products import check, product
-from weft.emit.llvm.jit.machine_code import Processor
+from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.product.blocking import Blocking, Chip, Panels, ProductShape
 from weft.emit.llvm.product.blocking_choice import choose_blocking
 from weft.emit.llvm.product.emit import emit_product

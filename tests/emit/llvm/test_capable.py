@@ -19,7 +19,7 @@ from tests.kernels import attention_cases
 from tests.kernels.building import Building
 from tests.ops.catalogue import EXAMPLES
 from weft.emit.llvm.capable import can, takes
-from weft.emit.llvm.jit.machine_code import host
+from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.math.pointwise import EMIT, UNSUPPORTED, apply, refuses
 from weft.emit.llvm.single import alone
 from weft.emit.llvm.texts import emitted_for

@@ -13,19 +13,13 @@ import pytest
 
 from tests.emit.llvm.small_kernels import affine, count, reversed_through_shared
 from weft.cache.store import the_store
-from weft.emit.llvm.emitted import Emitted, Phase
+from weft.emit.llvm.emitted import Emitted, Phase, symbol
 from weft.emit.llvm.jit import engine
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.linking import undefined_symbols
-from weft.emit.llvm.jit.machine_code import (
-    Processor,
-    assembly,
-    compile_text,
-    host,
-    optimized,
-    symbol,
-)
+from weft.emit.llvm.jit.machine_code import assembly, compile_text, optimized
 from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
+from weft.emit.llvm.jit.processor import Processor, host
 from weft.emit.llvm.pool.commands import CommandList
 from weft.errors import Unsupported, WeftError
 
@@ -115,7 +109,7 @@ def test_what_is_cached_is_not_compiled(monkeypatch):
     texts = [affine(5, plus=n) for n in range(3)]
     load(texts)
     gc.collect()  # nothing is linked any more
-    monkeypatch.setattr("weft.emit.llvm.jit.objects._object", None)
+    monkeypatch.setattr("weft.emit.llvm.jit.compiling._object", None)
     for n, kernel in enumerate(load(texts)):
         assert ran(kernel, [1]).tolist() == [1 + n] * 5
     with pytest.raises(TypeError):
@@ -132,7 +126,7 @@ def test_progress_is_told():
 
 
 def test_many_are_compiled_by_threads(monkeypatch):
-    monkeypatch.setattr("weft.emit.llvm.jit.objects._WORTH_THREADS", 0)
+    monkeypatch.setattr("weft.emit.llvm.jit.compiling._WORTH_THREADS", 0)
     monkeypatch.setenv("WEFT_THREADS", "3")
     told: list[int] = []
     loaded = load([affine(5, plus=n) for n in range(30)], lambda done, _: told.append(done))
@@ -143,7 +137,7 @@ def test_many_are_compiled_by_threads(monkeypatch):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_text_that_llvm_refuses(monkeypatch, threads):
-    monkeypatch.setattr("weft.emit.llvm.jit.objects._WORTH_THREADS", 0)
+    monkeypatch.setattr("weft.emit.llvm.jit.compiling._WORTH_THREADS", 0)
     monkeypatch.setenv("WEFT_THREADS", str(threads))
     wrong = Emitted("define void @f() {\n  ret i32 7\n}\n", (Phase("f", 1),))
     with pytest.raises(WeftError, match="LLVM does not accept the text of a kernel"):

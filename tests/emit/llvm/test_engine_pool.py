@@ -22,7 +22,8 @@ from tests.emit.llvm.small_kernels import (
 )
 from weft.array.stacked import Stacked, kind_of
 from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.jit.machine_code import Processor, assembly
+from weft.emit.llvm.jit.machine_code import assembly
+from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.pool.pool import Pool, the_pool
 from weft.emit.llvm.pool.text import pool_text
@@ -270,7 +271,7 @@ FORK = """
 import os, sys, threading, time
 import numpy as np
 from tests.emit.llvm.small_kernels import affine, count
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.pool.pool import the_pool
 
@@ -326,7 +327,7 @@ AT_EXIT = """
 import threading
 import numpy as np
 from tests.emit.llvm.small_kernels import count
-from weft.emit.llvm.pool.commands import Commands
+from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.jit.engine import load
 
 (loaded,) = load([count(5000, 1)])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernels.building import Building
-from weft.emit.llvm.jit.machine_code import ARM_SERVER, Processor
+from weft.emit.llvm.jit.processor import ARM_SERVER, Processor
 from weft.emit.llvm.loops.emit import emit_loops, loop_plans
 from weft.emit.llvm.loops.plan import LoopPlan
 from weft.ir.op import Op

@@ -13,7 +13,8 @@ from tests.kernels.building import Building
 from tests.kernels.chains import CHAINS
 from tests.kernels.random_kernels import kernels
 from weft.emit.llvm.emit import emit
-from weft.emit.llvm.jit.machine_code import Processor, assembly, host
+from weft.emit.llvm.jit.machine_code import assembly
+from weft.emit.llvm.jit.processor import Processor, host
 from weft.ir.types import F32, dtype
 from weft.kernels.kernel import Kernel
 

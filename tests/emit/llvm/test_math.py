@@ -7,7 +7,8 @@ import pytest
 
 from tests.emit.llvm.functions import FUNCTIONS, Function, errors, patterns, usual
 from tests.emit.llvm.jit import Compiled
-from weft.emit.llvm.jit.machine_code import Processor, assembly, host
+from weft.emit.llvm.jit.machine_code import assembly
+from weft.emit.llvm.jit.processor import Processor, host
 from weft.emit.llvm.math.exponential import exp, tanh
 from weft.emit.llvm.math.logistic import logistic
 from weft.emit.llvm.math.power import power

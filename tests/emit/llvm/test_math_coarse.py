@@ -10,7 +10,7 @@ from scipy import special
 
 from tests.emit.llvm.functions import patterns, ulps
 from tests.emit.llvm.jit import Compiled
-from weft.emit.llvm.jit.machine_code import Processor, host
+from weft.emit.llvm.jit.processor import Processor, host
 from weft.emit.llvm.math.exponential import coarse_exp
 from weft.emit.llvm.math.logistic import coarse_logistic, coarse_one_plus_tanh, one_plus_tanh
 from weft.emit.llvm.math.pointwise import apply

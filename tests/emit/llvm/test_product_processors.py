@@ -9,7 +9,8 @@ import pytest
 from tests.emit.llvm.launching import check
 from tests.emit.llvm.products import product
 from weft.emit.llvm.emit import emit
-from weft.emit.llvm.jit.machine_code import Processor, assembly, host
+from weft.emit.llvm.jit.machine_code import assembly
+from weft.emit.llvm.jit.processor import Processor, host
 from weft.ir.types import DTYPES, F32, I32
 from weft.ops.pointwise import Add
 

@@ -17,8 +17,9 @@ from tests.emit.llvm.products import BF16, I8, check, product, run_kernel
 from tests.kernels.building import Building
 from tests.tolerance import assert_close
 from weft.emit.llvm.jit import machine_code, matrix_tiles
-from weft.emit.llvm.jit.machine_code import assembly, host
+from weft.emit.llvm.jit.machine_code import assembly
 from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
+from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.product.blocking import Chip, chip_of
 from weft.emit.llvm.product.emit import emit_product
 from weft.ir.types import DTYPES, F32, I32, Array, DType
@@ -265,7 +266,7 @@ def test_threads_that_run_before_the_permission_have_tiles():
         done.set()
     thread = threading.Thread(target=work)
     thread.start()
-    from weft.emit.llvm.jit.machine_code import host
+    from weft.emit.llvm.jit.processor import host
     assert host().has("amx-bf16")
     ready.set()
     thread.join()

@@ -15,7 +15,8 @@ from tests.emit.llvm.products import BF16, I8, check, product
 from tests.tolerance import assert_close
 from weft.cache.choices import remember
 from weft.emit.llvm.jit.blas import Blas, libraries, multiply
-from weft.emit.llvm.jit.machine_code import Compiler, host
+from weft.emit.llvm.jit.machine_code import Compiler
+from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.product.blas import emit_by_blas
 from weft.emit.llvm.product.blocking import Chip, chip_of
 from weft.emit.llvm.product.emit import described

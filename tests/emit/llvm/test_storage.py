@@ -9,8 +9,9 @@ import pytest
 
 from tests.emit.llvm.jit import Compiled
 from tests.emit.llvm.values import random, special
+from weft.emit.llvm.emitted import symbol
 from weft.emit.llvm.jit.linking import Linked
-from weft.emit.llvm.jit.machine_code import compile_text, symbol
+from weft.emit.llvm.jit.machine_code import compile_text
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.storage import (
     Held,

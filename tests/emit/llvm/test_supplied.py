@@ -11,7 +11,8 @@ import pytest
 from tests.emit.llvm.functions import patterns
 from tests.emit.llvm.jit import Compiled
 from weft.emit.llvm.jit import supplied
-from weft.emit.llvm.jit.machine_code import Processor, assembly, host
+from weft.emit.llvm.jit.machine_code import assembly
+from weft.emit.llvm.jit.processor import Processor, host
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.storage import Held, load, store
 from weft.emit.llvm.writer.vector import Vector, Vectors

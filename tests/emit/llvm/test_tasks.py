@@ -15,7 +15,7 @@ from tests.emit.llvm.test_sort import ordering
 from tests.kernels.attention_cases import Sizes, backward, forward
 from weft.emit.llvm.attention.attention import emit_attention
 from weft.emit.llvm.emitted import Emitted
-from weft.emit.llvm.jit.machine_code import ARM_SERVER, Processor
+from weft.emit.llvm.jit.processor import ARM_SERVER, Processor
 from weft.emit.llvm.single.alone import emit_alone
 from weft.ir.module import Node
 from weft.ir.types import DTYPES, F32, I32, Array, TensorType, type_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.emit.llvm.emitted import Emitted
-from weft.emit.llvm.jit.machine_code import Processor, host
+from weft.emit.llvm.jit.processor import Processor, host
 from weft.emit.llvm.loops.emit import emit_loops
 from weft.emit.llvm.product.emit import emit_product
 from weft.kernels.kernel import Kernel

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import zlib
 from collections.abc import Sequence
@@ -31,6 +33,16 @@ class Emitted:
     scratch: int = 0  # bytes a thread needs, aligned to 64
     shared: int = 0  # bytes that all tasks of a launch share, aligned to 64
     brief: bool = False  # so little to do that compiling it soon is worth more than fast code
+
+
+def symbol(function: str, text: str) -> str:
+    """The name that a function of a text has in its object: no two texts share one."""
+    return f"{function}.{_digest(text)}"
+
+
+@functools.lru_cache(maxsize=8)  # a text has many functions, one after another
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def encode(emitted: Sequence[Emitted]) -> bytes:

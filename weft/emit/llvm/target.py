@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from weft.emit.llvm.capable import can, takes
+from weft.emit.llvm.emitted import encode
 from weft.emit.llvm.jit.engine import LoadedKernel, load
-from weft.emit.llvm.jit.machine_code import assembly, has_llvm, host
+from weft.emit.llvm.jit.machine_code import assembly
+from weft.emit.llvm.jit.packed import packed, text_identity
+from weft.emit.llvm.jit.processor import has_llvm, host
 from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.schedule import schedule_of
 from weft.emit.llvm.table import TABLE
-from weft.emit.llvm.texts import emitted, recall, remember
+from weft.emit.llvm.texts import adopt, emitted, recall, remember
 from weft.emit.llvm.tuning.candidates import ProductCandidates
 from weft.ir.op import Op
 from weft.ir.types import DType
@@ -81,6 +84,20 @@ class LLVM(Target):
     def recall(self, kernels: Sequence[Launch], name: str) -> None:
         """Take the texts that an earlier process has kept of these kernels, if it has."""
         recall(kernels, name)
+
+    def packed(self, kernels: Sequence[Launch]) -> dict[str, bytes]:
+        """What kernels become: text for this processor, and machine code."""
+        made = [emitted(kernel) for kernel in kernels]
+        text = text_identity().encode() + b"\n" + encode(made)
+        return {"emitted": text, "code": packed(made)}
+
+    def adopt(self, kernels: Sequence[Launch], text: bytes) -> bool:
+        """Use the texts of a trusted file, if they are what this version emits here."""
+        made_for, _, rest = text.partition(b"\n")
+        if made_for != text_identity().encode():
+            return False
+        adopt(kernels, rest)
+        return True
 
     def load(self, kernels: Sequence[Launch]) -> Sequence[LoadedKernel]:
         """Kernels in memory."""

@@ -13,8 +13,9 @@ from weft.cache.store import the_store
 from weft.emit.llvm.attention.attention import emit_attention
 from weft.emit.llvm.emit import emit
 from weft.emit.llvm.emitted import Emitted, decode, encode
-from weft.emit.llvm.jit.machine_code import Processor, host
+from weft.emit.llvm.jit.processor import Processor, host
 from weft.emit.llvm.single.alone import emit_alone
+from weft.errors import WeftError
 from weft.kernels.alone import Alone
 from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
@@ -50,6 +51,17 @@ def recall(kernels: Sequence[Launch], name: str) -> None:
         TEXTS.update(zip(kernels, decode(stored), strict=True))
     except (ValueError, TypeError, zlib.error):
         store.refuse(key)
+
+
+def adopt(kernels: Sequence[Launch], data: bytes) -> None:
+    """Take texts that were encoded elsewhere, of which whoever loads them knows that they are."""
+    try:
+        TEXTS.update(zip(kernels, decode(data), strict=True))
+    except (ValueError, TypeError, zlib.error) as error:
+        raise WeftError(
+            f"the emitted text of a program cannot be read: {error}",
+            help="save the program again, or load it without trust=True",
+        ) from None
 
 
 def _key(name: str) -> Key:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from weft.emit.numpy.collective import NAMED
@@ -198,8 +197,9 @@ def _rows(site: Site, windows: Windows, axis: int) -> HostKernel:
     flat = windows.vector < site.operand(1).rank
     rank = site.result().rank
     target = [*windows.batch(rank), *windows.window]
-    held = site.operand(1).dtype.numpy
-    last = min(room - 1, int(ml_dtypes.iinfo(held).max))  # the indices may be short numbers
+    dtype = site.operand(1).dtype
+    held = dtype.numpy
+    last = min(room - 1, int(dtype.limits[1]))  # the indices may be short numbers
 
     def run(x: Array, indices: Array) -> Array:
         at = indices[..., 0] if flat else indices

@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.emit.numpy.pointwise import is_native, ufunc_of
-from weft.emit.numpy.table import kernel_of
 from weft.executable.items import Site, Traits
 from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.kernels.host import Collectives, HostKernel
-from weft.ops.pointwise import Add, Compare
 
 
 class Numpy:
@@ -38,6 +35,8 @@ class Numpy:
             key = (node.op, node.operand_types, node.types, *rest)
         found = self._kernels.get(key)
         if found is None:
+            from weft.emit.numpy.table import kernel_of  # many programs have no such node
+
             found = self._kernels[key] = kernel_of(site, self.collectives, stream)
         return found
 
@@ -53,10 +52,16 @@ class Numpy:
 
     def adds(self, dtype: DType) -> bool:
         """Whether arrays of a type are added up by one function."""
+        from weft.emit.numpy.pointwise import ufunc_of
+        from weft.ops.pointwise import Add
+
         return ufunc_of(Add, dtype) is not None
 
     def repeats(self, op: Op, dtype: DType) -> bool:
         """Whether the function of an op repeats the elements of an operand by itself."""
+        from weft.emit.numpy.pointwise import is_native, ufunc_of
+        from weft.ops.pointwise import Compare
+
         if not is_native(dtype) or dtype.is_complex:
             return False
         if isinstance(op, Compare):

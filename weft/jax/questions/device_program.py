@@ -53,7 +53,7 @@ def _listed(module: Module, node: Node) -> Rewritten:
     if not isinstance(op, CollectiveOp) or not isinstance(op.replica_groups, MeshAxes):
         return None
     lists = device_lists(op.replica_groups, module.meshes)
-    plain = replace(op, replica_groups=lists)  # type: ignore[type-var]  # ops are dataclasses
+    plain = op.replace(replica_groups=lists)
     return Node(plain, node.operands, node.types, node.regions, node.attrs, node.loc)
 
 

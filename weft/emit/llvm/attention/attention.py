@@ -12,7 +12,7 @@ from weft.emit.llvm.attention.online import ForwardKernel
 from weft.emit.llvm.attention.tiles import TiledForward, fits_tiles
 from weft.emit.llvm.attention.tiling import tiling
 from weft.emit.llvm.emitted import Emitted
-from weft.emit.llvm.jit.machine_code import Processor, host
+from weft.emit.llvm.jit.processor import Processor, host
 from weft.kernels.attention import Attention
 
 

@@ -26,7 +26,7 @@ from weft.emit.llvm.attention.tile_parts import (
     write_sums,
 )
 from weft.emit.llvm.attention.tiling import Tiling
-from weft.emit.llvm.jit.machine_code import Processor
+from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.product.microkernel_tiles import LINES, Registers, begin_tiles, end_tiles
 from weft.emit.llvm.writer.code import OpenLoop, Writer
 from weft.ir.types import DTYPES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft.emit.llvm.jit.machine_code import Processor
+from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.writer.storage import register_kind
 from weft.emit.llvm.writer.vector import BITS
 from weft.kernels.attention import Access, Attention

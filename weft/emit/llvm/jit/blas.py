@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.emit.llvm.jit.machine_code import binding
+from weft.emit.llvm.jit.processor import binding
 from weft.ir.types import Array
 
 ROW_MAJOR, AS_IT_LIES, TURNED = 101, 111, 112  # as CBLAS numbers them

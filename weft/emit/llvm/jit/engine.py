@@ -2,8 +2,8 @@
 
 How to run kernels, from emitted texts to a native call:
 
-    loaded = load([emit(kernel) for kernel in kernels])        # list[Loaded], in the same order
-    commands = Commands()
+    loaded = load([emit(kernel) for kernel in kernels])        # LoadedKernels, in the same order
+    commands = CommandList()
     at = commands.kernel(loaded[0], [x.ctypes.data, y.ctypes.data])   # pointers to its operands
     commands.copy(to=y.ctypes.data, source=x.ctypes.data, nbytes=x.nbytes)
     commands.run()                       # one native call on all threads, without the GIL
@@ -24,10 +24,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
-from weft.emit.llvm.emitted import Emitted
+from weft.emit.llvm.emitted import Emitted, symbol
 from weft.emit.llvm.jit.linking import Linked
-from weft.emit.llvm.jit.machine_code import llvm_lock, symbol
 from weft.emit.llvm.jit.objects import Progress, SourceText, objects
+from weft.emit.llvm.jit.processor import llvm_lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +58,23 @@ def load(emitted: Sequence[Emitted], progress: Progress | None = None) -> list[L
     """Compile, link and find the functions of kernels; `progress` is told (done, total)."""
     with _LOCK:
         linked = {e.text: found for e in emitted if (found := _LINKED.get(e.text))}
-        missing = {
-            e.text: SourceText(e.phases[0].function, e.text, e.brief)
-            for e in emitted
-            if e.phases and e.text not in linked
-        }
+        missing = _sources([e for e in emitted if e.text not in linked])
         if missing:
             made = Linked(objects([*missing.values()], progress))
             linked |= dict.fromkeys(missing, made)
             _LINKED.update(dict.fromkeys(missing, made))
     loaded = {e: _loaded(e, linked.get(e.text)) for e in dict.fromkeys(emitted)}
     return [loaded[e] for e in emitted]
+
+
+def objects_of(emitted: Sequence[Emitted]) -> list[bytes]:
+    """The objects of kernels, one for each different text."""
+    return objects([*_sources(emitted).values()])
+
+
+def _sources(emitted: Sequence[Emitted]) -> dict[str, SourceText]:
+    """The different texts; a kernel that writes nothing has none."""
+    return {e.text: SourceText(e.phases[0].function, e.text, e.brief) for e in emitted if e.phases}
 
 
 def _loaded(emitted: Emitted, linked: Linked | None) -> LoadedKernel:

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from weft.emit.llvm.jit.machine_code import binding, host, target_machine
+from weft.emit.llvm.jit.processor import binding, host, target_machine
 from weft.errors import WeftError
 
 _SYMBOL_TABLE = 2  # the type of a section of an ELF file

@@ -4,111 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import importlib.util
-import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
-from weft.emit.llvm.jit.caches import USUAL, cache_sizes
-from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
-from weft.emit.llvm.jit.supplied import BODIES, supplied
+from weft.emit.llvm.emitted import symbol
+from weft.emit.llvm.jit.processor import Processor, binding, host, target_machine
+from weft.emit.llvm.jit.supplied import supplied
 from weft.emit.llvm.math.polynomial import QUICK_DIVISION
-from weft.errors import Unsupported, WeftError, missing_extra
-
-# What every object depends on besides its text and processor; part of the key of a cached one.
-PIPELINE = f"{BODIES}, always inline, sroa, code 2"
-
-
-@dataclass(frozen=True, slots=True)
-class Processor:
-    """What code is made for: a triple, the name of a CPU, and features as LLVM writes them.
-
-    Text is made of a kernel and a processor alone, which need not be this machine's.
-    """
-
-    triple: str
-    cpu: str = "generic"
-    features: str = ""
-    caches: tuple[int, int] = USUAL  # bytes of a core's first and second data cache
-
-    def has(self, feature: str) -> bool:
-        """Whether a feature is named as present: `avx512bf16`."""
-        return f"+{feature}" in self.features.split(",")
-
-
-# Processors of 64-bit ARM: vectors of 128 bits, and what all of a kind have.
-ARM_LINUX = Processor("aarch64-unknown-linux-gnu", "generic", "+neon")
-ARM_SERVER = Processor(
-    "aarch64-unknown-linux-gnu", "neoverse-n2", "+neon,+fullfp16,+bf16,+dotprod,+i8mm,+lse"
-)
-ARM_MACOS = Processor("arm64-apple-macosx14.0.0", "apple-m1", "+neon,+fullfp16,+dotprod,+lse")
-
-
-@functools.cache
-def host() -> Processor:
-    """The processor of this machine, with full-width vectors, and matrix tiles if we get them."""
-    llvm = binding()
-    features = llvm.get_host_cpu_features()
-    # Tiles are advertised where a hypervisor forbids them, or the system has not been asked; 256
-    # bits are preferred for reasons of frequency that newer processors no longer have.
-    tiles = any(on and name.startswith("amx") for name, on in features.items())
-    tiles = tiles and tiles_permitted()
-    named = {name: on and (tiles or not name.startswith("amx")) for name, on in features.items()}
-    if named.get("avx512f"):
-        named["prefer-256-bit"] = False
-    listed = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(named.items()))
-    return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), listed, cache_sizes())
-
-
-def binding() -> Any:
-    """llvmlite's binding of LLVM, ready for this machine's code."""
-    return _binding()
-
-
-@functools.cache
-def _binding() -> Any:
-    try:
-        from llvmlite import binding as llvm
-    except ImportError as error:
-        raise missing_extra("llvmlite", "cpu", "making kernels for CPUs") from error
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()  # kernels may have instructions as assembly
-    return llvm
-
-
-@functools.cache
-def has_llvm() -> bool:
-    """Whether llvmlite is installed; without it nothing is emitted, and no processor known."""
-    return importlib.util.find_spec("llvmlite") is not None
-
-
-def llvm_lock() -> AbstractContextManager[None]:
-    """What keeps other threads out of LLVM; nothing as long as nobody has used it."""
-    if "llvmlite.binding" not in sys.modules:
-        return nullcontext()
-    from llvmlite.binding import ffi
-
-    lock: AbstractContextManager[None] = getattr(ffi.lib, "_lock", nullcontext())
-    return lock
-
-
-def llvm_version() -> str:
-    """The version of LLVM that compiles: `22.1.0`."""
-    return ".".join(str(part) for part in binding().llvm_version_info)
-
-
-def symbol(function: str, text: str) -> str:
-    """The name that a function of a text has in its object: no two texts share one."""
-    return f"{function}.{_digest(text)}"
-
-
-@functools.lru_cache(maxsize=8)  # a text has many functions, one after another
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+from weft.errors import WeftError
 
 
 def compile_text(text: str, processor: Processor | None = None) -> bytes:
@@ -224,21 +127,3 @@ def unlocked(name: str) -> Callable[..., Any]:
 @functools.cache
 def _library(path: str) -> ctypes.CDLL:
     return ctypes.CDLL(path)
-
-
-def target_machine(processor: Processor, level: int = 2) -> Any:
-    """LLVM's own object for a processor; an execution engine takes one for itself."""
-    llvm = binding()
-    if processor.triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
-        llvm.initialize_all_targets()
-        llvm.initialize_all_asmprinters()
-    try:
-        target = llvm.Target.from_triple(processor.triple)
-    except RuntimeError as error:
-        raise Unsupported(
-            f"this LLVM makes no code for {processor.triple}: {error}",
-            help="llvmlite's packages have the targets of common processors only",
-        ) from error
-    return target.create_target_machine(
-        cpu=processor.cpu, features=processor.features, opt=level, jit=True
-    )

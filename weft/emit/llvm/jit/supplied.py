@@ -15,7 +15,6 @@ from weft.emit.llvm.math.polynomial import LAYOUTS, float_of
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.vector import Vector, Vectors, suffix, vector_type
 
-BODIES = "bodies 2"  # a number for each change of what is supplied, for the keys of cached objects
 _DECLARED = re.compile(r"^declare \S[^@]* @weft\.(\w+)\.(?:v(\d+))?(f32|f64)\(.*\)$", re.MULTILINE)
 _KINDS = {"f32": "float", "f64": "double"}
 _REGISTER = {"float": 16, "double": 8}  # lanes of 512 bits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.emit.llvm.emitted import Emitted, Phase
-from weft.emit.llvm.jit.machine_code import Processor
+from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.loops.accumulate import accumulated
 from weft.emit.llvm.loops.order import loop_order
 from weft.emit.llvm.loops.plan import FEW_LANES, LANES, LoopPlan, plan

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from weft.array.references import offsets
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.engine import load
-from weft.emit.llvm.jit.machine_code import host
+from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.pool.call import call_text
 from weft.emit.llvm.pool.repeat_text import REPEAT
 from weft.emit.llvm.pool.text import POOL_BYTES, SPINS_AT, THREAD_BYTES, pool_text

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from weft.emit.llvm.jit.caches import USUAL
-from weft.emit.llvm.jit.machine_code import Processor
+from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.emit.llvm.product.microkernel import Ahead, MultiplyKind, RegisterBlock, SideLines
 from weft.ir.types import DType

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.blas import libraries
-from weft.emit.llvm.jit.machine_code import Processor
+from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.loops.accumulate import accumulated
 from weft.emit.llvm.loops.emit import emit_loops, loop_functions
 from weft.emit.llvm.product.blas import emit_by_blas

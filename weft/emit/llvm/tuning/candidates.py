@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import ClassVar, TypeAlias
 
 from weft.emit.llvm.jit.blas import libraries
-from weft.emit.llvm.jit.machine_code import host
+from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.emit.llvm.product.blocking import Blocking, Chip, chip_of
 from weft.emit.llvm.product.blocking_choice import choose_blocking

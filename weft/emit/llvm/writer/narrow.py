@@ -6,12 +6,10 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-import ml_dtypes
-
 from weft.emit.llvm.jit.supplied import bf16_bits
 from weft.emit.llvm.math.polynomial import at_most, bits_of, magnitude
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.ir.types import DType
+from weft.ir.types import DType, finfo
 
 _HALF_BIAS, _HALF_MANTISSA = 15, 10
 
@@ -47,7 +45,7 @@ class Format:
 @cache
 def format_of(dtype: DType) -> Format:
     """The format of a float type of 4, 6 or 8 bits with a sign."""
-    info = ml_dtypes.finfo(dtype.numpy)
+    info = finfo(dtype)
     ending = dtype.name.lstrip("f0123456789").lower().partition("m")[2].lstrip("0123456789b")
     return Format(
         bits=dtype.bits,

@@ -1,0 +1,56 @@
+"""Compiling texts, several at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+from weft.emit.llvm.jit.machine_code import Compiler
+from weft.emit.llvm.jit.objects import SourceText
+from weft.emit.llvm.jit.processor import Processor
+from weft.emit.llvm.pool.thread_count import thread_count
+
+# Texts of this many characters compile in about 20 ms; with less to do threads do not pay.
+_WORTH_THREADS = 40_000
+
+
+def compiled(sources: dict[int, SourceText], processor: Processor) -> Iterator[tuple[int, bytes]]:
+    """The object of each text, as they come; the longest texts are begun first."""
+    threads = min(thread_count(), len(sources))
+    if threads < 2 or sum(map(_effort, sources.values())) < _WORTH_THREADS:
+        for place, source in sources.items():
+            yield place, _object(source, processor)
+        return
+
+    def one(place: int) -> tuple[int, bytes]:
+        return place, _object(sources[place], processor)
+
+    with ThreadPoolExecutor(threads, "weft-compile") as executor:
+        order = sorted(sources, key=lambda n: -_effort(sources[n]))
+        waiting = [executor.submit(one, n) for n in order]
+        try:
+            for future in as_completed(waiting):
+                yield future.result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _effort(source: SourceText) -> int:
+    """How long a text takes, as if all were compiled with care."""
+    return len(source.text) // (3 if source.brief else 1)
+
+
+_IDLE: dict[tuple[Processor, bool], list[Compiler]] = {}
+
+
+def _object(source: SourceText, processor: Processor) -> bytes:
+    """The object of a text, by a compiler that nobody else uses now."""
+    idle = _IDLE.setdefault((processor, source.brief), [])
+    try:
+        compiler = idle.pop()
+    except IndexError:
+        compiler = Compiler(processor, brief=source.brief)
+    made = compiler.object(source.text)
+    idle.append(compiler)
+    return made

@@ -1,0 +1,111 @@
+"""The processor that code is made for, and LLVM, which makes and links it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from weft.emit.llvm.jit.caches import USUAL, cache_sizes
+from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
+from weft.errors import Unsupported, missing_extra
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """What code is made for: a triple, the name of a CPU, and features as LLVM writes them.
+
+    Text is made of a kernel and a processor alone, which need not be this machine's.
+    """
+
+    triple: str
+    cpu: str = "generic"
+    features: str = ""
+    caches: tuple[int, int] = USUAL  # bytes of a core's first and second data cache
+
+    def has(self, feature: str) -> bool:
+        """Whether a feature is named as present: `avx512bf16`."""
+        return f"+{feature}" in self.features.split(",")
+
+
+# Processors of 64-bit ARM: vectors of 128 bits, and what all of a kind have.
+ARM_LINUX = Processor("aarch64-unknown-linux-gnu", "generic", "+neon")
+ARM_SERVER = Processor(
+    "aarch64-unknown-linux-gnu", "neoverse-n2", "+neon,+fullfp16,+bf16,+dotprod,+i8mm,+lse"
+)
+ARM_MACOS = Processor("arm64-apple-macosx14.0.0", "apple-m1", "+neon,+fullfp16,+dotprod,+lse")
+
+
+@functools.cache
+def host() -> Processor:
+    """The processor of this machine, with full-width vectors, and matrix tiles if we get them."""
+    llvm = binding()
+    features = llvm.get_host_cpu_features()
+    # Tiles are advertised where a hypervisor forbids them, or the system has not been asked; 256
+    # bits are preferred for reasons of frequency that newer processors no longer have.
+    tiles = any(on and name.startswith("amx") for name, on in features.items())
+    tiles = tiles and tiles_permitted()
+    named = {name: on and (tiles or not name.startswith("amx")) for name, on in features.items()}
+    if named.get("avx512f"):
+        named["prefer-256-bit"] = False
+    listed = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(named.items()))
+    return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), listed, cache_sizes())
+
+
+def binding() -> Any:
+    """llvmlite's binding of LLVM, ready for this machine's code."""
+    return _binding()
+
+
+@functools.cache
+def _binding() -> Any:
+    try:
+        from llvmlite import binding as llvm
+    except ImportError as error:
+        raise missing_extra("llvmlite", "cpu", "making kernels for CPUs") from error
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # kernels may have instructions as assembly
+    return llvm
+
+
+@functools.cache
+def has_llvm() -> bool:
+    """Whether llvmlite is installed; without it nothing is emitted, and no processor known."""
+    return importlib.util.find_spec("llvmlite") is not None
+
+
+def llvm_lock() -> AbstractContextManager[None]:
+    """What keeps other threads out of LLVM; nothing as long as nobody has used it."""
+    if "llvmlite.binding" not in sys.modules:
+        return nullcontext()
+    from llvmlite.binding import ffi
+
+    lock: AbstractContextManager[None] = getattr(ffi.lib, "_lock", nullcontext())
+    return lock
+
+
+def llvm_version() -> str:
+    """The version of LLVM that compiles: `22.1.0`."""
+    return ".".join(str(part) for part in binding().llvm_version_info)
+
+
+def target_machine(processor: Processor, level: int = 2) -> Any:
+    """LLVM's own object for a processor; an execution engine takes one for itself."""
+    llvm = binding()
+    if processor.triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    try:
+        target = llvm.Target.from_triple(processor.triple)
+    except RuntimeError as error:
+        raise Unsupported(
+            f"this LLVM makes no code for {processor.triple}: {error}",
+            help="llvmlite's packages have the targets of common processors only",
+        ) from error
+    return target.create_target_machine(
+        cpu=processor.cpu, features=processor.features, opt=level, jit=True
+    )

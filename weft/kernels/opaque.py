@@ -1,0 +1,38 @@
+"""Kernels whose code is there: of their text only the first line is looked at."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from weft.kernels.tokens import wrong
+
+_HEAD = re.compile(r"kernel ([A-Za-z_]\w*)\((.*)\)( rounded)?", re.ASCII)
+_OPERAND = re.compile(r"(in|out)\d+: ", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """An operand: whether the kernel writes it."""
+
+    output: bool
+
+
+_READ, _WRITTEN = Side(False), Side(True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opaque:
+    """A kernel as what runs it sees it: its name, and which operands it writes."""
+
+    name: str
+    operands: tuple[Side, ...]
+
+
+def opaque_kernel(line: str) -> Opaque:
+    """The kernel that a line of its text begins."""
+    head = _HEAD.fullmatch(line)
+    if head is None:
+        raise wrong(f"{line[:60]!r} does not begin a kernel")
+    words = _OPERAND.findall(head[2])
+    return Opaque(head[1], tuple([_WRITTEN if word == "out" else _READ for word in words]))
