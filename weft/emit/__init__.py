@@ -1,18 +1,23 @@
 """Emit: the kernels of an executable become text of a target."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from weft.executable.executable import Executable
-from weft.executable.text import kernel_names
-from weft.kernels.group import Launch
-from weft.target import Target
+if TYPE_CHECKING:
+    from weft.executable.executable import Executable
+    from weft.kernels.group import Launch
+    from weft.target import Target
 
 
 def emit(executable: Executable, target: Target | None) -> Executable:
     """The executable with the text that each of its kernels becomes, by the kernel's name."""
     if target is None:  # numpy, node by node
         return replace(executable, texts={})
+    from weft.executable.text import kernel_names  # what runs kernels only is in this folder, too
+
     names = kernel_names(executable.tiled)
     return replace(executable, texts=_Texts(target, {name: k for k, name in names.items()}))
 

@@ -14,7 +14,6 @@ from weft.array.host import HOST_MEMORY, aligned_bytes
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.array.stream import DEFAULT
 from weft.errors import WeftError
-from weft.executable.memory import MemoryUse, memory_use
 from weft.ir.memory import without_gc
 from weft.ir.names import GLOBAL
 from weft.ir.scan import parse_type
@@ -30,6 +29,7 @@ from weft.varying.world import World, sharding_in
 if TYPE_CHECKING:
     from weft.executable.items import Tiled
     from weft.executable.layout import Layout
+    from weft.executable.memory import MemoryUse
     from weft.executable.plan import MemoryBytes, Plan
     from weft.ir.module import Module, Node
     from weft.mesh import Mesh
@@ -132,6 +132,8 @@ class LocalProgram:
 
     def memory_of_one(self) -> MemoryUse:
         """The bytes that one run holds of one device."""
+        from weft.executable.memory import memory_use  # for those who ask, which no run does
+
         return memory_use(self.tiled, self.plan)
 
     def frame(self) -> list[Any]:
