@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.array.host import HOST_MEMORY
-from weft.array.memory import Memory, on_host
+from weft.array.memory import Buffer, Memory, on_host
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.errors import WeftError
 from weft.executable.layout import Layout
@@ -108,8 +108,9 @@ class Arguments:
                 f"but the program takes {type}",
                 help="split it as the program's shardings say",
             )
-        stack = given.to(self.atoms)
-        data = stack.data if stack.memory is self.memory else on_host(stack.data)
+        data = given.to(self.atoms).data
+        if data.__class__ is Buffer and data.memory is not self.memory:
+            data = data.numpy()
         head = self.layout.shape(mask)
         if data.shape[: self.layout.lead] == head:
             return data

@@ -57,6 +57,7 @@ class LocalProgram:
         self.op_by_op, self.runtime = op_by_op, runtime or target
         self.held_in = HOST_MEMORY if self.runtime is None else self.runtime.memory
         self.stream = None if self.runtime is None else self.runtime.stream
+        self.is_on_host = self.held_in.is_host
         self.module: Module = tiled.module
         self.function = tiled.module.function(tiled.function)
         self.frames: list[list[Any]] = []
@@ -210,7 +211,7 @@ class LocalProgram:
             with np.errstate(all="ignore"):
                 self.code.run(slots)
         atoms = self.atoms
-        if not self.arguments.memory.is_host:
+        if not self.is_on_host:
             self._place_results(slots)
         made = [Stacked(slots[slot], atoms, owned) for slot, owned in self.results]
         for stacked, kind in self.known:
