@@ -14,8 +14,8 @@ from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.ops.collective import AllGather, AllReduce
 from weft.ops.combiners import combiner
 from weft.ops.local import CHANNEL
-from weft.varying.facts import Varying, varying
 from weft.varying.axis_bits import Frame
+from weft.varying.facts import Varying, varying
 from weft.varying.masks import Mask, union
 
 MESH = Mesh(a=2, b=3)
