@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.array.host import HOST_MEMORY
-from weft.array.memory import Buffer, Memory, on_host
+from weft.array.memory import DeviceBuffer, Memory, on_host
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.errors import WeftError
 from weft.executable.layout import Layout
@@ -109,7 +109,7 @@ class Arguments:
                 help="split it as the program's shardings say",
             )
         data = given.to(self.atoms).data
-        if data.__class__ is Buffer and data.memory is not self.memory:
+        if data.__class__ is DeviceBuffer and data.memory is not self.memory:
             data = data.numpy()
         head = self.layout.shape(mask)
         if data.shape[: self.layout.lead] == head:
