@@ -44,7 +44,8 @@ SCREENS = {
 @pytest.fixture
 def shown(tmp_path, capsys, monkeypatch):
     """What a command puts on a screen of some width, or of none."""
-    monkeypatch.chdir(ROOT)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)  # so that the paths on the screen are short, and the same anywhere
     for name in ("NO_COLOR", "FORCE_COLOR", "WEFT_THREADS", "WEFT_TRACE", "WEFT_TUNE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -53,12 +54,11 @@ def shown(tmp_path, capsys, monkeypatch):
             monkeypatch.delenv("COLUMNS", raising=False)
         else:
             monkeypatch.setenv("COLUMNS", str(columns))
-        out = str(tmp_path / "out")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", WeftWarning)  # the same as in `weft.compile`
-            main([out if word == "OUT" else word for word in line])
+            main(line)
         found = capsys.readouterr()
-        return (found.out + found.err).replace(out, "OUT")
+        return found.out + found.err
 
     return run
 

@@ -18,11 +18,14 @@ from tests.ops.example import Example
 from tests.ops.examples_attention import EXAMPLES
 from tests.tile.attention_programs import FORWARD, OTHERS, WITH_GRADIENTS, squares
 from tests.tolerance import assert_close
-from weft.ir.module import Module
+from weft.evaluate import evaluate
+from weft.ir.module import Function, Module, Region, Value, apply
+from weft.ir.types import BOOL, F32, TensorType
 from weft.kernels.attention import Attention, Window
 from weft.kernels.group import Group
 from weft.kernels.placed import Placed
 from weft.ops import attention as composite
+from weft.ops.shape import BroadcastInDim
 from weft.run.parts import parts_of
 from weft.tile.attention import attention_groups
 from weft.tile.draft import tensor
@@ -122,6 +125,24 @@ def test_the_composite_is_a_kernel(example: Example):
         made = interpret_attention(group.kernel, given_arrays)
         for got, want in zip(made, wanted, strict=True):
             assert_close(got.reshape(want.shape), want, 16, least=1.0)
+
+
+def test_composites_may_share_a_mask():
+    """A view that two of them look through is in neither's kernel, and both are kernels."""
+    types = TensorType((2, 3, 4, 5), F32), TensorType((4, 4), BOOL)
+    args = tuple([Value(t, None, n) for n, t in enumerate(types)])
+    mask = apply(BroadcastInDim((2, 3), TensorType((2, 1, 4, 4), BOOL)), args[1])
+    op = composite.Attention(scale=0.5, masked=True)
+    first = apply(op, args[0], args[0], args[0], *mask.results)
+    second = apply(op, *first.results, *first.results, args[0], *mask.results)
+    body = Region(args, [mask, first, second], second.results)
+    module = Module({"main": Function("main", body)})
+    assert [type(group.kernel) for group in groups_of(module)] == [Attention, Attention]
+    x = np.linspace(-2, 2, 120, dtype=np.float32).reshape(2, 3, 4, 5)
+    m = np.tri(4, dtype=bool)
+    (want,) = evaluate(module, x, m)
+    (made,) = weft.compile(module)(x, m)
+    assert_close(np.asarray(made), want, 64, least=1.0)
 
 
 def test_a_mesh_is_no_obstacle():

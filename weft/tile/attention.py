@@ -12,6 +12,7 @@ from weft.kernels.attention import Access, Attention, Gradients, Mask
 from weft.kernels.group import Group
 from weft.kernels.kernel import Operand
 from weft.kernels.placed import Placed
+from weft.ops.attention import Attention as Composite
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.convert import Convert
 from weft.tile.attention_backward import Backward, RowOperand, Written, find_backward, recomputed
@@ -139,9 +140,15 @@ def _with_nodes(
 
 
 def _named_group(program: RegionNodes, named: Forward) -> list[Group]:
-    """The kernel of a composite."""
+    """The kernel of a composite, and of what only it reads: several may share a mask."""
     group = _forward_group(_Drawing(program, named), lse=named.lse is not None)
-    return [] if group is None else [group]
+    if group is None:
+        return []
+    inside: set[Node] = set()
+    for node in sorted(group.nodes, key=program.order.__getitem__):
+        if isinstance(node.op, Composite) or any(v.node in inside for v in node.operands):
+            inside.add(node)
+    return [_with_nodes(program, group, inside)]
 
 
 def _is_private(program: RegionNodes, nodes: Iterable[Node], outputs: Sequence[Value]) -> bool:

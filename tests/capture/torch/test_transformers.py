@@ -18,7 +18,7 @@ SIZES = {
     "num_attention_heads": 4,
     "max_position_embeddings": 32,
 }
-GPT2 = {"vocab_size": 64, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 32}
+GPT2 = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32}
 WORDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 MODELS = {
     "Llama": ("LlamaForCausalLM", "LlamaConfig", SIZES | WORDS | {"num_key_value_heads": 2}),

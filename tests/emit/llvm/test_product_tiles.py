@@ -16,7 +16,7 @@ from tests.emit.llvm.emulated_tiles import HAVE, TILED
 from tests.emit.llvm.products import BF16, I8, check, product, run_kernel
 from tests.kernels.building import Building
 from tests.tolerance import assert_close
-from weft.emit.llvm.jit import machine_code, matrix_tiles
+from weft.emit.llvm.jit import matrix_tiles, processor
 from weft.emit.llvm.jit.machine_code import assembly
 from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
 from weft.emit.llvm.jit.processor import host
@@ -243,7 +243,7 @@ def test_no_tiles_where_the_system_does_not_keep_them(monkeypatch: pytest.Monkey
     """A processor that advertises what its system has not switched on, or does not give us."""
     monkeypatch.setattr(matrix_tiles, "_asked", lambda what: 0)
     assert not tiles_permitted.__wrapped__()
-    monkeypatch.setattr(machine_code, "tiles_permitted", lambda: False)
+    monkeypatch.setattr(processor, "tiles_permitted", lambda: False)
     assert "+amx" not in host.__wrapped__().features
 
 
