@@ -46,7 +46,7 @@ def test_the_example_of_the_docstring():
     )
     kernels = [affine(4, times=2)]
     x, y, other = np.arange(4), np.zeros(4, int), np.full(4, 7)
-    scope = {"load": load, "Commands": CommandList, "emit": lambda k: k, "kernels": kernels}
+    scope = {"load": load, "CommandList": CommandList, "emit": lambda k: k, "kernels": kernels}
     exec(example.split("commands.pointers")[0], scope | {"x": x, "y": y})
     assert y.tolist() == x.tolist()  # the copy came after the kernel
     exec(example, scope | {"x": x, "y": y, "other": other})

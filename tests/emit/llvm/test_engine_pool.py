@@ -277,14 +277,14 @@ from weft.emit.llvm.pool.pool import the_pool
 
 (loaded,) = load([count(500, 3)])
 done = np.zeros(500, int)
-commands = Commands()
+commands = CommandList()
 commands.kernel(loaded, [0, done.ctypes.data])
 commands.run()
 
 stop = False
 def busy():
     mine = np.zeros(500, int)
-    own = Commands()
+    own = CommandList()
     own.kernel(loaded, [0, mine.ctypes.data])
     rounds = 0
     while not stop:
@@ -303,7 +303,7 @@ for n in range(6):
             commands.run()
         (fresh,) = load([affine(8, plus=1000 + n)])
         x, y = np.arange(8), np.zeros(8, int)
-        more = Commands()
+        more = CommandList()
         more.kernel(fresh, [x.ctypes.data, y.ctypes.data])
         more.run()
         good = (done == 21).all() and (y == x + 1000 + n).all()
@@ -332,7 +332,7 @@ from weft.emit.llvm.jit.engine import load
 
 (loaded,) = load([count(5000, 1)])
 done = np.zeros(5000, int)
-commands = Commands()
+commands = CommandList()
 commands.kernel(loaded, [0, done.ctypes.data])
 def busy():
     while True:
