@@ -59,7 +59,7 @@ MESHES = (
 )
 KINDS = (
     *(f"all_reduce {how}" for how in COMBINERS),
-    *("reduce_scatter add", "reduce_scatter maximum", "scatter together", "all_gather"),
+    *("reduce_scatter add", "reduce_scatter max", "scatter together", "all_gather"),
     *("all_to_all", "all_to_all same", "broadcast", "permute", "permute pairs", "slice", "index"),
 )
 WAYS = ("plain", "asynchronous", "loop", "branch")

@@ -63,7 +63,7 @@ SIZE = 8 * 16 * 4  # bytes of one device's operand
     [
         # Of four processes of two devices everyone sends one partial sum to the three others.
         ("all_reduce add", "x", 4 * 3 * SIZE),
-        ("all_reduce maximum", "y", 2 * 1 * SIZE),
+        ("all_reduce max", "y", 2 * 1 * SIZE),
         ("all_reduce add", "", 8 * 7 * SIZE),
         # What the two devices of another process get of the sum: a quarter of it.
         ("reduce_scatter add", "x", 4 * 3 * SIZE // 4),
