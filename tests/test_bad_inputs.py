@@ -34,8 +34,16 @@ def anything(x, **given):
 @pytest.mark.parametrize(
     ("call", "message", "help"),
     [
-        (lambda: weft.compile(3), "int 3 is nothing to compile", "give a JAX function"),
-        (lambda: weft.compile(None), "NoneType None is nothing to compile", "give a JAX function"),
+        (
+            lambda: weft.compile(3),
+            "int 3 is nothing to compile",
+            "give a function of JAX or PyTorch",
+        ),
+        (
+            lambda: weft.compile(None),
+            "NoneType None is nothing to compile",
+            "give a function of JAX or PyTorch",
+        ),
         (lambda: weft.parse([1]), "list [1] is no program", "give the path"),
         (lambda: weft.parse("a\0b"), "cannot read a\0b: embedded null byte", "give the path"),
         (lambda: weft.evaluate(ADD, X), "evaluate was given str, which is no module", "weft.parse"),

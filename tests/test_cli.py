@@ -254,7 +254,7 @@ def test_ops_explains_one(run):
     status, out, _ = run("ops", "compare")
     assert status == 0
     assert "stablehlo.compare" in out
-    assert "comparison_direction: Direction" in out
+    assert "comparison_direction: ComparisonDirection" in out
     assert "stablehlo.compare LT, %0, %1, FLOAT : (tensor<8x4xf32>, tensor<8x4xf32>)" in out
     assert "{i=8, j=4}" in out
 

@@ -41,14 +41,14 @@ def packed(emitted: Sequence[Emitted]) -> bytes:
     return json.dumps(head).encode() + b"\n" + b"".join(codes)
 
 
-def unpacked(data: bytes) -> Packed | None:
+def unpacked(data: bytes) -> PackedCode | None:
     """What runs kernels that were packed; None if they are for another processor or version."""
     line, _, rest = data.partition(b"\n")
     try:
         head = json.loads(line)
         if head["for"] != code_identity():
             return None
-        return Packed([*_loaded(head, rest)])
+        return PackedCode([*_loaded(head, rest)])
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise WeftError(
             f"the machine code of a program cannot be read: {error}",
@@ -77,7 +77,7 @@ def _loaded(head: Any, rest: bytes) -> list[LoadedKernel]:
     return made
 
 
-class Packed:
+class PackedCode:
     """Runs the kernels of one program, whose code was there: it needs no compiler."""
 
     memory: Memory = HOST_MEMORY
