@@ -71,7 +71,7 @@ def test_groups_and_texts_are_found_again(monkeypatch):
     first = compiled()
     expected = first(*ARGUMENTS)
     texts.TEXTS.clear()
-    forbid(monkeypatch, (groups, "tile"), (texts, "emitted_for"))
+    forbid(monkeypatch, (groups, "fuse"), (texts, "emitted_for"))
     second = compiled()
     assert kernels(first) == kernels(second)
     assert any("alone" in text for text in kernels(second))
@@ -82,7 +82,7 @@ def test_without_the_texts_kernels_are_emitted_again(monkeypatch):
     expected = compiled()(*ARGUMENTS)
     the_store().clear("texts")
     texts.TEXTS.clear()
-    forbid(monkeypatch, (groups, "tile"))
+    forbid(monkeypatch, (groups, "fuse"))
     np.testing.assert_array_equal(np.asarray(expected), np.asarray(compiled()(*ARGUMENTS)))
 
 
