@@ -169,7 +169,9 @@ def each(a):
     jax.debug.callback(lambda v: print("told", scale), a)
     return jax.shard_map(call, mesh=mesh, in_specs=P("i"), out_specs=P("i"))(a)
 
-print(two(np.arange(4, dtype=np.int32)), each(x))
+results = f"{two(np.arange(4, dtype=np.int32))} {each(x)}"
+jax.effects_barrier()  # what the callback prints comes first
+print(results)
 jax.effects_barrier()
 print(events.count("cache_hits"), jax.__version__.startswith("0.10."))
 """
