@@ -74,6 +74,7 @@ def as_module(function: Any, module: Any) -> Any:
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             return called(*args, **kwargs)
 
+    Called.__name__ = getattr(function, "__name__", "a function")  # which refusals name
     return Called()
 
 
