@@ -28,6 +28,7 @@ SCREENS = {
     "opt-levels": ["opt", "--levels"],
     "compile": ["compile", MLP, "--to", "tiled", "-o", "OUT"],
     "show": ["show", MLP],
+    "show-code": ["show", LLAMA, MESH],
     "show-value": ["show", MLP, "--value", "%6"],
     "why": ["why", MLP],
     "why-value": ["why", MLP, "%6"],
@@ -76,7 +77,9 @@ def test_screens_are_as_they_were(name, shown, golden):
 
 
 @pytest.mark.parametrize("columns", [80, 100])
-@pytest.mark.parametrize("name", ["show", "kernels", "ops", "ops-summary", "knobs", "opt-levels"])
+@pytest.mark.parametrize(
+    "name", ["show", "show-code", "kernels", "ops", "ops-summary", "knobs", "opt-levels"]
+)
 def test_tables_fit_the_screen(name, columns, shown):
     lines = [line for line in shown(SCREENS[name], columns).splitlines() if "result 0" not in line]
     widest = max(lines, key=len)

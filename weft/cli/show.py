@@ -10,7 +10,7 @@ from weft.cli.parser import Subparsers, command
 from weft.cli.program import add_program, captured_program, check_mesh
 from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import plural, print_json, print_spans, width, working
-from weft.columns import Column, TableLine, table_lines
+from weft.columns import Column, TableLine, cut, table_lines
 from weft.errors import WeftError
 from weft.explain import Layer, LayerRow, Reasons, layers, lookup, reasons
 from weft.ir.module import Module
@@ -177,7 +177,7 @@ def _show_table(found: Reasons, shown: list[Layer]) -> None:
 def _title(layer: Layer) -> str:
     alike = f"  (and {len(layer.alike)} alike)" if layer.alike else ""
     held = f"  {bytes_text(layer.bytes)} on a device" if layer.is_border else ""
-    return layer.name + alike + held
+    return cut(layer.name, width() - len(alike + held)) + alike + held
 
 
 def _style(row: LayerRow) -> str:
