@@ -22,13 +22,13 @@ import numpy as np
 from benchmarks.cpu_rows import Row, race, use_busy
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.pool.commands import CommandList
-from weft.emit.llvm.single.alone import emit_alone
+from weft.emit.llvm.single.emit import emit_single_node
 from weft.ir.dense import Dense
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import F32, I32, Array, DType, TensorType, type_of
-from weft.kernels.alone import alone
-from weft.kernels.placed import Placed
+from weft.kernels.single_node import single_node_kernel
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.index import Gather, GatherDims
 from weft.ops.pointwise import Add, Compare, Maximum, Select
 from weft.ops.random import RngBitGenerator
@@ -322,9 +322,9 @@ def weft_side(case: Case) -> Callable[[], object]:
         for n, a in enumerate(case.arrays)
     ]
     node = apply(case.op, *values, regions=case.regions)
-    kernel = alone(Placed(node, (0,) * len(values), (0,) * len(node.results)), ())
+    kernel = single_node_kernel(StackedNode(node, (0,) * len(values), (0,) * len(node.results)), ())
     assert kernel is not None, case.name
-    (loaded,) = load([emit_alone(kernel)])
+    (loaded,) = load([emit_single_node(kernel)])
     given = [np.ascontiguousarray(a) for a in case.arrays]
     made = [np.zeros(o.shape, o.dtype.numpy) for o in kernel.outputs]
     commands = CommandList()

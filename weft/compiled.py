@@ -33,7 +33,7 @@ from weft.mesh.spelling import as_axes
 from weft.optimize import Level, given_numbers
 from weft.pipeline import OPTIMIZED, Program, compile_module
 from weft.run import run
-from weft.run.execute import at_once, face_of
+from weft.run.execute import array_signature_of, at_once
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
 
@@ -102,19 +102,19 @@ class Known:
 
     def __init__(self, ready: Ready, values: Sequence[Any]) -> None:
         self.ready, self.local = ready, ready.program.local
-        self.face = face_of(self.local)
+        self.array_signature = array_signature_of(self.local)
         captured = ready.captured
         self.packed, self.is_one = captured.packed, captured.is_one
         # Whether all are arrays that the program takes and gives as they are.
         fits = len(values) == len(captured.arguments) and all(map(_is, values, captured.arguments))
         converted = any(map(ready.source.is_converted, captured.results))
         plain = not ready.sync_every_op and not converted
-        self.is_plain = plain and fits and self.face.takes(values)
+        self.is_plain = plain and fits and self.array_signature.takes(values)
 
     def __call__(self, values: Sequence[Any]) -> Any:
         """The results, packed."""
         if self.is_plain:
-            made = at_once(self.local, self.face, values, self.local.runs_on)
+            made = at_once(self.local, self.array_signature, values, self.local.runs_on)
             if made is not None:
                 return made[0] if self.is_one else self.packed([*made])
         return self.packed(self.ready.run(values))

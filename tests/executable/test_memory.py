@@ -16,7 +16,7 @@ from weft.capture import parse
 from weft.emit.numpy import Numpy
 from weft.errors import WeftError
 from weft.executable.executable import Executable
-from weft.executable.memory import MemoryUse, lives_of
+from weft.executable.memory import MemoryUse, live_ranges_of
 from weft.ir.attrs import Attrs
 from weft.ir.module import Module
 from weft.machine import HOST
@@ -54,7 +54,7 @@ def tiled(module: Module, target: str | None = "llvm", **options) -> Executable:
 
 def check(made: Executable) -> MemoryUse:
     """Everything that must hold of a plan, and of what is said about it."""
-    plan, stacks, lives = made.plan, made.tiled.stacks, lives_of(made.tiled, made.plan)
+    plan, stacks, lives = made.plan, made.tiled.stacks, live_ranges_of(made.tiled, made.plan)
     held = [(lives.of(slot), at, stacks[slot].nbytes) for slot, at in plan.places.items()]
     for n, (one, at, size) in enumerate(held):
         assert at >= 0 and at + size <= plan.arena

@@ -17,10 +17,10 @@ from tests.kernels import attention_cases, random_kernels
 from tests.kernels.building import Building
 from weft.errors import WeftError
 from weft.ir.types import DTYPES, F32, I32, TensorType
-from weft.kernels.alone import Alone
 from weft.kernels.attention import Access, Attention, Gradients, Window
 from weft.kernels.kernel import Fill, Operand, Shift
 from weft.kernels.read import parse_kernel
+from weft.kernels.single_node import SingleNode
 from weft.kernels.text import kernel_text
 from weft.ops.convert import Convert, ReducePrecision
 from weft.ops.pointwise import Add, Compare, Divide, Maximum, Multiply, Subtract
@@ -179,7 +179,7 @@ def test_a_place_whose_parts_are_no_dims_is_one_number():
 
 def test_a_node_alone():
     stack = (Operand(F32, (4, 1, 8)), Operand(F32, (4, 1, 8), output=True))
-    assert same(Alone("reverse", Reverse((0,)), stack, 2, known=(-0.0,))) == (
+    assert same(SingleNode("reverse", Reverse((0,)), stack, 2, known=(-0.0,))) == (
         """\
 kernel reverse(in0: f32[4,1,8], out1: f32[4,1,8])
   alone lead=2 known=[-0.0]
@@ -303,5 +303,5 @@ def test_it_needs_no_other_package():
         "text = sys.stdin.read()\n"
         "assert kernel_text(parse_kernel(text)) == text\n"
     )
-    text = next(kernel_text(k) for k in CORPUS if isinstance(k, Alone) and k.regions)
+    text = next(kernel_text(k) for k in CORPUS if isinstance(k, SingleNode) and k.regions)
     subprocess.run([sys.executable, "-c", code], input=text, text=True, check=True)

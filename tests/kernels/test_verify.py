@@ -14,11 +14,11 @@ from tests.kernels.building import Building
 from weft.errors import WeftError
 from weft.ir.module import Node, Region, Value
 from weft.ir.types import BOOL, DTYPES, F32, F64, I32, TensorType
-from weft.kernels.alone import Alone
 from weft.kernels.attention import Mask, Window
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Affine, Apply, Contract, Fill, Guard, Load, Operand, Reduce, Shift
 from weft.kernels.kernel import Store as Stored
+from weft.kernels.single_node import SingleNode
 from weft.kernels.verify import reach, verify_kernel
 from weft.ops.index import Gather, GatherDims
 from weft.ops.pointwise import Add, And, Compare
@@ -256,7 +256,7 @@ SORTED = (stack(2, 8), stack(2, 8, output=True))
 def sort(body, operands=SORTED, lead=1):
     args = tuple([Value(TensorType((), F32), None, n) for n in range(2)])
     nodes, results = body(*args)
-    return Alone("sort", Sort(0, True), operands, lead, (Region(args, nodes, results),))
+    return SingleNode("sort", Sort(0, True), operands, lead, (Region(args, nodes, results),))
 
 
 def less(a, b):
@@ -289,12 +289,12 @@ ALONE = {
     "the comparator takes": lambda: sort(lambda a, b: ([], (a,))),
     "known scalars are not those of the inputs": lambda: replace(sort(less), known=(1, 2)),
     "stablehlo.sort: has 0 regions": lambda: replace(sort(less), regions=()),
-    "slice_sizes": lambda: Alone("g", Gather(GATHERED, (1, 5)), TABLE, 0),
-    "slice_sizes ": lambda: Alone("g", Gather(GATHERED, (2, 4)), TABLE, 0),
-    "stablehlo.gather: ": lambda: Alone(
+    "slice_sizes": lambda: SingleNode("g", Gather(GATHERED, (1, 5)), TABLE, 0),
+    "slice_sizes ": lambda: SingleNode("g", Gather(GATHERED, (2, 4)), TABLE, 0),
+    "stablehlo.gather: ": lambda: SingleNode(
         "g", Gather(replace(GATHERED, start_index_map=(7,)), (1, 4)), TABLE, 0
     ),
-    "k is 9": lambda: Alone(
+    "k is 9": lambda: SingleNode(
         "t", TopK(9), (stack(8), stack(9, output=True), stack(9, dtype=I32, output=True)), 0
     ),
 }
@@ -302,7 +302,7 @@ ALONE = {
 
 @pytest.mark.parametrize("message", ALONE)
 def test_hostile_nodes_are_refused(message):
-    verify_kernel(Alone("g", Gather(GATHERED, (1, 4)), TABLE, 0))
+    verify_kernel(SingleNode("g", Gather(GATHERED, (1, 4)), TABLE, 0))
     with pytest.raises(WeftError) as caught:
         verify_kernel(ALONE[message]())
     assert message.strip() in caught.value.message

@@ -8,9 +8,9 @@ from tests.kernels.building import Building
 from weft.cost.kernels import kernel_seconds
 from weft.ir.types import DTYPES, F32, I32, tensor
 from weft.ir.work import Work
-from weft.kernels.alone import Alone
 from weft.kernels.attention import Access, Attention, Window
 from weft.kernels.kernel import Operand, Shift
+from weft.kernels.single_node import SingleNode
 from weft.kernels.work import bytes_moved, product_flops, work_of
 from weft.machine import HOST
 from weft.ops.pointwise import Add, Multiply, Subtract
@@ -80,14 +80,14 @@ def test_nothing_is_done_for_no_elements():
 
 def test_a_node_alone_works_on_every_device():
     stack = (Operand(F32, (4, 1, 8)), Operand(F32, (4, 1, 8), output=True))
-    assert work_of(Alone("reverse", Reverse((0,)), stack, 2)).bytes == 2 * 4 * 32
+    assert work_of(SingleNode("reverse", Reverse((0,)), stack, 2)).bytes == 2 * 4 * 32
 
 
 def test_what_devices_share_is_moved_once():
     op = DynamicSlice((2,))
     table, index = Operand(F32, (1, 100)), Operand(I32, (4,))
     found = Operand(F32, (4, 2), output=True)
-    counted = work_of(Alone("slice", op, (table, index, found), 1))
+    counted = work_of(SingleNode("slice", op, (table, index, found), 1))
     one = op.work((tensor(100), tensor(dtype=I32)), (tensor(2),))
     assert counted.bytes == min(4 * one.bytes, 4 * (100 + 4 + 8))
 

@@ -292,7 +292,7 @@ def test_kernels_write_what_a_loop_carries_over_itself(body, once):
     program = local_program(module)
     assert_same(module, X, N, length=8)
     (loop,) = [i for i in program.tiled.block.items if isinstance(i, Loop)]
-    turns = program.plan.turns[loop.carried[0]]
+    turns = program.plan.rotations[loop.carried[0]]
     single = {turn.indices[0] for turn in turns if turn.buffers == 1}
     assert 2 in single
     assert (1 in single or 1 in program.plan.own.get(loop.carried[0], ())) is once

@@ -18,7 +18,7 @@ from weft.evaluate import evaluate
 from weft.ops.callbacks import HOST_CALL, HostFunction
 from weft.ops.calls import config_text
 from weft.pipeline import local_program
-from weft.run import LocalProgram, run, turns
+from weft.run import LocalProgram, loop_buffers, run
 
 pytestmark = pytest.mark.parametrize("target", ["toy", "llvm"], indirect=True)
 
@@ -310,7 +310,7 @@ def test_loops_of_kernels(body, end):
 
 @pytest.mark.parametrize("body", ["each by itself", "each from both"])
 def test_loops_come_back_to_python_now_and_then(body, monkeypatch):
-    monkeypatch.setattr(turns, "AT_ONCE", 3)
+    monkeypatch.setattr(loop_buffers, "AT_ONCE", 3)
     text = LOOP.replace("BODY", BODIES[body]).replace("END", ENDS["results"])
     module = parse(text.replace(": T", ": tensor<3xf32>"))
     x = np.array([[1, 2, 3]], np.float32)
@@ -322,11 +322,11 @@ def test_loops_come_back_to_python_now_and_then(body, monkeypatch):
 @pytest.mark.parametrize("end", list(ENDS))
 def test_what_is_carried_for_several_rounds(results, end, monkeypatch):
     """(a, b) -> (b, a + b), and the like: all in one native call."""
-    monkeypatch.setattr(turns, "AT_ONCE", 4)
+    monkeypatch.setattr(loop_buffers, "AT_ONCE", 4)
     text = LOOP.replace("%c, %d :", f"{results} :").replace("END", ENDS[end])
     module = parse(text.replace("BODY", "%w = stablehlo.add %a, %b : tensor<3xf32>"))
-    (turns_,) = local_program(module, devices=1).plan.turns.values()
-    assert sorted(len(turn.slots) for turn in turns_) == [1, 2]
+    (rotations,) = local_program(module, devices=1).plan.rotations.values()
+    assert sorted(len(rotation.slots) for rotation in rotations) == [1, 2]
     x = np.array([[1, 2, 3]], np.float32)
     for rounds in (0, 1, 2, 3, 4, 5, 9):
         assert_same(module, x, np.array([rounds], np.int32), length=8)

@@ -171,7 +171,9 @@ def test_every_process_goes_its_own_way(axes: tuple[str, ...], stacked: list[Axi
         made = check(module, [X, numbers(*axes)], stacked)
         apart = {type(i).__name__ for i in all_items(made.first.tiled.block)}
         varies = bool({*axes} & {axis.name for axis in stacked})
-        assert bool({"LoopApart", "BranchApart"} & apart) == varies, "rows are for who is here"
+        assert bool({"DivergentLoop", "DivergentBranch"} & apart) == varies, (
+            "rows are for who is here"
+        )
 
 
 @pytest.mark.parametrize("stacked", [NONE, [Axis("a")], [Axis("b")]], ids=str)

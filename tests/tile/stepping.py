@@ -13,7 +13,7 @@ from weft.ir.module import Module, Value
 from weft.kernels.group import Group
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.tile.fuse import fuse
 
 
@@ -31,7 +31,8 @@ def groups_of(module: Module) -> list[Group]:
     """The groups of a program for one device."""
     body = module.function("main").body
     placed = [
-        Placed(node, (0,) * len(node.operands), (0,) * len(node.results)) for node in body.nodes
+        StackedNode(node, (0,) * len(node.operands), (0,) * len(node.results))
+        for node in body.nodes
     ]
     return fuse(placed, (), body.results, Plain())
 

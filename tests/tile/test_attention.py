@@ -23,7 +23,7 @@ from weft.ir.module import Function, Module, Region, Value, apply
 from weft.ir.types import BOOL, F32, TensorType
 from weft.kernels.attention import Attention, Window
 from weft.kernels.group import Group
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops import attention as composite
 from weft.ops.shape import BroadcastInDim
 from weft.run.parts import parts_of
@@ -35,7 +35,8 @@ def groups_of(module: Module) -> list[Group]:
     """The groups of attention of a program for one device."""
     body = module.function("main").body
     placed = [
-        Placed(node, (0,) * len(node.operands), (0,) * len(node.results)) for node in body.nodes
+        StackedNode(node, (0,) * len(node.operands), (0,) * len(node.results))
+        for node in body.nodes
     ]
     return attention_groups(placed, (), body.results)
 

@@ -19,7 +19,7 @@ from weft.evaluate import evaluate
 from weft.ir.types import F32, Array, TensorType, type_of
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.convolution import ConvDims, Convolution, conv_shape, conv_window
 from weft.tile.convolution import convolution_kernel
 
@@ -30,7 +30,9 @@ Pair = tuple[int, int]
 
 def kernel_of(sample: Example, sizes: Pair, masks: Pair) -> Kernel | None:
     """The kernel of an example whose operands vary along leading dims."""
-    return convolution_kernel(Placed(sample.node(), masks, (masks[0] | masks[1],)), sizes, LLVM())
+    return convolution_kernel(
+        StackedNode(sample.node(), masks, (masks[0] | masks[1],)), sizes, LLVM()
+    )
 
 
 def check(sample: Example, kernel: Kernel, stacks: list[Array], made: Array) -> None:

@@ -22,9 +22,9 @@ from weft.cost.kernels import kernel_seconds
 from weft.errors import WeftError
 from weft.ir.module import Node
 from weft.ir.work import Work
-from weft.kernels.alone import Alone
 from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
+from weft.kernels.single_node import SingleNode
 from weft.kernels.text import kernel_text
 from weft.kernels.work import work_of
 from weft.knobs import TUNES
@@ -208,7 +208,7 @@ def loops(kernel: Launch) -> str:
     match kernel:
         case Attention(outer=outer, queries=queries, keys=keys, depth=depth):
             return "x".join(map(str, (*outer, queries, keys))) + f" over {depth}"
-        case Alone():
+        case SingleNode():
             return "x".join(map(str, kernel.outputs[0].shape)) or "1"
     sizes = {True: list[str](), False: list[str]()}
     for factor in kernel.factors:

@@ -17,7 +17,7 @@ from weft.ir.write import node_text
 from weft.varying.masks import Mask, union
 
 if TYPE_CHECKING:
-    from weft.executable.fork import Fork, Seen
+    from weft.executable.divergence import Divergence, OuterValue
     from weft.executable.layout import Layout
     from weft.ir.location import Location
     from weft.ir.module import Module, Node
@@ -244,7 +244,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LoopApart:
+class DivergentLoop:
     """A loop that devices leave at different times: it runs on those that are still in it."""
 
     test: Block
@@ -252,8 +252,8 @@ class LoopApart:
     carried: Slots
     ins: Slots  # what is carried, and then what is seen from outside
     outs: Slots
-    fork: Fork
-    seen: tuple[Seen, ...]
+    divergence: Divergence
+    seen: tuple[OuterValue, ...]
     given: Masks  # outside, of what is carried
     entered: Masks  # the same inside
     made: Masks
@@ -269,22 +269,22 @@ class LoopApart:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BranchApart:
+class DivergentBranch:
     """A branch that devices take differently: every block runs on those that take it."""
 
     way: Literal["if", "case"]
     blocks: tuple[Block, ...]
     ins: Slots  # the predicate or the index, and then what is seen from outside
     outs: Slots
-    fork: Fork
-    seen: tuple[Seen, ...]
+    divergence: Divergence
+    seen: tuple[OuterValue, ...]
     given: Mask  # of the predicate
     results: Masks
     loc: Location
     node: Node | None = None
 
 
-Item: TypeAlias = Launch | Host | Done | Move | Loop | Branch | LoopApart | BranchApart
+Item: TypeAlias = Launch | Host | Done | Move | Loop | Branch | DivergentLoop | DivergentBranch
 
 
 def moved(move: Move, values: Sequence[Any]) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from weft.array.place_buffers import Span, most_alive, place
 from weft.errors import WeftError
 from weft.executable.items import Item, Loop, Slot, Stack, Tiled, piece_bytes
-from weft.executable.lives import Lives, shares
+from weft.executable.live_ranges import SlotLiveRanges, shares
 from weft.executable.plan import Plan
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.types import Type
@@ -142,34 +142,38 @@ def memory_use(tiled: Tiled, plan: Plan) -> MemoryUse:
     return _Use(tiled, plan).use()
 
 
-def lives_of(tiled: Tiled, plan: Plan) -> Lives:
+def live_ranges_of(tiled: Tiled, plan: Plan) -> SlotLiveRanges:
     """When the memory of every value is in use."""
-    turning = {
-        slot: frozenset([n for turn in turns for n in turn.indices])
-        for slot, turns in plan.turns.items()
+    rotating = {
+        slot: frozenset([n for rotation in rotations for n in rotation.indices])
+        for slot, rotations in plan.rotations.items()
     }
-    return Lives(tiled.block, tiled.inputs, turning)
+    return SlotLiveRanges(tiled.block, tiled.inputs, rotating)
 
 
-def outside_arena(tiled: Tiled, plan: Plan, lives: Lives) -> Iterator[tuple[Slot, int, int, int]]:
+def outside_arena(
+    tiled: Tiled, plan: Plan, lives: SlotLiveRanges
+) -> Iterator[tuple[Slot, int, int, int]]:
     """Values with memory of their own beside arguments and results: how many, and from when on."""
     results = {lives.root(slot) for slot in tiled.block.results}
-    in_turns = {turn.result for turns in plan.turns.values() for turn in turns}
+    rotated = {rotation.result for rotations in plan.rotations.values() for rotation in rotations}
     for item, start, stop in lives.items:
         if isinstance(item, Loop) and item.carried:
-            for turn in plan.turns.get(item.carried[0], ()):
-                if not turn.places:  # one of its buffers is what the loop gives
-                    yield turn.result, turn.buffers - 1, start, stop
+            for rotation in plan.rotations.get(item.carried[0], ()):
+                if not rotation.places:  # one of its buffers is what the loop gives
+                    yield rotation.result, rotation.buffers - 1, start, stop
         if shares(item):
             continue
         for slot in item.outs:
             root = lives.root(slot)
-            inside = slot in plan.places or slot in in_turns or slot in plan.over
+            inside = slot in plan.places or slot in rotated or slot in plan.over
             if not inside and slot not in plan.donors and root not in results:
                 yield slot, 1, start, lives.by_root[root].end
 
 
-def overwritten(tiled: Tiled, plan: Plan, lives: Lives) -> Iterator[tuple[Slot, Slot, int]]:
+def overwritten(
+    tiled: Tiled, plan: Plan, lives: SlotLiveRanges
+) -> Iterator[tuple[Slot, Slot, int]]:
     """Donated arguments with the values that are written over them, and from when on."""
     for item, start, _ in lives.items:
         for slot in item.outs:
@@ -179,7 +183,7 @@ def overwritten(tiled: Tiled, plan: Plan, lives: Lives) -> Iterator[tuple[Slot, 
                 yield donor, slot, start
 
 
-def results_over_arguments(tiled: Tiled, plan: Plan, lives: Lives) -> list[int]:
+def results_over_arguments(tiled: Tiled, plan: Plan, lives: SlotLiveRanges) -> list[int]:
     """The donated arguments, by number, in whose memory results are."""
     results = {lives.root(slot) for slot in tiled.block.results}
     pairs = overwritten(tiled, plan, lives)
@@ -189,7 +193,7 @@ def results_over_arguments(tiled: Tiled, plan: Plan, lives: Lives) -> list[int]:
 
 class _Use:
     def __init__(self, tiled: Tiled, plan: Plan) -> None:
-        self.tiled, self.plan, self.lives = tiled, plan, lives_of(tiled, plan)
+        self.tiled, self.plan, self.lives = tiled, plan, live_ranges_of(tiled, plan)
         self.main = tiled.module.function(tiled.function)
         self.makers: dict[Slot, tuple[Item, int]] = {
             slot: (item, start) for item, start, _ in self.lives.items for slot in item.outs
@@ -281,10 +285,10 @@ class _Use:
         yield from latest.values()
         for item, start, stop in lives.items:
             if isinstance(item, Loop) and item.carried:
-                for turn in plan.turns.get(item.carried[0], ()):
-                    end = max([stop, *[lives.of(item.outs[n]).end for n in turn.indices]])
-                    for _ in turn.places:
-                        yield self.buffer("temporary", turn.result, start, end)
+                for rotation in plan.rotations.get(item.carried[0], ()):
+                    end = max([stop, *[lives.of(item.outs[n]).end for n in rotation.indices]])
+                    for _ in rotation.places:
+                        yield self.buffer("temporary", rotation.result, start, end)
 
 
 def spans(buffers: list[HeldBuffer]) -> list[Span]:

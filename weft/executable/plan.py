@@ -25,7 +25,7 @@ class MemoryBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RotatingBuffer:
     """A value that a kernel of a loop makes anew in every round, in one of several buffers.
 
     It is carried as such, and perhaps for more rounds: a loop may hand on what it has handed on.
@@ -47,9 +47,9 @@ class Plan:
     # By result of a host node: the operand that it may be written over, and whether it always may.
     over: Mapping[Slot, tuple[int, bool]] = field(default_factory=dict)
     donors: Mapping[Slot, Slot] = field(default_factory=dict)  # arguments whose memory results take
-    # By the first slot that a loop carries: what its kernels make in turns, and by number what it
-    # carries as its own and writes over in every round.
-    turns: Mapping[Slot, tuple[Turn, ...]] = field(default_factory=dict)
+    # By the first slot that a loop carries: its rotating buffers, and the numbers of values that it
+    # owns and overwrites in every iteration.
+    rotations: Mapping[Slot, tuple[RotatingBuffer, ...]] = field(default_factory=dict)
     own: Mapping[Slot, frozenset[int]] = field(default_factory=dict)
     owned: frozenset[Slot] = frozenset()  # results whose memory is nobody else's
     lent: Mapping[int, int] = field(default_factory=dict)  # results in the memory of an argument

@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from weft.errors import WeftError
-from weft.executable.fork import Fork, Seen
+from weft.executable.divergence import Divergence, OuterValue
 from weft.executable.items import (
     Block,
     Branch,
-    BranchApart,
     Collective,
+    DivergentBranch,
+    DivergentLoop,
     Done,
     Host,
     Item,
     Launch,
     Loop,
-    LoopApart,
     Masks,
     Move,
     Site,
@@ -30,7 +30,7 @@ from weft.executable.items import (
     Traits,
 )
 from weft.executable.layout import Layout
-from weft.executable.plan import MemoryBytes, Plan, Turn
+from weft.executable.plan import MemoryBytes, Plan, RotatingBuffer
 from weft.executable.words import (
     attributes,
     branch_way,
@@ -94,7 +94,7 @@ class _Reader:
         self.places: dict[Slot, int] = {}
         self.over: dict[Slot, tuple[int, bool]] = {}
         self.donors: dict[Slot, Slot] = {}
-        self.turns: dict[Slot, tuple[Turn, ...]] = {}
+        self.rotations: dict[Slot, tuple[RotatingBuffer, ...]] = {}
         self.own: dict[Slot, frozenset[int]] = {}
 
     # Lines
@@ -184,7 +184,7 @@ class _Reader:
             self.module, name, world, layout, block, inputs, stacks, constants, masks,
             result_masks, donated,
         )  # fmt: skip
-        plan = Plan(arena, self.places, self.over, self.donors, self.turns, self.own, *rest)
+        plan = Plan(arena, self.places, self.over, self.donors, self.rotations, self.own, *rest)
         return tiled, plan
 
     def raw(self, word: str) -> str:
@@ -356,11 +356,11 @@ class _Reader:
             case "move":
                 return self.move(line)
             case "loop" if line.taken("apart"):
-                return self.loop_apart(line, layout)
+                return self.divergent_loop(line, layout)
             case "loop":
                 return self.loop(line, layout)
             case "branch" if line.taken("apart"):
-                return self.branch_apart(line, layout)
+                return self.divergent_branch(line, layout)
             case "branch":
                 return self.branch(line, layout)
         raise wrong(f"no item is called {word!r}")
@@ -444,7 +444,7 @@ class _Reader:
         given, made, held = masks(line), masks(line), masks(line)
         if line.taken("own"):
             self.own[carried[0]] = frozenset(line.separated(line.integer))
-        turns: list[Turn] = []
+        rotations: list[RotatingBuffer] = []
         while line.taken("turn"):
             indices = tuple(line.separated(line.integer))
             line.expect("from")
@@ -454,10 +454,10 @@ class _Reader:
             while line.taken("@"):
                 places.append(line.integer())
             which = tuple([carried[n] for n in indices])
-            turns.append(Turn(indices, which, result, buffers, tuple(places)))
+            rotations.append(RotatingBuffer(indices, which, result, buffers, tuple(places)))
         line.finish()
-        if turns:
-            self.turns[carried[0]] = tuple(turns)
+        if rotations:
+            self.rotations[carried[0]] = tuple(rotations)
         test, body = self.blocks(layout)
         return Loop(test, body, carried, ins, outs, layout, given, made, held, loc)
 
@@ -470,7 +470,7 @@ class _Reader:
             made.append(masks(line))
         return Branch(way, self.blocks(layout), ins, outs, layout, tuple(made), held, loc)
 
-    def fork(self, outer: Layout) -> tuple[Fork, tuple[Seen, ...]]:
+    def divergence(self, outer: Layout) -> tuple[Divergence, tuple[OuterValue, ...]]:
         line = self.after("rows")
         rows = tuple(line.separated(line.integer))
         line.expect("of")
@@ -480,35 +480,47 @@ class _Reader:
         self.stacks[active] = None
         inner = replace(outer, rows=rows, active=active)
         assert isinstance(which, int), "rows are of leading dims"
-        seen: list[Seen] = []
+        seen: list[OuterValue] = []
         while self.begins("see"):
             line = self.after("see")
             given = slot_of(line)
             line.expect("as")
             slot = self.defined(line)
             line.expect("along")
-            seen.append(Seen(given, slot, mask(line), mask(line)))
-        return Fork(outer, inner, which), tuple(seen)
+            seen.append(OuterValue(given, slot, mask(line), mask(line)))
+        return Divergence(outer, inner, which), tuple(seen)
 
-    def loop_apart(self, line: Line, layout: Layout) -> LoopApart:
+    def divergent_loop(self, line: Line, layout: Layout) -> DivergentLoop:
         ins, outs, loc = self.flow(line)
         carried = self.carried()
         line = self.after("along")
         given, entered, made, held, results = [masks(line) for _ in range(5)]
-        fork, seen = self.fork(layout)
-        test, body = self.blocks(fork.inner)
-        return LoopApart(
-            test, body, carried, ins, outs, fork, seen, given, entered, made, held, results, loc
+        divergence, seen = self.divergence(layout)
+        test, body = self.blocks(divergence.inner)
+        return DivergentLoop(
+            test,
+            body,
+            carried,
+            ins,
+            outs,
+            divergence,
+            seen,
+            given,
+            entered,
+            made,
+            held,
+            results,
+            loc,
         )
 
-    def branch_apart(self, line: Line, layout: Layout) -> BranchApart:
+    def divergent_branch(self, line: Line, layout: Layout) -> DivergentBranch:
         way = branch_way(line)
         ins, outs, loc = self.flow(line)
         line = self.after("along")
         (given,), results = masks(line), masks(line)
-        fork, seen = self.fork(layout)
-        blocks = self.blocks(fork.inner)
-        return BranchApart(way, blocks, ins, outs, fork, seen, given, results, loc)
+        divergence, seen = self.divergence(layout)
+        blocks = self.blocks(divergence.inner)
+        return DivergentBranch(way, blocks, ins, outs, divergence, seen, given, results, loc)
 
 
 def _depth(text: str) -> int:

@@ -25,14 +25,14 @@ import numpy as np
 from weft.executable.items import (
     Block,
     Branch,
-    BranchApart,
     Collective,
+    DivergentBranch,
+    DivergentLoop,
     Done,
     Host,
     Item,
     Launch,
     Loop,
-    LoopApart,
     Masks,
     Move,
     Slot,
@@ -212,25 +212,25 @@ class _Writer:
                 masks = " ".join(map(masks_text, (item.given, item.made, item.masks)))
                 yield f"loop {flow}{place}"
                 yield f"  carry {self.all_defined(item.carried)}".rstrip()
-                yield f"  along {masks}{self.turns(item)}"
+                yield f"  along {masks}{self.rotations(item)}"
                 yield from self.blocks(item.blocks)
             case Branch():
                 made = " ".join(map(masks_text, (item.masks, *item.made)))
                 yield f"branch {item.way} {flow}{place}"
                 yield f"  along {made}"
                 yield from self.blocks(item.blocks)
-            case LoopApart():
+            case DivergentLoop():
                 inside = (item.entered, item.made, item.masks)
                 masks = " ".join(map(masks_text, (item.given, *inside, item.results)))
                 yield f"loop apart {flow}{place}"
                 yield f"  carry {self.all_defined(item.carried)}".rstrip()
                 yield f"  along {masks}"
-                yield from self.fork(item)
+                yield from self.divergence(item)
                 yield from self.blocks(item.blocks)
-            case BranchApart():
+            case DivergentBranch():
                 yield f"branch apart {item.way} {flow}{place}"
                 yield f"  along {masks_text((item.given,))} {masks_text(item.results)}"
-                yield from self.fork(item)
+                yield from self.divergence(item)
                 yield from self.blocks(item.blocks)
 
     def host(self, item: Host, flow: str, place: str) -> Iterator[str]:
@@ -253,21 +253,21 @@ class _Writer:
         lines = generic_lines(site.node, _constants(site.node), outside)
         yield from [f"  {line.strip()}" for line in lines]
 
-    def turns(self, loop: Loop) -> str:
+    def rotations(self, loop: Loop) -> str:
         first = loop.carried[0] if loop.carried else -1
         text = ""
         if own := self.plan.own.get(first):
             text += f" own {', '.join(map(str, sorted(own)))}"
-        for turn in self.plan.turns.get(first, ()):
-            places = "".join([f" @{place}" for place in turn.places])
-            indices = ", ".join(map(str, turn.indices))
-            text += f" turn {indices} from b{turn.result} in {turn.buffers}{places}"
+        for rotation in self.plan.rotations.get(first, ()):
+            places = "".join([f" @{place}" for place in rotation.places])
+            indices = ", ".join(map(str, rotation.indices))
+            text += f" turn {indices} from b{rotation.result} in {rotation.buffers}{places}"
         return text
 
-    def fork(self, item: LoopApart | BranchApart) -> Iterator[str]:
-        inner = item.fork.inner
+    def divergence(self, item: DivergentLoop | DivergentBranch) -> Iterator[str]:
+        inner = item.divergence.inner
         rows = ", ".join(map(str, inner.rows))
-        yield f"  rows {rows} of {mask_text(item.fork.mask)} active b{inner.active}"
+        yield f"  rows {rows} of {mask_text(item.divergence.mask)} active b{inner.active}"
         for seen in item.seen:
             masks = f"{mask_text(seen.mask)} {mask_text(seen.inner)}"
             yield f"  see b{seen.outer} as {self.defined(seen.slot)} along {masks}"

@@ -15,13 +15,13 @@ from weft.errors import WeftError
 from weft.executable.items import (
     Block,
     Branch,
-    BranchApart,
+    DivergentBranch,
+    DivergentLoop,
     Done,
     Host,
     Item,
     Launch,
     Loop,
-    LoopApart,
     Masks,
     Slot,
     Slots,
@@ -31,7 +31,7 @@ from weft.executable.items import (
     all_items,
 )
 from weft.executable.layout import Layout
-from weft.executable.plan import Plan, Turn
+from weft.executable.plan import Plan, RotatingBuffer
 from weft.ir.types import TensorType
 from weft.kernels.group import Launch as AnyKernel
 from weft.kernels.verify import verify_kernel
@@ -123,7 +123,7 @@ class _Verifier:
                     _require(len(block.results) == len(item.outs), "the results of a block")
                     self.alike(block.results, masks, item.layout)
                 self.alike(item.outs, item.masks, item.layout)
-            case LoopApart() | BranchApart():
+            case DivergentLoop() | DivergentBranch():
                 self.apart(item, known)
             case Start():
                 _require(len(item.outs) == 1, "results of a start")
@@ -173,37 +173,43 @@ class _Verifier:
             (loop.outs, loop.masks),
         ):
             self.alike(slots, masks, loop.layout)
-        for turn in self.plan.turns.get(loop.carried[0], ()) if loop.carried else ():
-            self.turn(turn, loop)
+        for rotation in self.plan.rotations.get(loop.carried[0], ()) if loop.carried else ():
+            self.rotation(rotation, loop)
 
-    def turn(self, turn: Turn, loop: Loop) -> None:
+    def rotation(self, rotation: RotatingBuffer, loop: Loop) -> None:
         count = len(loop.carried)
-        good = bool(turn.indices) and all(0 <= n < count for n in turn.indices)
-        _require(good and turn.slots == tuple([loop.carried[n] for n in turn.indices]), "a turn")
+        good = bool(rotation.indices) and all(0 <= n < count for n in rotation.indices)
+        _require(
+            good and rotation.slots == tuple([loop.carried[n] for n in rotation.indices]),
+            "a rotation",
+        )
         made = {slot for i in loop.body.items if isinstance(i, Launch) for slot in i.outs}
-        _require(turn.result in made, "a turn that no kernel makes")
-        result = self.stack(turn.result)
-        slots = (*turn.slots, *[loop.outs[n] for n in turn.indices])
+        _require(rotation.result in made, "a rotation that no kernel makes")
+        result = self.stack(rotation.result)
+        slots = (*rotation.slots, *[loop.outs[n] for n in rotation.indices])
         _require(all(self.stack(s) == result for s in slots), "what turns are of")
-        _require(len(turn.slots) <= turn.buffers <= len(turn.slots) + 1, "buffers of a turn")
-        _require(len(turn.places) in (0, turn.buffers), "places of a turn")
-        for place in turn.places:
+        _require(
+            len(rotation.slots) <= rotation.buffers <= len(rotation.slots) + 1,
+            "buffers of a rotation",
+        )
+        _require(len(rotation.places) in (0, rotation.buffers), "places of a rotation")
+        for place in rotation.places:
             self.inside(place, result)
 
-    def apart(self, item: LoopApart | BranchApart, known: set[Slot]) -> None:
+    def apart(self, item: DivergentLoop | DivergentBranch, known: set[Slot]) -> None:
         inside = set(known)
-        active = item.fork.inner.active
+        active = item.divergence.inner.active
         _require(active is not None and self.stacks[active] is None, "the rows that are active")
         for seen in item.seen:
             self.reads((seen.outer,), known)
         self.make([seen.slot for seen in item.seen], inside)
-        if isinstance(item, LoopApart):
+        if isinstance(item, DivergentLoop):
             self.make(item.carried, inside)
         if active is not None:
             inside.add(active)
         for block in item.blocks:
             _require(not any(isinstance(i, Launch) for i in all_items(block)), "kernels in rows")
-            self.block(block, inside, item.fork.inner)
+            self.block(block, inside, item.divergence.inner)
 
     def alike(self, slots: Slots, masks: Masks, layout: Layout) -> None:
         """Refuse values whose shapes are not what they are said to vary along."""
@@ -233,7 +239,7 @@ class _Verifier:
             good = isinstance(maker, Host) and 0 <= index < len(maker.ins)
             _require(good, f"what b{slot} is written over")
         loops = {i.carried[0] for i in all_items(tiled.block) if isinstance(i, Loop) and i.carried}
-        _require({*plan.turns, *plan.own} <= loops, "a loop's memory")
+        _require({*plan.rotations, *plan.own} <= loops, "a loop's memory")
 
     def inside(self, place: int, stack: Stack) -> None:
         good = place >= 0 and place % ALIGNED == 0 and place + stack.nbytes <= self.plan.arena

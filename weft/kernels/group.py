@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.ir.module import Node, Value
-from weft.kernels.alone import Alone
 from weft.kernels.attention import Attention
 from weft.kernels.kernel import Kernel
+from weft.kernels.single_node import SingleNode
 
-Launch: TypeAlias = Kernel | Alone | Attention
+Launch: TypeAlias = Kernel | SingleNode | Attention
 
 
 @dataclass(frozen=True, slots=True)

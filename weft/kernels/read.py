@@ -15,7 +15,6 @@ from weft.ir.op import Op, read_op
 from weft.ir.read import read_node, unknown_op
 from weft.ir.scan import dictionary, parse_type
 from weft.ir.types import DTYPES, DType, TensorType, Types
-from weft.kernels.alone import Alone
 from weft.kernels.attention import (
     Access,
     Attention,
@@ -43,6 +42,7 @@ from weft.kernels.kernel import (
     Step,
     Store,
 )
+from weft.kernels.single_node import SingleNode
 from weft.kernels.text import (
     BY_SHORT_NAME,
     COMPARE_KINDS,
@@ -431,7 +431,7 @@ class _Reader:
 
     # Nodes alone, attention
 
-    def alone(self, name: str, line: Line, excess: bool) -> Alone:
+    def alone(self, name: str, line: Line, excess: bool) -> SingleNode:
         line.expect("lead", "=")
         lead, known = line.integer(), [None for o in self.operands if not o.output]
         if line.taken("known"):
@@ -442,7 +442,7 @@ class _Reader:
         *constants, node = read_node("\n".join(self.lines[self.number :]), tuple(types), BY_NAME)
         if any(not isinstance(n.op, Constant) for n in constants):
             raise wrong("regions read constants only")
-        return Alone(name, node.op, self.operands, lead, node.regions, tuple(known), excess)
+        return SingleNode(name, node.op, self.operands, lead, node.regions, tuple(known), excess)
 
     def attention(self, name: str, line: Line) -> Attention:
         line.expect("outer", "=")

@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from weft.ir.op import Op, infer
 from weft.ir.rule import Combine
 from weft.ir.types import DType, TensorType
-from weft.kernels.alone import Alone
 from weft.kernels.attention import Access, Attention
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
@@ -45,6 +44,7 @@ from weft.kernels.kernel import (
     Store,
     args_of,
 )
+from weft.kernels.single_node import SingleNode
 from weft.ops import OPS
 from weft.ops.combiners import COMBINERS
 from weft.ops.convert import Convert
@@ -71,7 +71,7 @@ def kernel_text(kernel: Launch) -> str:
     strict = not (isinstance(kernel, Attention) or kernel.excess_precision)
     lines = [f"kernel {kernel.name}({operands}){' rounded' if strict else ''}"]
     match kernel:
-        case Alone():
+        case SingleNode():
             lines += _alone(kernel)
         case Attention():
             lines += _attention(kernel)
@@ -347,7 +347,7 @@ def _digits(number: int, strides: Sequence[int], dims: Sequence[int]) -> list[in
 # Nodes alone, attention
 
 
-def _alone(kernel: Alone) -> Iterator[str]:
+def _alone(kernel: SingleNode) -> Iterator[str]:
     known = [number_text(k) if k is not None else "none" for k in kernel.known]
     listed = f" known=[{', '.join(known)}]" if {*known} - {"none"} else ""
     yield f"  alone lead={kernel.lead}{listed}"

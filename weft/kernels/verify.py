@@ -18,7 +18,6 @@ from weft.errors import WeftError
 from weft.ir.module import Region, Value
 from weft.ir.read import check_types
 from weft.ir.types import BOOL, DType, TensorType
-from weft.kernels.alone import Alone
 from weft.kernels.attention import Access, Attention
 from weft.kernels.group import Launch
 from weft.kernels.interpret import held as held_in
@@ -41,6 +40,7 @@ from weft.kernels.kernel import (
     Store,
     args_of,
 )
+from weft.kernels.single_node import SingleNode
 from weft.kernels.text import operand_name, scalar_result
 from weft.ops.combiners import COMBINERS
 from weft.ops.shape import BitcastConvert, Constant
@@ -83,8 +83,8 @@ def _verify(kernel: Launch) -> None:
     match kernel:
         case Kernel():
             _Loops(kernel).verify()
-        case Alone():
-            _verify_alone(kernel)
+        case SingleNode():
+            _verify_single_node(kernel)
         case Attention():
             _verify_attention(kernel)
 
@@ -358,7 +358,7 @@ def _counted(
 # Nodes alone
 
 
-def _verify_alone(kernel: Alone) -> None:
+def _verify_single_node(kernel: SingleNode) -> None:
     given, made, lead = kernel.inputs, kernel.outputs, kernel.lead
     _require(kernel.operands == (*given, *made), "outputs stand before inputs")
     _require(0 <= lead <= min([len(o.shape) for o in kernel.operands]), "device dims are missing")

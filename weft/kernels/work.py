@@ -10,7 +10,6 @@ from weft.ir.module import Region
 from weft.ir.op import Op
 from weft.ir.types import DType, TensorType
 from weft.ir.work import Work
-from weft.kernels.alone import Alone
 from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
@@ -24,6 +23,7 @@ from weft.kernels.kernel import (
     Store,
     args_of,
 )
+from weft.kernels.single_node import SingleNode
 
 
 def work_of(kernel: Launch) -> Work:
@@ -32,8 +32,8 @@ def work_of(kernel: Launch) -> Work:
     A step counts at each point of the factors that it spans: what is the same in a row is computed
     once.
     """
-    if isinstance(kernel, Alone):
-        return _alone_work(kernel)
+    if isinstance(kernel, SingleNode):
+        return _single_node_work(kernel)
     if isinstance(kernel, Attention):
         return _attention_work(kernel)
     total = Work(bytes=bytes_moved(kernel))
@@ -57,7 +57,7 @@ def bytes_moved(kernel: Kernel) -> int:
     )
 
 
-def _alone_work(kernel: Alone) -> Work:
+def _single_node_work(kernel: SingleNode) -> Work:
     """The work of the op on every device; what devices share is moved once."""
     given, made = (
         tuple([TensorType(o.shape[kernel.lead :], o.dtype) for o in listed])
@@ -89,7 +89,7 @@ def product_flops(kernel: Launch) -> Mapping[DType, int]:
     found: dict[DType, int] = {}
     if isinstance(kernel, Attention):
         return {kernel.operands[kernel.q.operand].dtype: kernel.flops}
-    if isinstance(kernel, Alone):
+    if isinstance(kernel, SingleNode):
         return found
     for step in kernel.steps:
         if isinstance(step, Contract):

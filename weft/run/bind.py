@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weft.array.memory import on_host
 from weft.executable.items import (
     Block,
-    BranchApart,
+    DivergentBranch,
+    DivergentLoop,
     Done,
     Host,
     Item,
     Launch,
     Loop,
-    LoopApart,
     Move,
     Site,
     Slot,
     Start,
     Tiled,
 )
-from weft.run.apart import branch_apart_step, loop_apart_step
 from weft.run.code import Call, Code, Slots, Step, Unit
-from weft.run.deaths import deaths
+from weft.run.dead_slots import dead_slots
+from weft.run.divergent import divergent_branch_step, divergent_loop_step
 from weft.run.host_step import host_step, move_step, simple_step
-from weft.run.together import branch_step, loop_step
+from weft.run.uniform import branch_step, loop_step
 
 if TYPE_CHECKING:
     from weft.executable.plan import Plan
@@ -71,7 +71,7 @@ class Binder:
     def code(self, block: Block, owned: Iterable[Slot] = ()) -> Code:
         """The code of a block; `owned` are slots that it begins with, and that die in it, too."""
         code = Code([], block.results, self.stacks)
-        dying = deaths(block, owned, self.constants)
+        dying = dead_slots(block, owned, self.constants)
         lasting = () if self.calls is None else self.calls.lasting
         waiting: list[Launch] = []
         dead: list[Slot] = []
@@ -122,10 +122,10 @@ class Binder:
                 return move_step(item, dead)
             case Loop():
                 return loop_step(self, item, dead, code)
-            case LoopApart():
-                return self._fetching(item, loop_apart_step(self, item, dead, code))
-            case BranchApart():
-                return self._fetching(item, branch_apart_step(self, item, dead, code))
+            case DivergentLoop():
+                return self._fetching(item, divergent_loop_step(self, item, dead, code))
+            case DivergentBranch():
+                return self._fetching(item, divergent_branch_step(self, item, dead, code))
             case Launch():
                 raise AssertionError("launches run in calls")
             case _:

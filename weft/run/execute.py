@@ -30,19 +30,20 @@ def run(
     Arrays that the program was compiled to take over are deleted. With `sync_every_op` nothing is
     enqueued: every op is waited for, its result is checked, and an error names it.
     """
-    face, stream = face_of(program), stream or program.runs_on
-    if len(arguments) != len(face.taken):
+    signature, stream = array_signature_of(program), stream or program.runs_on
+    if len(arguments) != len(signature.taken):
         raise WeftError(
-            f"{program.function.name} takes {len(face.taken)} arguments, {len(arguments)} given",
+            f"{program.function.name} takes {len(signature.taken)} arguments, "
+            f"{len(arguments)} given",
             help="give one array for each argument",
             loc=program.function.loc,
         )
-    listed = [face.argument(n, a) for n, a in zip(face.taken, arguments, strict=True)]
-    if not sync_every_op and (made := at_once(program, face, listed, stream)) is not None:
+    listed = [signature.argument(n, a) for n, a in zip(signature.taken, arguments, strict=True)]
+    if not sync_every_op and (made := at_once(program, signature, listed, stream)) is not None:
         return made
-    arrays = dict(zip(face.taken, listed, strict=True))
+    arrays = dict(zip(signature.taken, listed, strict=True))
     help_ = stream.help
-    results = {n: Array.of(None, place).helped_by(help_) for n, place in face.given.items()}
+    results = {n: Array.of(None, place).helped_by(help_) for n, place in signature.given.items()}
     with stream.lock:  # a donor beside the queue sees the task, or the task the deleted array
         task = Run(program, arrays, results, stream)
         for n in program.donated:
@@ -59,13 +60,13 @@ def run(
 
 
 def at_once(
-    program: LocalProgram, face: Face, arrays: Sequence[Array], stream: HostStream
+    program: LocalProgram, signature: ArraySignature, arrays: Sequence[Array], stream: HostStream
 ) -> tuple[Array, ...] | None:
     """The results of a program that takes less time than to enqueue it; None if it has to wait.
 
     The arrays are split as the program takes them.
     """
-    if not face.is_brief or stream.tasks or stream.busy or stream.outside:
+    if not signature.is_brief or stream.tasks or stream.busy or stream.outside:
         return None
     stream.beside.append(None)
     try:
@@ -76,10 +77,10 @@ def at_once(
             take_over(stream, program.donated, arrays, stacks)
         made = program(*stacks)
     except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
-        return tuple([Array.of(None, place).failed(error) for place in face.placements])
+        return tuple([Array.of(None, place).failed(error) for place in signature.placements])
     finally:
         stream.beside.pop()
-    return tuple(map(Array.of, made, face.placements))
+    return tuple(map(Array.of, made, signature.placements))
 
 
 def take_over(
@@ -175,7 +176,7 @@ def _held(array: Awaited) -> Stacked | Awaited:
     return array
 
 
-class Face:
+class ArraySignature:
     """A program as those see it who have arrays: what it takes and gives, worked out once."""
 
     def __init__(self, program: LocalProgram) -> None:
@@ -243,11 +244,11 @@ class Face:
         return put_here(whole, as_sharding(wanted, whole.ndim, self.mesh), self.mesh, self.here)
 
 
-def face_of(program: LocalProgram) -> Face:
-    """The face of a program."""
-    found: Face | None = program.face
+def array_signature_of(program: LocalProgram) -> ArraySignature:
+    """The signature of a program."""
+    found: ArraySignature | None = program.array_signature
     if found is None:
-        found = program.face = Face(program)
+        found = program.array_signature = ArraySignature(program)
     return found
 
 

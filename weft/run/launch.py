@@ -38,12 +38,14 @@ class Calls:
         launches = [i for i in all_items(tiled.block) if isinstance(i, Launch)]
         made = {slot for launch in launches for slot in launch.outs}
         self.arena = {slot: place for slot, place in plan.places.items() if slot in made}
-        self.in_turns = {turn.result for turns in plan.turns.values() for turn in turns}
+        self.rotated = {
+            rotation.result for rotations in plan.rotations.values() for rotation in rotations
+        }
         for slot in (set(tiled.block.results) | {*_read_by_others(tiled.block)}) & {*self.arena}:
             self.views[slot] = self.new()
         # What nobody empties: memory that results take later, and what loops carry on.
-        turning = [t for turns in plan.turns.values() for t in turns]
-        self.lasting = {*plan.donors.values(), *[s for t in turning for s in (*t.slots, t.result)]}
+        rotating = [t for rotations in plan.rotations.values() for t in rotations]
+        self.lasting = {*plan.donors.values(), *[s for t in rotating for s in (*t.slots, t.result)]}
         loaded = target.load([launch.kernel for launch in launches])
         self._loaded = dict(zip(map(id, launches), loaded, strict=True))
         self.calls = [*self._joined(tiled.block)]
@@ -179,7 +181,7 @@ class Calls:
     def fresh_of(self, launch: Launch) -> Iterator[tuple[Any, ...]]:
         """The results of a kernel that memory is taken for when it runs."""
         for slot in launch.outs:
-            if slot in self.arena or slot in self.in_turns:
+            if slot in self.arena or slot in self.rotated:
                 continue
             stack = self.tiled.stacks[slot]
             assert stack is not None and stack.shape is not None

@@ -61,7 +61,7 @@ class LocalProgram:
         self.module: Module = tiled.module
         self.function = tiled.module.function(tiled.function)
         self.frames: list[list[Any]] = []
-        self.face: Any = None  # what it is to those who have arrays
+        self.array_signature: Any = None  # what it is to those who have arrays
         self.here = self._addressable() if tiled.layout.absent else None
         process = host.process
         self.runs_on = DEFAULT if process is None else process.stream

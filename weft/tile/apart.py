@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weft.errors import Unsupported
-from weft.executable.fork import Fork, Seen
-from weft.executable.items import BranchApart, LoopApart, Site
+from weft.executable.divergence import Divergence, OuterValue
+from weft.executable.items import DivergentBranch, DivergentLoop, Site
 from weft.executable.layout import Layout
 from weft.ir.module import Node
 from weft.ir.reading import captured
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weft.tile.lower import Lowering
 
 
-def branch_apart(lowering: Lowering, site: Site, scope: Scope) -> BranchApart:
+def divergent_branch(lowering: Lowering, site: Site, scope: Scope) -> DivergentBranch:
     """A branch that devices take differently: every region runs on those that take it."""
     node = site.node
     _no_tuples(node)
@@ -31,10 +31,10 @@ def branch_apart(lowering: Lowering, site: Site, scope: Scope) -> BranchApart:
     ins = (scope.slots[node.operands[0]], *[entry.outer for entry in seen])
     outs = lowering.results(node, site.made, scope)
     rest = (site.given[0], site.made, node.loc, node)
-    return BranchApart(way_of(node), blocks, ins, outs, parted, seen, *rest)
+    return DivergentBranch(way_of(node), blocks, ins, outs, parted, seen, *rest)
 
 
-def loop_apart(lowering: Lowering, site: Site, scope: Scope, predicate: int) -> LoopApart:
+def divergent_loop(lowering: Lowering, site: Site, scope: Scope, predicate: int) -> DivergentLoop:
     """A loop that devices leave at different times: it runs on those that are still in it."""
     node = site.node
     _no_tuples(node)
@@ -54,27 +54,27 @@ def loop_apart(lowering: Lowering, site: Site, scope: Scope, predicate: int) -> 
     outs = lowering.results(node, site.made, scope)
     inside = (site.given, given, inner.of(body.results), masks, site.made)
     rest = (parted, seen, *inside, node.loc, node)
-    return LoopApart(test, work, slots, ins, outs, *rest)
+    return DivergentLoop(test, work, slots, ins, outs, *rest)
 
 
-def _fork(lowering: Lowering, layout: Layout, predicate: int) -> Fork:
+def _fork(lowering: Lowering, layout: Layout, predicate: int) -> Divergence:
     """The layout inside of a part where a predicate varies along these dims."""
     rows = layout.has_rows
     added = tuple(layout.kept[d - rows] for d in bits(predicate) if not (rows and d == 0))
     inner = replace(layout, rows=layout.rows + added, active=lowering.bare())
-    return Fork(layout, inner, predicate | rows)
+    return Divergence(layout, inner, predicate | rows)
 
 
 def _see(
-    lowering: Lowering, site: Site, scope: Scope, fork: Fork, inner: Scope
-) -> tuple[Seen, ...]:
+    lowering: Lowering, site: Site, scope: Scope, divergence: Divergence, inner: Scope
+) -> tuple[OuterValue, ...]:
     """Slots inside for the values that regions read from outside."""
-    found: list[Seen] = []
+    found: list[OuterValue] = []
     for value in captured(site.node):
         (mask,) = scope.of([value])
-        inside = fork.inside(mask)
+        inside = divergence.inside(mask)
         slot = lowering.new(value, inside, inner)
-        found.append(Seen(scope.slots[value], slot, mask, inside))
+        found.append(OuterValue(scope.slots[value], slot, mask, inside))
         inner.slots[value], inner.masks[value] = slot, inside
     return tuple(found)
 

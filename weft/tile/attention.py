@@ -11,7 +11,7 @@ from weft.ir.types import F32, F64, TensorType
 from weft.kernels.attention import Access, Attention, Gradients, Mask
 from weft.kernels.group import Group
 from weft.kernels.kernel import Operand
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.attention import Attention as Composite
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.convert import Convert
@@ -25,7 +25,7 @@ from weft.tile.views import VIEWS
 
 
 def attention_groups(
-    placed: Sequence[Placed],
+    placed: Sequence[StackedNode],
     sizes: tuple[int, ...],
     results: Sequence[Value],
     *,

@@ -10,7 +10,7 @@ from weft.ir.module import Node, Value
 from weft.ir.op import Op
 from weft.ir.reading import reads
 from weft.kernels.kernel import is_rounded
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.reduce import Reduce
 from weft.ops.transcendental import Exponential
@@ -38,7 +38,7 @@ class RegionNodes:
 
     def __init__(
         self,
-        placed: Sequence[Placed],
+        placed: Sequence[StackedNode],
         sizes: tuple[int, ...],
         results: Iterable[Value],
         kept: Iterable[Value] = (),
@@ -191,12 +191,12 @@ class Reader:
         placed = self._placed(place)
         return placed is not None and isinstance(placed.node.op, DotGeneral | Dot)
 
-    def enter(self, place: Place) -> Placed:
+    def enter(self, place: Place) -> StackedNode:
         """The node that makes a place, which is one of the region's."""
         placed = self._placed(place)
         assert placed is not None, "a value of this region"
         self.seen[placed.node] = None
         return placed
 
-    def _placed(self, place: Place) -> Placed | None:
+    def _placed(self, place: Place) -> StackedNode | None:
         return None if place.node is None else self.program.placed.get(place.node)

@@ -27,7 +27,7 @@ from weft.kernels.kernel import (
     Store,
     held_in,
 )
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.convert import Convert
 from weft.ops.convolution import Convolution
 from weft.ops.pointwise import Multiply
@@ -64,7 +64,7 @@ class _Spatial:
     limits: tuple[int, int, int]  # the sizes; an index outside of one is not to be met
 
 
-def convolution_kernel(placed: Placed, sizes: Sequence[int], target: Target) -> Kernel | None:
+def convolution_kernel(placed: StackedNode, sizes: Sequence[int], target: Target) -> Kernel | None:
     """The kernel of a convolution on stacks, or None if its loops are not affine."""
     node = placed.node
     op, types = node.op, (*node.operand_types, *node.types)
@@ -87,7 +87,7 @@ class _Maker:
 
     def __init__(
         self,
-        placed: Placed,
+        placed: StackedNode,
         sizes: Sequence[int],
         op: Convolution,
         types: tuple[TensorType, TensorType, TensorType],

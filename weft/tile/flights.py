@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.control import AsyncDone
 
 
@@ -23,7 +23,7 @@ class KernelFlights:
         return any(start < early < done < late for start, done in self.spans)
 
 
-def flights_of(placed: Sequence[Placed]) -> KernelFlights:
+def flights_of(placed: Sequence[StackedNode]) -> KernelFlights:
     """The exchanges of a region; in lockstep there are none."""
     starts = {p.node.results[0]: n for n, p in enumerate(placed) if p.sends}
     if not starts:

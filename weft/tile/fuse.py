@@ -9,10 +9,10 @@ from itertools import pairwise
 
 from weft.ir.module import Node, Value
 from weft.ir.reading import captured
-from weft.kernels.alone import Alone, alone
 from weft.kernels.group import Group, Launch
 from weft.kernels.kernel import Kernel
-from weft.kernels.placed import Placed
+from weft.kernels.single_node import SingleNode, single_node_kernel
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.convolution import Convolution
 from weft.target import Target
 from weft.tile.attention import attention_groups
@@ -23,7 +23,7 @@ from weft.tile.reduced_products import reduced_products
 
 
 def fuse(
-    placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value], target: Target
+    placed: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
 ) -> list[Group]:
     """The groups of a region's nodes, given what their values vary along.
 
@@ -50,10 +50,14 @@ def fuse(
     return [_strict(group) for group in made] if exact else made
 
 
-def by_itself(placed: Placed, sizes: tuple[int, ...], target: Target) -> Launch | None:
+def by_itself(placed: StackedNode, sizes: tuple[int, ...], target: Target) -> Launch | None:
     """The kernel of a node that is in no other's, if the target has one."""
     convolved = isinstance(placed.node.op, Convolution)
-    made = convolution_kernel(placed, sizes, target) if convolved else alone(placed, sizes)
+    made = (
+        convolution_kernel(placed, sizes, target)
+        if convolved
+        else single_node_kernel(placed, sizes)
+    )
     if made is None or target.takes(made) is not None:
         return None
     exact = not target.options.excess_precision
@@ -62,7 +66,7 @@ def by_itself(placed: Placed, sizes: tuple[int, ...], target: Target) -> Launch 
 
 def _strict(group: Group) -> Group:
     """A group whose kernel has no excess precision."""
-    if not isinstance(group.kernel, Kernel | Alone):
+    if not isinstance(group.kernel, Kernel | SingleNode):
         return group
     return replace(group, kernel=replace(group.kernel, excess_precision=False))
 

@@ -16,7 +16,7 @@ from weft.ir.module import Node, Value
 from weft.ir.reading import reads
 from weft.ir.types import TensorType
 from weft.kernels.group import Group
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.collective import AllReduce, CollectivePermute, ReduceScatter
 from weft.ops.convolution import Convolution
 from weft.ops.local import AxisIndex, PermuteAlongAxes
@@ -43,7 +43,7 @@ Kind = Literal["view", "map", "reduce", "product", "other"]
 class Grouping:
     """The groups of one region, as far as they are known."""
 
-    placed: Sequence[Placed]
+    placed: Sequence[StackedNode]
     sizes: tuple[int, ...]  # of the leading dims
     results: Sequence[Value]
     target: Target
@@ -54,7 +54,7 @@ class Grouping:
     def __post_init__(self) -> None:
         self.limits = self.target.limits
         self.positions = {p.node: n for n, p in enumerate(self.placed)}
-        self.makers: dict[Value, Placed] = {v: p for p in self.placed for v in p.node.results}
+        self.makers: dict[Value, StackedNode] = {v: p for p in self.placed for v in p.node.results}
         self.masks: dict[Value, int] = {}  # what every value varies along
         for p in self.placed:
             self.masks.update(zip(p.node.operands, p.given, strict=True))
@@ -86,7 +86,7 @@ class Grouping:
 
     # Kinds
 
-    def _kind(self, placed: Placed) -> Kind:
+    def _kind(self, placed: StackedNode) -> Kind:
         """How a node may take part in kernels."""
         node = placed.node
         if not is_dense(node) or refusal(node, self.target) is not None:
@@ -129,7 +129,7 @@ class Grouping:
         dims = node.op.dimensions
         return index is not None and len(dims) == 1 and counts(index.node, dims[0])
 
-    def _meets_evenly(self, placed: Placed) -> bool:
+    def _meets_evenly(self, placed: StackedNode) -> bool:
         """Whether a sum over devices is one along leading dims that its operand varies along."""
         along = placed.along
         if along is None or combine_of(placed.node) is None:
@@ -161,7 +161,7 @@ class Grouping:
         self.alone.append(node)
         self.outside.update(v for v in reads(node) if isinstance(v.type, TensorType))
 
-    def _view(self, placed: Placed) -> None:
+    def _view(self, placed: StackedNode) -> None:
         """A view is made only where somebody needs it in memory."""
         node = placed.node
         needed = [v for v in node.results if v in self.outside or self._waiting(v)]
@@ -185,7 +185,7 @@ class Grouping:
         """The groups that read a value."""
         return [d for d in self.readers.get(value, ()) if value in d.pending]
 
-    def _meet(self, placed: Placed, kind: Kind, value: Value) -> None:
+    def _meet(self, placed: StackedNode, kind: Kind, value: Value) -> None:
         waiting = self._waiting(value)
         stored = value in self.outside
         if not waiting and not stored:
@@ -210,7 +210,7 @@ class Grouping:
             self._store(value, host)
             self.take(placed, value, host)
 
-    def _again(self, placed: Placed, readers: int) -> bool:
+    def _again(self, placed: StackedNode, readers: int) -> bool:
         """Whether computing a node wherever it is read costs no more than reading its result.
 
         It does not if one value, which is read instead, is as large; even a function that takes
@@ -259,11 +259,11 @@ class Grouping:
             value = placed.node.operands[min(value.index, len(placed.node.operands) - 1)]
         return value
 
-    def _own(self, placed: Placed, value: Value) -> None:
+    def _own(self, placed: StackedNode, value: Value) -> None:
         """Let a node begin a group of its own."""
         self.take(placed, value, self._begin(value, placed))
 
-    def _begin(self, value: Value, placed: Placed) -> Draft:
+    def _begin(self, value: Value, placed: StackedNode) -> Draft:
         draft = Draft(self.positions[placed.node])
         at = draft.along(self.shape(value), len(self.sizes))
         draft.root = tuple([n for expr in at for n, _ in expr[1]])
@@ -332,7 +332,7 @@ class Grouping:
 
     # Joining
 
-    def take(self, placed: Placed, value: Value, draft: Draft) -> None:
+    def take(self, placed: StackedNode, value: Value, draft: Draft) -> None:
         """Compute a node inside of a group, wherever it is wanted."""
         op = type(placed.node.op)
         is_product = self.kinds[placed.node] == "product"
@@ -368,7 +368,9 @@ class Grouping:
         self.readers.setdefault(value, {})[draft] = None
         return draft.instance(value, at, bounds)
 
-    def _read(self, draft: Draft, placed: Placed, result: int, at: At) -> tuple[Value, At] | None:
+    def _read(
+        self, draft: Draft, placed: StackedNode, result: int, at: At
+    ) -> tuple[Value, At] | None:
         """What a view reads, once the factors are split as that takes."""
         while True:
             found = read_through(placed, result, at, draft, self.sizes)
@@ -381,7 +383,7 @@ class Grouping:
 
     # Whether it pays, and whether it can be
 
-    def fits(self, placed: Placed, kind: Kind, value: Value, draft: Draft) -> bool:
+    def fits(self, placed: StackedNode, kind: Kind, value: Value, draft: Draft) -> bool:
         """Whether a node may be computed inside of a group."""
         numbers = draft.pending[value]
         if not numbers or len(draft.keys) > self.limits.steps:
@@ -415,7 +417,7 @@ class Grouping:
         return factors_of(at) == wanted and covers(at, self.shape(value), draft.size)
 
     def _prologue_fits(
-        self, placed: Placed, value: Value, numbers: list[int], draft: Draft
+        self, placed: StackedNode, value: Value, numbers: list[int], draft: Draft
     ) -> bool:
         """What is done to a product's operand once, while it is brought into place."""
         if len(numbers) != 1 or not is_simple(placed.node):
@@ -428,7 +430,9 @@ class Grouping:
             return False
         return not any(self._is_product(v) for v in large)  # at the end of that one it costs less
 
-    def _map_fits(self, placed: Placed, value: Value, numbers: list[int], draft: Draft) -> bool:
+    def _map_fits(
+        self, placed: StackedNode, value: Value, numbers: list[int], draft: Draft
+    ) -> bool:
         if value in self.light:
             return True
         order = [n for n in draft.root if n not in draft.rows] + [*draft.rows]

@@ -14,7 +14,7 @@ from weft.errors import WeftError
 from weft.ir.module import Node, Value
 from weft.ir.types import TensorType
 from weft.kernels.group import Group, Launch
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.target import Target
 from weft.tile.fuse import fuse
 from weft.tile.pulls import REDUCTIONS
@@ -27,7 +27,7 @@ LARGE = 300  # nodes of a region that takes long enough to group
 
 
 def group(
-    placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value], target: Target
+    placed: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
 ) -> Sequence[Group]:
     """The nodes of a region as kernels, in an order in which they can run.
 
@@ -51,7 +51,7 @@ def group(
 
 
 def _groups(
-    placed: Sequence[Placed], sizes: tuple[int, ...], results: Sequence[Value], target: Target
+    placed: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
 ) -> Sequence[Group]:
     if target.options.fold_sums:
         placed = sums_apart(placed, results)

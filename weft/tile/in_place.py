@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from weft.kernels.alone import Alone
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Contract, Kernel, Load, Operand, Pick, Reduce, Store, args_of
 from weft.kernels.roles import derived, results_reduced
+from weft.kernels.single_node import SingleNode
 
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -18,7 +18,7 @@ def overwritten(kernel: Launch) -> Pairs:
     match kernel:
         case Kernel():
             return _same_places(kernel)
-        case Alone():
+        case SingleNode():
             return kernel.in_place
         case _:
             return ()

@@ -44,7 +44,7 @@ from weft.ops.control import (
 )
 from weft.ops.sharding import NamedComputation, ShardingGroup
 from weft.target import Target
-from weft.tile.apart import branch_apart, loop_apart
+from weft.tile.apart import divergent_branch, divergent_loop
 from weft.tile.groups import group
 from weft.tile.left_to_readers import (
     Functions,
@@ -182,11 +182,11 @@ class Lowering:
             case While():
                 carried, predicate = scope.loop(node)
                 if predicate:
-                    items.append(loop_apart(self, site, scope, predicate))
+                    items.append(divergent_loop(self, site, scope, predicate))
                 else:
                     items.append(loop(self, site, scope, carried))
             case If() | Case() if union(site.given[0]):
-                items.append(branch_apart(self, site, scope))
+                items.append(divergent_branch(self, site, scope))
             case If() | Case():
                 items.append(branch(self, site, scope))
             case AsyncDone() if node.operands[0] in self.begun:

@@ -7,7 +7,7 @@ from collections import Counter
 from weft.executable.layout import group_dims, moves
 from weft.ir.module import Node, Region, Value
 from weft.ir.reading import reads
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.collective import CollectivePermute
 from weft.ops.control import AsyncDone, AsyncStart
 from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes
@@ -15,14 +15,14 @@ from weft.tile.scope import Scope
 from weft.varying.masks import Masks, union
 
 
-def placed_at(node: Node, given: Masks, made: Masks, scope: Scope) -> Placed:
+def placed_at(node: Node, given: Masks, made: Masks, scope: Scope) -> StackedNode:
     """A node with what its values vary along, and along what devices meet in it."""
     if isinstance(node.op, CollectivePermute | PermuteAlongAxes):
         found = moves(node.op, scope.layout, scope.world)
         along, sources = (None, ()) if found is None else (found[0], tuple(found[1].tolist()))
-        return Placed(node, _whole(given), _whole(made), along, sources)
+        return StackedNode(node, _whole(given), _whole(made), along, sources)
     sends = isinstance(node.op, AsyncStart) and scope.sends(node.regions[0].nodes[0])
-    return Placed(node, _whole(given), _whole(made), _along(node, scope), sends=sends)
+    return StackedNode(node, _whole(given), _whole(made), _along(node, scope), sends=sends)
 
 
 def _whole(masks: Masks) -> tuple[int, ...]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from weft.array.place_buffers import Span, most_alive, place
 from weft.executable.items import Host, Item, Launch, Loop, Slot, Stack, Tiled
-from weft.executable.lives import Lives
+from weft.executable.live_ranges import SlotLiveRanges
 from weft.executable.memory import outside_arena, results_over_arguments
-from weft.executable.plan import MemoryBytes, Plan, Turn
+from weft.executable.plan import MemoryBytes, Plan, RotatingBuffer
 from weft.ir.types import TensorType, Type
 from weft.tile.in_place import Pairs, overwritten
-from weft.tile.reuse import Turning, owned, reuse_carried, reuse_donated, turning_of
+from weft.tile.reuse import PlannedRotation, owned, reuse_carried, reuse_donated, rotations_of
 from weft.varying.masks import Mask
 
 SMALL = 1 << 14  # bytes below which an allocation of the host's own costs nothing
@@ -35,7 +35,11 @@ def plan(tiled: Tiled) -> Plan:
         planner.places,
         planner.over,
         planner.donors,
-        {slot: planner.turns_of(found) for slot, found in planner.turning.items() if found},
+        {
+            slot: planner.rotating_buffers(found)
+            for slot, found in planner.rotations.items()
+            if found
+        },
         own,
         owned(planner),
         {n: given[found] for n, found in enumerate(roots) if found in given},
@@ -81,7 +85,7 @@ class PlannedBuffer:
     begin: int
     end: int
     holds: list[Slot] = field(default_factory=list)
-    turn: Turning | None = None
+    rotation: PlannedRotation | None = None
 
 
 class Planner:
@@ -90,13 +94,13 @@ class Planner:
     def __init__(self, tiled: Tiled) -> None:
         self.tiled, self.block, self.inputs = tiled, tiled.block, tiled.inputs
         self.constants = tiled.constants
-        self.turning = turning_of(tiled)
-        self.in_turns = {turn.result for found in self.turning.values() for turn in found}
+        self.rotations = rotations_of(tiled)
+        self.rotated = {rotation.result for found in self.rotations.values() for rotation in found}
         numbers = {
-            slot: frozenset(n for turn in found for n in turn.indices)
-            for slot, found in self.turning.items()
+            slot: frozenset(n for rotation in found for n in rotation.indices)
+            for slot, found in self.rotations.items()
         }
-        self.lives = Lives(tiled.block, tiled.inputs, numbers)
+        self.lives = SlotLiveRanges(tiled.block, tiled.inputs, numbers)
         self.items = self.lives.items
         self.buffers: list[PlannedBuffer] = []
         self.held: dict[int, PlannedBuffer] = {}  # by root
@@ -117,8 +121,8 @@ class Planner:
             match item:
                 case Launch():
                     self._plan_launch(item, start, stop)
-                case Loop() if found := self.turning.get(item.carried[0] if item.carried else -1):
-                    self._plan_turns(item, found, start, stop)
+                case Loop() if found := self.rotations.get(item.carried[0] if item.carried else -1):
+                    self._plan_rotations(item, found, start, stop)
                 case Host() if wanted := self._plannable(item):
                     root = self.lives.root(item.outs[0])
                     taken = self._taken_over(item, item.traits.in_place, wanted, stop)
@@ -126,13 +130,15 @@ class Planner:
         offsets, size = place([Span(b.size, b.begin, b.end) for b in self.buffers])
         for buffer, offset in zip(self.buffers, offsets, strict=True):
             self.places.update(dict.fromkeys(buffer.holds, offset))
-            if buffer.turn is not None:
-                buffer.turn.places += (offset,)
+            if buffer.rotation is not None:
+                buffer.rotation.places += (offset,)
         return size
 
-    def turns_of(self, found: list[Turning]) -> tuple[Turn, ...]:
+    def rotating_buffers(self, found: list[PlannedRotation]) -> tuple[RotatingBuffer, ...]:
         """What a loop makes in turns, as data."""
-        return tuple([Turn(t.indices, t.slots, t.result, t.buffers, t.places) for t in found])
+        return tuple(
+            [RotatingBuffer(t.indices, t.slots, t.result, t.buffers, t.places) for t in found]
+        )
 
     def _new(self, slot: Slot, start: int) -> PlannedBuffer:
         made = PlannedBuffer(self.stack(slot).nbytes, start, start)
@@ -192,33 +198,35 @@ class Planner:
         pairs = self.pairs(launch)
         for number, slot in enumerate(launch.outs):
             root = self.lives.root(slot)
-            if self.lives.by_root[root].escapes or slot in self.in_turns:
+            if self.lives.by_root[root].escapes or slot in self.rotated:
                 continue
             over = [given for given, made in pairs if made == number]
             found = self._taken_over(launch, over, self.stack(slot).nbytes, stop)
             self._hold(root, found or self._new(slot, start), slot)
 
-    def _plan_turns(self, loop: Loop, found: list[Turning], start: int, stop: int) -> None:
+    def _plan_rotations(
+        self, loop: Loop, found: list[PlannedRotation], start: int, stop: int
+    ) -> None:
         """Buffers for what a loop makes in turns: one less if it may be written over the oldest."""
-        for turn in found:
-            turn.buffers = len(turn.slots) + (0 if self._over_itself(turn) else 1)
-            lives = [self.lives.of(loop.outs[index]) for index in turn.indices]
+        for rotation in found:
+            rotation.buffers = len(rotation.slots) + (0 if self._over_itself(rotation) else 1)
+            lives = [self.lives.of(loop.outs[index]) for index in rotation.indices]
             if any(life.escapes for life in lives):
                 continue
             end = max(stop, *[life.end for life in lives])
-            size = self.stack(turn.result).nbytes
+            size = self.stack(rotation.result).nbytes
             self.buffers += [
-                PlannedBuffer(size, start, end, turn=turn) for _ in range(turn.buffers)
+                PlannedBuffer(size, start, end, rotation=rotation) for _ in range(rotation.buffers)
             ]
 
-    def _over_itself(self, turn: Turning) -> bool:
+    def _over_itself(self, rotation: PlannedRotation) -> bool:
         """Whether the oldest value that is carried is read no more when a new one is written."""
-        start, stop = self.lives.covers(turn.maker)
-        lives, oldest = self.lives, turn.slots[-1]
+        start, stop = self.lives.covers(rotation.maker)
+        lives, oldest = self.lives, rotation.slots[-1]
         root = lives.root(oldest)
         last = max([lives.end.get(s, -1) for s in lives.sharing(oldest)])
         if last < start:
             return True
-        over = {given for given, made in self.pairs(turn.maker) if made == turn.number}
-        reads = [n for n, slot in enumerate(turn.maker.ins) if lives.root(slot) == root]
+        over = {given for given, made in self.pairs(rotation.maker) if made == rotation.number}
+        reads = [n for n, slot in enumerate(rotation.maker.ins) if lives.root(slot) == root]
         return last == stop and bool(reads) and over.issuperset(reads)

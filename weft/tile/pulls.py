@@ -12,7 +12,7 @@ from weft.ir.op import Op
 from weft.ir.rule import Combine
 from weft.ir.types import DType, TensorType
 from weft.kernels import kernel as k
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.collective import AllReduce, CollectivePermute, ReduceScatter
 from weft.ops.combiners import BY_OP, in_dtype
 from weft.ops.index import Gather, gather_windows
@@ -35,7 +35,7 @@ class Pull:
     """A node that a draft takes in, for one of the places where it is wanted."""
 
     draft: Draft
-    placed: Placed
+    placed: StackedNode
     at: At
     bounds: tuple[Bound, ...]
     want: Want

@@ -24,13 +24,15 @@ from weft.ir.scan import parse_type
 from weft.ir.types import TensorType
 from weft.kernels.group import Group, Launch
 from weft.kernels.kernel import Operand
-from weft.kernels.placed import Placed
 from weft.kernels.read import parse_kernel
+from weft.kernels.stacked_node import StackedNode
 from weft.kernels.text import kernel_text
 from weft.ops.shape import Constant
 
 
-def fingerprint(placed: Sequence[Placed], sizes: Sequence[int], results: Sequence[Value]) -> str:
+def fingerprint(
+    placed: Sequence[StackedNode], sizes: Sequence[int], results: Sequence[Value]
+) -> str:
     """A number for all that tile looks at: the nodes, what varies, what is wanted, its own code."""
     numbers = numbered(placed)
     texts: dict[object, str] = {}
@@ -42,7 +44,7 @@ def fingerprint(placed: Sequence[Placed], sizes: Sequence[int], results: Sequenc
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def numbered(placed: Sequence[Placed]) -> dict[Value, int]:
+def numbered(placed: Sequence[StackedNode]) -> dict[Value, int]:
     """Every value that the nodes read or make, in the order of their appearance."""
     found: dict[Value, int] = {}
     for p in placed:
@@ -84,7 +86,7 @@ def _text(thing: object) -> str:
     return repr(thing)
 
 
-def packed(groups: Sequence[Group], placed: Sequence[Placed]) -> bytes | None:
+def packed(groups: Sequence[Group], placed: Sequence[StackedNode]) -> bytes | None:
     """Groups as bytes; None if they have nodes that the region has not.
 
     Values that only kernels hand to each other get numbers after all others.
@@ -111,7 +113,7 @@ def packed(groups: Sequence[Group], placed: Sequence[Placed]) -> bytes | None:
     return zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 1)
 
 
-def restored(data: bytes, placed: Sequence[Placed], sizes: Sequence[int]) -> list[Group]:
+def restored(data: bytes, placed: Sequence[StackedNode], sizes: Sequence[int]) -> list[Group]:
     """The groups that `packed` wrote, for nodes with the same fingerprint and the same target.
 
     An error if they are not what it could have written.
@@ -135,7 +137,7 @@ def _kernel(text: str) -> Launch:
 class _Restoring:
     """The groups of an entry, and what is known of the values that they read and write."""
 
-    def __init__(self, placed: Sequence[Placed], sizes: Sequence[int], content: Any) -> None:
+    def __init__(self, placed: Sequence[StackedNode], sizes: Sequence[int], content: Any) -> None:
         self.placed, self.sizes = placed, sizes
         self.rows = content["groups"]
         self.kernels = [_kernel(text) for text in content["kernels"]]

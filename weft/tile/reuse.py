@@ -19,7 +19,7 @@ from weft.executable.items import (
     all_items,
     blocks_of,
 )
-from weft.executable.lives import shares
+from weft.executable.live_ranges import shares
 
 if TYPE_CHECKING:
     from weft.tile.plan import Planner
@@ -71,7 +71,7 @@ class _Donation:
         """A kernel takes what it may write over, or what nobody reads any more."""
         planner, pairs = self.planner, self.planner.pairs(launch)
         for number, slot in enumerate(launch.outs):
-            if slot in planner.places or slot in planner.in_turns or self.lives.depth[slot]:
+            if slot in planner.places or slot in planner.rotated or self.lives.depth[slot]:
                 continue
             over = [given for given, made in pairs if made == number]
             here = [
@@ -92,7 +92,7 @@ class _Donation:
 
 
 @dataclass(slots=True, eq=False)
-class Turning:
+class PlannedRotation:
     """A value that a kernel of a loop makes in turns, while memory for it is planned."""
 
     indices: tuple[int, ...]
@@ -104,16 +104,16 @@ class Turning:
     places: tuple[int, ...] = ()
 
 
-def turning_of(tiled: Tiled) -> dict[Slot, list[Turning]]:
+def rotations_of(tiled: Tiled) -> dict[Slot, list[PlannedRotation]]:
     """By the first slot that a loop carries, what its kernels can make in turns."""
     return {
-        item.carried[0]: _turns(item, tiled)
+        item.carried[0]: _rotations(item, tiled)
         for item in all_items(tiled.block)
         if isinstance(item, Loop) and item.carried and not item.layout.has_rows
     }
 
 
-def _turns(loop: Loop, tiled: Tiled) -> list[Turning]:
+def _rotations(loop: Loop, tiled: Tiled) -> list[PlannedRotation]:
     work, stacks = loop.body, tiled.stacks
     made = [item for item in work.items if isinstance(item, Launch)]
     makers = {slot: (item, n) for item in made for n, slot in enumerate(item.outs)}
@@ -134,7 +134,7 @@ def _turns(loop: Loop, tiled: Tiled) -> list[Turning]:
             continue
         if any(stacks[result] != stacks[loop.outs[index]] for index in indices):
             continue
-        found.append(Turning(tuple(indices), tuple(slots), result, *makers[result]))
+        found.append(PlannedRotation(tuple(indices), tuple(slots), result, *makers[result]))
     return found
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.reduce import Reduce
 from weft.target import Limits
 from weft.tile.draft import Draft, tensor
 from weft.tile.index import factors_of
 
 
-def rows_fit(placed: Placed, number: int, draft: Draft, limits: Limits) -> bool:
+def rows_fit(placed: StackedNode, number: int, draft: Draft, limits: Limits) -> bool:
     """Whether a reduction's rows are those of a group, or can become them."""
     if draft.contract is not None or draft.bounds(number):
         return False

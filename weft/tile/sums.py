@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from weft.ir.module import Node, Value, apply
 from weft.ir.reading import reads
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.collective import AllReduce
 from weft.ops.pointwise import Add
 from weft.ops.shape import Reshape, Transpose
@@ -19,13 +19,13 @@ from weft.tile.products import PRODUCTS, is_outer
 from weft.tile.pulls import combine_of
 
 
-def sums_apart(placed: Sequence[Placed], results: Sequence[Value]) -> list[Placed]:
+def sums_apart(placed: Sequence[StackedNode], results: Sequence[Value]) -> list[StackedNode]:
     """The nodes, with all_reduce of a sum of products written as a sum of all_reduces."""
     if not any(isinstance(p.node.op, AllReduce) for p in placed):
         return list(placed)
     makers = {v: p for p in placed for v in p.node.results}
     count = Counter([*(v for p in placed for v in {*reads(p.node)}), *results])
-    found: list[Placed] = []
+    found: list[StackedNode] = []
     for p in placed:
         addends = _addends(p, makers, count)
         found += [p] if addends is None else _apart(p, addends, makers)
@@ -33,7 +33,7 @@ def sums_apart(placed: Sequence[Placed], results: Sequence[Value]) -> list[Place
 
 
 def _addends(
-    placed: Placed, makers: dict[Value, Placed], count: Counter[Value]
+    placed: StackedNode, makers: dict[Value, StackedNode], count: Counter[Value]
 ) -> list[Value] | None:
     """The products that an all_reduce sums up, if it sums up two or more and nothing else."""
     node = placed.node
@@ -57,7 +57,7 @@ def _addends(
     return found if len(found) > 1 else None
 
 
-def _is_product(value: Value, makers: dict[Value, Placed], count: Counter[Value]) -> bool:
+def _is_product(value: Value, makers: dict[Value, StackedNode], count: Counter[Value]) -> bool:
     """Whether a value, or what it is a view of, is a product that nobody else reads."""
     maker = makers.get(value)
     while (
@@ -70,21 +70,23 @@ def _is_product(value: Value, makers: dict[Value, Placed], count: Counter[Value]
     return type(maker.node.op) in PRODUCTS
 
 
-def _apart(placed: Placed, addends: list[Value], makers: dict[Value, Placed]) -> list[Placed]:
+def _apart(
+    placed: StackedNode, addends: list[Value], makers: dict[Value, StackedNode]
+) -> list[StackedNode]:
     """An all_reduce for each addend, and their sum in place of the result."""
     node, (mask,) = placed.node, placed.made
-    found: list[Placed] = []
+    found: list[StackedNode] = []
     total: Value | None = None
     for value in addends:
         reduced = node.rebuilt((value,), node.regions)
         given = makers[value].made[value.index]
-        found.append(Placed(reduced, (given,), (mask,), placed.along))
+        found.append(StackedNode(reduced, (given,), (mask,), placed.along))
         (one,) = reduced.results
         if total is None:
             total = one
             continue
         added: Node = apply(Add(), total, one, loc=node.loc)
-        found.append(Placed(added, (mask, mask), (mask,)))
+        found.append(StackedNode(added, (mask, mask), (mask,)))
         (total,) = added.results
     found[-1].node.results = node.results
     return found

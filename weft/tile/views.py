@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from weft.ir.module import Node, Value
 from weft.ir.op import Op
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.collective import AllGather, AllToAll, CollectiveBroadcast, CollectivePermute
 from weft.ops.control import OptimizationBarrier
 from weft.ops.local import AllSlice, PermuteAlongAxes
@@ -17,10 +17,10 @@ from weft.tile.draft import Draft, tensor
 from weft.tile.index import ZERO, At, Expr, Split, plus, reshaped, taken_apart, times
 
 Read: TypeAlias = tuple[Value, At]
-View: TypeAlias = Callable[[Placed, int, At, Draft, Sequence[int]], "Read | Split | None"]
+View: TypeAlias = Callable[[StackedNode, int, At, Draft, Sequence[int]], "Read | Split | None"]
 
 
-def sees_through(placed: Placed) -> bool:
+def sees_through(placed: StackedNode) -> bool:
     """Whether a node is a view."""
     op = placed.node.op
     if isinstance(op, CollectivePermute | PermuteAlongAxes):
@@ -38,7 +38,7 @@ def lead_of(at: At, mask: int, lead: int) -> At:
 
 
 def read_through(
-    placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[int]
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read | Split | None:
     """Which value a view reads for one of its own elements, and where.
 
@@ -47,11 +47,13 @@ def read_through(
     return VIEWS[type(placed.node.op)](placed, result, at, draft, sizes)
 
 
-def _operand(placed: Placed, at: At, own: Sequence[Expr], lead: int, index: int = 0) -> Read:
+def _operand(placed: StackedNode, at: At, own: Sequence[Expr], lead: int, index: int = 0) -> Read:
     return placed.node.operands[index], (*lead_of(at, placed.given[index], lead), *own)
 
 
-def _transpose(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+def _transpose(
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+) -> Read:
     lead, op = len(sizes), placed.node.op
     assert isinstance(op, Transpose)
     own: list[Expr] = [ZERO] * len(op.permutation)
@@ -61,7 +63,7 @@ def _transpose(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequenc
 
 
 def _broadcast_in_dim(
-    placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[int]
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read:
     lead, op = len(sizes), placed.node.op
     assert isinstance(op, BroadcastInDim)
@@ -73,7 +75,9 @@ def _broadcast_in_dim(
     return _operand(placed, at, own, lead)
 
 
-def _broadcast(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+def _broadcast(
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+) -> Read:
     op = placed.node.op
     assert isinstance(op, Broadcast)
     lead = len(sizes)
@@ -81,7 +85,7 @@ def _broadcast(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequenc
 
 
 def _reshape(
-    placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[int]
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read | Split | None:
     lead, node = len(sizes), placed.node
     shape, to = tensor(node.results[0]).sizes, tensor(node.operands[0]).sizes
@@ -89,7 +93,7 @@ def _reshape(
     return _operand(placed, at, own, lead) if isinstance(own, tuple) else own
 
 
-def _slice(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+def _slice(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
     lead, op = len(sizes), placed.node.op
     assert isinstance(op, Slice)
     own = [
@@ -99,7 +103,7 @@ def _slice(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[in
     return _operand(placed, at, own, lead)
 
 
-def _reverse(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+def _reverse(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
     lead, op = len(sizes), placed.node.op
     assert isinstance(op, Reverse)
     shape = tensor(placed.node.operands[0]).sizes
@@ -110,13 +114,13 @@ def _reverse(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[
     return _operand(placed, at, own, lead)
 
 
-def _same(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+def _same(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
     lead = len(sizes)
     return _operand(placed, at, at[lead:], lead, result)
 
 
 def _all_gather(
-    placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[int]
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read | Split | None:
     """What the devices hold along a dim, one behind the other: the index tells whose it is."""
     lead, op = len(sizes), placed.node.op
@@ -129,7 +133,7 @@ def _all_gather(
 
 
 def _all_to_all(
-    placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[int]
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read | Split | None:
     """Every device's piece that is meant for this one, one behind the other."""
     lead, op = len(sizes), placed.node.op
@@ -148,7 +152,9 @@ def _all_to_all(
     return _operand(placed, found, own, lead, result)
 
 
-def _all_slice(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+def _all_slice(
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+) -> Read:
     """One's own piece of a value, along each dim that is split."""
     lead, node = len(sizes), placed.node
     assert placed.along is not None
@@ -164,7 +170,7 @@ def _all_slice(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequenc
     return _operand(placed, at, own, lead)
 
 
-def _first(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+def _first(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
     """What the first device of a group holds."""
     lead = len(sizes)
     assert placed.along is not None
@@ -172,7 +178,7 @@ def _first(placed: Placed, result: int, at: At, draft: Draft, sizes: Sequence[in
     return _operand(placed, there, at[lead:], lead, result)
 
 
-def stays(placed: Placed) -> bool:
+def stays(placed: StackedNode) -> bool:
     """Whether a permute gives everyone what they hold already."""
     if placed.along is None or min(placed.sources, default=0) < 0:
         return False
@@ -188,7 +194,7 @@ def divides(node: Node) -> bool:
 
 
 def _whose(
-    placed: Placed, at: At, dim: int, length: int, draft: Draft, sizes: Sequence[int]
+    placed: StackedNode, at: At, dim: int, length: int, draft: Draft, sizes: Sequence[int]
 ) -> At | Split | None:
     """Indices where a dim holds the devices' parts one behind the other: the one it points into."""
     assert placed.along is not None

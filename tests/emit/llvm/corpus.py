@@ -12,7 +12,7 @@ from weft.emit.llvm.target import LLVM
 from weft.ir.module import Node
 from weft.ir.types import DTYPES, F32, I32
 from weft.kernels.group import Launch
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.pointwise import Add
 from weft.tile import group
 
@@ -54,7 +54,7 @@ def _examples() -> Iterator[tuple[str, Launch]]:
         node = example(name)
         if not isinstance(node, Node):
             continue
-        placed = Placed(node, (0,) * len(node.operands), (0,) * len(node.results))
+        placed = StackedNode(node, (0,) * len(node.operands), (0,) * len(node.results))
         for made in group([placed], (), node.results, target):
             if made.kernel is not None:
                 yield name, made.kernel

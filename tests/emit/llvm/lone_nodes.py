@@ -8,14 +8,14 @@ import numpy as np
 
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.pool.commands import CommandList
-from weft.emit.llvm.single.alone import emit_alone
+from weft.emit.llvm.single.emit import emit_single_node
 from weft.evaluate import evaluate
 from weft.ir.dense import Dense
 from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import Array, DType, TensorType, type_of
-from weft.kernels.alone import Alone, alone
-from weft.kernels.placed import Placed
+from weft.kernels.single_node import SingleNode, single_node_kernel
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.shape import Constant
 
 Build = Callable[..., Sequence[Node]]
@@ -56,9 +56,9 @@ def module_of(node: Node) -> Module:
     return Module({"main": Function("main", body)})
 
 
-def compiled(kernel: Alone) -> Callable[..., list[Array]]:
+def compiled(kernel: SingleNode) -> Callable[..., list[Array]]:
     """A function that runs a kernel on stacks."""
-    (loaded,) = load([emit_alone(kernel)])
+    (loaded,) = load([emit_single_node(kernel)])
 
     def run(*stacks: Array) -> list[Array]:
         made = [np.full(o.shape, 1, o.dtype.numpy) for o in kernel.outputs]
@@ -71,13 +71,15 @@ def compiled(kernel: Alone) -> Callable[..., list[Array]]:
     return run
 
 
-def lone_kernel(node: Node, sizes: Sequence[int] = (), masks: Sequence[int] | None = None) -> Alone:
+def lone_kernel(
+    node: Node, sizes: Sequence[int] = (), masks: Sequence[int] | None = None
+) -> SingleNode:
     """The kernel of a node whose operands vary along these leading dims."""
     given = tuple(masks) if masks is not None else (0,) * len(node.operands)
     union = 0
     for mask in given:
         union |= mask
-    kernel = alone(Placed(node, given, (union,) * len(node.results)), sizes)
+    kernel = single_node_kernel(StackedNode(node, given, (union,) * len(node.results)), sizes)
     assert kernel is not None, f"{node} stands not alone"
     return kernel
 

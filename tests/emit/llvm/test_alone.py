@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.emit.llvm.lone_nodes import check_alone
 from tests.ops.catalogue import EXAMPLES
 from tests.tolerance import assert_close
-from weft.emit.llvm.single.alone import EMIT, emit_alone
+from weft.emit.llvm.single.emit import EMIT, emit_single_node
 from weft.errors import Unsupported
 from weft.ir.op import Op
 from weft.ir.types import TensorType
-from weft.kernels.alone import Alone
+from weft.kernels.single_node import SingleNode
 from weft.ops.linalg import Cholesky, Fft
 
 SIZES = ((), (2,), (2, 3))
@@ -45,6 +45,6 @@ def test_it_gives_what_the_reference_gives(op: type[Op], data: st.DataObject):
 
 
 def test_what_is_not_emitted_is_refused():
-    kernel = Alone("fft", Fft("FFT", (4,)), (), 0)
+    kernel = SingleNode("fft", Fft("FFT", (4,)), (), 0)
     with pytest.raises(Unsupported, match="fft is no kernel of the llvm target"):
-        emit_alone(kernel)
+        emit_single_node(kernel)

@@ -21,7 +21,7 @@ from tests.ops.catalogue import EXAMPLES
 from weft.emit.llvm.capable import can, takes
 from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.math.pointwise import EMIT, UNSUPPORTED, apply, refuses
-from weft.emit.llvm.single import alone
+from weft.emit.llvm.single import emit as single
 from weft.emit.llvm.texts import emitted_for
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import load
@@ -140,7 +140,7 @@ def test_products_are_taken_if_they_are_emitted(name: str, held: str, late: bool
     assert (takes(kernel) is None) == is_emitted(kernel)
 
 
-@pytest.mark.parametrize("op", alone.EMIT, ids=lambda op: op.name)
+@pytest.mark.parametrize("op", single.EMIT, ids=lambda op: op.name)
 @settings(suppress_health_check=list(HealthCheck), max_examples=10)
 @given(data=st.data())
 def test_single_nodes_are_taken_if_they_are_emitted(op: type[Op], data: st.DataObject):
@@ -205,7 +205,7 @@ sys.modules["llvmlite"] = None
 from weft.emit.llvm.target import LLVM
 from weft.ir.module import Value, apply
 from weft.ir.types import tensor
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.contract import Dot
 from weft.ops.pointwise import Add
 from weft.target import Options
@@ -215,7 +215,7 @@ x = Value(tensor(64, 64))
 nodes = [apply(Dot(tensor(64, 64)), x, x)]
 for _ in range(400):
     nodes.append(apply(Add(), nodes[-1].results[0], x))
-placed = [Placed(node, (0, 0), (0,)) for node in nodes]
+placed = [StackedNode(node, (0, 0), (0,)) for node in nodes]
 target = LLVM(Options(tune="remembered"))
 groups = group(placed, (), nodes[-1].results, target)
 kinds = [g.kernel.schedule.kind for g in groups]

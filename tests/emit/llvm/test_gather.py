@@ -8,7 +8,7 @@ import pytest
 from tests.emit.llvm.lone_nodes import check_alone, lone_kernel, node_of
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.pool.commands import CommandList
-from weft.emit.llvm.single.alone import emit_alone
+from weft.emit.llvm.single.emit import emit_single_node
 from weft.ir.types import DTYPES, Array
 from weft.ops.index import Gather, GatherDims
 from weft.ops.shape import Reverse
@@ -70,7 +70,7 @@ def test_long_slices_are_cut_into_tasks():
 def test_a_slice_in_place_leaves_the_rest_alone():
     x, new = bits(20, 30), bits(2, 3)
     node = node_of(DynamicUpdateSlice(), x, new, np.int32(4), np.int32(5))
-    (loaded,) = load([emit_alone(lone_kernel(node))])
+    (loaded,) = load([emit_single_node(lone_kernel(node))])
     expected = x.copy()
     expected[4:6, 5:8] = new
     starts = np.array([4, 5], np.int32)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.emit.llvm.lone_nodes import check_alone, lone_kernel, node_of
 from tests.tolerance import assert_close
-from weft.emit.llvm.single.alone import emit_alone
+from weft.emit.llvm.single.emit import emit_single_node
 from weft.errors import Unsupported
 from weft.ir.types import DTYPES, Array
 from weft.ops.linalg import Cholesky, TriangularSolve
@@ -61,4 +61,4 @@ def test_matrices_that_are_not_positive_definite_have_no_factor():
 def test_complex_matrices_are_left_to_numpy():
     node = node_of(Cholesky(True), matrices(4, 4).astype(np.complex64))
     with pytest.raises(Unsupported, match="cholesky is no kernel of the llvm target: of complex"):
-        emit_alone(lone_kernel(node))
+        emit_single_node(lone_kernel(node))

@@ -8,7 +8,7 @@ import pytest
 from tests.emit.llvm.lone_nodes import check_alone, combiner, lone_kernel, node_of, scalar_region
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.pool.commands import CommandList
-from weft.emit.llvm.single.alone import emit_alone
+from weft.emit.llvm.single.emit import emit_single_node
 from weft.errors import Unsupported
 from weft.ir.module import Region, apply
 from weft.ir.op import Op
@@ -82,7 +82,7 @@ def test_results_in_the_memory_of_the_inputs():
     node = node_of(Scatter(ROWS, (type_of(x),)), x, at, new, regions=(combiner(Add(), F32),))
     kernel = lone_kernel(node)
     assert kernel.in_place == ((0, 3),)
-    (loaded,) = load([emit_alone(kernel)])
+    (loaded,) = load([emit_single_node(kernel)])
     expected = x.copy()
     for row, update in zip(at[:, 0], new, strict=True):
         if 0 <= row < 10:
@@ -106,4 +106,4 @@ def test_wider_results_are_refused():
     wide = combiner(Add(), F64)
     op = Scatter(ROWS, (TensorType((4, 3), F64),))
     with pytest.raises(Unsupported, match="wider type"):
-        emit_alone(lone_kernel(node_of(op, x, at, new, regions=(wide,))))
+        emit_single_node(lone_kernel(node_of(op, x, at, new, regions=(wide,))))

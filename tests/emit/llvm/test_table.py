@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.emit.llvm.math import pointwise
-from weft.emit.llvm.single import alone
+from weft.emit.llvm.single import emit as single
 from weft.emit.llvm.table import TABLE
 from weft.ir.op import Op
 from weft.ops import OPS
@@ -27,5 +27,5 @@ def test_what_is_not_emitted_says_why(op: type[Op]):
 
 
 def test_emitters_are_in_the_table():
-    for op in (*alone.EMIT, *pointwise.EMIT):
+    for op in (*single.EMIT, *pointwise.EMIT):
         assert TABLE[op].how == "emitted", op.name

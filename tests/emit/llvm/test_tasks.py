@@ -16,7 +16,7 @@ from tests.kernels.attention_cases import Sizes, backward, forward
 from weft.emit.llvm.attention.attention import emit_attention
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.jit.processor import ARM_SERVER, Processor
-from weft.emit.llvm.single.alone import emit_alone
+from weft.emit.llvm.single.emit import emit_single_node
 from weft.ir.module import Node
 from weft.ir.types import DTYPES, F32, I32, Array, TensorType, type_of
 from weft.kernels.attention import Window
@@ -108,7 +108,7 @@ def lone_nodes() -> Iterator[tuple[str, Node]]:
 
 
 def test_lone_nodes(golden: Callable[[Path, str], None]):
-    lines = [f"{name}: {told(emit_alone(lone_kernel(node)))}" for name, node in lone_nodes()]
+    lines = [f"{name}: {told(emit_single_node(lone_kernel(node)))}" for name, node in lone_nodes()]
     golden(GOLDEN / "lone_tasks.txt", "\n".join(lines) + "\n")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.emit.llvm.lone_nodes import check_alone, combiner, lone_kernel, node_of, scalar_region
 from tests.tolerance import assert_close
-from weft.emit.llvm.single.alone import emit_alone
+from weft.emit.llvm.single.emit import emit_single_node
 from weft.errors import Unsupported
 from weft.ir.module import Region, apply
 from weft.ir.op import Op
@@ -143,7 +143,7 @@ def test_selections_from_large_windows_are_refused():
     regions = (combiner(Compare("GE"), F32), combiner(Add(), F32))
     node = node_of(op, x, numbers((2, 2)), np.float32(0), regions=regions)
     with pytest.raises(Unsupported, match="a window of"):
-        emit_alone(lone_kernel(node))
+        emit_single_node(lone_kernel(node))
 
 
 @pytest.mark.parametrize("backward", [False, True])

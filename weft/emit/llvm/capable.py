@@ -5,14 +5,14 @@ from __future__ import annotations
 from weft.emit.llvm.math.pointwise import CONSTANTS, EMIT, refuses
 from weft.emit.llvm.product.product import HELD, supports
 from weft.emit.llvm.schedule import refuses_schedule
-from weft.emit.llvm.single.alone import refuses_alone
+from weft.emit.llvm.single.emit import refuses_single_node
 from weft.emit.llvm.table import TABLE
 from weft.ir.op import Op
 from weft.ir.types import F32, DType
-from weft.kernels.alone import Alone
 from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Apply, Kernel, Pick, Reduce, Step, Store, held_in, is_rounded
+from weft.kernels.single_node import SingleNode
 from weft.ops.combiners import COMBINERS
 
 _KNOWN: dict[tuple[type[Op], tuple[DType, ...], tuple[DType, ...]], str | None] = {}
@@ -43,8 +43,8 @@ def _can(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | Non
 
 def takes(kernel: Launch) -> str | None:
     """Why a whole kernel cannot be emitted, or None if it can."""
-    if isinstance(kernel, Alone):
-        return refuses_alone(kernel)
+    if isinstance(kernel, SingleNode):
+        return refuses_single_node(kernel)
     if (reason := refuses_schedule(kernel)) or isinstance(kernel, Attention):
         return reason
     if kernel.schedule.kind == "packed" and (reason := supports(kernel)):

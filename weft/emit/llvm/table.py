@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import ModuleType
 
 from weft.emit.llvm.math import pointwise
-from weft.emit.llvm.single import alone
+from weft.emit.llvm.single import emit as single
 from weft.ir.op import Op
 from weft.kernels.ops import MOVED, PRODUCTS, REDUCED
 from weft.ops import (
@@ -81,7 +81,7 @@ TABLE: dict[type[Op], Cell] = {
     random.Rng: numpy("its numbers are those of numpy's generator"),
     attention.Attention: Cell("emitted", "attention"),
     **dict.fromkeys(PRODUCTS, PRODUCT),
-    **dict.fromkeys(alone.EMIT, ALONE),
+    **dict.fromkeys(single.EMIT, ALONE),
     **dict.fromkeys(pointwise.EMIT, LOOPS),
     **dict.fromkeys(MOVED | REDUCED, LOOPS),
     index.Gather: ALONE,

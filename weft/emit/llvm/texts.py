@@ -14,12 +14,12 @@ from weft.emit.llvm.attention.attention import emit_attention
 from weft.emit.llvm.emit import emit
 from weft.emit.llvm.emitted import Emitted, decode, encode
 from weft.emit.llvm.jit.processor import Processor, host
-from weft.emit.llvm.single.alone import emit_alone
+from weft.emit.llvm.single.emit import emit_single_node
 from weft.errors import WeftError
-from weft.kernels.alone import Alone
 from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Kernel
+from weft.kernels.single_node import SingleNode
 
 TEXTS: dict[Launch, Emitted] = {}  # of the kernels that this process has met lately
 MOST_TEXTS, MOST_CHARACTERS = 1024, 1 << 24  # that are kept
@@ -91,7 +91,7 @@ def emitted_for(kernel: Launch, processor: Processor) -> Emitted:
     match kernel:
         case Kernel():
             return emit(kernel, processor)
-        case Alone():
-            return emit_alone(kernel)
+        case SingleNode():
+            return emit_single_node(kernel)
         case Attention():
             return emit_attention(kernel, processor)

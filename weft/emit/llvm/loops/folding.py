@@ -9,7 +9,7 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.module import Region
-from weft.kernels.alone import Alone
+from weft.kernels.single_node import SingleNode
 from weft.ops.combiners import BY_OP
 
 
@@ -35,7 +35,7 @@ def grouped(found: Sequence[str], like: Sequence[Held]) -> list[Held]:
 
 
 def read_inits(
-    v: Vectors, kernel: Alone, buffers: Sequence[str], offsets: Sequence[str]
+    v: Vectors, kernel: SingleNode, buffers: Sequence[str], offsets: Sequence[str]
 ) -> list[Held]:
     """The initial values, which follow the inputs, in every lane and in the results' types."""
     count, found = len(kernel.outputs), []
@@ -47,7 +47,7 @@ def read_inits(
 
 
 def read_inputs(
-    v: Vectors, kernel: Alone, buffers: Sequence[str], offsets: Sequence[str]
+    v: Vectors, kernel: SingleNode, buffers: Sequence[str], offsets: Sequence[str]
 ) -> list[Held]:
     """Neighbouring elements of every input, in the results' types."""
     found = []
@@ -60,7 +60,7 @@ def read_inputs(
 
 def write_results(
     v: Vectors,
-    kernel: Alone,
+    kernel: SingleNode,
     values: Sequence[Held],
     buffers: Sequence[str],
     offsets: Sequence[str],

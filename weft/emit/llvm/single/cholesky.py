@@ -9,18 +9,18 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import Along, function, lines, plus, pointers, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.kernels.alone import Alone, strides
+from weft.kernels.single_node import SingleNode, strides
 from weft.ops.linalg import Cholesky
 
 
-def cholesky(kernel: Alone) -> Emitted:
+def cholesky(kernel: SingleNode) -> Emitted:
     """The factor of every matrix; NaN where there is none."""
     op, (_, out) = kernel.op, kernel.operands
     assert isinstance(op, Cholesky)
     return _Factor(kernel, op).emit() if out.size else Emitted("", ())
 
 
-def refuses_cholesky(kernel: Alone) -> str | None:
+def refuses_cholesky(kernel: SingleNode) -> str | None:
     """Why there is no such kernel."""
     dtype = kernel.outputs[0].dtype
     return f"of {dtype}" if dtype.is_complex else None
@@ -29,7 +29,7 @@ def refuses_cholesky(kernel: Alone) -> str | None:
 class _Factor:
     """The function: out[i, j] = (a[i, j] - sum over k < j of out[i, k] * out[j, k]) / out[j, j]."""
 
-    def __init__(self, kernel: Alone, op: Cholesky) -> None:
+    def __init__(self, kernel: SingleNode, op: Cholesky) -> None:
         _, out = kernel.operands
         self.lower = op.lower
         self.dtype = out.dtype

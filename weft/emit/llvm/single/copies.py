@@ -21,8 +21,8 @@ from weft.emit.llvm.writer.nest import (
     pointers,
     smaller,
 )
-from weft.kernels.alone import Alone, strides
 from weft.kernels.kernel import Operand
+from weft.kernels.single_node import SingleNode, strides
 
 LARGE = 1 << 23  # bytes that are written past the caches
 _SHORT = 1 << 10  # bytes of a run that is not
@@ -87,7 +87,7 @@ def leave(code: Writer, condition: str) -> None:
     code.start(on)
 
 
-def copy_whole(kernel: Alone, source: int, target: int, name: str) -> tuple[Writer, Phase]:
+def copy_whole(kernel: SingleNode, source: int, target: int, name: str) -> tuple[Writer, Phase]:
     """A function that copies an operand to one of the same local shape, unless they are one."""
     a, b = kernel.operands[source], kernel.operands[target]
     dims = box(kernel, a, b, b.shape[kernel.lead :])
@@ -122,7 +122,7 @@ def copy_line(
             copy(code, *places, run, kind)
 
 
-def box(kernel: Alone, source: Operand, target: Operand, sizes: Sequence[int]) -> list[Along]:
+def box(kernel: SingleNode, source: Operand, target: Operand, sizes: Sequence[int]) -> list[Along]:
     """The walk over all devices and a box of these sizes, in two operands."""
     sizes = (*kernel.devices, *sizes)
     a, b = strides(source.shape), strides(target.shape)

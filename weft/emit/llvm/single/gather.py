@@ -26,8 +26,8 @@ from weft.emit.llvm.writer.nest import (
     times,
 )
 from weft.emit.llvm.writer.vector import Vectors
-from weft.kernels.alone import Alone, strides
 from weft.kernels.kernel import Operand
+from weft.kernels.single_node import SingleNode, strides
 from weft.ops.index import Gather, TorchIndexSelect, Windows, gather_windows
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
 
@@ -120,7 +120,7 @@ def _split(dims: Sequence[Along], pair: tuple[int, int]) -> tuple[list[Along], i
 # Gather
 
 
-def gather(kernel: Alone) -> Emitted:
+def gather(kernel: SingleNode) -> Emitted:
     """Windows of the operand, one run at a time, in the order of the result."""
     match kernel.op:
         case Gather(dimension_numbers=dims, slice_sizes=sizes):
@@ -130,7 +130,7 @@ def gather(kernel: Alone) -> Emitted:
     raise AssertionError(f"{kernel.op.name} gathers nothing")
 
 
-def _selected(kernel: Alone, op: TorchIndexSelect) -> tuple[Windows, tuple[int, ...]]:
+def _selected(kernel: SingleNode, op: TorchIndexSelect) -> tuple[Windows, tuple[int, ...]]:
     """An index_select in the terms of gather: its windows and their sizes."""
     shape, rows = (o.shape[kernel.lead :] for o in kernel.inputs)
     dim = op.dim % len(shape)
@@ -142,7 +142,7 @@ def _selected(kernel: Alone, op: TorchIndexSelect) -> tuple[Windows, tuple[int, 
     return windows, tuple([1 if d == dim or d in shared else n for d, n in enumerate(shape)])
 
 
-def _gather(kernel: Alone, windows: Windows, sizes: tuple[int, ...]) -> Emitted:
+def _gather(kernel: SingleNode, windows: Windows, sizes: tuple[int, ...]) -> Emitted:
     source, indices, out = kernel.operands
     if not out.size:
         return Emitted("", ())
@@ -160,7 +160,7 @@ def _gather(kernel: Alone, windows: Windows, sizes: tuple[int, ...]) -> Emitted:
 
 
 def window_dims(
-    kernel: Alone, windows: Windows, operands: tuple[Operand, Operand, Operand]
+    kernel: SingleNode, windows: Windows, operands: tuple[Operand, Operand, Operand]
 ) -> list[Along]:
     """The walk over devices and over `slices`, with steps in the operand, the indices and them."""
     source, indices, slices = operands
@@ -217,7 +217,7 @@ def gathered_shift(
 # Dynamic slices
 
 
-def dynamic_slice(kernel: Alone) -> Emitted:
+def dynamic_slice(kernel: SingleNode) -> Emitted:
     """A box of the operand, at a place that scalars name."""
     op, out = kernel.op, kernel.operands[-1]
     assert isinstance(op, DynamicSlice)
@@ -228,7 +228,9 @@ def dynamic_slice(kernel: Alone) -> Emitted:
     return Emitted(module_text(code), (phase,))
 
 
-def _boxed(kernel: Alone, source: int, target: int, shifted: int, sizes: Sequence[int]) -> Moving:
+def _boxed(
+    kernel: SingleNode, source: int, target: int, shifted: int, sizes: Sequence[int]
+) -> Moving:
     """A box copied between two operands, one of them at a place that the scalar operands name."""
     operands, lead = kernel.operands, kernel.lead
     steps = [strides(o.shape) for o in operands]
@@ -254,7 +256,7 @@ def _boxed(kernel: Alone, source: int, target: int, shifted: int, sizes: Sequenc
     return Moving(tuple(dims), source, target, shifted, shift, bytes_of(operands[target]))
 
 
-def dynamic_update_slice(kernel: Alone) -> Emitted:
+def dynamic_update_slice(kernel: SingleNode) -> Emitted:
     """The operand copied, unless the result is the same buffer; then the update put into it."""
     op, out = kernel.op, kernel.operands[-1]
     assert isinstance(op, DynamicUpdateSlice)

@@ -11,13 +11,13 @@ from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, put, take
 from weft.emit.llvm.writer.nest import Lines, function, plus, pointers, smaller
 from weft.emit.llvm.writer.vector import Vectors
-from weft.kernels.alone import Alone
+from weft.kernels.single_node import SingleNode
 
 
 class MergedRows(Protocol):
     """What merging has to know of the rows that it sorts."""
 
-    kernel: Alone
+    kernel: SingleNode
     tasks: Lines
     length: int
     count: int

@@ -20,7 +20,7 @@ from weft.emit.llvm.writer.nest import (
     vectors_and_rest,
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.kernels.alone import Alone, strides
+from weft.kernels.single_node import SingleNode, strides
 from weft.ops.random import RngBitGenerator
 
 _LANES = 16
@@ -71,7 +71,7 @@ class Cipher(Protocol):
         ...
 
 
-def rng_bit_generator(kernel: Alone) -> Emitted:
+def rng_bit_generator(kernel: SingleNode) -> Emitted:
     """Tasks are pieces of the blocks of one device; another phase writes the next state."""
     op, (state, _, out) = kernel.op, kernel.operands
     assert isinstance(op, RngBitGenerator)

@@ -20,12 +20,12 @@ from weft.emit.llvm.writer.nest import (
     smaller,
     times,
 )
-from weft.kernels.alone import Alone, strides
+from weft.kernels.single_node import SingleNode, strides
 from weft.ops.shape import Reverse
 from weft.ops.slicing import Concatenate, Pad
 
 
-def concatenate(kernel: Alone) -> Emitted:
+def concatenate(kernel: SingleNode) -> Emitted:
     """Each operand is a box of the result."""
     op, out = kernel.op, kernel.operands[-1]
     assert isinstance(op, Concatenate)
@@ -42,7 +42,7 @@ def concatenate(kernel: Alone) -> Emitted:
     return together(kernel.name, parts)
 
 
-def reverse(kernel: Alone) -> Emitted:
+def reverse(kernel: SingleNode) -> Emitted:
     """A copy whose steps in the operand go backwards along some dims."""
     op, (source, out) = kernel.op, kernel.operands
     assert isinstance(op, Reverse)
@@ -57,7 +57,7 @@ def reverse(kernel: Alone) -> Emitted:
     )
 
 
-def pad(kernel: Alone) -> Emitted:
+def pad(kernel: SingleNode) -> Emitted:
     """Row by row of the result: the value first, then what the operand has of the row."""
     op, (source, value, out) = kernel.op, kernel.operands
     assert isinstance(op, Pad)

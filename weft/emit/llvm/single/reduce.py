@@ -31,11 +31,11 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.kernels.alone import Alone, strides
+from weft.kernels.single_node import SingleNode, strides
 from weft.ops.reduce import Reduce
 
 
-def reduce(kernel: Alone) -> Emitted:
+def reduce(kernel: SingleNode) -> Emitted:
     """Vectors run along what is kept, if elements lie next to each other there, else along rows."""
     op = kernel.op
     assert isinstance(op, Reduce)
@@ -45,7 +45,7 @@ def reduce(kernel: Alone) -> Emitted:
 class _Reduction:
     """The function: an order of dims, the kept ones outside."""
 
-    def __init__(self, kernel: Alone, op: Reduce) -> None:
+    def __init__(self, kernel: SingleNode, op: Reduce) -> None:
         self.kernel = kernel
         self.count = len(kernel.outputs)
         self.dtypes = [o.dtype for o in kernel.outputs]

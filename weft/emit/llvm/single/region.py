@@ -12,7 +12,7 @@ from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vectors
 from weft.ir.module import Region, Value
 from weft.ir.types import Array, DType, TensorType
-from weft.kernels.alone import Alone
+from weft.kernels.single_node import SingleNode
 from weft.ops.combiners import BY_OP, IDEMPOTENT
 from weft.ops.convert import Convert
 from weft.ops.pointwise import Add, Multiply
@@ -78,7 +78,7 @@ def refuses_region(region: Region) -> str | None:
     return None
 
 
-def is_neutral(kernel: Alone) -> bool:
+def is_neutral(kernel: SingleNode) -> bool:
     """Whether folding the initial values of a fold with themselves changes nothing.
 
     They follow the inputs, one for each result. Where they are not known, the fold must be one of

@@ -42,7 +42,7 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.kernels.alone import Alone, strides
+from weft.kernels.single_node import SingleNode, strides
 
 _TOGETHER = 4  # vectors of columns that one task walks down side by side
 _PIECE = 1 << 15  # elements of a long row that are a task
@@ -50,7 +50,7 @@ _ROWS = 8  # fewer long rows than that are cut into pieces
 _SLOT = 8  # bytes of a part of a piece's total
 
 
-def running(kernel: Alone, dim: int, backward: bool) -> Emitted:
+def running(kernel: SingleNode, dim: int, backward: bool) -> Emitted:
     """out[.., i, ..] = the fold of the input's elements up to i, or from i on if backward."""
     fold = _Fold(kernel, kernel.lead + dim, backward)
     return fold.along_rows() if fold.inner == 1 else fold.down_columns()
@@ -59,7 +59,9 @@ def running(kernel: Alone, dim: int, backward: bool) -> Emitted:
 class _Fold:
     """The function of a running fold."""
 
-    def __init__(self, kernel: Alone, dim: int, backward: bool, name: str | None = None) -> None:
+    def __init__(
+        self, kernel: SingleNode, dim: int, backward: bool, name: str | None = None
+    ) -> None:
         self.kernel = kernel
         self.backward = backward
         self.count = len(kernel.outputs)

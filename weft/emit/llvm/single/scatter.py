@@ -33,7 +33,7 @@ from weft.emit.llvm.writer.nest import (
     vectors_and_rest,
 )
 from weft.emit.llvm.writer.vector import Vectors
-from weft.kernels.alone import Alone, strides
+from weft.kernels.single_node import SingleNode, strides
 from weft.ops.index import Windows
 from weft.ops.scatter import Scatter
 
@@ -55,7 +55,7 @@ class _Dim:
         return self.pointed or (self.target is None and not self.batching)
 
 
-def scatter(kernel: Alone) -> Emitted:
+def scatter(kernel: SingleNode) -> Emitted:
     """The inputs copied, unless they are the results' own buffers; then the updates, in order."""
     op = kernel.op
     assert isinstance(op, Scatter)
@@ -75,7 +75,7 @@ def scatter(kernel: Alone) -> Emitted:
     return Emitted(module_text(*codes), tuple(phases))
 
 
-def refuses_scatter(kernel: Alone) -> str | None:
+def refuses_scatter(kernel: SingleNode) -> str | None:
     """Why there is no such kernel."""
     pairs = zip(kernel.inputs, kernel.outputs, strict=False)
     wider = any(given.dtype is not made.dtype for given, made in pairs)
@@ -85,7 +85,7 @@ def refuses_scatter(kernel: Alone) -> str | None:
 class _Scatter:
     """The function that combines the updates."""
 
-    def __init__(self, kernel: Alone, op: Scatter) -> None:
+    def __init__(self, kernel: SingleNode, op: Scatter) -> None:
         self.kernel = kernel
         self.windows = op.windows
         self.count = len(kernel.outputs)

@@ -24,7 +24,7 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.kernels.alone import Alone, strides
+from weft.kernels.single_node import SingleNode, strides
 from weft.ops.window import SelectAndScatter
 
 _LARGEST = 64  # elements of a window, all of which are looked at in straight code
@@ -33,14 +33,14 @@ _LARGEST = 64  # elements of a window, all of which are looked at in straight co
 Candidate = tuple[Held, Vector, str]
 
 
-def select_and_scatter(kernel: Alone) -> Emitted:
+def select_and_scatter(kernel: SingleNode) -> Emitted:
     """The places of the window in order, each adding to the element that it selects."""
     op = kernel.op
     assert isinstance(op, SelectAndScatter)
     return _Selected(kernel, op).emit() if kernel.outputs[0].size else Emitted("", ())
 
 
-def refuses_select_and_scatter(kernel: Alone) -> str | None:
+def refuses_select_and_scatter(kernel: SingleNode) -> str | None:
     """Why there is no such kernel."""
     op = kernel.op
     assert isinstance(op, SelectAndScatter)
@@ -53,7 +53,7 @@ def refuses_select_and_scatter(kernel: Alone) -> str | None:
 class _Selected:
     """The function: neighbours along a plain dim are vectors, for none of them shares a window."""
 
-    def __init__(self, kernel: Alone, op: SelectAndScatter) -> None:
+    def __init__(self, kernel: SingleNode, op: SelectAndScatter) -> None:
         self.kernel = kernel
         self.window = op.window
         lead = kernel.lead

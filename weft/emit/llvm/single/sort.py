@@ -24,14 +24,14 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DTYPES
-from weft.kernels.alone import Alone, strides
+from weft.kernels.single_node import SingleNode, strides
 from weft.ops.sort import Sort
 
 _LANES = 16
 Order: TypeAlias = tuple[Records, list[str]]  # what was sorted, and where it lies
 
 
-def sort(kernel: Alone) -> Emitted:
+def sort(kernel: SingleNode) -> Emitted:
     """Rows in order, one a task."""
     op = kernel.op
     assert isinstance(op, Sort)
@@ -45,7 +45,7 @@ def sort(kernel: Alone) -> Emitted:
 class SortedRows:
     """The rows that are sorted: their length, and the steps in every operand."""
 
-    def __init__(self, kernel: Alone, dimension: int) -> None:
+    def __init__(self, kernel: SingleNode, dimension: int) -> None:
         self.kernel = kernel
         steps = [strides(o.shape) for o in kernel.operands]
         shape = kernel.outputs[0].shape

@@ -21,14 +21,14 @@ from weft.emit.llvm.writer.nest import (
     vectors_and_rest,
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors, suffix
-from weft.kernels.alone import Alone, strides
+from weft.kernels.single_node import SingleNode, strides
 from weft.ops.sort import TopK
 
 _LANES = 16
 _ROOM = 64  # records that pile up, besides as many as the best
 
 
-def top_k(kernel: Alone) -> Emitted:
+def top_k(kernel: SingleNode) -> Emitted:
     """Rows of the last dim, one a task."""
     op, (given, values, _) = kernel.op, kernel.operands
     assert isinstance(op, TopK)
@@ -56,7 +56,7 @@ def top_k(kernel: Alone) -> Emitted:
 class _Best:
     """The function that finds the best of a row."""
 
-    def __init__(self, kernel: Alone, k: int) -> None:
+    def __init__(self, kernel: SingleNode, k: int) -> None:
         self.k = k
         self.dtype = kernel.operands[0].dtype
         self.length = kernel.operands[0].shape[-1]

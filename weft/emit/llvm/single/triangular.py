@@ -20,7 +20,7 @@ from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.op import Op
 from weft.ir.types import DType
-from weft.kernels.alone import Alone, strides
+from weft.kernels.single_node import SingleNode, strides
 from weft.ops.linalg import TriangularSolve
 from weft.ops.pointwise import Divide, Multiply, Subtract
 from weft.ops.special import Conj
@@ -28,7 +28,7 @@ from weft.ops.special import Conj
 _LANES = 32  # systems that are solved side by side
 
 
-def triangular_solve(kernel: Alone) -> Emitted:
+def triangular_solve(kernel: SingleNode) -> Emitted:
     """Tasks are blocks of the systems that one matrix has."""
     op = kernel.op
     assert isinstance(op, TriangularSolve)
@@ -38,7 +38,7 @@ def triangular_solve(kernel: Alone) -> Emitted:
 class _Solve:
     """The function: row i of the unknowns is what rows that are known leave, over the diagonal."""
 
-    def __init__(self, kernel: Alone, op: TriangularSolve) -> None:
+    def __init__(self, kernel: SingleNode, op: TriangularSolve) -> None:
         self.op = op
         self.dtype: DType = kernel.outputs[0].dtype
         steps = [strides(o.shape) for o in kernel.operands]

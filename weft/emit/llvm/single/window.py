@@ -29,11 +29,11 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.kernels.alone import Alone, strides
+from weft.kernels.single_node import SingleNode, strides
 from weft.ops.window import ReduceWindow, WindowDims
 
 
-def reduce_window(kernel: Alone) -> Emitted:
+def reduce_window(kernel: SingleNode) -> Emitted:
     """A running fold if the window grows from one end to the other, else what each place sees."""
     op = kernel.op
     assert isinstance(op, ReduceWindow)
@@ -82,7 +82,7 @@ class _Seen:
 class _Windows:
     """A function whose tasks are pieces of the last dim at points of the others."""
 
-    def __init__(self, kernel: Alone, window: WindowDims) -> None:
+    def __init__(self, kernel: SingleNode, window: WindowDims) -> None:
         self.kernel = kernel
         self.count = len(kernel.outputs)
         lead = kernel.lead

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.executable.fork import Fork
-from weft.executable.items import BranchApart, LoopApart, Masks, Slot
+from weft.executable.divergence import Divergence
+from weft.executable.items import DivergentBranch, DivergentLoop, Masks, Slot
 from weft.ir.types import Array, TensorType, Type
 from weft.run.code import Code, Slots, Step
 from weft.run.flow import chooser_of, widen
@@ -26,20 +26,22 @@ if TYPE_CHECKING:
 class Rows:
     """Stacks as rows, and rows as stacks."""
 
-    def __init__(self, fork: Fork) -> None:
-        self.fork, self.outer, self.inner = fork, fork.outer, fork.inner
+    def __init__(self, divergence: Divergence) -> None:
+        self.divergence, self.outer, self.inner = divergence, divergence.outer, divergence.inner
 
     def sizes(self, active: Array | None) -> list[int]:
         """The sizes of the dims that become rows."""
         return [
             len(active) if self.outer.has_rows and d == 0 and active is not None
             else self.outer.size(d)
-            for d in self.fork.dims
+            for d in self.divergence.dims
         ]  # fmt: skip
 
     def numbers(self, active: Array | None) -> Array:
         """The number that the rows' digits make, for each row."""
-        added = math.prod(self.outer.size(d) for d in self.fork.dims if not self.fork.is_rows(d))
+        added = math.prod(
+            self.outer.size(d) for d in self.divergence.dims if not self.divergence.is_rows(d)
+        )
         base = np.zeros(1, np.int64) if active is None else active
         return (base[:, None] * added + np.arange(added)).reshape(-1)
 
@@ -49,10 +51,10 @@ class Rows:
             return None
         if isinstance(mask, tuple):
             return tuple([self.split(p, m, active) for p, m in zip(x, mask, strict=True)])
-        dims, lead = self.fork.dims, self.outer.lead
+        dims, lead = self.divergence.dims, self.outer.lead
         rest = [d for d in range(x.ndim) if d not in dims]
         count = 1
-        if mask & self.fork.mask:
+        if mask & self.divergence.mask:
             shape, sizes = list(x.shape), self.sizes(active)
             for dim, size in zip(dims, sizes, strict=True):
                 shape[dim] = size
@@ -64,7 +66,7 @@ class Rows:
         """Rows as a stack of the outer layout; of rows that do not vary there, the first."""
         if x is None:
             return None
-        sizes, dims = self.sizes(active), list(self.fork.dims)
+        sizes, dims = self.sizes(active), list(self.divergence.dims)
         opened = x.reshape(*sizes, *x.shape[1:])
         order = [*dims, *(d for d in range(opened.ndim) if d not in dims)]
         found = opened.transpose(np.argsort(order))
@@ -81,10 +83,12 @@ def pick(x: Any, mask: Mask, chosen: Array) -> Any:
 class Results:
     """The results of a part, filled in row by row."""
 
-    def __init__(self, fork: Fork, types: Sequence[Type], made: Masks, count: int) -> None:
-        self.fork = fork
+    def __init__(
+        self, divergence: Divergence, types: Sequence[Type], made: Masks, count: int
+    ) -> None:
+        self.divergence = divergence
         self.types = types
-        self.masks = [union(fork.inside(m)) for m in made]
+        self.masks = [union(divergence.inside(m)) for m in made]
         self.count = count
         self.arrays: list[Any] = [self.room(n) for n in range(len(types))]
 
@@ -93,7 +97,7 @@ class Results:
         type, mask = self.types[index], self.masks[index]
         if not isinstance(type, TensorType):
             return None
-        head = self.fork.inner.shape(mask | 1, self.count)
+        head = self.divergence.inner.shape(mask | 1, self.count)
         return np.empty(head + type.sizes, type.dtype.numpy)
 
     def fill(self, rows: Array, values: list[Any]) -> None:
@@ -110,14 +114,14 @@ def _types(binder: Binder, slots: tuple[Slot, ...]) -> list[Type]:
     return [stack.type for slot in slots if (stack := binder.stacks[slot]) is not None]
 
 
-def branch_apart_step(
-    binder: Binder, branch: BranchApart, dead: tuple[Slot, ...], code: Code
+def divergent_branch_step(
+    binder: Binder, branch: DivergentBranch, dead: tuple[Slot, ...], code: Code
 ) -> Step:
     """The step of a branch that devices take differently: blocks run on those that take them."""
     codes = [binder.inner(block, code) for block in branch.blocks]
-    rows, seen, outs = Rows(branch.fork), branch.seen, branch.outs
+    rows, seen, outs = Rows(branch.divergence), branch.seen, branch.outs
     chooser, choose = branch.ins[0], chooser_of(branch.way, len(codes))
-    outer, here = branch.fork.outer.active, branch.fork.inner.active
+    outer, here = branch.divergence.outer.active, branch.divergence.inner.active
     types, constants = _types(binder, outs), binder.constants
     assert here is not None
 
@@ -126,7 +130,7 @@ def branch_apart_step(
         numbers = rows.numbers(active)
         ways = rows.split(s[chooser], branch.given, active).reshape(-1)
         taken = np.array([choose(way) for way in ways])
-        found = Results(branch.fork, types, branch.results, len(numbers))
+        found = Results(branch.divergence, types, branch.results, len(numbers))
         for number, part in enumerate(codes):
             chosen = np.flatnonzero(taken == number)
             if not len(chosen):
@@ -148,14 +152,16 @@ def branch_apart_step(
     return step
 
 
-def loop_apart_step(binder: Binder, loop: LoopApart, dead: tuple[Slot, ...], code: Code) -> Step:
+def divergent_loop_step(
+    binder: Binder, loop: DivergentLoop, dead: tuple[Slot, ...], code: Code
+) -> Step:
     """The step of a loop that devices leave at different times."""
     test, work = binder.inner(loop.test, code), binder.inner(loop.body, code)
     run = _Loop(loop, test, work, _types(binder, loop.outs))
     results = {*test.results, *work.results} - set(binder.constants)
     own = {*results, *loop.carried, run.here}
     leftovers = (*own, *(entry.slot for entry in loop.seen), *dead)
-    outer, outs = loop.fork.outer.active, loop.outs
+    outer, outs = loop.divergence.outer.active, loop.outs
 
     def step(s: Slots) -> None:
         active = None if outer is None else s[outer]
@@ -171,10 +177,10 @@ def loop_apart_step(binder: Binder, loop: LoopApart, dead: tuple[Slot, ...], cod
 class _Loop:
     """The rounds of a loop that devices leave at different times."""
 
-    def __init__(self, loop: LoopApart, test: Code, work: Code, types: Sequence[Type]) -> None:
+    def __init__(self, loop: DivergentLoop, test: Code, work: Code, types: Sequence[Type]) -> None:
         self.loop, self.test, self.work, self.types = loop, test, work, types
-        inner, masks = loop.fork.inner, loop.masks
-        self.rows = Rows(loop.fork)
+        inner, masks = loop.divergence.inner, loop.masks
+        self.rows = Rows(loop.divergence)
         self.enter = [widen(m, c, inner) for m, c in zip(loop.entered, masks, strict=True)]
         self.again = [widen(m, c, inner) for m, c in zip(loop.made, masks, strict=True)]
         assert inner.active is not None
@@ -195,7 +201,7 @@ class _Loop:
     def __call__(self, s: Slots, active: Array | None) -> Results:
         """Run until nobody is left."""
         loop, numbers = self.loop, self.rows.numbers(active)
-        found = Results(loop.fork, self.types, loop.results, len(numbers))
+        found = Results(loop.divergence, self.types, loop.results, len(numbers))
         self.begin(s, active, numbers)
         still = np.arange(len(numbers))
         while True:

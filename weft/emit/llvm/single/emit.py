@@ -22,7 +22,7 @@ from weft.emit.llvm.single.triangular import triangular_solve
 from weft.emit.llvm.single.window import reduce_window
 from weft.errors import Unsupported
 from weft.ir.op import Op
-from weft.kernels.alone import Alone
+from weft.kernels.single_node import SingleNode
 from weft.ops.index import Gather, TorchIndexSelect
 from weft.ops.linalg import Cholesky, TriangularSolve
 from weft.ops.random import RngBitGenerator
@@ -33,7 +33,7 @@ from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad
 from weft.ops.sort import Sort, TopK
 from weft.ops.window import ReduceWindow, SelectAndScatter
 
-EMIT: dict[type[Op], Callable[[Alone], Emitted]] = {
+EMIT: dict[type[Op], Callable[[SingleNode], Emitted]] = {
     Gather: gather,
     TorchIndexSelect: gather,
     DynamicSlice: dynamic_slice,
@@ -54,14 +54,14 @@ EMIT: dict[type[Op], Callable[[Alone], Emitted]] = {
 
 
 # What an emitter does not take, besides what its regions compute.
-REFUSES: dict[type[Op], Callable[[Alone], str | None]] = {
+REFUSES: dict[type[Op], Callable[[SingleNode], str | None]] = {
     Scatter: refuses_scatter,
     SelectAndScatter: refuses_select_and_scatter,
     Cholesky: refuses_cholesky,
 }
 
 
-def refuses_alone(kernel: Alone) -> str | None:
+def refuses_single_node(kernel: SingleNode) -> str | None:
     """Why there is no kernel of a node, or None if there is one."""
     if type(kernel.op) not in EMIT:
         return "it is no kernel by itself"
@@ -74,9 +74,9 @@ def refuses_alone(kernel: Alone) -> str | None:
     return next((reason for reason in reasons if reason), None)
 
 
-def emit_alone(kernel: Alone) -> Emitted:
+def emit_single_node(kernel: SingleNode) -> Emitted:
     """The text of a kernel of one node; refuses what this target leaves to numpy."""
-    if reason := refuses_alone(kernel):
+    if reason := refuses_single_node(kernel):
         raise Unsupported(
             f"{kernel.op.name} is no kernel of the llvm target: {reason}",
             help="run the node as the runtime has it",

@@ -14,7 +14,7 @@ from weft.ir.reading import captured
 from weft.ir.types import TensorType, Type
 from weft.ir.write import generic_lines
 from weft.kernels.kernel import Operand
-from weft.kernels.placed import Placed
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.scatter import Scatter
 from weft.ops.shape import Constant
 from weft.ops.slicing import DynamicUpdateSlice
@@ -26,7 +26,7 @@ _IN_PLACE: frozenset[type[Op]] = frozenset({DynamicUpdateSlice, Scatter})
 
 
 @dataclass(frozen=True, eq=False)
-class Alone:
+class SingleNode:
     """One launch of one node on stacks: its op, its regions, and its buffers.
 
     The operands are those of the node, then its results; each has `lead` device dims before its
@@ -64,7 +64,9 @@ class Alone:
         return (*facts, self.lines if self.regions else ())
 
     def __eq__(self, other: object) -> bool:
-        return self._identity == other._identity if isinstance(other, Alone) else NotImplemented
+        return (
+            self._identity == other._identity if isinstance(other, SingleNode) else NotImplemented
+        )
 
     def __hash__(self) -> int:
         return hash(self._identity)
@@ -98,7 +100,7 @@ class Alone:
         return tuple([(n, first + n) for n in range(count) if given[n].shape == made[n].shape])
 
 
-def alone(placed: Placed, sizes: Sequence[int]) -> Alone | None:
+def single_node_kernel(placed: StackedNode, sizes: Sequence[int]) -> SingleNode | None:
     """The node as a kernel on its stacks, or None if it is none that may stand alone.
 
     All results must vary alike, and no operand along more than they do; sizes must be known, and
@@ -120,7 +122,7 @@ def alone(placed: Placed, sizes: Sequence[int]) -> Alone | None:
         return None
     name = node.op.name.rpartition(".")[2]
     known = tuple([_known(value) for value in node.operands])
-    return Alone(name, node.op, tuple(found), len(sizes), node.regions, known)
+    return SingleNode(name, node.op, tuple(found), len(sizes), node.regions, known)
 
 
 def _known(value: Value) -> Scalar | None:

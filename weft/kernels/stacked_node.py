@@ -8,7 +8,7 @@ from weft.ir.module import Node
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class StackedNode:
     """A node of a lockstep program, and the leading dims (a bit mask) that its values vary along.
 
     A value is a stack: leading device dims, of size 1 where it does not vary, before its own dims.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from weft.executable.items import Branch, Loop, Slot
 from weft.run.code import Code, Slots, Step
-from weft.run.deaths import results_made
+from weft.run.dead_slots import results_made
 from weft.run.flow import chooser_of, widen
-from weft.run.turns import Turning, native_rounds
+from weft.run.loop_buffers import BufferRotation, native_rounds
 
 if TYPE_CHECKING:
     from weft.run.bind import Binder
@@ -25,12 +25,12 @@ def loop_step(binder: Binder, loop: Loop, dead: tuple[Slot, ...], code: Code) ->
     made = {s for block in loop.blocks for s in results_made(block, binder.constants)}
     leftovers = (*made, *dead)
     first = slots[0] if slots else -1
-    planned, own = binder.plan.turns.get(first, ()), binder.plan.own.get(first, ())
-    turns = [Turning(turn, binder) for turn in planned]
-    changing = _changing(loop, {n for turn in planned for n in turn.indices})
+    planned, own = binder.plan.rotations.get(first, ()), binder.plan.own.get(first, ())
+    rotations = [BufferRotation(rotation, binder) for rotation in planned]
+    changing = _changing(loop, {n for rotation in planned for n in rotation.indices})
     at_first = binder.settled(slots)
-    rounds = None if changing else native_rounds(binder, test, work, turns)
-    rounds = rounds or _rounds(binder, loop, test, work, changing, turns)
+    rounds = None if changing else native_rounds(binder, test, work, rotations)
+    rounds = rounds or _rounds(binder, loop, test, work, changing, rotations)
     enter = [widen(m, c, loop.layout) for m, c in zip(loop.given, loop.masks, strict=True)]
 
     def step(s: Slots) -> None:
@@ -42,11 +42,11 @@ def loop_step(binder: Binder, loop: Loop, dead: tuple[Slot, ...], code: Code) ->
             s[slot] = value
         if at_first is not None:
             at_first(s)
-        for turn in turns:
-            turn.begin(s)
+        for rotation in rotations:
+            rotation.begin(s)
         count = rounds(s)
-        for turn in turns:
-            turn.end(s, count)
+        for rotation in rotations:
+            rotation.end(s, count)
         for slot, out in zip(slots, outs, strict=True):
             s[out], s[slot] = s[slot], None
         for slot in leftovers:
@@ -61,11 +61,11 @@ def _rounds(
     test: Code,
     work: Code,
     changing: Sequence[Changing],
-    turns: Sequence[Turning],
+    rotations: Sequence[BufferRotation],
 ) -> Callable[[Slots], int]:
     """What runs all rounds, one after another, and says how many there were."""
     (verdict,), rows = loop.test.results, loop.layout.active
-    every_round = [turn for turn in turns if not turn.settles]
+    every_round = [rotation for rotation in rotations if not rotation.settles]
     settled = binder.settled([slot for slot, _, _ in changing])
 
     def rounds(s: Slots) -> int:
@@ -82,21 +82,21 @@ def _rounds(
                     s[slot] = value
                 if settled is not None:
                     settled(s)
-            for turn in every_round if count else turns:
-                turn.go_on(s, count)
+            for rotation in every_round if count else rotations:
+                rotation.go_on(s, count)
             count += 1
 
     return rounds
 
 
-def _changing(loop: Loop, turning: set[int]) -> list[Changing]:
+def _changing(loop: Loop, rotating: set[int]) -> list[Changing]:
     """What is carried anew after every round."""
     again = [widen(m, c, loop.layout) for m, c in zip(loop.made, loop.masks, strict=True)]
     listed = zip(loop.carried, again, loop.body.results, strict=True)
     return [
         (slot, wide, result)
         for n, (slot, wide, result) in enumerate(listed)
-        if n not in turning and slot != result
+        if n not in rotating and slot != result
     ]
 
 

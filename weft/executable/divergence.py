@@ -9,7 +9,7 @@ from weft.varying.masks import Mask, bits
 
 
 @dataclass(frozen=True)
-class Fork:
+class Divergence:
     """How stacks of one layout become rows of another: a row for each device that is active."""
 
     outer: Layout
@@ -35,7 +35,7 @@ class Fork:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class OuterValue:
     """A value from outside that a part reads: where it is, and what it varies along."""
 
     outer: int

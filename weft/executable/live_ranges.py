@@ -21,7 +21,7 @@ from weft.executable.items import (
 
 
 @dataclass(slots=True)
-class Life:
+class SlotLiveRange:
     """When a piece of memory is in use, by all values that share it."""
 
     begin: int
@@ -30,12 +30,14 @@ class Life:
     slots: int = 0  # that share it
 
 
-class Lives:
+class SlotLiveRanges:
     """Positions of all items, inner ones between the two of what encloses them; lives of slots."""
 
-    def __init__(self, block: Block, inputs: Slots, turning: Mapping[Slot, frozenset[int]]) -> None:
+    def __init__(
+        self, block: Block, inputs: Slots, rotating: Mapping[Slot, frozenset[int]]
+    ) -> None:
         self.block = block
-        self.turning = turning  # by loop, the carried values that its kernels make in turns
+        self.rotating = rotating  # by loop, the carried values that its kernels make in rotations
         self.items: list[tuple[Item, int, int]] = []  # with the positions it covers
         self.parent: dict[int, int] = {}  # slots that share memory, as a forest
         self.begin: dict[int, int] = {}
@@ -54,7 +56,7 @@ class Lives:
             if (root := self.root(slot)) in self.by_root:
                 self.by_root[root].escapes = True
 
-    def of(self, slot: int) -> Life:
+    def of(self, slot: int) -> SlotLiveRange:
         """The life of a slot's memory."""
         return self.by_root[self.root(slot)]
 
@@ -111,13 +113,13 @@ class Lives:
             if not isinstance(item, Branch):
                 self.escaping.update(item.ins)
             return
-        # A loop: its own buffers hold what it makes in turns, and what it hands on stays in place.
-        turning = self.turning.get(item.carried[0], ()) if item.carried else ()
+        # A loop: rotating buffers hold their values, and values it passes through stay in place.
+        rotating = self.rotating.get(item.carried[0], ()) if item.carried else ()
         handed = {n for n, slot in enumerate(item.carried) if item.body.results[n] == slot}
         for n, (given, out) in enumerate(zip(item.ins, item.outs, strict=True)):
             if n in handed:
                 self._join(given, out)
-            elif n not in turning:
+            elif n not in rotating:
                 self.escaping.update((given, out, item.body.results[n]))
 
     def _read(self) -> None:
@@ -147,15 +149,15 @@ class Lives:
         if a != b:
             self.parent[a] = b
 
-    def _found(self) -> dict[int, Life]:
+    def _found(self) -> dict[int, SlotLiveRange]:
         """When each piece of memory is in use, by the slot that stands for it."""
-        found: dict[int, Life] = {}
+        found: dict[int, SlotLiveRange] = {}
         for slot, begin in self.begin.items():
             root = self.root(slot)
             end = self.end.get(slot, begin + 1)
             life = found.get(root)
             if life is None:
-                life = found[root] = Life(begin, end)
+                life = found[root] = SlotLiveRange(begin, end)
             elif begin < life.begin:
                 life.begin = begin
             if end > life.end:

@@ -1,4 +1,4 @@
-"""What the kernels of a loop make in turns, and loops that run without Python."""
+"""What the kernels of a loop make in rotations, and loops that run without Python."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from weft.ir.types import TensorType
 from weft.target import Repeats
 
 if TYPE_CHECKING:
-    from weft.executable.plan import Turn
+    from weft.executable.plan import RotatingBuffer
     from weft.run.bind import Binder
     from weft.run.code import Code, Slots
 
 AT_ONCE = 1 << 12  # rounds that nothing interrupts
 
 
-class Turning:
+class BufferRotation:
     """A value that a kernel of the body makes anew in every round, each time in another buffer.
 
     On level 0 is what the last round has made, on level 1 what the one before has, and so on.
     """
 
-    def __init__(self, turn: Turn, binder: Binder) -> None:
-        calls, stack = binder.calls, binder.stacks[turn.result]
+    def __init__(self, rotation: RotatingBuffer, binder: Binder) -> None:
+        calls, stack = binder.calls, binder.stacks[rotation.result]
         assert calls is not None, "kernels of a target are launched"
         self.memory, self.is_on_host = calls.memory, calls.memory.is_host
         assert stack is not None and stack.shape is not None
         assert isinstance(stack.type, TensorType), "kernels make tensors"
         self.shape, self.dtype, self.nbytes = stack.shape, stack.type.dtype.numpy, stack.nbytes
-        self.slots, self.result, self.count = turn.slots, turn.result, turn.buffers
-        self.offsets = turn.places
+        self.slots, self.result, self.count = rotation.slots, rotation.result, rotation.buffers
+        self.offsets = rotation.places
         self.held = binder.new()  # the arrays, and their addresses
-        self.read = [calls.places.get(slot, []) for slot in turn.slots]
-        self.written = calls.places[turn.result]
+        self.read = [calls.places.get(slot, []) for slot in rotation.slots]
+        self.written = calls.places[rotation.result]
 
     @property
     def settles(self) -> bool:
@@ -91,7 +91,7 @@ class Turning:
 
 
 def native_rounds(
-    binder: Binder, test: Code, work: Code, turns: Sequence[Turning]
+    binder: Binder, test: Code, work: Code, rotations: Sequence[BufferRotation]
 ) -> Callable[[Slots], int] | None:
     """What runs all rounds of a loop in one call, and says how many there were; None if none can.
 
@@ -106,8 +106,8 @@ def native_rounds(
         return None
 
     def rounds(s: Slots) -> int:
-        moves = np.array(_moves(s, turns), np.int64)
-        given = [[s[slot] for slot in turn.slots] for turn in turns]
+        moves = np.array(_moves(s, rotations), np.int64)
+        given = [[s[slot] for slot in rotation.slots] for rotation in rotations]
         run: Callable[..., int] = s[one.commands].repeat
         rest = s[other.commands]
         said, where = calls.memory.address(s[0]) + verdict, address_of(moves)
@@ -116,22 +116,22 @@ def native_rounds(
             last = run(rest, said, where, AT_ONCE)
             count += last
         count -= AT_ONCE
-        for turn, arrays in zip(turns, given, strict=True):  # levels that no round has made
+        for rotation, arrays in zip(rotations, given, strict=True):  # levels that no round has made
             for level in range(len(arrays) - 1, count - 1, -1):
-                s[turn.slots[level]] = arrays[level - count]
+                s[rotation.slots[level]] = arrays[level - count]
         return count
 
     return rounds
 
 
-def _moves(s: Slots, turns: Sequence[Turning]) -> list[int]:
+def _moves(s: Slots, rotations: Sequence[BufferRotation]) -> list[int]:
     """What changes places after a round, as the target wants it."""
-    listed = [len(turns)]
-    for turn in turns:
-        listed += [len(turn.slots), turn.count, 0]
-        listed += [turn.memory.address(s[slot]) for slot in turn.slots]
-        listed += [address for _, address in s[turn.held]]
-        wanted = [*turn.read, turn.written]
+    listed = [len(rotations)]
+    for rotation in rotations:
+        listed += [len(rotation.slots), rotation.count, 0]
+        listed += [rotation.memory.address(s[slot]) for slot in rotation.slots]
+        listed += [address for _, address in s[rotation.held]]
+        wanted = [*rotation.read, rotation.written]
         listed += [len(places) for places in wanted]
         for table, place in [place for places in wanted for place in places]:
             listed.append(address_of(np.asarray(s[table])) + 8 * place)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from weft.executable.items import Block, Item, Slot, Slots, blocks_of
 
 
-def deaths(block: Block, owned: Iterable[Slot], kept: Collection[Slot]) -> list[Slots]:
+def dead_slots(block: Block, owned: Iterable[Slot], kept: Collection[Slot]) -> list[Slots]:
     """For each item of a block, the slots that are dead after it.
 
     These are what items of the block write, and the `owned` ones that it begins with, but not its
