@@ -71,7 +71,7 @@ def keep_pages() -> None:
 def stream(count: int) -> Row:
     """What memory gives: the sum of two arrays, written past the caches."""
     from tests.kernels.building import Building
-    from weft.ops.pointwise import Add
+    from weft.ops.elementwise.pointwise import Add
 
     b = Building(i=count)
     b.write("i", b.apply(Add(), b.read("i"), b.read("i")))

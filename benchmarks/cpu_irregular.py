@@ -29,8 +29,8 @@ from weft.ir.op import Op
 from weft.ir.types import F32, I32, Array, DType, TensorType, type_of
 from weft.kernels.single_node import single_node_kernel
 from weft.kernels.stacked_node import StackedNode
+from weft.ops.elementwise.pointwise import Add, Compare, Maximum, Select
 from weft.ops.index import Gather, GatherDims
-from weft.ops.pointwise import Add, Compare, Maximum, Select
 from weft.ops.random import RngBitGenerator
 from weft.ops.scatter import Scatter, ScatterDims
 from weft.ops.shape import Constant

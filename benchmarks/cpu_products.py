@@ -23,8 +23,8 @@ from weft.emit.llvm.target import LLVM
 from weft.ir.types import F32, I32, Array, DType, dtype
 from weft.kernels.kernel import Contract, Kernel
 from weft.knobs import TUNE
-from weft.ops.pointwise import Add, Multiply
-from weft.ops.transcendental import Tanh
+from weft.ops.elementwise.pointwise import Add, Multiply
+from weft.ops.elementwise.transcendental import Tanh
 from weft.target import Options
 from weft.tune import tuned
 

@@ -239,7 +239,7 @@ def body_of(text: str) -> Any:
     """The body of a shard_map as a local program."""
     from weft.capture import parse
     from weft.ir.module import Function
-    from weft.ops.sharding import ManualComputation
+    from weft.ops.distributed.sharding import ManualComputation
 
     module = parse(text)
     node = next((n for n in module.nodes() if isinstance(n.op, ManualComputation)), None)

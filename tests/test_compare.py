@@ -10,7 +10,7 @@ from weft.capture import parse
 from weft.cli.arrays import random_arguments
 from weft.compare import Difference, compare_every_op, difference, errors
 from weft.compare import values as compare
-from weft.ops.transcendental import Tanh
+from weft.ops.elementwise.transcendental import Tanh
 from weft.shard import shard
 
 PROGRAM = """

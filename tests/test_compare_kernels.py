@@ -12,7 +12,7 @@ from weft.compare import Checked, KernelDifference, compare_kernels
 from weft.emit.llvm import texts
 from weft.emit.llvm.math import pointwise
 from weft.emit.llvm.math.pointwise_kinds import Emit
-from weft.ops.transcendental import Tanh
+from weft.ops.elementwise.transcendental import Tanh
 
 CHAIN = """
 func.func @main(%x: tensor<4x8xf16>, %y: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {

@@ -21,7 +21,7 @@ from weft.errors import WeftError, WeftWarning
 from weft.ir.types import F32
 from weft.kernels.ops import MOVED, PRODUCTS, REDUCED
 from weft.ops import OPS
-from weft.ops.pointwise import Add
+from weft.ops.elementwise.pointwise import Add
 from weft.ops.sort import Sort
 from weft.target import Options, Target
 from weft.targets import installed_targets, target_named, target_names

@@ -14,7 +14,7 @@ from weft.ir.module import Module
 from weft.ir.op import Op, read_op
 from weft.ir.read import read_module
 from weft.ops import BY_NAME
-from weft.ops.sharding import ShardyAllReduce, ShardyReduceScatter
+from weft.ops.distributed.sharding import ShardyAllReduce, ShardyReduceScatter
 from weft.shard import shard
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "normalize"

@@ -16,8 +16,8 @@ from weft.ir.types import tensor
 from weft.kernels.group import Group
 from weft.kernels.kernel import Factor
 from weft.machine import HOST
-from weft.ops.pointwise import Add, Multiply
-from weft.ops.transcendental import Exponential
+from weft.ops.elementwise.pointwise import Add, Multiply
+from weft.ops.elementwise.transcendental import Exponential
 from weft.run.parts import Part
 
 PROGRAM = """

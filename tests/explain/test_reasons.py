@@ -12,7 +12,7 @@ from weft.explain.history import History
 from weft.ir.module import Module
 from weft.ir.write import SHARDINGS, value_names
 from weft.mesh.algebra import overlaps
-from weft.ops.annotations import annotated
+from weft.ops.distributed.annotations import annotated
 from weft.shard import propagate, shard
 
 SEEDS = range(60)

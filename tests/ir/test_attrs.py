@@ -32,7 +32,7 @@ from weft.ir.attrs import (
 from weft.ir.dense import Dense
 from weft.ir.op import infer, read_op
 from weft.ir.types import DTYPES, DType, tensor
-from weft.ops.pointwise import Compare
+from weft.ops.elementwise.pointwise import Compare
 from weft.ops.shape import Transpose
 
 

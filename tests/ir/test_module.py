@@ -11,7 +11,7 @@ from weft.ir.module import Function, Module, Node, Region, Value, apply, uses, v
 from weft.ir.types import TOKEN, TupleType, tensor
 from weft.ir.write import node_text
 from weft.ops.control import CreateToken, If, Tuple
-from weft.ops.pointwise import Add, Compare, Multiply
+from weft.ops.elementwise.pointwise import Add, Compare, Multiply
 
 X = tensor(2, 3)
 

@@ -14,7 +14,7 @@ from weft.ir.location import UNKNOWN
 from weft.ir.module import Module, Node, Region, Value, apply
 from weft.ir.rebuild import Rewritten, rewrite, without
 from weft.ir.verify import verify
-from weft.ops.pointwise import Add, Multiply
+from weft.ops.elementwise.pointwise import Add, Multiply
 from weft.ops.shape import Constant
 
 TEXT = """

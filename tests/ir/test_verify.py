@@ -14,7 +14,7 @@ from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.types import tensor
 from weft.ir.verify import verify
 from weft.ops.control import Call, If
-from weft.ops.pointwise import Add, Multiply
+from weft.ops.elementwise.pointwise import Add, Multiply
 
 X = tensor(2)
 PLACE = Location('"model.py":7:3')

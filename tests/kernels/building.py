@@ -28,8 +28,8 @@ from weft.kernels.kernel import (
     Step,
     Store,
 )
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Compare
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Compare
 
 
 class Building:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tests.kernels.building import Building
 from weft.ir.types import I32, DType
-from weft.ops.pointwise import Add, Compare, Divide, Multiply, Select, Subtract
-from weft.ops.transcendental import Exponential, Log, Logistic, Rsqrt, Tanh
+from weft.ops.elementwise.pointwise import Add, Compare, Divide, Multiply, Select, Subtract
+from weft.ops.elementwise.transcendental import Exponential, Log, Logistic, Rsqrt, Tanh
 
 EPSILON = 1e-5
 

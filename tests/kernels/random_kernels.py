@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 from tests.kernels.building import Building
 from weft.ir.types import BOOL, F32, F64, I32, DType, dtype
 from weft.kernels.kernel import Kernel, Shift
-from weft.ops.pointwise import Add, Compare, Maximum, Minimum, Multiply, Select, Subtract
-from weft.ops.transcendental import Tanh
+from weft.ops.elementwise.pointwise import (
+    Add,
+    Compare,
+    Maximum,
+    Minimum,
+    Multiply,
+    Select,
+    Subtract,
+)
+from weft.ops.elementwise.transcendental import Tanh
 
 SIZES = (1, 2, 3, 5, 7, 16, 17, 33, 64, 65, 130)
 POINTS = 1 << 14

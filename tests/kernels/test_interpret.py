@@ -8,8 +8,8 @@ from tests.tolerance import assert_close
 from weft.ir.types import F32, I32, dtype
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Shift
-from weft.ops.pointwise import Add, Divide, Multiply, Subtract
-from weft.ops.transcendental import Exponential
+from weft.ops.elementwise.pointwise import Add, Divide, Multiply, Subtract
+from weft.ops.elementwise.transcendental import Exponential
 
 BF16 = dtype("bf16")
 

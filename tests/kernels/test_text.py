@@ -22,10 +22,10 @@ from weft.kernels.kernel import Fill, Operand, Shift
 from weft.kernels.read import parse_kernel
 from weft.kernels.single_node import SingleNode
 from weft.kernels.text import kernel_text
-from weft.ops.convert import Convert, ReducePrecision
-from weft.ops.pointwise import Add, Compare, Divide, Maximum, Multiply, Subtract
+from weft.ops.elementwise.convert import Convert, ReducePrecision
+from weft.ops.elementwise.pointwise import Add, Compare, Divide, Maximum, Multiply, Subtract
+from weft.ops.elementwise.transcendental import Exponential
 from weft.ops.shape import BitcastConvert, Reverse
-from weft.ops.transcendental import Exponential
 
 CORPUS = [kernel for _, kernel in corpus()]
 COMPLEX = DTYPES["complex<f32>"]

@@ -20,8 +20,8 @@ from weft.kernels.kernel import Affine, Apply, Contract, Fill, Guard, Load, Oper
 from weft.kernels.kernel import Store as Stored
 from weft.kernels.single_node import SingleNode
 from weft.kernels.verify import reach, verify_kernel
+from weft.ops.elementwise.pointwise import Add, And, Compare
 from weft.ops.index import Gather, GatherDims
-from weft.ops.pointwise import Add, And, Compare
 from weft.ops.shape import Transpose
 from weft.ops.sort import Sort, TopK
 

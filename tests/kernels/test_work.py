@@ -13,10 +13,10 @@ from weft.kernels.kernel import Operand, Shift
 from weft.kernels.single_node import SingleNode
 from weft.kernels.work import bytes_moved, product_flops, work_of
 from weft.machine import HOST
-from weft.ops.pointwise import Add, Multiply, Subtract
+from weft.ops.elementwise.pointwise import Add, Multiply, Subtract
+from weft.ops.elementwise.transcendental import Exponential
 from weft.ops.shape import Reverse
 from weft.ops.slicing import DynamicSlice
-from weft.ops.transcendental import Exponential
 
 BF16 = DTYPES["bf16"]
 

@@ -11,10 +11,10 @@ from tests.ops.example import Example
 from tests.ops.examples_pointwise import numbers
 from weft.ir.op import Op
 from weft.ir.types import BOOL, DTYPES, Array, DType
-from weft.ops import broadcasting, pointwise, special, transcendental
-from weft.ops.broadcasting import BroadcastCompare, Broadcasting, BroadcastSelect
-from weft.ops.convert import Complex
-from weft.ops.pointwise import Pointwise
+from weft.ops.elementwise import broadcasting, pointwise, special, transcendental
+from weft.ops.elementwise.broadcasting import BroadcastCompare, Broadcasting, BroadcastSelect
+from weft.ops.elementwise.convert import Complex
+from weft.ops.elementwise.pointwise import Pointwise
 
 Shape = tuple[int, ...]
 

@@ -11,7 +11,7 @@ from tests.ops.program import Program
 from weft.ir.dense import Dense
 from weft.ir.op import Op
 from weft.ir.types import Array, type_of
-from weft.ops import checks
+from weft.ops.custom_calls import checks
 
 values = st.builds(array, shapes(0, 2), dtypes(COMMON), seeds)
 floats = st.builds(array, shapes(0, 2), dtypes(("f32", "f64", "bf16", "complex<f32>")), seeds)

@@ -11,7 +11,7 @@ from tests.ops.program import OnDevices
 from weft.ir.op import Op
 from weft.ir.types import Array, DType, TensorType, type_of
 from weft.mesh import Axis, Groups, Mesh, MeshAxes
-from weft.ops.collective import (
+from weft.ops.distributed.collective import (
     AllGather,
     AllReduce,
     AllToAll,
@@ -22,7 +22,7 @@ from weft.ops.collective import (
     ReduceScatter,
     ReplicaId,
 )
-from weft.ops.pointwise import Add, Maximum
+from weft.ops.elementwise.pointwise import Add, Maximum
 
 MESH = Mesh((("x", 2), ("y", 2)))
 CHANNEL = ChannelHandle(1, 0)  # with it, the partitions of one replica meet

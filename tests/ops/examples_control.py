@@ -28,7 +28,7 @@ from weft.ops.control import (
     Tuple,
     While,
 )
-from weft.ops.pointwise import Add, Compare
+from weft.ops.elementwise.pointwise import Add, Compare
 from weft.ops.shape import Constant
 
 values = st.builds(array, shapes(0, 2), dtypes(COMMON), seeds)

@@ -10,7 +10,7 @@ from tests.ops.example import Example
 from tests.ops.examples_pointwise import INFINITE, NAMES, drawn, numbers
 from weft.ir.op import Op
 from weft.ir.types import TensorType
-from weft.ops.convert import Complex, Convert, Imag, Real, ReducePrecision
+from weft.ops.elementwise.convert import Complex, Convert, Imag, Real, ReducePrecision
 
 
 @composite

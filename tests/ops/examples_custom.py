@@ -11,8 +11,8 @@ from tests.ops.example import Example
 from tests.ops.program import Program
 from weft.ir.op import Op
 from weft.ir.types import type_of
-from weft.ops import custom
-from weft.ops.calls import config_text
+from weft.ops.custom_calls import custom
+from weft.ops.custom_calls.declaration import config_text
 
 values = st.builds(array, shapes(0, 2), dtypes(COMMON), seeds)
 

@@ -13,7 +13,7 @@ from weft.ir.types import TensorType
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
 from weft.ops.combiners import SHORT_NAMES
-from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 
 NUMBERS = ("f32", "i32", "bf16", "ui8")
 INTEGERS = ("i32", "ui8")

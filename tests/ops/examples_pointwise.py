@@ -11,8 +11,8 @@ from tests.ops.example import Example
 from tests.ops.program import region, scalar
 from weft.ir.op import Op
 from weft.ir.types import BOOL, DTYPES, Array, DType
-from weft.ops import pointwise
-from weft.ops.pointwise import COMPARE_TYPES, Clamp, Compare, Map, Pointwise, Select
+from weft.ops.elementwise import pointwise
+from weft.ops.elementwise.pointwise import COMPARE_TYPES, Clamp, Compare, Map, Pointwise, Select
 
 # Powers of two without zero and sign are no numbers to compute with; tests of their own use them.
 NAMES = tuple(name for name in EVERY if name != "f8E8M0FNU")

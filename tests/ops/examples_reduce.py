@@ -12,7 +12,7 @@ from tests.ops.program import region
 from weft.ir.module import Region
 from weft.ir.op import Op
 from weft.ir.types import DTYPES, Array, DType, TensorType, type_of
-from weft.ops.pointwise import Add, And, Maximum, Minimum, Multiply, Or, Xor
+from weft.ops.elementwise.pointwise import Add, And, Maximum, Minimum, Multiply, Or, Xor
 from weft.ops.reduce import Reduce, Scan
 
 WIDER = {"bf16": "f32", "i8": "i32", "f32": "f64"}

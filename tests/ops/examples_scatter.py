@@ -11,7 +11,7 @@ from tests.ops.examples_index import layouts
 from weft.ir.module import Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import DType, TensorType
-from weft.ops.pointwise import Add, And, Maximum, Minimum, Multiply, Or
+from weft.ops.elementwise.pointwise import Add, And, Maximum, Minimum, Multiply, Or
 from weft.ops.scatter import Scatter, ScatterDims
 
 NUMBERS = (Add, Multiply, Maximum, Minimum, None)

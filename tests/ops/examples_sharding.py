@@ -15,7 +15,7 @@ from weft.ir.dense import Dense
 from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
-from weft.ops import sharding as sdy
+from weft.ops.distributed import sharding as sdy
 
 MESH = Mesh((("x", 2), ("y", 4)))
 AXES = (Axis("x"), Axis("y"), Axis("y", 1, 2), Axis("y", 2, 2))

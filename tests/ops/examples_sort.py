@@ -10,7 +10,7 @@ from tests.ops.example import Example
 from weft.ir.module import Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import DType, TensorType
-from weft.ops.pointwise import Compare
+from weft.ops.elementwise.pointwise import Compare
 from weft.ops.sort import Sort, TopK
 
 SORTED = ("f32", "f64", "bf16", "f16", "i1", "i8", "i32", "ui8", "ui64")

@@ -11,9 +11,9 @@ from tests.ops.examples_pointwise import INFINITE, drawn, names, numbers
 from weft.ir.dense import Dense
 from weft.ir.op import Op
 from weft.ir.types import DTYPES
-from weft.ops import special
-from weft.ops.pointwise import Pointwise
-from weft.ops.special import (
+from weft.ops.elementwise import special
+from weft.ops.elementwise.pointwise import Pointwise
+from weft.ops.elementwise.special import (
     ChloConstant,
     ConstantLike,
     IsInf,

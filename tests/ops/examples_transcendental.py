@@ -9,8 +9,8 @@ from tests.ops.draw import dtypes, seeds, shapes
 from tests.ops.example import Example
 from tests.ops.examples_pointwise import drawn, numbers
 from weft.ir.op import Op
-from weft.ops import transcendental
-from weft.ops.pointwise import Pointwise
+from weft.ops.elementwise import transcendental
+from weft.ops.elementwise.pointwise import Pointwise
 
 # What an f8 float holds of a logarithm depends on who rounds; the wider ones are the test.
 _NAMES = ("f32", "f64", "bf16", "f16", "f8E5M2", "complex<f32>", "complex<f64>")

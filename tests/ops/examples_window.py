@@ -13,7 +13,7 @@ from tests.ops.examples_reduce import fold_region, folds
 from tests.ops.program import region, scalar
 from weft.ir.op import Op
 from weft.ir.types import TensorType
-from weft.ops.pointwise import Add, Compare
+from weft.ops.elementwise.pointwise import Add, Compare
 from weft.ops.window import ReduceWindow, SelectAndScatter, make_window
 
 windows = st.one_of(st.just(1), kernels)

@@ -10,7 +10,7 @@ from weft.errors import WeftError
 from weft.evaluate import evaluate
 from weft.ir.op import Op, infer, rule
 from weft.ir.types import Type, tensor
-from weft.ops.broadcasting import (
+from weft.ops.elementwise.broadcasting import (
     BroadcastAdd,
     BroadcastCompare,
     BroadcastComplex,

@@ -8,7 +8,7 @@ import pytest
 from weft.errors import Unsupported, WeftError
 from weft.ir.op import infer
 from weft.ir.types import DTYPES, Array, TensorType, tensor
-from weft.ops.convert import (
+from weft.ops.elementwise.convert import (
     Complex,
     Convert,
     Imag,

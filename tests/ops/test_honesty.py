@@ -14,7 +14,7 @@ from weft.ir.op import Op, rule
 from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import F32, Array, TensorType, tensor
 from weft.ops.contract import DotDims, DotGeneral
-from weft.ops.pointwise import Add, Compare, Maximum, Subtract
+from weft.ops.elementwise.pointwise import Add, Compare, Maximum, Subtract
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Reshape, Reverse, Transpose
 from weft.ops.slicing import Concatenate

@@ -17,9 +17,9 @@ from weft.evaluate import evaluate
 from weft.ir.module import Function, Module, Region, Value, apply
 from weft.ir.op import rule
 from weft.ir.types import Array, type_of
-from weft.ops.calls import config_text
-from weft.ops.custom import CustomCall
-from weft.ops.lapack import has_gees
+from weft.ops.custom_calls.custom import CustomCall
+from weft.ops.custom_calls.declaration import config_text
+from weft.ops.numerics.lapack import has_gees
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 ROUNDINGS = 1000  # that one element of a small decomposition sums up
@@ -238,7 +238,7 @@ def test_schur(batch, size, dtype, seed, by_lapack):
     a = draw((*batch, size, size), dtype, seed)
     with pytest.MonkeyPatch.context() as patch:
         if not by_lapack:
-            patch.setattr("weft.ops.schur.has_gees", lambda dtype: False)
+            patch.setattr("weft.ops.numerics.schur.has_gees", lambda dtype: False)
         form, basis = call("weft.schur", a, outs=(a, a), vectors=True)
     close(basis @ form @ adjoint(basis), a)
     close(adjoint(basis) @ basis, np.broadcast_to(np.eye(size), a.shape))
@@ -265,7 +265,7 @@ def test_schur(batch, size, dtype, seed, by_lapack):
 )
 def test_schur_of_matrices_that_are_special(matrix, dtype, by_lapack, monkeypatch):
     if not by_lapack:
-        monkeypatch.setattr("weft.ops.schur.has_gees", lambda dtype: False)
+        monkeypatch.setattr("weft.ops.numerics.schur.has_gees", lambda dtype: False)
     a = matrix.astype(dtype)
     form, basis = call("weft.schur", a, outs=(a, a), vectors=True)
     close(basis @ form @ adjoint(basis), a)

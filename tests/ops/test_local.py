@@ -15,7 +15,7 @@ from weft.ir.module import Module, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import tensor
 from weft.mesh import Axis, Mesh, MeshAxes
-from weft.ops.local import PermuteAlongAxes
+from weft.ops.distributed.local import PermuteAlongAxes
 
 every_op = pytest.mark.parametrize("op", EXAMPLES, ids=lambda op: op.name)
 

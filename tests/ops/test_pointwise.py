@@ -10,8 +10,8 @@ from weft.errors import WeftError
 from weft.evaluate import evaluate
 from weft.ir.op import Body, Op, infer
 from weft.ir.types import DTYPES, Array, Type, dtype_of, tensor
-from weft.ops import pointwise
-from weft.ops.pointwise import Clamp, Compare, Map, Select
+from weft.ops.elementwise import pointwise
+from weft.ops.elementwise.pointwise import Clamp, Compare, Map, Select
 
 NAN, INF = np.nan, np.inf
 

@@ -15,7 +15,17 @@ from weft.ir.module import Region
 from weft.ir.op import Body, infer, rule
 from weft.ir.types import DTYPES, F32, I32, Array, TensorType, Types, tensor
 from weft.ops.combiners import combine_of
-from weft.ops.pointwise import Add, And, Compare, Maximum, Minimum, Multiply, Or, Select, Xor
+from weft.ops.elementwise.pointwise import (
+    Add,
+    And,
+    Compare,
+    Maximum,
+    Minimum,
+    Multiply,
+    Or,
+    Select,
+    Xor,
+)
 from weft.ops.reduce import Reduce, Scan
 
 

@@ -12,7 +12,7 @@ from weft.evaluate import evaluate
 from weft.ir.module import Region, Value, apply
 from weft.ir.op import rule
 from weft.ir.types import BOOL, DTYPES, F32, I32, TensorType, tensor
-from weft.ops.pointwise import Add, And, Compare, Maximum, Select, Subtract
+from weft.ops.elementwise.pointwise import Add, And, Compare, Maximum, Select, Subtract
 from weft.ops.scatter import Scatter, ScatterDims
 
 ONES = ScatterDims((), (0,), (), (), (0,), 1)  # single elements, by their number

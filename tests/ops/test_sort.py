@@ -16,7 +16,7 @@ from weft.evaluate import evaluate
 from weft.ir.module import Region, Value, apply
 from weft.ir.op import infer, rule
 from weft.ir.types import BOOL, F32, I32, TensorType, tensor, type_of
-from weft.ops.pointwise import Compare
+from weft.ops.elementwise.pointwise import Compare
 from weft.ops.sort import Sort, TopK
 
 

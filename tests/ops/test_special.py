@@ -14,9 +14,9 @@ from tests.tolerance import assert_close
 from weft.capture import parse
 from weft.ir.dense import Dense
 from weft.ir.types import DTYPES, Array, tensor
-from weft.ops import special
-from weft.ops.pointwise import Pointwise
-from weft.ops.special import ConstantLike
+from weft.ops.elementwise import special
+from weft.ops.elementwise.pointwise import Pointwise
+from weft.ops.elementwise.special import ConstantLike
 
 NAN, INF = np.nan, np.inf
 

@@ -11,8 +11,8 @@ from tests.ops.program import module_of
 from tests.tolerance import assert_close
 from weft.capture import parse
 from weft.ir.types import DTYPES, tensor
-from weft.ops import special, transcendental
-from weft.ops.pointwise import Pointwise, Power
+from weft.ops.elementwise import special, transcendental
+from weft.ops.elementwise.pointwise import Pointwise, Power
 
 NAN, INF = np.nan, np.inf
 FUNCTIONS: dict[type[Pointwise], Callable[..., object]] = {

@@ -14,7 +14,7 @@ from weft.ir.module import Region
 from weft.ir.op import Body, infer, rule
 from weft.ir.types import BOOL, F32, I32, DType, tensor
 from weft.ir.work import Work
-from weft.ops.pointwise import Add, Compare, Maximum
+from weft.ops.elementwise.pointwise import Add, Compare, Maximum
 from weft.ops.window import ReduceWindow, SelectAndScatter, WindowDims, make_window, pad
 
 

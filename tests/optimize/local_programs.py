@@ -21,13 +21,28 @@ from weft.ir.verify import verify
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
 from weft.mesh.pieces import index_along
-from weft.ops.collective import AllGather, AllReduce, AllToAll, CollectivePermute, ReduceScatter
 from weft.ops.combiners import combiner
 from weft.ops.contract import DotDims, DotGeneral
 from weft.ops.control import Call, If, While
-from weft.ops.convert import Convert
-from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes
-from weft.ops.pointwise import Add, Compare, Maximum, Minimum, Multiply, Negate, Select, Subtract
+from weft.ops.distributed.collective import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectivePermute,
+    ReduceScatter,
+)
+from weft.ops.distributed.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import (
+    Add,
+    Compare,
+    Maximum,
+    Minimum,
+    Multiply,
+    Negate,
+    Select,
+    Subtract,
+)
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, Iota, Reshape, Transpose
 from weft.ops.slicing import Concatenate, Pad, Slice

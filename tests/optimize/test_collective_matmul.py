@@ -16,11 +16,11 @@ from weft.ir.types import TensorType, tensor
 from weft.ir.verify import verify
 from weft.machine import H100, HOST, Machine
 from weft.mesh import Axis, Mesh, MeshAxes
-from weft.ops.collective import AllGather, ReduceScatter
 from weft.ops.combiners import combiner
 from weft.ops.contract import DotDims, DotGeneral
-from weft.ops.local import CHANNEL, PermuteAlongAxes
-from weft.ops.pointwise import Negate
+from weft.ops.distributed.collective import AllGather, ReduceScatter
+from weft.ops.distributed.local import CHANNEL, PermuteAlongAxes
+from weft.ops.elementwise.pointwise import Negate
 from weft.optimize import collective_matmul, cse, schedule, split_async
 
 MESH = Mesh(x=2, y=4)

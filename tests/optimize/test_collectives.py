@@ -12,11 +12,11 @@ from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.types import BOOL, TensorType, tensor
 from weft.ir.verify import verify
 from weft.mesh import Axis, Mesh, MeshAxes
-from weft.ops.collective import AllGather, AllReduce
 from weft.ops.combiners import combiner
 from weft.ops.control import If, While
-from weft.ops.local import CHANNEL, AxisIndex
-from weft.ops.pointwise import Add, Compare, Negate
+from weft.ops.distributed.collective import AllGather, AllReduce
+from weft.ops.distributed.local import CHANNEL, AxisIndex
+from weft.ops.elementwise.pointwise import Add, Compare, Negate
 from weft.ops.shape import Constant
 from weft.optimize import (
     canonicalize_collectives,

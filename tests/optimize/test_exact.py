@@ -14,8 +14,8 @@ from weft.ir.op import Op
 from weft.ir.types import BOOL, DTYPES, Array, TensorType
 from weft.ir.verify import verify
 from weft.ops.combiners import combiner
-from weft.ops.convert import Convert
-from weft.ops.pointwise import (
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import (
     Abs,
     Add,
     And,

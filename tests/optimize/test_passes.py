@@ -23,9 +23,9 @@ from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.types import BOOL, DTYPES, TensorType, tensor
 from weft.ir.verify import verify
 from weft.machine import machine
-from weft.ops.checks import ExpectEq
 from weft.ops.control import If
-from weft.ops.pointwise import Add, Maximum, Multiply, Negate, Subtract
+from weft.ops.custom_calls.checks import ExpectEq
+from weft.ops.elementwise.pointwise import Add, Maximum, Multiply, Negate, Subtract
 from weft.ops.shape import Constant, Transpose
 from weft.optimize import PASSES, PassOptions, cse, drop_dead, optimize, run_passes
 

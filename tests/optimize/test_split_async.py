@@ -15,10 +15,10 @@ from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.types import FutureType, TupleType, tensor
 from weft.ir.verify import verify
 from weft.mesh import Axis, Mesh, MeshAxes
-from weft.ops.collective import AllGather, AllReduce, AllToAll
 from weft.ops.combiners import combiner
 from weft.ops.control import AsyncDone, AsyncStart
-from weft.ops.local import CHANNEL, PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll
+from weft.ops.distributed.local import CHANNEL, PermuteAlongAxes, ReduceScatterTogether
 from weft.optimize import split_async
 
 AXES = MeshAxes("mesh", (Axis("x"),))

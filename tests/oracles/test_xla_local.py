@@ -14,9 +14,15 @@ from weft.evaluate import evaluate
 from weft.ir.module import Function, Module, Region, Value, apply
 from weft.ir.types import tensor
 from weft.mesh import Axis, Mesh, MeshAxes, parse_sharding
-from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.combiners import combiner
-from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll, ReduceScatter
+from weft.ops.distributed.local import (
+    CHANNEL,
+    AllSlice,
+    AxisIndex,
+    PermuteAlongAxes,
+    ReduceScatterTogether,
+)
 
 PAIR = tensor(4, 8)
 MESHES = (Mesh(x=4, y=2), Mesh((("x", 4), ("y", 2)), device_ids=(3, 1, 0, 2, 7, 6, 5, 4)))

@@ -18,8 +18,8 @@ from tests.oracles.process import Oracle, serve
 from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.types import DTYPES, Array, TensorType, dtype_of
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
+from weft.ops.distributed.sharding import ManualComputation
 from weft.ops.shape import Reshape
-from weft.ops.sharding import ManualComputation
 from weft.partition.expand_groups import expand_groups
 
 ORACLE = Oracle("tests.oracles.xla_local", timeout=300.0)

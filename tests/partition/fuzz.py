@@ -21,7 +21,7 @@ from tests.shard.fuzz_ops import Step, scalar
 from weft.capture import parse
 from weft.errors import WeftError
 from weft.ir.module import Module
-from weft.ops.sharding import ManualComputation
+from weft.ops.distributed.sharding import ManualComputation
 from weft.shard import drop_shardings
 
 MESHES = (

@@ -17,7 +17,7 @@ from weft.ir.types import DTYPES, Array, TensorType
 from weft.ir.write import SHARDINGS
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
 from weft.ops.convolution import ConvDims, Convolution, conv_shape, conv_window
-from weft.ops.pointwise import Add, Compare, Maximum, Minimum, Multiply
+from weft.ops.elementwise.pointwise import Add, Compare, Maximum, Minimum, Multiply
 from weft.ops.shape import Constant, Reverse
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad, Slice
 from weft.ops.window import ReduceWindow, SelectAndScatter, make_window

@@ -16,7 +16,7 @@ from weft.ir.op import Op
 from weft.ir.types import DTYPES, Array, TensorType
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
 from weft.ops.convolution import Convolution, conv_shape, conv_window, read_conv_dims
-from weft.ops.pointwise import Add, Compare, Maximum
+from weft.ops.elementwise.pointwise import Add, Compare, Maximum
 from weft.ops.shape import Reverse
 from weft.ops.slicing import Concatenate, DynamicSlice, Pad, Slice
 from weft.ops.window import ReduceWindow, SelectAndScatter

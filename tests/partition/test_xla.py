@@ -14,9 +14,9 @@ from tests.partition.split import mesh_of
 from tests.partition.test_corpus import ALL, Key, label
 from weft.ir.module import Module
 from weft.ir.op import Op
+from weft.ops.distributed.sharding import ShardyConstant
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant
-from weft.ops.sharding import ShardyConstant
 
 SHORT: tuple[Key, ...] = (
     ("mlp", "2x4", "tensor"),

@@ -24,7 +24,8 @@ from weft.ir.types import DTYPES, Array, TensorType
 from weft.ir.verify import verify
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
-from weft.ops.collective import (
+from weft.ops.control import If, While
+from weft.ops.distributed.collective import (
     AllGather,
     AllReduce,
     AllToAll,
@@ -32,8 +33,7 @@ from weft.ops.collective import (
     CollectivePermute,
     ReduceScatter,
 )
-from weft.ops.control import If, While
-from weft.ops.local import (
+from weft.ops.distributed.local import (
     CHANNEL,
     COMBINERS,
     AllSlice,
@@ -42,7 +42,7 @@ from weft.ops.local import (
     ReduceScatterTogether,
     combiner,
 )
-from weft.ops.pointwise import Add, Compare, Multiply
+from weft.ops.elementwise.pointwise import Add, Compare, Multiply
 from weft.ops.shape import Constant
 from weft.optimize.split_async import pair
 from weft.pipeline import local_program

@@ -19,7 +19,7 @@ from weft.executable.plan import Plan
 from weft.executable.read import read_tiled
 from weft.executable.text import tiled_text
 from weft.executable.verify import verify_tiled
-from weft.ops.callbacks import host_functions
+from weft.ops.custom_calls.callbacks import host_functions
 from weft.pipeline import local_program
 from weft.run import LocalProgram
 from weft.targets import target_named

@@ -14,17 +14,29 @@ from weft.ir.op import Op
 from weft.ir.types import F32, Array, TensorType
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
-from weft.ops.collective import AllGather, AllReduce, AllToAll, CollectiveBroadcast, ReduceScatter
 from weft.ops.combiners import combiner
 from weft.ops.contract import DotDims, DotGeneral
 from weft.ops.control import If
-from weft.ops.convert import Convert
-from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
-from weft.ops.pointwise import Add, Compare, Maximum, Multiply, Negate, Subtract
+from weft.ops.distributed.collective import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectiveBroadcast,
+    ReduceScatter,
+)
+from weft.ops.distributed.local import (
+    CHANNEL,
+    AllSlice,
+    AxisIndex,
+    PermuteAlongAxes,
+    ReduceScatterTogether,
+)
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Add, Compare, Maximum, Multiply, Negate, Subtract
+from weft.ops.elementwise.transcendental import Tanh
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, Reshape, Reverse, Transpose
 from weft.ops.slicing import Concatenate, DynamicSlice, Slice
-from weft.ops.transcendental import Tanh
 
 SIDE = 12  # the sizes of both dims: it divides by every group
 MESHES = {

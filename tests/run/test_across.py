@@ -12,7 +12,7 @@ from tests.run.collectives import KINDS, MESHES, WAYS, Case, check, disjoint, pa
 from tests.run.processes import Processes
 from weft.errors import WeftError
 from weft.mesh import Axis, Mesh
-from weft.ops.local import COMBINERS
+from weft.ops.distributed.local import COMBINERS
 
 pytestmark = pytest.mark.parametrize("target", ["numpy"], indirect=True)
 

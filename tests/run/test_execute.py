@@ -17,8 +17,8 @@ from weft.array.stream import HostStream
 from weft.capture import parse
 from weft.errors import WeftError
 from weft.mesh import Mesh, P
-from weft.ops.callbacks import HOST_CALL, HostFunction
-from weft.ops.calls import config_text
+from weft.ops.custom_calls.callbacks import HOST_CALL, HostFunction
+from weft.ops.custom_calls.declaration import config_text
 from weft.pipeline import local_program
 from weft.run import LocalProgram, run
 
@@ -293,7 +293,7 @@ def test_many_threads_run_one_program():
 LAST = """
 import threading, numpy as np
 from tests.run.test_execute import calling
-from weft.ops.callbacks import HostFunction
+from weft.ops.custom_calls.callbacks import HostFunction
 from weft.run import run
 
 def late(x):

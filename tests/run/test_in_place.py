@@ -18,7 +18,7 @@ from weft.kernels.kernel import (
     Schedule,
     Store,
 )
-from weft.ops.pointwise import Add, Multiply
+from weft.ops.elementwise.pointwise import Add, Multiply
 from weft.tile.in_place import overwritten
 
 HERE = Affine((4, 1))

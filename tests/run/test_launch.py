@@ -15,8 +15,8 @@ from weft.array.host import HOST_MEMORY, SMALL, address_of
 from weft.array.stacked import Stacked, one_for_all
 from weft.capture import parse
 from weft.evaluate import evaluate
-from weft.ops.callbacks import HOST_CALL, HostFunction
-from weft.ops.calls import config_text
+from weft.ops.custom_calls.callbacks import HOST_CALL, HostFunction
+from weft.ops.custom_calls.declaration import config_text
 from weft.pipeline import local_program
 from weft.run import LocalProgram, loop_buffers, run
 

@@ -13,7 +13,7 @@ from weft.emit.numpy.table import kinds
 from weft.errors import Unsupported, WeftError
 from weft.evaluate import evaluate
 from weft.mesh import Mesh, P
-from weft.ops.sharding import ShardyAllSlice
+from weft.ops.distributed.sharding import ShardyAllSlice
 from weft.pipeline import local_program
 
 SUM = """

@@ -9,8 +9,8 @@ from weft.capture import parse
 from weft.ir.module import Node, Region, Value
 from weft.mesh import Sharding
 from weft.ops.control import Call, Case, OptimizationBarrier, While
+from weft.ops.distributed.sharding import ManualComputation, NamedComputation, ShardingGroup
 from weft.ops.shape import Constant
-from weft.ops.sharding import ManualComputation, NamedComputation, ShardingGroup
 from weft.shard import Propagated, PropagationLevel, propagate
 from weft.shard.graph import Instance
 

@@ -11,9 +11,9 @@ from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import F32, I32, Array, TensorType, Type
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
-from weft.ops.collective import AllGather, AllReduce
 from weft.ops.combiners import combiner
-from weft.ops.local import CHANNEL
+from weft.ops.distributed.collective import AllGather, AllReduce
+from weft.ops.distributed.local import CHANNEL
 from weft.varying.axis_bits import Frame
 from weft.varying.facts import Varying, varying
 from weft.varying.masks import Mask, union

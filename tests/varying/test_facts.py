@@ -18,15 +18,6 @@ from weft.ir.module import Module, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import F32, TOKEN, FutureType, TensorType
 from weft.mesh import DimSharding, Mesh, MeshAxes, Sharding
-from weft.ops.collective import (
-    AllReduce,
-    AllToAll,
-    CollectiveBroadcast,
-    CollectivePermute,
-    PartitionId,
-    ReduceScatter,
-    ReplicaId,
-)
 from weft.ops.combiners import combiner
 from weft.ops.control import (
     AsyncDone,
@@ -40,14 +31,23 @@ from weft.ops.control import (
     Tuple,
     While,
 )
-from weft.ops.convert import Convert
-from weft.ops.custom import CustomCall
-from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes
-from weft.ops.pointwise import Add, Compare, Negate
+from weft.ops.custom_calls.custom import CustomCall
+from weft.ops.distributed.collective import (
+    AllReduce,
+    AllToAll,
+    CollectiveBroadcast,
+    CollectivePermute,
+    PartitionId,
+    ReduceScatter,
+    ReplicaId,
+)
+from weft.ops.distributed.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes
+from weft.ops.distributed.sharding import ManualComputation, NamedComputation
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Add, Compare, Negate
 from weft.ops.random import Rng
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, Reshape
-from weft.ops.sharding import ManualComputation, NamedComputation
 from weft.varying.facts import Learned, varying
 from weft.varying.masks import union
 

@@ -13,9 +13,9 @@ from weft.errors import WeftError
 from weft.executable.layout import Layout, meeting_dims
 from weft.mesh import Axis, Mesh
 from weft.mesh.parts import atoms_of, span_of
-from weft.ops.collective import AllReduce, CollectivePermute
 from weft.ops.control import Tuple
-from weft.ops.local import CHANNEL, AxisIndex, PermuteAlongAxes
+from weft.ops.distributed.collective import AllReduce, CollectivePermute
+from weft.ops.distributed.local import CHANNEL, AxisIndex, PermuteAlongAxes
 from weft.varying.facts import varying
 from weft.varying.world import World
 

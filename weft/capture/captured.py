@@ -10,7 +10,7 @@ import numpy as np
 from weft.executable.signature import Parameter
 from weft.ir.module import Module
 from weft.mesh import Mesh
-from weft.ops.callbacks import HostFunction
+from weft.ops.custom_calls.callbacks import HostFunction
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from weft.ir.module import Module, Value, walk
 from weft.ir.types import TensorType
 from weft.ir.write import SHARDINGS
 from weft.mesh import Sharding
-from weft.ops.sharding import Reshard
+from weft.ops.distributed.sharding import Reshard
 from weft.shard import PropagationLevel, drop_shardings, shard
 
 

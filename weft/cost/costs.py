@@ -13,7 +13,10 @@ from weft.ir.types import TensorType, Types
 from weft.ir.work import Work, moved
 from weft.machine import Machine
 from weft.mesh import Groups
-from weft.ops.collective import (
+from weft.ops.contract import Dot, DotGeneral
+from weft.ops.control import AsyncDone, AsyncStart
+from weft.ops.convolution import Convolution
+from weft.ops.distributed.collective import (
     AllGather,
     AllReduce,
     AllToAll,
@@ -21,11 +24,8 @@ from weft.ops.collective import (
     CollectivePermute,
     ReduceScatter,
 )
-from weft.ops.contract import Dot, DotGeneral
-from weft.ops.control import AsyncDone, AsyncStart
-from weft.ops.convolution import Convolution
+from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
 from weft.ops.einsum import Einsum
-from weft.ops.local import PermuteAlongAxes, ReduceScatterTogether
 from weft.ops.ragged import RaggedDot
 from weft.ops.shape import BitcastConvert, Constant, Reshape
 

@@ -22,8 +22,8 @@ from weft.ir.work import moved
 from weft.mesh import Mesh, MeshAxes
 from weft.mesh.algebra import total_size
 from weft.mesh.axes import named
-from weft.ops.collective import AllGather, CollectiveBroadcast, CollectivePermute
-from weft.ops.local import PermuteAlongAxes
+from weft.ops.distributed.collective import AllGather, CollectiveBroadcast, CollectivePermute
+from weft.ops.distributed.local import PermuteAlongAxes
 
 
 @dataclass(frozen=True, slots=True)

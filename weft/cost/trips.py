@@ -6,9 +6,9 @@ from weft.ir.dense import Dense
 from weft.ir.module import Node, Value
 from weft.ir.types import TensorType
 from weft.ops.control import While
-from weft.ops.pointwise import Add, Compare
+from weft.ops.distributed.sharding import ShardyConstant
+from weft.ops.elementwise.pointwise import Add, Compare
 from weft.ops.shape import Constant
-from weft.ops.sharding import ShardyConstant
 
 
 def trips(loop: Node) -> int | None:

@@ -17,7 +17,7 @@ from weft.ir.module import walk
 from weft.ir.write import node_text
 from weft.kernels.group import Launch as Kernel
 from weft.kernels.kernel import Kernel as Loops
-from weft.ops.callbacks import calls_python
+from weft.ops.custom_calls.callbacks import calls_python
 
 
 def save(

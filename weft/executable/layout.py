@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from weft.ops.collective import CollectivePermute
-from weft.ops.local import PermuteAlongAxes
+from weft.ops.distributed.collective import CollectivePermute
+from weft.ops.distributed.local import PermuteAlongAxes
 from weft.varying.masks import Mask, bits
 
 if TYPE_CHECKING:

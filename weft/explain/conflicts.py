@@ -19,7 +19,7 @@ from weft.mesh.algebra import (
     size_of,
     total_size,
 )
-from weft.ops.sharding import PropagationBarrier
+from weft.ops.distributed.sharding import PropagationBarrier
 from weft.shard.factors import BOTH, Projection, compatible_major_axes
 from weft.shard.graph import Graph, Visit
 from weft.shard.meshes import common_mesh

@@ -10,7 +10,7 @@ from weft.ir.location import Location
 from weft.ir.module import Module, Node, Value
 from weft.ir.write import value_names
 from weft.ops.control import Call, Composite
-from weft.ops.custom import CustomCall
+from weft.ops.custom_calls.custom import CustomCall
 
 
 class Names:

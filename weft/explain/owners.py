@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from weft.ir.location import Location
 from weft.ir.module import Function, Node, Region, Value, walk
 from weft.ir.names import SHARDING
-from weft.ops.annotations import annotated
-from weft.ops.sharding import (
+from weft.ops.distributed.annotations import annotated
+from weft.ops.distributed.sharding import (
     ManualComputation,
     NamedComputation,
     Reshard,

@@ -24,10 +24,10 @@ from weft.kernels.kernel import (
     Store,
     is_rounded,
 )
-from weft.ops import arithmetic
 from weft.ops.combiners import COMBINERS, identity
+from weft.ops.elementwise.special import NextAfter
+from weft.ops.numerics import arithmetic
 from weft.ops.shape import BitcastConvert
-from weft.ops.special import NextAfter
 
 
 def interpret(kernel: Kernel, arrays: Sequence[Array]) -> tuple[Array, ...]:

@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from weft.ir.op import Op
-from weft.ops import (
-    OPS,
-    collective,
-    contract,
-    control,
-    convolution,
-    index,
-    local,
-    reduce,
-    shape,
-    slicing,
-)
+from weft.ops import OPS, contract, control, convolution, index, reduce, shape, slicing
+from weft.ops.distributed import collective, local
 
 # What is moved: a load at another place, a choice between loads, a number that is counted.
 MOVED: frozenset[type[Op]] = frozenset(

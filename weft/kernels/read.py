@@ -55,8 +55,8 @@ from weft.kernels.text import (
 )
 from weft.kernels.tokens import Line, unknown, wrong
 from weft.ops import BY_NAME
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Compare
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Compare
 from weft.ops.shape import Constant
 
 _HOW = {word: how for how, word in REDUCED.items()}

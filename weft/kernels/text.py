@@ -47,8 +47,8 @@ from weft.kernels.kernel import (
 from weft.kernels.single_node import SingleNode
 from weft.ops import OPS
 from weft.ops.combiners import COMBINERS
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, Compare, Divide, Multiply, Subtract
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Add, Compare, Divide, Multiply, Subtract
 
 INFIX: dict[str, type[Op]] = {"+": Add, "-": Subtract, "*": Multiply, "/": Divide}
 COMPARED = {"<": "LT", "<=": "LE", ">": "GT", ">=": "GE", "==": "EQ", "!=": "NE"}

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     BY_NAME: dict[str, type[Op]]
 
 _FAMILIES = (
-    "pointwise",
-    "transcendental",
-    "convert",
-    "special",
-    "broadcasting",
+    "elementwise.pointwise",
+    "elementwise.transcendental",
+    "elementwise.convert",
+    "elementwise.special",
+    "elementwise.broadcasting",
     "contract",
     "einsum",
     "ragged",
@@ -39,12 +39,12 @@ _FAMILIES = (
     "random",
     "dynamic",
     "control",
-    "collective",
-    "local",
-    "together",
-    "sharding",
-    "custom",
-    "checks",
+    "distributed.collective",
+    "distributed.local",
+    "distributed.async_pairs",
+    "distributed.sharding",
+    "custom_calls.custom",
+    "custom_calls.checks",
 )
 
 

@@ -21,11 +21,20 @@ from weft.ir.types import BOOL, F32, F64, I32, Array, DType, TensorType, Type, T
 from weft.ir.work import Work, elements, moved
 from weft.mesh import Mesh
 from weft.ops.contract import DotDims, DotGeneral
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, And, Compare, Divide, Maximum, Multiply, Select, Subtract
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import (
+    Add,
+    And,
+    Compare,
+    Divide,
+    Maximum,
+    Multiply,
+    Select,
+    Subtract,
+)
+from weft.ops.elementwise.transcendental import Exponential, Log
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, Iota, Reshape
-from weft.ops.transcendental import Exponential, Log
 
 
 def _read_float(text: str) -> float:

@@ -8,7 +8,7 @@ from weft.ir.module import Region, Value, apply
 from weft.ir.op import Body, Op
 from weft.ir.rule import Combine
 from weft.ir.types import DType, TensorType
-from weft.ops.pointwise import Add, And, Maximum, Minimum, Multiply, Or, Xor
+from weft.ops.elementwise.pointwise import Add, And, Maximum, Minimum, Multiply, Or, Xor
 
 COMBINERS: dict[Combine, Op] = {
     "add": Add(),

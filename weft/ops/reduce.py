@@ -14,8 +14,8 @@ from weft.ir.op import Body, Op, RegionCall, op
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import Array, Dim, DType, TensorType, Type, Types, dtype_of
 from weft.ir.work import Work, elements, moved
-from weft.ops.arithmetic import fit, widen
 from weft.ops.combiners import combine_of
+from weft.ops.numerics.arithmetic import fit, widen
 
 Arrays: TypeAlias = tuple[Array, ...]
 

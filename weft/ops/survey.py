@@ -10,8 +10,8 @@ from typing import NamedTuple
 from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op
 from weft.ops.control import Call, Composite, RunParallel
-from weft.ops.custom import CustomCall
-from weft.ops.sharding import ShardingGroup
+from weft.ops.custom_calls.custom import CustomCall
+from weft.ops.distributed.sharding import ShardingGroup
 
 _FIELDS = ("sharding", "out_sharding", "in_shardings", "out_shardings")
 # The fields of ops that name functions.

@@ -8,8 +8,8 @@ from weft.ir.module import Node, Value, apply
 from weft.ir.op import Op
 from weft.ir.rebuild import NodeRule, Rewritten
 from weft.ir.types import DTYPES, DType, TensorType
-from weft.ops.convert import Complex, Convert, Imag, Real
-from weft.ops.pointwise import (
+from weft.ops.elementwise.convert import Complex, Convert, Imag, Real
+from weft.ops.elementwise.pointwise import (
     Abs,
     Add,
     And,

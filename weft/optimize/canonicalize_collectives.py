@@ -5,7 +5,8 @@ from __future__ import annotations
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.ir.op import Op
-from weft.ops.collective import (
+from weft.ops.combiners import COMBINERS
+from weft.ops.distributed.collective import (
     AllGather,
     AllReduce,
     AllToAll,
@@ -13,10 +14,9 @@ from weft.ops.collective import (
     CollectivePermute,
     ReduceScatter,
 )
-from weft.ops.combiners import COMBINERS
-from weft.ops.convert import Convert
-from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
-from weft.ops.pointwise import Subtract
+from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Subtract
 from weft.ops.reduce import Reduce
 from weft.ops.slicing import DynamicSlice, Slice
 from weft.optimize.drop_dead import drop_dead

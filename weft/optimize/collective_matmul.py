@@ -15,11 +15,11 @@ from weft.ir.module import Function, Module, Node, Region, Value, uses, walk
 from weft.ir.rebuild import Rebuild
 from weft.machine import HOST, Machine
 from weft.mesh import MeshAxes
-from weft.ops.collective import AllGather, ReduceScatter
 from weft.ops.contract import DotGeneral
-from weft.ops.convert import Convert
-from weft.ops.local import INDEX
-from weft.ops.pointwise import Add
+from weft.ops.distributed.collective import AllGather, ReduceScatter
+from weft.ops.distributed.local import INDEX
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Add
 from weft.optimize.ring import Ring, gathered_product, scattered_product
 
 _BESIDE = (Add, Convert)  # what a ring costs beside products and travel; slices are read in place

@@ -16,9 +16,9 @@ from weft.ir.rebuild import carry_tables
 from weft.ir.types import TensorType
 from weft.ir.work import moved
 from weft.mesh import MeshAxes
-from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.combiners import SHORT_NAMES, combiner
-from weft.ops.local import PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll, ReduceScatter
+from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
 from weft.optimize.facts import combining
 
 MOST_BYTES = 30 * 1024 * 1024 + 7

@@ -14,7 +14,8 @@ from weft.ir.op import Op
 from weft.ir.rebuild import Rebuild, Rewritten
 from weft.ir.types import Array, TensorType
 from weft.ops.control import OptimizationBarrier
-from weft.ops.local import AllSlice
+from weft.ops.distributed.local import AllSlice
+from weft.ops.distributed.sharding import Annotation, ShardyConstant
 from weft.ops.random import RngBitGenerator
 from weft.ops.shape import (
     Broadcast,
@@ -25,7 +26,6 @@ from weft.ops.shape import (
     Reverse,
     Transpose,
 )
-from weft.ops.sharding import Annotation, ShardyConstant
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad, Slice
 from weft.optimize.drop_dead import drop_dead
 

@@ -9,9 +9,9 @@ from weft.ir.rebuild import Rewritten
 from weft.ir.types import DTYPES
 from weft.mesh.algebra import Axes, total_size
 from weft.mesh.cuts import disjoint, shared_end
-from weft.ops.collective import AllGather, AllToAll
-from weft.ops.convert import Convert
-from weft.ops.local import AllSlice, PermuteAlongAxes
+from weft.ops.distributed.collective import AllGather, AllToAll
+from weft.ops.distributed.local import AllSlice, PermuteAlongAxes
+from weft.ops.elementwise.convert import Convert
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim
 from weft.ops.slicing import Slice

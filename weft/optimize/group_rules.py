@@ -16,13 +16,13 @@ from weft.mesh.cuts import as_set, tidy
 from weft.mesh.groups import cross_partition, cross_replica_and_partition
 from weft.mesh.matching import matching_axes
 from weft.mesh.pieces import index_along
-from weft.ops.collective import (
+from weft.ops.distributed.collective import (
     AllReduce,
     CollectiveOp,
     CollectivePermute,
     GlobalGroups,
 )
-from weft.ops.local import (
+from weft.ops.distributed.local import (
     CHANNEL,
     INDEX,
     AllSlice,

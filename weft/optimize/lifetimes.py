@@ -21,9 +21,9 @@ from weft.ops.control import (
     Tuple,
     While,
 )
+from weft.ops.distributed.sharding import Annotation, Computation
 from weft.ops.scatter import Scatter
 from weft.ops.shape import BitcastConvert, Constant, Reshape
-from weft.ops.sharding import Annotation, Computation
 from weft.ops.slicing import DynamicUpdateSlice
 
 _RENAMED = (Reshape, BitcastConvert, OptimizationBarrier, Annotation)

@@ -14,10 +14,10 @@ from weft.ir.types import Array, TensorType
 from weft.mesh import DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import Axes, total_size
 from weft.mesh.cuts import as_set, tidy
-from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.combiners import IDEMPOTENT, combiner
-from weft.ops.local import CHANNEL, AllSlice
-from weft.ops.pointwise import Multiply
+from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll, ReduceScatter
+from weft.ops.distributed.local import CHANNEL, AllSlice
+from weft.ops.elementwise.pointwise import Multiply
 from weft.ops.shape import BroadcastInDim, Constant, Reshape
 from weft.optimize.facts import Facts, resized, tensor
 

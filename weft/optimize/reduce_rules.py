@@ -10,9 +10,9 @@ from weft.ir.rebuild import Rewritten
 from weft.ir.rule import Combine
 from weft.mesh.algebra import Axes, total_size
 from weft.mesh.cuts import disjoint
-from weft.ops.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.combiners import COMBINERS, IDEMPOTENT, combiner
-from weft.ops.pointwise import Subtract
+from weft.ops.distributed.collective import AllGather, AllReduce, ReduceScatter
+from weft.ops.elementwise.pointwise import Subtract
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.slicing import Pad
 from weft.optimize.facts import Facts, along, combining, source, tensor

@@ -15,8 +15,8 @@ from weft.ir.rebuild import Rebuild
 from weft.ir.types import Type
 from weft.ir.work import moved
 from weft.machine import Machine
-from weft.ops.collective import AllGather
-from weft.ops.convert import Convert
+from weft.ops.distributed.collective import AllGather
+from weft.ops.elementwise.convert import Convert
 from weft.ops.shape import Reshape, Transpose
 from weft.ops.slicing import Slice
 

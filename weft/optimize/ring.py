@@ -13,11 +13,11 @@ from weft.ir.module import Node, Value, apply
 from weft.ir.op import Op
 from weft.ir.types import F32, DType, TensorType
 from weft.mesh import MeshAxes
-from weft.ops.collective import AllGather, ReduceScatter
 from weft.ops.contract import DotGeneral
-from weft.ops.convert import Convert
-from weft.ops.local import AxisIndex, PermuteAlongAxes
-from weft.ops.pointwise import Add, Multiply, Remainder
+from weft.ops.distributed.collective import AllGather, ReduceScatter
+from weft.ops.distributed.local import AxisIndex, PermuteAlongAxes
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Add, Multiply, Remainder
 from weft.ops.shape import Constant
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
 

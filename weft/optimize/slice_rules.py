@@ -10,9 +10,9 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.mesh.axes import named
 from weft.mesh.cuts import cut_by, disjoint, inside, shared_start, without
-from weft.ops.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.combiners import COMBINERS
-from weft.ops.local import AllSlice
+from weft.ops.distributed.collective import AllGather, AllReduce, ReduceScatter
+from weft.ops.distributed.local import AllSlice
 from weft.ops.shape import BroadcastInDim, Transpose
 from weft.optimize.facts import Facts, along, combining, source, tensor
 from weft.optimize.normal_form import CollectiveMaker

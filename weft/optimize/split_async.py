@@ -8,7 +8,9 @@ from weft.ir.module import Module, Node, Region, Value
 from weft.ir.names import STREAM
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import FutureType, TupleType
-from weft.ops.collective import (
+from weft.ops.control import AsyncDone, AsyncStart
+from weft.ops.distributed.async_pairs import DoneTogether, StartTogether
+from weft.ops.distributed.collective import (
     AllGather,
     AllReduce,
     AllToAll,
@@ -16,8 +18,6 @@ from weft.ops.collective import (
     CollectivePermute,
     ReduceScatter,
 )
-from weft.ops.control import AsyncDone, AsyncStart
-from weft.ops.together import DoneTogether, StartTogether
 
 # What the text of stablehlo.async_start may hold, if it has one result.
 _HELD = (AllGather, AllReduce, AllToAll, CollectiveBroadcast, CollectivePermute, ReduceScatter)

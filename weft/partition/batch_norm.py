@@ -11,11 +11,11 @@ from weft.ir.module import Node, Value
 from weft.ir.op import Op
 from weft.ir.types import F32, F64, DType, TensorType
 from weft.ops.batch_norm import BatchNormGrad, BatchNormTraining
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, Divide, Multiply, Subtract
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Add, Divide, Multiply, Subtract
+from weft.ops.elementwise.transcendental import Sqrt
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant
-from weft.ops.transcendental import Sqrt
 from weft.partition.context import Context
 from weft.partition.site import tensor
 from weft.partition.stand_in import GlobalNodes, adding, stand_in

@@ -15,10 +15,10 @@ from weft.ir.rule import Combine
 from weft.ir.types import I32, Array, TensorType
 from weft.mesh import Axis, Mesh, MeshAxes
 from weft.mesh.algebra import Axes, DimAxes, merged, size_of, total_size
-from weft.ops.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.combiners import combiner
-from weft.ops.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes
-from weft.ops.pointwise import Add, Compare, Multiply, Select
+from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll, ReduceScatter
+from weft.ops.distributed.local import CHANNEL, AllSlice, AxisIndex, PermuteAlongAxes
+from weft.ops.elementwise.pointwise import Add, Compare, Multiply, Select
 from weft.ops.shape import BroadcastInDim, Constant, Iota
 from weft.ops.slicing import Pad, Slice
 from weft.partition.piece import Partial, Piece, local_type, sharding_of

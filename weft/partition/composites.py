@@ -16,9 +16,9 @@ from weft.ir.op import Op
 from weft.ir.types import TensorType, TokenType
 from weft.mesh import Sharding
 from weft.mesh.algebra import DimAxes
-from weft.ops.callbacks import HOST_CALL_ON_PIECES, INSPECT
 from weft.ops.control import AsyncDone, AsyncStart, Composite, GetTupleElement, Tuple
-from weft.ops.custom import CustomCall
+from weft.ops.custom_calls.callbacks import HOST_CALL_ON_PIECES, INSPECT
+from weft.ops.custom_calls.custom import CustomCall
 from weft.partition.context import Context
 from weft.partition.copies import copied
 from weft.partition.piece import Piece, sharding_of, whole

@@ -9,7 +9,7 @@ from weft.ir.module import Function, Node, Region, Value
 from weft.ir.rule import Rule
 from weft.mesh import Mesh, Sharding
 from weft.mesh.algebra import Axes, DimAxes
-from weft.ops.sharding import ManualComputation
+from weft.ops.distributed.sharding import ManualComputation
 from weft.partition.builder import Builder
 from weft.partition.piece import Piece
 from weft.partition.program import Called, GlobalValue, ModuleState, Recipe

@@ -13,7 +13,7 @@ from weft.ir.op import rule as rule_of
 from weft.ir.rule import Dims, Rule
 from weft.ir.types import TensorType
 from weft.ops.control import Call, Case, If, While
-from weft.ops.sharding import ManualComputation, NamedComputation
+from weft.ops.distributed.sharding import ManualComputation, NamedComputation
 
 ValueDim = tuple[Value, int]
 

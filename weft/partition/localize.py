@@ -18,8 +18,8 @@ from weft.ir.write import node_text
 from weft.mesh import Sharding
 from weft.mesh.algebra import Axes, DimAxes
 from weft.ops.control import Composite
-from weft.ops.custom import CustomCall
-from weft.ops.sharding import ManualComputation
+from weft.ops.custom_calls.custom import CustomCall
+from weft.ops.distributed.sharding import ManualComputation
 from weft.partition.builder import Builder
 from weft.partition.choose import Question, Version, cheapest, moved_bytes, unreduced_axes
 from weft.partition.factors import FactorAxes, asked

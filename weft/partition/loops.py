@@ -9,7 +9,7 @@ from weft.ir.module import Node, Region, Value
 from weft.ir.types import TensorType
 from weft.mesh.algebra import DimAxes
 from weft.ops.control import Call
-from weft.ops.sharding import Reshard, ShardingConstraint
+from weft.ops.distributed.sharding import Reshard, ShardingConstraint
 from weft.ops.slicing import DynamicSlice
 from weft.partition.context import Context
 from weft.partition.reshard import plan

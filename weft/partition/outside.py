@@ -12,7 +12,9 @@ from weft.ir.module import Node
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.mesh import Axis, Mesh, MeshAxes
-from weft.ops.collective import (
+from weft.ops.combiners import in_dtype
+from weft.ops.custom_calls.custom import Infeed, Outfeed, Recv, Send
+from weft.ops.distributed.collective import (
     AllGather,
     AllReduce,
     AllToAll,
@@ -21,8 +23,6 @@ from weft.ops.collective import (
     PartitionId,
     ReduceScatter,
 )
-from weft.ops.combiners import in_dtype
-from weft.ops.custom import Infeed, Outfeed, Recv, Send
 from weft.ops.random import Rng
 from weft.ops.shape import GetDimensionSize
 from weft.partition.context import Context

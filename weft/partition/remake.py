@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weft.ir.module import Node
 from weft.mesh.algebra import DimAxes
+from weft.ops.distributed.sharding import ShardyConstant
 from weft.ops.shape import Constant, Iota
-from weft.ops.sharding import ShardyConstant
 from weft.partition.choose import Question
 from weft.partition.context import Context
 from weft.partition.factors import asked, project

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft.ir.module import Node, Region, Value, walk
+from weft.ops.distributed.sharding import ShardyConstant
 from weft.ops.shape import Constant
-from weft.ops.sharding import ShardyConstant
 
 
 def read_outside(region: Region) -> list[Value]:

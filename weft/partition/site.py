@@ -11,8 +11,8 @@ from weft.ir.types import TensorType, Type, Types
 from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes
 from weft.ops.combiners import identity
+from weft.ops.distributed.sharding import ShardyConstant
 from weft.ops.shape import BroadcastInDim, Constant
-from weft.ops.sharding import ShardyConstant
 from weft.partition.builder import Builder
 from weft.partition.context import Context
 from weft.partition.factors import FactorAxes

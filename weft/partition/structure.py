@@ -11,7 +11,12 @@ from weft.mesh import Sharding
 from weft.mesh.algebra import Axes, DimAxes
 from weft.ops.batch_norm import BatchNormGrad, BatchNormTraining
 from weft.ops.control import Call, Case, If, While
-from weft.ops.sharding import ANNOTATIONS, ManualComputation, NamedComputation, ShardingGroup
+from weft.ops.distributed.sharding import (
+    ANNOTATIONS,
+    ManualComputation,
+    NamedComputation,
+    ShardingGroup,
+)
 from weft.ops.slicing import Concatenate, Slice
 from weft.partition import batch_norm, loops
 from weft.partition.composites import COMPOSED

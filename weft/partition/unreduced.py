@@ -10,8 +10,8 @@ from weft.ir.op import rule as rule_of
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, total_size
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, Divide, Multiply, Negate, Select, Subtract
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Add, Divide, Multiply, Negate, Select, Subtract
 from weft.ops.shape import BroadcastInDim, Reshape, Reverse, Transpose
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Slice
 from weft.partition.builder import Builder

@@ -18,7 +18,7 @@ from weft.ir.memory import without_gc
 from weft.ir.names import GLOBAL
 from weft.ir.scan import parse_type
 from weft.ir.types import TensorType, Type
-from weft.ops.callbacks import has_calls, host_functions
+from weft.ops.custom_calls.callbacks import has_calls, host_functions
 from weft.run.arguments import Arguments
 from weft.run.bind import Binder, HostKernels, is_brief, is_native
 from weft.run.code import checking, shortage

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from weft.ir.module import Node, Region, Value
 from weft.mesh import Sharding
-from weft.ops.sharding import ManualComputation, ShardingConstraint
+from weft.ops.distributed.sharding import ManualComputation, ShardingConstraint
 from weft.shard.closing import unsplit
 from weft.shard.edits import Edits, Use, ValueUser
 

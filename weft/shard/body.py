@@ -21,8 +21,7 @@ from weft.ir.types import Type
 from weft.mesh import Mesh, Sharding
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.control import Call, Case, OptimizationBarrier, While
-from weft.ops.shape import BroadcastInDim, Constant
-from weft.ops.sharding import (
+from weft.ops.distributed.sharding import (
     ManualComputation,
     NamedComputation,
     PropagationBarrier,
@@ -31,6 +30,7 @@ from weft.ops.sharding import (
     ShardingGroup,
     ShardyConstant,
 )
+from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.slicing import Concatenate
 from weft.shard.calls import CallPlan, FlatCall
 from weft.shard.closing import closed, evenly, filled, splits_alike, unsplit, without_sub_axes

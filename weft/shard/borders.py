@@ -12,7 +12,7 @@ from weft.ir.types import TensorType
 from weft.mesh import DimSharding, Mesh, Sharding
 from weft.mesh.algebra import Axes, is_list_prefix, total_size
 from weft.ops.control import Call
-from weft.ops.sharding import Reshard, ShardingConstraint
+from weft.ops.distributed.sharding import Reshard, ShardingConstraint
 from weft.shard.graph import Instance
 
 # Which arguments and results are padded where sizes do not divide: those whose shardings are named,

@@ -9,9 +9,9 @@ from weft.ir.module import Function, Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.mesh import Sharding
-from weft.ops.annotations import annotated, shardings_of
 from weft.ops.control import AsyncStart, Call, Case, If, OptimizationBarrier, While
-from weft.ops.sharding import (
+from weft.ops.distributed.annotations import annotated, shardings_of
+from weft.ops.distributed.sharding import (
     ManualComputation,
     NamedComputation,
     Reshard,

@@ -15,7 +15,7 @@ from weft.ir.location import Location
 from weft.ir.module import Node, Region, Value
 from weft.mesh import Sharding
 from weft.ops.control import Call, OptimizationBarrier
-from weft.ops.sharding import NamedComputation
+from weft.ops.distributed.sharding import NamedComputation
 from weft.shard.closing import GivenShardings, filled
 from weft.shard.graph import Graph, Instance
 

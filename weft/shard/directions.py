@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from weft.ir.module import Node, Region, Value
 from weft.ir.rule import Rule
+from weft.ops.distributed.sharding import PropagationBarrier
 from weft.ops.shape import BroadcastInDim, Reshape, Transpose
-from weft.ops.sharding import PropagationBarrier
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
 from weft.shard.factors import BACKWARD, BOTH, FORWARD, NONE
 

@@ -7,8 +7,8 @@ from weft.ir.purity import is_pure
 from weft.ir.rebuild import without
 from weft.ir.types import TensorType
 from weft.ops.control import AsyncDone, Call, Case, OptimizationBarrier, TokenOp, While
-from weft.ops.custom import CustomCall
-from weft.ops.sharding import (
+from weft.ops.custom_calls.custom import CustomCall
+from weft.ops.distributed.sharding import (
     Annotation,
     Computation,
     PropagationBarrier,

@@ -9,14 +9,14 @@ from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.write import SHARDINGS
-from weft.ops.shape import Constant
-from weft.ops.sharding import (
+from weft.ops.distributed.sharding import (
     Annotation,
     ManualComputation,
     NamedComputation,
     ShardingGroup,
     ShardyConstant,
 )
+from weft.ops.shape import Constant
 
 
 def drop_shardings(module: Module) -> Module:

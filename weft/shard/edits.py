@@ -16,7 +16,7 @@ from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.mesh import Sharding
 from weft.ops.control import Call, Case, OptimizationBarrier, While
-from weft.ops.sharding import ManualComputation, NamedComputation
+from weft.ops.distributed.sharding import ManualComputation, NamedComputation
 from weft.shard.closing import filled
 from weft.shard.given import given_args, given_results
 from weft.shard.manual import erased, manual_names

@@ -10,7 +10,7 @@ from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.names import SHARDING
 from weft.ir.write import SHARDINGS, says_itself
 from weft.mesh import Sharding
-from weft.ops.annotations import per_value
+from weft.ops.distributed.annotations import per_value
 from weft.shard.closing import filled
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Value
 from weft.mesh import Mesh
-from weft.ops.annotations import ResultShardings, annotated, shardings_of
 from weft.ops.control import Call
-from weft.ops.sharding import (
+from weft.ops.distributed.annotations import ResultShardings, annotated, shardings_of
+from weft.ops.distributed.sharding import (
     ManualComputation,
     NamedComputation,
     Reshard,

@@ -9,7 +9,7 @@ from weft.errors import WeftError
 from weft.ir.module import Node, Value
 from weft.ir.types import Dim, TensorType
 from weft.mesh import DimSharding, Sharding
-from weft.ops.sharding import ShardingConstraint, ShardingGroup
+from weft.ops.distributed.sharding import ShardingConstraint, ShardingGroup
 from weft.shard.edits import Edits
 
 

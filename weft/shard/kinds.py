@@ -8,13 +8,18 @@ from functools import cache
 from weft.ir.module import Node, Value
 from weft.ir.op import Op
 from weft.ir.types import TensorType
-from weft.ops.broadcasting import Broadcasting
-from weft.ops.convert import Complex, Convert, ReducePrecision
-from weft.ops.pointwise import Clamp, Compare, Pointwise, Select
+from weft.ops.distributed.sharding import (
+    PropagationBarrier,
+    Reshard,
+    ShardingConstraint,
+    ShardyConstant,
+)
+from weft.ops.elementwise.broadcasting import Broadcasting
+from weft.ops.elementwise.convert import Complex, Convert, ReducePrecision
+from weft.ops.elementwise.pointwise import Clamp, Compare, Pointwise, Select
+from weft.ops.elementwise.special import ConstantLike
 from weft.ops.shape import BitcastConvert, BroadcastInDim, Constant, Iota, Reshape
-from weft.ops.sharding import PropagationBarrier, Reshard, ShardingConstraint, ShardyConstant
 from weft.ops.slicing import Slice
-from weft.ops.special import ConstantLike
 
 _ELEMENTWISE = (
     Pointwise,

@@ -12,7 +12,7 @@ from weft.ir.rebuild import rewrite
 from weft.ir.types import TensorType, Types
 from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.algebra import in_mesh_order
-from weft.ops.sharding import ManualComputation
+from weft.ops.distributed.sharding import ManualComputation
 from weft.ops.survey import Surveys
 from weft.shard.meshes import common_mesh, is_empty
 

@@ -10,7 +10,7 @@ from weft.ir.module import Module, Node
 from weft.ir.rebuild import rewrite
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import append_merged, size_of
-from weft.ops.annotations import all_shardings, replace_shardings
+from weft.ops.distributed.annotations import all_shardings, replace_shardings
 from weft.ops.survey import Surveys
 
 

@@ -10,7 +10,7 @@ from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node, Region, Value
 from weft.mesh import Sharding
 from weft.ops.control import Call
-from weft.ops.sharding import ManualComputation, ShardingConstraint, ShardingGroup
+from weft.ops.distributed.sharding import ManualComputation, ShardingConstraint, ShardingGroup
 from weft.ops.survey import NAMING, Surveys
 from weft.shard.apply_constraints import apply_constraints
 from weft.shard.edits import Edits, Use, edited

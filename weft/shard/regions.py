@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weft.ir.module import Region
 from weft.ir.op import Op
+from weft.ops.distributed.sharding import ShardyConstant
 from weft.ops.shape import Constant
-from weft.ops.sharding import ShardyConstant
 
 _CONSTANTS = (Constant, ShardyConstant)
 

@@ -16,7 +16,7 @@ from weft.ir.rule import Rule
 from weft.ir.scan import dictionary, parse_signature
 from weft.ir.types import Types
 from weft.ops.control import Composite
-from weft.ops.custom import CustomCall
+from weft.ops.custom_calls.custom import CustomCall
 from weft.shard.notation import Notation, parse_rule, read_notation
 
 RuleFunction: TypeAlias = Callable[[Types, Types], "Rule | str | tuple[str, Mapping[str, Any]]"]

@@ -7,8 +7,8 @@ from dataclasses import replace
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op
 from weft.ops.control import Call
+from weft.ops.distributed.sharding import ShardingGroup, ShardyConstant
 from weft.ops.shape import BroadcastInDim, Constant
-from weft.ops.sharding import ShardingGroup, ShardyConstant
 from weft.ops.survey import Surveys
 from weft.shard.kinds import is_constant_expression, is_scalar, keeps_constants
 from weft.shard.regions import is_shared

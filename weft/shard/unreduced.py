@@ -10,7 +10,7 @@ from weft.ir.module import Node, Value
 from weft.ir.rule import Rule
 from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_axis
 from weft.mesh.algebra import Axes, difference, is_list_prefix, merged_in_order
-from weft.ops.sharding import (
+from weft.ops.distributed.sharding import (
     ReplicatedToUnreduced,
     Reshard,
     ShardedToUnreduced,

@@ -12,7 +12,7 @@ from weft.ir.op import rule as rule_of
 from weft.ir.types import TensorType
 from weft.mesh import Sharding
 from weft.ops.control import Call, Case, OptimizationBarrier, While
-from weft.ops.sharding import ManualComputation, NamedComputation
+from weft.ops.distributed.sharding import ManualComputation, NamedComputation
 from weft.shard.body import Ending, Rebuilder
 from weft.shard.calls import FlatCall
 from weft.shard.closing import GivenShardings, closed

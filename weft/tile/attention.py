@@ -14,7 +14,7 @@ from weft.kernels.kernel import Operand
 from weft.kernels.stacked_node import StackedNode
 from weft.ops.attention import Attention as Composite
 from weft.ops.contract import Dot, DotGeneral
-from weft.ops.convert import Convert
+from weft.ops.elementwise.convert import Convert
 from weft.tile.attention_backward import Backward, RowOperand, Written, find_backward, recomputed
 from weft.tile.attention_composite import named_attention
 from weft.tile.attention_forward import Forward, find_forward

@@ -15,7 +15,7 @@ import numpy as np
 from weft.ir.module import Node, Value
 from weft.ir.types import Array
 from weft.ops.contract import Dot, DotGeneral
-from weft.ops.convert import Convert
+from weft.ops.elementwise.convert import Convert
 from weft.tile.attention_forward import Forward, ends, same_numbers
 from weft.tile.attention_probe import Probe, rows, softmax
 from weft.tile.attention_reading import Place, Reader, RegionNodes

@@ -13,10 +13,10 @@ from weft.ir.module import Node, Value
 from weft.ir.types import Array
 from weft.kernels.attention import Window
 from weft.ops.contract import Dot, DotGeneral
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Select, Subtract
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Select, Subtract
+from weft.ops.elementwise.transcendental import Exponential
 from weft.ops.shape import Constant, Reshape, Transpose
-from weft.ops.transcendental import Exponential
 from weft.tile.attention_probe import Probe, rows, softmax
 from weft.tile.attention_reading import Place, Reader, RegionNodes
 from weft.tile.attention_scores import Hidden, Scores, number, scores_of, source, unscaled

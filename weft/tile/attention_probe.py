@@ -14,7 +14,7 @@ import numpy as np
 from weft.ir.module import Value
 from weft.ir.rule import Combine
 from weft.ir.types import Array
-from weft.ops.convert import Convert
+from weft.ops.elementwise.convert import Convert
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant
 from weft.tile.attention_reading import Place, Reader

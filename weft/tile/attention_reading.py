@@ -12,8 +12,8 @@ from weft.ir.reading import reads
 from weft.kernels.kernel import is_rounded
 from weft.kernels.stacked_node import StackedNode
 from weft.ops.contract import Dot, DotGeneral
+from weft.ops.elementwise.transcendental import Exponential
 from weft.ops.reduce import Reduce
-from weft.ops.transcendental import Exponential
 from weft.tile.draft import Draft, tensor
 from weft.tile.index import ZERO, At, Expr, Split, factor, linear
 from weft.tile.products import dot_dims

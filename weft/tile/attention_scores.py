@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, Divide, Multiply, Negate, Select, Subtract
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Add, Divide, Multiply, Negate, Select, Subtract
 from weft.ops.shape import Constant
 from weft.tile.attention_reading import Place, Reader
 from weft.tile.draft import tensor

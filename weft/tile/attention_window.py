@@ -9,8 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.ir.types import Array
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, And, Compare, Multiply, Negate, Not, Select, Subtract
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import (
+    Add,
+    And,
+    Compare,
+    Multiply,
+    Negate,
+    Not,
+    Select,
+    Subtract,
+)
 from weft.ops.shape import Constant, Iota
 from weft.tile.attention_reading import Place, Reader
 from weft.tile.attention_scores import number

@@ -28,9 +28,9 @@ from weft.kernels.kernel import (
     held_in,
 )
 from weft.kernels.stacked_node import StackedNode
-from weft.ops.convert import Convert
 from weft.ops.convolution import Convolution
-from weft.ops.pointwise import Multiply
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Multiply
 from weft.ops.window import WindowDims
 from weft.target import Target
 

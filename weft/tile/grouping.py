@@ -17,9 +17,9 @@ from weft.ir.reading import reads
 from weft.ir.types import TensorType
 from weft.kernels.group import Group
 from weft.kernels.stacked_node import StackedNode
-from weft.ops.collective import AllReduce, CollectivePermute, ReduceScatter
 from weft.ops.convolution import Convolution
-from weft.ops.local import AxisIndex, PermuteAlongAxes
+from weft.ops.distributed.collective import AllReduce, CollectivePermute, ReduceScatter
+from weft.ops.distributed.local import AxisIndex, PermuteAlongAxes
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, Pad

@@ -16,9 +16,9 @@ from weft.executable.layout import group_dims
 from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.types import DType
-from weft.ops.collective import AllReduce, ReduceScatter
 from weft.ops.contract import Dot, DotGeneral
-from weft.ops.local import ReduceScatterTogether
+from weft.ops.distributed.collective import AllReduce, ReduceScatter
+from weft.ops.distributed.local import ReduceScatterTogether
 from weft.ops.shape import Broadcast, BroadcastInDim, Reshape, Transpose
 from weft.tile.scope import Scope
 from weft.varying.masks import union

@@ -42,7 +42,7 @@ from weft.ops.control import (
     While,
     stream_of,
 )
-from weft.ops.sharding import NamedComputation, ShardingGroup
+from weft.ops.distributed.sharding import NamedComputation, ShardingGroup
 from weft.target import Target
 from weft.tile.apart import divergent_branch, divergent_loop
 from weft.tile.groups import group

@@ -6,7 +6,7 @@ from functools import cache
 
 from weft.ir.module import Node
 from weft.ir.types import TensorType, Type
-from weft.ops.convert import Convert
+from weft.ops.elementwise.convert import Convert
 from weft.tile.draft import tensor
 
 

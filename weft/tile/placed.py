@@ -8,9 +8,9 @@ from weft.executable.layout import group_dims, moves
 from weft.ir.module import Node, Region, Value
 from weft.ir.reading import reads
 from weft.kernels.stacked_node import StackedNode
-from weft.ops.collective import CollectivePermute
 from weft.ops.control import AsyncDone, AsyncStart
-from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes
+from weft.ops.distributed.collective import CollectivePermute
+from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes
 from weft.tile.scope import Scope
 from weft.varying.masks import Masks, union
 

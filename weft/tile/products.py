@@ -10,9 +10,9 @@ from weft.ir.op import Op
 from weft.ir.types import DType, TensorType
 from weft.kernels import kernel as k
 from weft.ops.contract import Dot, DotDims, DotGeneral
-from weft.ops.convert import Convert
 from weft.ops.convolution import Convolution
-from weft.ops.pointwise import Multiply
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Multiply
 from weft.tile.draft import Definition, Draft, Terms, tensor
 from weft.tile.index import ZERO, At, Expr, factor, factors_of, plus, times
 from weft.tile.lookup import chosen, same_as

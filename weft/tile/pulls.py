@@ -13,11 +13,11 @@ from weft.ir.rule import Combine
 from weft.ir.types import DType, TensorType
 from weft.kernels import kernel as k
 from weft.kernels.stacked_node import StackedNode
-from weft.ops.collective import AllReduce, CollectivePermute, ReduceScatter
 from weft.ops.combiners import BY_OP, in_dtype
+from weft.ops.distributed.collective import AllReduce, CollectivePermute, ReduceScatter
+from weft.ops.distributed.local import AxisIndex, PermuteAlongAxes
+from weft.ops.elementwise.pointwise import Maximum, Minimum
 from weft.ops.index import Gather, gather_windows
-from weft.ops.local import AxisIndex, PermuteAlongAxes
-from weft.ops.pointwise import Maximum, Minimum
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, DynamicSlice, Pad

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from weft.ir.module import Node, Value, apply
 from weft.ir.reading import reads
 from weft.kernels.stacked_node import StackedNode
-from weft.ops.collective import AllReduce
-from weft.ops.pointwise import Add
+from weft.ops.distributed.collective import AllReduce
+from weft.ops.elementwise.pointwise import Add
 from weft.ops.shape import Reshape, Transpose
 from weft.tile.products import PRODUCTS, is_outer
 from weft.tile.pulls import combine_of

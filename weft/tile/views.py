@@ -8,9 +8,14 @@ from typing import TypeAlias
 from weft.ir.module import Node, Value
 from weft.ir.op import Op
 from weft.kernels.stacked_node import StackedNode
-from weft.ops.collective import AllGather, AllToAll, CollectiveBroadcast, CollectivePermute
 from weft.ops.control import OptimizationBarrier
-from weft.ops.local import AllSlice, PermuteAlongAxes
+from weft.ops.distributed.collective import (
+    AllGather,
+    AllToAll,
+    CollectiveBroadcast,
+    CollectivePermute,
+)
+from weft.ops.distributed.local import AllSlice, PermuteAlongAxes
 from weft.ops.shape import Broadcast, BroadcastInDim, Reshape, Reverse, Transpose
 from weft.ops.slicing import Slice
 from weft.tile.draft import Draft, tensor

@@ -12,15 +12,6 @@ from weft.ir.op import Op
 from weft.ir.purity import called
 from weft.ir.reading import captured
 from weft.ir.types import TOKEN
-from weft.ops.callbacks import called_by_each
-from weft.ops.collective import (
-    AllGather,
-    AllReduce,
-    CollectiveBroadcast,
-    CollectivePermute,
-    DeviceId,
-    ReplicaId,
-)
 from weft.ops.control import (
     AsyncDone,
     AsyncStart,
@@ -33,9 +24,18 @@ from weft.ops.control import (
     Tuple,
     While,
 )
-from weft.ops.custom import CustomCall
-from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes
-from weft.ops.sharding import Computation, NamedComputation
+from weft.ops.custom_calls.callbacks import called_by_each
+from weft.ops.custom_calls.custom import CustomCall
+from weft.ops.distributed.collective import (
+    AllGather,
+    AllReduce,
+    CollectiveBroadcast,
+    CollectivePermute,
+    DeviceId,
+    ReplicaId,
+)
+from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes
+from weft.ops.distributed.sharding import Computation, NamedComputation
 from weft.varying.axis_bits import AxisBits
 from weft.varying.masks import Mask, Masks, alike, also, join, union
 from weft.varying.world import axes_of

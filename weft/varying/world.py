@@ -16,8 +16,8 @@ from weft.ir.types import Array
 from weft.mesh import Axis, Lists, Mesh, MeshAxes, Sharding, parse_sharding
 from weft.mesh.axes import named
 from weft.mesh.parts import Atoms, DigitRun, apart, atoms_of, mesh_spans, span_of
-from weft.ops.collective import CollectiveOp, CollectivePermute
-from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.collective import CollectiveOp, CollectivePermute
+from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 
 Moves = tuple[tuple[int, ...] | None, Array]
 

@@ -13,7 +13,7 @@ from weft.ir.module import Node
 from weft.ir.types import DTYPES, F32, I32
 from weft.kernels.group import Launch
 from weft.kernels.stacked_node import StackedNode
-from weft.ops.pointwise import Add
+from weft.ops.elementwise.pointwise import Add
 from weft.tile import group
 
 SIZES = Sizes((2,), (False,), 20, 33, 16, 16)

@@ -19,7 +19,7 @@ from weft.emit.llvm.tuning.candidates import candidates
 from weft.emit.llvm.tuning.product_class import ProductClass
 from weft.ir.types import DTYPES
 from weft.kernels.kernel import Kernel
-from weft.ops.pointwise import Add, Multiply
+from weft.ops.elementwise.pointwise import Add, Multiply
 
 WIDE = Chip(64, 32, 48 << 10, 2 << 20)
 SMALL = Chip(16, 16, 8 << 10, 32 << 10)  # caches so small that little products are large

@@ -32,9 +32,10 @@ from weft.ir.module import apply as apply_node
 from weft.ir.op import Op
 from weft.ir.types import BOOL, DTYPES, F32, I32, DType, TensorType, tensor
 from weft.kernels.group import Launch
-from weft.ops import contract, pointwise, special, transcendental
+from weft.ops import contract
 from weft.ops.combiners import BY_OP
-from weft.ops.convert import Convert
+from weft.ops.elementwise import pointwise, special, transcendental
+from weft.ops.elementwise.convert import Convert
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BitcastConvert
 from weft.ops.slicing import Slice
@@ -207,7 +208,7 @@ from weft.ir.module import Value, apply
 from weft.ir.types import tensor
 from weft.kernels.stacked_node import StackedNode
 from weft.ops.contract import Dot
-from weft.ops.pointwise import Add
+from weft.ops.elementwise.pointwise import Add
 from weft.target import Options
 from weft.tile import group
 

@@ -19,8 +19,8 @@ from weft.emit.llvm.loops.plan import LoopPlan
 from weft.ir.op import Op
 from weft.ir.types import DTYPES, F32, DType
 from weft.kernels.kernel import Kernel
-from weft.ops.pointwise import Add, Divide, Multiply, Power
-from weft.ops.transcendental import Exponential, Sqrt
+from weft.ops.elementwise.pointwise import Add, Divide, Multiply, Power
+from weft.ops.elementwise.transcendental import Exponential, Sqrt
 
 WIDE = Processor("x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx2,+avx")
 GOLDEN = Path(__file__).parents[2] / "golden" / "emit"

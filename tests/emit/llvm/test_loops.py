@@ -14,8 +14,8 @@ from weft.emit.llvm.pool.commands import CommandList
 from weft.ir.types import BOOL, F32, I32, Array, dtype
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel, Shift
-from weft.ops.pointwise import Add, Divide, Maximum, Multiply, Negate, Subtract
-from weft.ops.transcendental import Tanh
+from weft.ops.elementwise.pointwise import Add, Divide, Maximum, Multiply, Negate, Subtract
+from weft.ops.elementwise.transcendental import Tanh
 
 COMPLEX = dtype("complex<f32>")
 

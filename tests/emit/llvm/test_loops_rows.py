@@ -15,8 +15,8 @@ from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.pool.commands import CommandList
 from weft.ir.types import F32, I32, Array, dtype
 from weft.kernels.kernel import Combine
-from weft.ops.pointwise import Compare, Multiply, Select, Subtract
-from weft.ops.transcendental import Exponential
+from weft.ops.elementwise.pointwise import Compare, Multiply, Select, Subtract
+from weft.ops.elementwise.transcendental import Exponential
 
 SPECIAL = (0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1.0, -1.0, 1e-45, -1e-45)
 

@@ -17,8 +17,8 @@ from weft.emit.llvm.math.pointwise import apply
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import F32, F64, Array, DType, dtype
-from weft.ops.pointwise import Add, Divide, Negate
-from weft.ops.transcendental import Exponential, Tanh
+from weft.ops.elementwise.pointwise import Add, Divide, Negate
+from weft.ops.elementwise.transcendental import Exponential, Tanh
 
 ours = pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="runs x86 instructions")
 PROCESSORS = [

@@ -21,7 +21,8 @@ from weft.errors import Unsupported, WeftError
 from weft.ir.dense import Dense
 from weft.ir.op import Op
 from weft.ir.types import BOOL, DTYPES, Array, DType, dtype_of, tensor
-from weft.ops import OPS, broadcasting, convert, pointwise, shape, special, transcendental
+from weft.ops import OPS, shape
+from weft.ops.elementwise import broadcasting, convert, pointwise, special, transcendental
 
 DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
 FORMATS = ((5, 10), (8, 7), (4, 3), (2, 1), (11, 52), (3, 0))

@@ -16,8 +16,8 @@ from weft.emit.llvm.product.product import supports
 from weft.ir.types import DTYPES, F32, F64, I32, DType
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Affine, Contract, Shift
-from weft.ops.pointwise import Add, Maximum, Multiply
-from weft.ops.transcendental import Tanh
+from weft.ops.elementwise.pointwise import Add, Maximum, Multiply
+from weft.ops.elementwise.transcendental import Tanh
 
 PLAIN = ("mk", "kn", "mn")
 SHAPES = [

@@ -12,7 +12,7 @@ from weft.emit.llvm.emit import emit
 from weft.emit.llvm.jit.machine_code import assembly
 from weft.emit.llvm.jit.processor import Processor, host
 from weft.ir.types import DTYPES, F32, I32
-from weft.ops.pointwise import Add
+from weft.ops.elementwise.pointwise import Add
 
 HASWELL = Processor(host().triple, "haswell", "+avx,+avx2,+fma")
 PLAIN = Processor(host().triple, "x86-64")

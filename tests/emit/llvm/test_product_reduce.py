@@ -16,7 +16,7 @@ from weft.emit.llvm.product.blocking import Chip, chip_of
 from weft.emit.llvm.product.product import supports
 from weft.ir.types import DTYPES, F32, F64, I32, DType
 from weft.kernels.kernel import Kernel
-from weft.ops.pointwise import Add, Multiply, Subtract
+from weft.ops.elementwise.pointwise import Add, Multiply, Subtract
 
 PLAIN = ("mk", "kn", "mn")
 U8, U32, I64 = DTYPES["ui8"], DTYPES["ui32"], DTYPES["i64"]

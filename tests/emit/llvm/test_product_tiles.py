@@ -24,8 +24,8 @@ from weft.emit.llvm.product.blocking import Chip, chip_of
 from weft.emit.llvm.product.emit import emit_product
 from weft.ir.types import DTYPES, F32, I32, Array, DType
 from weft.kernels.kernel import Affine, Contract, Kernel
-from weft.ops.pointwise import Add, Multiply
-from weft.ops.transcendental import Tanh
+from weft.ops.elementwise.pointwise import Add, Multiply
+from weft.ops.elementwise.transcendental import Tanh
 
 WITHOUT = replace(host(), features=host().features.replace("+amx", "-amx"))
 needs_tiles = pytest.mark.skipif(not HAVE, reason="this machine gives us no matrix tiles")

@@ -34,7 +34,7 @@ from weft.emit.llvm.tuning.product_class import class_of, round_up
 from weft.errors import WeftError
 from weft.ir.types import F32, F64, I32, DType
 from weft.kernels.kernel import Kernel
-from weft.ops.pointwise import Add, Multiply
+from weft.ops.elementwise.pointwise import Add, Multiply
 from weft.run.parts import parts_of
 from weft.target import AS_MODELLED, Options
 from weft.tune import choice, explained, tuned

@@ -8,7 +8,7 @@ import pytest
 from tests.emit.llvm.lone_nodes import check_alone, combiner, constant, scalar_region
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.types import F32, I32, Array, TensorType
-from weft.ops.pointwise import Add, And, Compare, Maximum, Or, Select
+from weft.ops.elementwise.pointwise import Add, And, Compare, Maximum, Or, Select
 from weft.ops.reduce import Reduce
 
 RANDOM = np.random.default_rng(0)

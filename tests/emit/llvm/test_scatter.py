@@ -13,7 +13,7 @@ from weft.errors import Unsupported
 from weft.ir.module import Region, apply
 from weft.ir.op import Op
 from weft.ir.types import DTYPES, F32, F64, I32, Array, TensorType, type_of
-from weft.ops.pointwise import Add, Maximum, Minimum, Multiply, Subtract
+from weft.ops.elementwise.pointwise import Add, Maximum, Minimum, Multiply, Subtract
 from weft.ops.scatter import Scatter, ScatterDims
 from weft.ops.slicing import DynamicUpdateSlice
 

@@ -14,7 +14,7 @@ from weft.emit.llvm.single.comparator import sort_keys
 from weft.emit.llvm.single.radix import FEW
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.types import DTYPES, F32, I32, I64, Array, DType, dtype_of
-from weft.ops.pointwise import Add, And, Compare, Multiply, Or, Select
+from weft.ops.elementwise.pointwise import Add, And, Compare, Multiply, Or, Select
 from weft.ops.sort import Sort, TopK
 
 LENGTHS = (1, 2, 7, 8, 9, 33, FEW, FEW + 1, 200, 1025)

@@ -20,9 +20,9 @@ from weft.emit.llvm.single.emit import emit_single_node
 from weft.ir.module import Node
 from weft.ir.types import DTYPES, F32, I32, Array, TensorType, type_of
 from weft.kernels.attention import Window
+from weft.ops.elementwise.pointwise import Add, Maximum
 from weft.ops.index import Gather, GatherDims
 from weft.ops.linalg import Cholesky, TriangularSolve
-from weft.ops.pointwise import Add, Maximum
 from weft.ops.random import RngBitGenerator
 from weft.ops.reduce import Reduce
 from weft.ops.scatter import Scatter, ScatterDims

@@ -14,7 +14,7 @@ from weft.errors import Unsupported
 from weft.ir.module import Region, apply
 from weft.ir.op import Op
 from weft.ir.types import DTYPES, F32, I32, Array, DType, TensorType, type_of
-from weft.ops.pointwise import Add, And, Compare, Maximum, Minimum, Multiply, Or, Xor
+from weft.ops.elementwise.pointwise import Add, And, Compare, Maximum, Minimum, Multiply, Or, Xor
 from weft.ops.window import ReduceWindow, SelectAndScatter, make_window
 
 RANDOM = np.random.default_rng(0)

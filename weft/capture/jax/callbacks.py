@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.capture.jax.calls import LoweringRule, custom_call, rules_of
-from weft.ops.callbacks import HOST_CALL, HOST_CALL_ON_PIECES, HostFunction
+from weft.ops.custom_calls.callbacks import HOST_CALL, HOST_CALL_ON_PIECES, HostFunction
 
 
 def callback_rules() -> tuple[tuple[Any, LoweringRule], ...]:

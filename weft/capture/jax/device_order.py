@@ -17,8 +17,8 @@ from weft.ir.module import Module, Node, Value, apply
 from weft.ir.rebuild import rewrite
 from weft.ir.types import UI32, TensorType
 from weft.mesh import Mesh, MeshAxes, Sharding
-from weft.ops.annotations import replace_shardings
-from weft.ops.collective import PartitionId
+from weft.ops.distributed.annotations import replace_shardings
+from weft.ops.distributed.collective import PartitionId
 from weft.ops.shape import Constant, Reshape
 from weft.ops.slicing import DynamicSlice
 from weft.ops.survey import Surveys

@@ -26,7 +26,7 @@ from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
 from weft.capture.stablehlo.bytecode import read_bytecode
 from weft.errors import Unsupported, WeftError, missing_extra
 from weft.ir.module import Module
-from weft.ops.callbacks import host_functions
+from weft.ops.custom_calls.callbacks import host_functions
 
 PLATFORM = "weft"
 

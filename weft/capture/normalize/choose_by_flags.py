@@ -11,10 +11,10 @@ from weft.ir.dense import Dense
 from weft.ir.module import Module, Node, Value, apply
 from weft.ir.rebuild import Rewritten, rewrite
 from weft.ir.types import TensorType
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Multiply, Select
+from weft.ops.distributed.sharding import ShardingConstraint
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Multiply, Select
 from weft.ops.shape import Constant
-from weft.ops.sharding import ShardingConstraint
 
 _CHOSEN = ("f32", "f64", "complex<f32>", "complex<f64>")  # shorter ones JAX widens, and multiplies
 

@@ -22,8 +22,8 @@ from weft.ir.rebuild import rewrite
 from weft.ir.types import TensorType
 from weft.ir.write import SHARDINGS
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
-from weft.ops.custom import CustomCall
-from weft.ops.sharding import ManualComputation
+from weft.ops.custom_calls.custom import CustomCall
+from weft.ops.distributed.sharding import ManualComputation
 from weft.ops.survey import NAMING
 
 _NAME = "CustomSPMDPartitioning"

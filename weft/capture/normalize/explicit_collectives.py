@@ -15,7 +15,7 @@ from weft.ir.module import Module, Node, apply
 from weft.ir.rebuild import rewrite
 from weft.mesh import DimSharding, Mesh, Sharding, parse_axes
 from weft.mesh.algebra import Axes, append_merged, difference, merged
-from weft.ops.sharding import (
+from weft.ops.distributed.sharding import (
     SHARDY_COLLECTIVES,
     ReplicatedToUnreduced,
     Reshard,

@@ -27,8 +27,8 @@ from weft.ir.types import TensorType
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import in_mesh_order, size_of
 from weft.mesh.parts import Atoms, atoms_of, mesh_spans, span_of
-from weft.ops.annotations import all_shardings, annotated, replace_shardings
-from weft.ops.sharding import ManualComputation, ShardingConstraint
+from weft.ops.distributed.annotations import all_shardings, annotated, replace_shardings
+from weft.ops.distributed.sharding import ManualComputation, ShardingConstraint
 from weft.ops.survey import Surveys
 
 

@@ -11,8 +11,8 @@ from weft.ir.module import Module, Node
 from weft.ir.names import LAYOUT
 from weft.ir.types import TensorType, Type
 from weft.ops.control import Call
+from weft.ops.distributed.sharding import ShardingConstraint
 from weft.ops.shape import Transpose
-from weft.ops.sharding import ShardingConstraint
 
 DimOrder = tuple[int, ...]  # from minor to major
 Orders = Sequence[DimOrder | None]  # of values; None: any

@@ -22,7 +22,7 @@ from weft.ir.location import Location
 from weft.ir.module import Module
 from weft.ir.on_mesh import with_mesh
 from weft.ir.types import TensorType, Types
-from weft.ops.callbacks import host_functions
+from weft.ops.custom_calls.callbacks import host_functions
 
 
 def given_module(program: object, options: CallOptions) -> GivenModule | None:

@@ -18,8 +18,8 @@ from weft.ir.rule import Combine
 from weft.ir.types import BOOL, I64, Array, DType, TensorType
 from weft.ops.combiners import combiner
 from weft.ops.contract import DotDims, DotGeneral
-from weft.ops.convert import Convert, Real
-from weft.ops.pointwise import Compare, Select
+from weft.ops.elementwise.convert import Convert, Real
+from weft.ops.elementwise.pointwise import Compare, Select
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, Iota, Reshape, Transpose
 from weft.ops.slicing import Concatenate, Pad, Slice

@@ -12,27 +12,21 @@ from weft.kernels.ops import MOVED, PRODUCTS, REDUCED
 from weft.ops import (
     attention,
     batch_norm,
-    broadcasting,
-    checks,
-    collective,
     control,
-    convert,
-    custom,
     dynamic,
     einsum,
     index,
     linalg,
-    local,
     ragged,
     random,
     reduce,
     shape,
-    sharding,
-    special,
-    together,
-    transcendental,
 )
-from weft.ops.pointwise import Map
+from weft.ops.custom_calls import checks, custom
+from weft.ops.distributed import async_pairs as together
+from weft.ops.distributed import collective, local, sharding
+from weft.ops.elementwise import broadcasting, convert, special, transcendental
+from weft.ops.elementwise.pointwise import Map
 from weft.target import Cell
 
 LOOPS, PRODUCT, ALONE = (Cell("emitted", where) for where in ("loops", "product", "alone"))

@@ -25,7 +25,7 @@ from weft.executable.process import Exchange, Process, Values
 from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.kernels.host import HostKernel, in_two
-from weft.ops.collective import (
+from weft.ops.distributed.collective import (
     AllGather,
     AllReduce,
     AllToAll,
@@ -33,7 +33,7 @@ from weft.ops.collective import (
     CollectivePermute,
     ReduceScatter,
 )
-from weft.ops.local import PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
 
 Step: TypeAlias = Callable[[Array], Array]
 Cut: TypeAlias = Callable[[Array, int], Array]  # what the nth process gets of an array

@@ -20,7 +20,7 @@ from weft.executable.process import Exchange, Group, Peer, Process, Values
 from weft.ir.module import Node
 from weft.ir.types import Array
 from weft.kernels.host import HostKernel, in_two
-from weft.ops.collective import CollectiveBroadcast, CollectivePermute
+from weft.ops.distributed.collective import CollectiveBroadcast, CollectivePermute
 
 Mine: TypeAlias = Mapping[int, Values]  # by device of this process
 GroupLists: TypeAlias = Mapping[Peer, Sequence[int]]  # devices, by process

@@ -17,7 +17,8 @@ from weft.executable.process import Process
 from weft.ir.op import Op
 from weft.ir.types import Array, DType
 from weft.kernels.host import HostKernel, in_two
-from weft.ops.collective import (
+from weft.ops.combiners import COMBINERS
+from weft.ops.distributed.collective import (
     AllGather,
     AllReduce,
     AllToAll,
@@ -27,8 +28,7 @@ from weft.ops.collective import (
     ReduceScatter,
     ReplicaId,
 )
-from weft.ops.combiners import COMBINERS
-from weft.ops.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 
 ArrayStep = Callable[[Array], Array]
 NAMED: dict[str, type[Op]] = {op.name: type(op) for op in COMBINERS.values()}

@@ -18,8 +18,8 @@ from weft.ir.reading import captured
 from weft.ir.types import Array, TensorType
 from weft.kernels.host import HostKernel, several
 from weft.mesh import Mesh
-from weft.ops.callbacks import called_by_each
-from weft.ops.custom import CustomCall
+from weft.ops.custom_calls.callbacks import called_by_each
+from weft.ops.custom_calls.custom import CustomCall
 
 _MEETING = "move the collective out of the reduction, sort or scatter"
 

@@ -12,7 +12,7 @@ from weft.executable.items import Site
 from weft.executable.process import Group, Meeting, Peer, Process, Transport
 from weft.mesh import Mesh
 from weft.mesh.parts import Atoms
-from weft.ops.collective import CollectivePermute
+from weft.ops.distributed.collective import CollectivePermute
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,9 @@ from weft.ir.op import Op
 from weft.ir.types import Array, DType, TensorType
 from weft.kernels.host import HostKernel, Maker
 from weft.ops import OPS
-from weft.ops.arithmetic import ORDERS
-from weft.ops.broadcasting import Broadcasting
-from weft.ops.convert import Convert
-from weft.ops.pointwise import (
+from weft.ops.elementwise.broadcasting import Broadcasting
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import (
     Abs,
     Add,
     And,
@@ -37,9 +36,8 @@ from weft.ops.pointwise import (
     Subtract,
     Xor,
 )
-from weft.ops.shape import Constant
-from weft.ops.special import ChloConstant
-from weft.ops.transcendental import (
+from weft.ops.elementwise.special import ChloConstant
+from weft.ops.elementwise.transcendental import (
     Atan2,
     Cbrt,
     Cosine,
@@ -54,6 +52,8 @@ from weft.ops.transcendental import (
     Tan,
     Tanh,
 )
+from weft.ops.numerics.arithmetic import ORDERS
+from weft.ops.shape import Constant
 
 NumpyUfunc = Any  # np.add and its like: they take the array for their result last
 

@@ -12,6 +12,7 @@ from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.kernels.host import HostKernel, Maker
 from weft.ops.control import OptimizationBarrier
+from weft.ops.distributed.sharding import ANNOTATIONS, ShardyConstant
 from weft.ops.shape import (
     BitcastConvert,
     Broadcast,
@@ -23,7 +24,6 @@ from weft.ops.shape import (
     Transpose,
     iota,
 )
-from weft.ops.sharding import ANNOTATIONS, ShardyConstant
 from weft.ops.slicing import Concatenate, Pad, Slice
 from weft.ops.slicing import pad as padded
 

@@ -11,7 +11,6 @@ from weft.executable.items import Site
 from weft.ir.op import Op
 from weft.kernels.host import Collectives, HostKernel, Maker
 from weft.ops import OPS
-from weft.ops.checks import ExpectSerializedEq
 from weft.ops.control import (
     AfterAll,
     AsyncDone,
@@ -26,9 +25,10 @@ from weft.ops.control import (
     Tuple,
     While,
 )
-from weft.ops.custom import Infeed, Recv, Send
-from weft.ops.sharding import ManualComputation, NamedComputation, ShardingGroup
-from weft.ops.together import DoneTogether, StartTogether
+from weft.ops.custom_calls.checks import ExpectSerializedEq
+from weft.ops.custom_calls.custom import Infeed, Recv, Send
+from weft.ops.distributed.async_pairs import DoneTogether, StartTogether
+from weft.ops.distributed.sharding import ManualComputation, NamedComputation, ShardingGroup
 
 HostSupport = Literal["stacked", "control", "one by one", "refused"]
 

@@ -53,14 +53,14 @@ class Numpy:
     def adds(self, dtype: DType) -> bool:
         """Whether arrays of a type are added up by one function."""
         from weft.emit.numpy.pointwise import ufunc_of
-        from weft.ops.pointwise import Add
+        from weft.ops.elementwise.pointwise import Add
 
         return ufunc_of(Add, dtype) is not None
 
     def repeats(self, op: Op, dtype: DType) -> bool:
         """Whether the function of an op repeats the elements of an operand by itself."""
         from weft.emit.numpy.pointwise import is_native, ufunc_of
-        from weft.ops.pointwise import Compare
+        from weft.ops.elementwise.pointwise import Compare
 
         if not is_native(dtype) or dtype.is_complex:
             return False

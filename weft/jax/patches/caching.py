@@ -102,7 +102,7 @@ def _own_calls(module: Any) -> Iterator[Any]:
     """The calls of a program that name Python functions of this process."""
     from jaxlib.mlir import ir
 
-    from weft.ops.callbacks import CALLS, INSPECT
+    from weft.ops.custom_calls.callbacks import CALLS, INSPECT
 
     found: list[Any] = []
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from weft.jax.buffers.client import PLATFORM
-from weft.ops.linalg_calls import CALLS
+from weft.ops.custom_calls.linalg import CALLS
 from weft.patches import replace_in_jax, table_of_jax
 
 

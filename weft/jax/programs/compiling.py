@@ -25,8 +25,8 @@ from weft.jax.questions.inspecting import tell_shardings
 from weft.jax.questions.protos import device_numbers
 from weft.jax.versions import makers
 from weft.knobs import TRACE
-from weft.ops.callbacks import INSPECT
-from weft.ops.custom import CustomCall
+from weft.ops.custom_calls.callbacks import INSPECT
+from weft.ops.custom_calls.custom import CustomCall
 from weft.pipeline import OPTIMIZED, Program, compile_module
 from weft.run import LocalProgram
 from weft.trace import Trace

@@ -32,7 +32,7 @@ from weft.jax.programs.options import PjrtOptions
 from weft.jax.versions import makers
 from weft.knobs import TRACE
 from weft.ops import BY_NAME
-from weft.ops.callbacks import bind_functions, calls_python
+from weft.ops.custom_calls.callbacks import bind_functions, calls_python
 from weft.pipeline import OPTIMIZED, Program, compile_module, local_program
 from weft.run import LocalProgram
 from weft.targets import target_named

@@ -16,8 +16,8 @@ from weft.ir.names import DONATED, PARTITIONS, REPLICAS
 from weft.ir.rebuild import Rebuild, Rewritten, rewrite, without
 from weft.jax.questions.shardings import argument_tiles, result_tiles
 from weft.mesh import MeshAxes
-from weft.ops.collective import CollectiveOp, device_lists
 from weft.ops.control import AsyncDone, AsyncStart
+from weft.ops.distributed.collective import CollectiveOp, device_lists
 
 if TYPE_CHECKING:
     from weft.jax.programs.compiling import PjrtExecutable

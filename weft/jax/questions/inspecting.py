@@ -14,9 +14,9 @@ from weft.ir.module import Module
 from weft.ir.write import SHARDINGS
 from weft.jax.questions.shardings import proto
 from weft.mesh import Sharding
-from weft.ops.callbacks import INSPECT, HostFunction, host_function
-from weft.ops.calls import config_of
-from weft.ops.custom import CustomCall
+from weft.ops.custom_calls.callbacks import INSPECT, HostFunction, host_function
+from weft.ops.custom_calls.custom import CustomCall
+from weft.ops.custom_calls.declaration import config_of
 from weft.pipeline import Program
 
 

@@ -11,14 +11,14 @@ from weft.ir.rule import Rule
 from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes
 from weft.ops.convolution import Convolution
-from weft.ops.custom import CustomCall
+from weft.ops.custom_calls.custom import CustomCall
+from weft.ops.distributed.sharding import ShardyConstant
 from weft.ops.index import Gather
 from weft.ops.linalg import TriangularSolve
 from weft.ops.ragged import RaggedDot
 from weft.ops.reduce import Reduce
 from weft.ops.scatter import Scatter
 from weft.ops.shape import Constant, Iota, Reshape, Reverse
-from weft.ops.sharding import ShardyConstant
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad, Slice
 from weft.ops.sort import TopK
 from weft.ops.window import ReduceWindow, SelectAndScatter

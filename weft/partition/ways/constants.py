@@ -10,7 +10,7 @@ from weft.ir.dense import Dense
 from weft.ir.types import I32, Array
 from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes, total_size
-from weft.ops.convert import Convert
+from weft.ops.elementwise.convert import Convert
 from weft.ops.shape import Constant, Iota
 from weft.partition.piece import Piece, local_type, whole
 from weft.partition.site import NodeSite, tensor

@@ -10,10 +10,10 @@ from weft.ir.module import Node, Region, Value, apply
 from weft.ir.rule import Combine
 from weft.ir.types import TensorType
 from weft.mesh.algebra import total_size
-from weft.ops.collective import AllGather
 from weft.ops.combiners import COMBINERS, combine_of, identity
-from weft.ops.local import CHANNEL, INDEX
-from weft.ops.pointwise import Compare, Select
+from weft.ops.distributed.collective import AllGather
+from weft.ops.distributed.local import CHANNEL, INDEX
+from weft.ops.elementwise.pointwise import Compare, Select
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim
 from weft.ops.window import ReduceWindow

@@ -11,8 +11,8 @@ from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import I32, DType, TensorType
 from weft.mesh.algebra import Axes, DimAxes
 from weft.ops.combiners import in_dtype
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, And, Clamp, Select, Subtract
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Add, And, Clamp, Select, Subtract
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice, Pad
 from weft.partition.builder import Builder
 from weft.partition.piece import Partial, Piece

@@ -13,8 +13,8 @@ from weft.ir.rule import Rule
 from weft.ir.types import DType, TensorType
 from weft.mesh.algebra import Axes, total_size
 from weft.ops.combiners import in_dtype
+from weft.ops.elementwise.pointwise import And, Compare, Select
 from weft.ops.index import Gather, Windows, gather_windows
-from weft.ops.pointwise import And, Compare, Select
 from weft.ops.shape import BroadcastInDim
 from weft.partition.choose import unreduced_axes
 from weft.partition.free import plain_factors

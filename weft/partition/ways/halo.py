@@ -11,9 +11,9 @@ import numpy as np
 from weft.ir.module import Value
 from weft.ir.types import BOOL, I32, TensorType
 from weft.mesh.algebra import Axes, total_size
-from weft.ops.collective import AllGather
-from weft.ops.local import CHANNEL
-from weft.ops.pointwise import Add, And, Compare
+from weft.ops.distributed.collective import AllGather
+from weft.ops.distributed.local import CHANNEL
+from weft.ops.elementwise.pointwise import Add, And, Compare
 from weft.ops.shape import BroadcastInDim, Reshape
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Slice
 from weft.partition.builder import Builder

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from weft.ir.module import Value
 from weft.ir.types import I32, I64, DType
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Clamp, Subtract
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Clamp, Subtract
 from weft.ops.shape import Reshape
 from weft.ops.slicing import Concatenate, Slice
 from weft.partition.builder import Builder

@@ -17,7 +17,7 @@ from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.work import Work, moved
 from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes, total_size
-from weft.ops.pointwise import Select
+from weft.ops.elementwise.pointwise import Select
 from weft.ops.slicing import Concatenate, Slice
 from weft.partition.context import Context
 from weft.partition.factors import FactorAxes, asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.ir.module import Node
 from weft.ir.rule import Rule
-from weft.ops.custom import CustomCall
+from weft.ops.custom_calls.custom import CustomCall
 from weft.partition.free import plain_factors
 from weft.partition.site import tensor
 

@@ -9,11 +9,11 @@ from weft.ir.op import Body
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import I32, TensorType
 from weft.mesh.algebra import Axes, total_size
-from weft.ops.collective import AllGather
 from weft.ops.combiners import combine_of, identity
+from weft.ops.distributed.collective import AllGather
+from weft.ops.distributed.local import CHANNEL
+from weft.ops.elementwise.pointwise import Add, Select
 from weft.ops.index import Gather, GatherDims
-from weft.ops.local import CHANNEL
-from weft.ops.pointwise import Add, Select
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Reshape
 from weft.ops.sort import TopK

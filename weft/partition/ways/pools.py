@@ -9,7 +9,7 @@ from weft.ir.rule import Combine, Rule, RuleBuilder
 from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.combiners import combine_of, identity
-from weft.ops.pointwise import Compare
+from weft.ops.elementwise.pointwise import Compare
 from weft.ops.window import SelectAndScatter, WindowDims
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor

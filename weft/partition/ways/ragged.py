@@ -15,7 +15,7 @@ from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import TensorType
 from weft.mesh.algebra import Axes, total_size
 from weft.ops.combiners import in_dtype
-from weft.ops.pointwise import Clamp, Compare, Select, Subtract
+from weft.ops.elementwise.pointwise import Clamp, Compare, Select, Subtract
 from weft.ops.ragged import RaggedDims, RaggedDot
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Iota

@@ -13,7 +13,7 @@ from weft.ir.rule import Rule
 from weft.ir.types import TensorType
 from weft.mesh.algebra import total_size
 from weft.ops.combiners import BY_OP, identity
-from weft.ops.pointwise import Select
+from weft.ops.elementwise.pointwise import Select
 from weft.ops.scatter import Scatter
 from weft.partition.choose import unreduced_axes
 from weft.partition.piece import Partial, Piece, local_type

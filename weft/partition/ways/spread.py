@@ -9,9 +9,9 @@ import numpy as np
 from weft.ir.module import Node, Value
 from weft.ir.types import Array, TensorType
 from weft.mesh.algebra import Axes
-from weft.ops.pointwise import Select
+from weft.ops.distributed.sharding import ShardyConstant
+from weft.ops.elementwise.pointwise import Select
 from weft.ops.shape import BroadcastInDim, Constant, Reshape
-from weft.ops.sharding import ShardyConstant
 from weft.ops.slicing import Pad
 from weft.partition.builder import Builder
 from weft.partition.ways.exchange import DimRanges, ranges

@@ -10,7 +10,7 @@ from weft.ir.module import Value
 from weft.ir.types import BOOL
 from weft.ops.attention import Attention
 from weft.ops.contract import DotDims
-from weft.ops.pointwise import Add, Multiply
+from weft.ops.elementwise.pointwise import Add, Multiply
 
 
 def matmul(b: Build, x: Value, y: Value, out_dtype: object = None) -> Value:

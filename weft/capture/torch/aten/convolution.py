@@ -8,7 +8,7 @@ from weft.capture.torch.build import AtenLowering, Build, LoweredResults, dtype_
 from weft.ir.module import Value
 from weft.ir.types import TensorType
 from weft.ops.convolution import ConvDims, Convolution
-from weft.ops.pointwise import Add
+from weft.ops.elementwise.pointwise import Add
 
 TorchPadding = tuple[tuple[int, int], ...]
 

@@ -10,7 +10,7 @@ from weft.capture.torch.build import AtenLowering, Build
 from weft.capture.torch.dtypes import TorchOperand, computed_in
 from weft.ir.module import Value
 from weft.ir.types import I64
-from weft.ops.pointwise import Add, Multiply
+from weft.ops.elementwise.pointwise import Add, Multiply
 
 
 def full(b: Build, size: Sequence[int], value: TorchOperand, **layout: object) -> Value:

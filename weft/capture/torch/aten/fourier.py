@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from weft.capture.torch.build import AtenLowering, Build, dim_of, shape_of, type_of
 from weft.ir.module import Value
 from weft.ir.types import DTYPES
+from weft.ops.elementwise.pointwise import Multiply
 from weft.ops.linalg import Fft
-from weft.ops.pointwise import Multiply
 
 
 def complex_to_complex(

@@ -20,8 +20,8 @@ from weft.ir.module import Region, Value
 from weft.ir.rule import Combine
 from weft.ir.types import BOOL, I64, TensorType
 from weft.ops.combiners import combiner
+from weft.ops.elementwise.pointwise import Add, And, Compare, Divide, Multiply
 from weft.ops.index import Gather, GatherDims
-from weft.ops.pointwise import Add, And, Compare, Divide, Multiply
 from weft.ops.scatter import Scatter, ScatterDims
 from weft.ops.slicing import DynamicUpdateSlice
 

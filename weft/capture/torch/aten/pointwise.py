@@ -17,10 +17,10 @@ from weft.capture.torch.dtypes import TorchOperand, computed_in, dtype_of_torch
 from weft.ir.module import Value
 from weft.ir.op import Op
 from weft.ir.types import BOOL, DTYPES, DType, TensorType
-from weft.ops import pointwise as ours
-from weft.ops import special
-from weft.ops import transcendental as functions
-from weft.ops.convert import Complex, Imag, Real
+from weft.ops.elementwise import pointwise as ours
+from weft.ops.elementwise import special
+from weft.ops.elementwise import transcendental as functions
+from weft.ops.elementwise.convert import Complex, Imag, Real
 from weft.ops.shape import BitcastConvert
 
 

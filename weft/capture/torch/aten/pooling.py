@@ -22,7 +22,7 @@ from weft.ir.rule import Combine
 from weft.ir.types import Array
 from weft.ops.combiners import combiner
 from weft.ops.contract import DotDims
-from weft.ops.pointwise import And, Divide, Or
+from weft.ops.elementwise.pointwise import And, Divide, Or
 from weft.ops.window import ReduceWindow
 
 

@@ -23,10 +23,10 @@ from weft.ir.op import Op
 from weft.ir.rule import Combine
 from weft.ir.types import BOOL, I64, TensorType
 from weft.ops.combiners import COMBINERS
-from weft.ops.convert import Imag, Real
-from weft.ops.pointwise import Add, And, Divide, Multiply, Not, Or, Subtract
+from weft.ops.elementwise.convert import Imag, Real
+from weft.ops.elementwise.pointwise import Add, And, Divide, Multiply, Not, Or, Subtract
+from weft.ops.elementwise.transcendental import Exponential, Log
 from weft.ops.reduce import Reduce
-from weft.ops.transcendental import Exponential, Log
 
 ReducedDims = Sequence[int] | int | None
 

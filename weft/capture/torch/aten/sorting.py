@@ -13,7 +13,7 @@ from weft.capture.torch.build import (
 )
 from weft.ir.module import Region, Value
 from weft.ir.types import I64, TensorType
-from weft.ops.pointwise import Compare
+from weft.ops.elementwise.pointwise import Compare
 from weft.ops.sort import Sort
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from weft.ir.types import F32, DType, tensor
 from weft.kernels.kernel import Apply, Kernel, Reduce, Step, Store, is_rounded
 from weft.kernels.rewriting import renumbered
-from weft.ops.convert import Convert
+from weft.ops.elementwise.convert import Convert
 
 
 def accumulated(kernel: Kernel) -> Kernel:

@@ -22,7 +22,7 @@ from weft.kernels.kernel import (
     Step,
     args_of,
 )
-from weft.ops.pointwise import Add, And, Compare, Select
+from weft.ops.elementwise.pointwise import Add, And, Compare, Select
 
 
 def chosen(step: Reduce, steps: list[Step], kernel: Kernel) -> Step | None:

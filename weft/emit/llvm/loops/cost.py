@@ -10,8 +10,8 @@ from weft.emit.llvm.loops.turned import lines_of
 from weft.ir.op import Op
 from weft.ir.types import DType, TensorType
 from weft.kernels.kernel import Apply, Choose, Kernel, Load, Pick, Position, Reduce, Step, Store
-from weft.ops.pointwise import Divide, Power, Remainder
-from weft.ops.transcendental import Rsqrt, Sqrt
+from weft.ops.elementwise.pointwise import Divide, Power, Remainder
+from weft.ops.elementwise.transcendental import Rsqrt, Sqrt
 
 REGISTER_LANES = 16
 _SLOW: dict[type[Op], float] = {Divide: 10.0, Sqrt: 14.0, Rsqrt: 8.0, Remainder: 20.0, Power: 60.0}

@@ -27,8 +27,8 @@ from weft.kernels.kernel import (
 )
 from weft.kernels.rewriting import map_affines, renumbered
 from weft.ops.combiners import COMBINERS, identity
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Multiply
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Multiply
 
 
 def simplify(kernel: Kernel, order: Sequence[int], apart: Collection[str] = ()) -> Kernel:

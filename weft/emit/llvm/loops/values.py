@@ -45,8 +45,8 @@ from weft.kernels.kernel import (
     Store,
     is_rounded,
 )
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Divide, Maximum, Subtract
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Divide, Maximum, Subtract
 
 FAR = 1 << 20  # bytes from which on an operand is fetched before it is needed
 AHEAD = 1536  # bytes between what is read and what is fetched for later

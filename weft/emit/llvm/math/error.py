@@ -24,7 +24,7 @@ from weft.emit.llvm.math.polynomial import (
     with_sign,
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.ops import special_functions
+from weft.ops.numerics import special_functions
 
 
 @dataclass(frozen=True, slots=True)

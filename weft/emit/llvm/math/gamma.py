@@ -10,7 +10,7 @@ from weft.emit.llvm.math.hyperbolic import in_double
 from weft.emit.llvm.math.logarithm import log, log1p
 from weft.emit.llvm.math.polynomial import magnitude, where, with_sign
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.ops.special_functions import (
+from weft.ops.numerics.special_functions import (
     I1E_FAR_64,
     I1E_NEAR_64,
     LANCZOS,

@@ -17,7 +17,8 @@ from weft.emit.llvm.writer.vector import Vectors
 from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.kernels.kernel import is_rounded
-from weft.ops import broadcasting, convert, pointwise, shape, special
+from weft.ops import shape
+from weft.ops.elementwise import broadcasting, convert, pointwise, special
 
 
 def apply(

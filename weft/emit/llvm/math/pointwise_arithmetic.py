@@ -16,8 +16,8 @@ from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.op import Op
 from weft.ir.types import DType
-from weft.ops import convert, special
-from weft.ops import pointwise as ops
+from weft.ops.elementwise import convert, special
+from weft.ops.elementwise import pointwise as ops
 
 
 def _may_join(v: Vectors) -> str:

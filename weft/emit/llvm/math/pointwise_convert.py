@@ -21,7 +21,7 @@ from weft.emit.llvm.writer.storage import Held, register_kind, to_memory, to_reg
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.op import Op
 from weft.ir.types import DType
-from weft.ops import convert as ops
+from weft.ops.elementwise import convert as ops
 from weft.ops.shape import BitcastConvert
 
 

@@ -8,8 +8,8 @@ from weft.emit.llvm.math import pointwise_integer as integers
 from weft.emit.llvm.math import power as powers
 from weft.emit.llvm.math.pointwise_kinds import Emit, by_kind
 from weft.ir.op import Op
-from weft.ops import pointwise, special
-from weft.ops import transcendental as ops
+from weft.ops.elementwise import pointwise, special
+from weft.ops.elementwise import transcendental as ops
 
 EMIT: dict[type[Op], Emit] = {
     pointwise.Power: by_kind(real=powers.power, integer=integers.power),

@@ -6,8 +6,8 @@ from weft.emit.llvm.math.pointwise_kinds import Emit, by_kind
 from weft.emit.llvm.writer.vector import Vector, Vectors, suffix
 from weft.ir.op import Op
 from weft.ir.types import DType
-from weft.ops import pointwise as ops
-from weft.ops import special
+from weft.ops.elementwise import pointwise as ops
+from weft.ops.elementwise import special
 
 # Quotients
 

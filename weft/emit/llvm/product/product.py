@@ -31,7 +31,7 @@ from weft.kernels.kernel import (
     args_of,
 )
 from weft.kernels.roles import cannot_reduce, derived, results_reduced, roles_of
-from weft.ops.convert import Convert
+from weft.ops.elementwise.convert import Convert
 
 _WIDE = 32  # rows and columns from which on it matters how results lie
 HELD = {"f32", "f64", "i32", "i64", "ui32", "ui64"}  # dtypes that products are added up in

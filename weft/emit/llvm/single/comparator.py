@@ -12,7 +12,7 @@ from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.module import Node, Region, Value
 from weft.ir.types import DType
-from weft.ops.pointwise import Compare
+from weft.ops.elementwise.pointwise import Compare
 from weft.ops.shape import Constant
 
 

@@ -14,8 +14,8 @@ from weft.ir.module import Region, Value
 from weft.ir.types import Array, DType, TensorType
 from weft.kernels.single_node import SingleNode
 from weft.ops.combiners import BY_OP, IDEMPOTENT
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, Multiply
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Add, Multiply
 from weft.ops.shape import Constant
 
 

@@ -21,9 +21,9 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.kernels.single_node import SingleNode, strides
+from weft.ops.elementwise.pointwise import Divide, Multiply, Subtract
+from weft.ops.elementwise.special import Conj
 from weft.ops.linalg import TriangularSolve
-from weft.ops.pointwise import Divide, Multiply, Subtract
-from weft.ops.special import Conj
 
 _LANES = 32  # systems that are solved side by side
 

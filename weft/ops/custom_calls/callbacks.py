@@ -15,7 +15,14 @@ from weft.ir.check import require
 from weft.ir.module import Module, Node
 from weft.ir.rebuild import rewrite
 from weft.ir.types import Array, TensorType, TokenType, Type, Types
-from weft.ops.calls import CallResults, CallUse, Config, KnownCall, config_of, config_text
+from weft.ops.custom_calls.declaration import (
+    CallResults,
+    CallUse,
+    Config,
+    KnownCall,
+    config_of,
+    config_text,
+)
 
 HOST_CALL = "weft.host_call"
 HOST_CALL_ON_PIECES = "weft.host_call_on_pieces"  # each device calls with its pieces of values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.ir.types import Array
-from weft.ops.arithmetic import pair, to_double
+from weft.ops.numerics.arithmetic import pair, to_double
 
 _UNKNOWN = complex(np.nan, np.nan)  # what an infinite angle gives; numpy knows a part of it
 

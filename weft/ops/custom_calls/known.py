@@ -7,9 +7,16 @@ from typing import Any
 
 from weft.ir.check import require, same_type
 from weft.ir.types import Types
-from weft.ops import callbacks, linalg_calls
-from weft.ops.calls import CallResults, CallUse, Config, KnownCall, identity_types
-from weft.ops.checks import expect_almost_equal, expect_close, expect_equal
+from weft.ops.custom_calls import callbacks
+from weft.ops.custom_calls import linalg as linalg_calls
+from weft.ops.custom_calls.checks import expect_almost_equal, expect_close, expect_equal
+from weft.ops.custom_calls.declaration import (
+    CallResults,
+    CallUse,
+    Config,
+    KnownCall,
+    identity_types,
+)
 
 
 def _leave(site: CallUse, *values: Any) -> CallResults:

@@ -14,8 +14,8 @@ from weft.ir.op import Body, Op, RegionCall, op
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import BOOL, Array, DType, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
-from weft.ops import arithmetic, complex_math
-from weft.ops.arithmetic import in_double, in_own_type, with_width
+from weft.ops.numerics import arithmetic, complex_math
+from weft.ops.numerics.arithmetic import in_double, in_own_type, with_width
 
 ANY = "bool int uint float complex"
 NUMBER = "int uint float complex"

@@ -15,9 +15,10 @@ from weft.ir.op import Op, op
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.work import Work, moved
-from weft.ops import arithmetic, complex_math, shape, special_functions
-from weft.ops.arithmetic import Ufunc, in_double, in_own_type, with_width
-from weft.ops.pointwise import FLOAT, FLOATS, INTEGER, Pointwise, boolean, pointwise
+from weft.ops import shape
+from weft.ops.elementwise.pointwise import FLOAT, FLOATS, INTEGER, Pointwise, boolean, pointwise
+from weft.ops.numerics import arithmetic, complex_math, special_functions
+from weft.ops.numerics.arithmetic import Ufunc, in_double, in_own_type, with_width
 
 row = partial(pointwise, assembly="$operands$fields : $types -> $type", module=__name__)
 

@@ -11,8 +11,8 @@ from weft.ir.op import Op, op
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import DTYPES, Array, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
-from weft.ops import arithmetic
-from weft.ops.pointwise import FLOATS, pointwise, real_part
+from weft.ops.elementwise.pointwise import FLOATS, pointwise, real_part
+from weft.ops.numerics import arithmetic
 
 Real = pointwise(
     "stablehlo.real",

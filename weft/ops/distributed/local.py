@@ -23,7 +23,9 @@ from weft.mesh.algebra import size_of, total_size
 from weft.mesh.axes import named
 from weft.mesh.groups import cross_partition
 from weft.mesh.pieces import index_along
-from weft.ops.collective import (
+from weft.ops.combiners import BY_OP, COMBINERS, SHORT_NAMES, combiner
+from weft.ops.control import opaque
+from weft.ops.distributed.collective import (
     ChannelHandle,
     CollectivePermute,
     DeviceValues,
@@ -33,12 +35,10 @@ from weft.ops.collective import (
     dim_by_dim,
     tensors,
 )
-from weft.ops.combiners import BY_OP, COMBINERS, SHORT_NAMES, combiner
-from weft.ops.control import opaque
-from weft.ops.convert import Convert
-from weft.ops.pointwise import Add, Divide, Multiply, Remainder
+from weft.ops.distributed.sharding import OneSharding
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Add, Divide, Multiply, Remainder
 from weft.ops.shape import Constant, Reshape
-from weft.ops.sharding import OneSharding
 from weft.ops.slicing import DynamicSlice
 
 CHANNEL = ChannelHandle(1, 1)  # what every collective of ours meets on

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from weft.ir.op import Op
-from weft.ops import arithmetic, complex_math
-from weft.ops.arithmetic import in_double
-from weft.ops.pointwise import FLOATS, Pointwise, pointwise
+from weft.ops.elementwise.pointwise import FLOATS, Pointwise, pointwise
+from weft.ops.numerics import arithmetic, complex_math
+from weft.ops.numerics.arithmetic import in_double
 
 row = partial(pointwise, transcendental=True, module=__name__)
 

@@ -14,7 +14,7 @@ from weft.ir.op import Op, infer, op
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import Array, Dim, Shape, TensorType, Type, Types
 from weft.ir.work import Work
-from weft.ops import convert, pointwise, special, transcendental
+from weft.ops.elementwise import convert, pointwise, special, transcendental
 
 DimMap = tuple[int, ...]  # for each dim of an operand, the dim of the result that it runs along
 

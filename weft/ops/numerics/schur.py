@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from weft.ir.types import Array
-from weft.ops.factorize import hessenberg, householder_product
-from weft.ops.lapack import gees, has_gees
+from weft.ops.numerics.factorize import hessenberg, householder_product
+from weft.ops.numerics.lapack import gees, has_gees
 
 _TRIES = 30  # for each eigenvalue
 _STUCK = 10  # tries after which a shift out of the ordinary is used

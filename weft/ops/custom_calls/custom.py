@@ -13,11 +13,11 @@ from weft.ir.op import Body, Evaluation, Op, RegionCall, Steps, op
 from weft.ir.rule import Rule
 from weft.ir.types import TOKEN, Array, TensorType, TokenType, Type, Types, type_of
 from weft.ir.work import Work, moved
-from weft.ops.calls import CallUse, Config, KnownCall, config_of
-from weft.ops.collective import ChannelHandle
 from weft.ops.control import opaque
-from weft.ops.custom_rules import custom_rule
-from weft.ops.known_calls import KNOWN_CALLS
+from weft.ops.custom_calls.declaration import CallUse, Config, KnownCall, config_of
+from weft.ops.custom_calls.known import KNOWN_CALLS
+from weft.ops.custom_calls.rules import custom_rule
+from weft.ops.distributed.collective import ChannelHandle
 
 # Custom calls
 

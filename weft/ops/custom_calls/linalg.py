@@ -12,8 +12,8 @@ from weft.ir.check import require
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import DTYPES, I32, Array, DType, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
-from weft.ops.calls import CallResults, CallUse, Config, KnownCall, by_batch
-from weft.ops.factorize import (
+from weft.ops.custom_calls.declaration import CallResults, CallUse, Config, KnownCall, by_batch
+from weft.ops.numerics.factorize import (
     hessenberg,
     householder_product,
     lu,
@@ -21,8 +21,8 @@ from weft.ops.factorize import (
     qr,
     tridiagonal,
 )
-from weft.ops.schur import schur
-from weft.ops.tridiagonal import tridiagonal_solve
+from weft.ops.numerics.schur import schur
+from weft.ops.numerics.tridiagonal import tridiagonal_solve
 
 _DTYPES = ("f32", "f64", "complex<f32>", "complex<f64>")
 Shapes: TypeAlias = Callable[[Config, TensorType], Types]

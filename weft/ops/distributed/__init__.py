@@ -1,0 +1,1 @@
+"""Ops of several devices: collectives, pieces of a local program, Shardy's annotations."""

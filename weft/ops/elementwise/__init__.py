@@ -1,0 +1,1 @@
+"""Elementwise ops: arithmetic, transcendental and special functions, conversions, broadcasting."""
