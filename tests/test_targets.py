@@ -25,9 +25,9 @@ from weft.ops.elementwise.pointwise import Add
 from weft.ops.sort import Sort
 from weft.target import Options, Target
 from weft.targets import installed_targets, target_named, target_names
-from weft.tile.products import PRODUCTS as PRODUCED
-from weft.tile.pulls import MAPS, REDUCTIONS
-from weft.tile.views import VIEWS
+from weft.tile.drafts.products import PRODUCTS as PRODUCED
+from weft.tile.drafts.pulls import MAPS, REDUCTIONS
+from weft.tile.drafts.views import VIEWS
 
 # A package with a target that works, one that cannot be imported, one with holes, and no target.
 ENTRIES = """

@@ -26,7 +26,7 @@ from weft.evaluate import evaluate
 from weft.ir.types import DTYPES
 from weft.kernels.attention import Attention
 from weft.run.parts import parts_of
-from weft.tile import groups as grouping
+from weft.tile.fusion import groups as grouping
 
 SEEDS = st.integers(0, 1 << 30)
 ROUNDED = [n for n in FLOATS if DTYPES[n].bits < 32 and n != "bf16"]

@@ -23,7 +23,7 @@ from weft.ops.custom_calls.callbacks import host_functions
 from weft.pipeline import local_program
 from weft.run import LocalProgram
 from weft.targets import target_named
-from weft.tile import plan as planning
+from weft.tile.memory import plan as planning
 
 TARGETS: dict[str, Any] = {
     "numpy": lambda: None,

@@ -19,7 +19,7 @@ from weft.kernels.kernel import (
     Store,
 )
 from weft.ops.elementwise.pointwise import Add, Multiply
-from weft.tile.in_place import overwritten
+from weft.tile.memory.in_place import overwritten
 
 HERE = Affine((4, 1))
 ROW = Affine((1, 0))

@@ -14,7 +14,7 @@ from weft.kernels.group import Group
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel
 from weft.kernels.stacked_node import StackedNode
-from weft.tile.fuse import fuse
+from weft.tile.fusion.fuse import fuse
 
 
 class Plain(LLVM):

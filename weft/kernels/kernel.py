@@ -199,7 +199,7 @@ class Schedule:
     However a kernel runs, an element is read before anything is written at its place by the same
     point, a task writes what depends on a sum along its own factors after it has read all that the
     sum is of, and what follows a product is computed once at every point. A result may be written
-    over an operand because of that (`weft/tile/in_place.py`).
+    over an operand because of that (`weft/tile/memory/in_place.py`).
     """
 
     kind: str = ""

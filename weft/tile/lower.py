@@ -44,8 +44,8 @@ from weft.ops.control import (
 )
 from weft.ops.distributed.sharding import NamedComputation, ShardingGroup
 from weft.target import Target
-from weft.tile.apart import divergent_branch, divergent_loop
-from weft.tile.groups import group
+from weft.tile.divergent import divergent_branch, divergent_loop
+from weft.tile.fusion.groups import group
 from weft.tile.left_to_readers import (
     Functions,
     is_broadcast,
@@ -56,7 +56,7 @@ from weft.tile.left_to_readers import (
 )
 from weft.tile.placed import awaited_in, placed_at, waited_once
 from weft.tile.scope import Scope
-from weft.tile.together import branch, loop
+from weft.tile.uniform import branch, loop
 from weft.varying.masks import Mask, union
 
 KEPT = 1 << 14  # elements of a result that may be computed before the program runs

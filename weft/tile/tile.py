@@ -13,7 +13,7 @@ from weft.ir.names import DONATED
 from weft.mesh import Axis
 from weft.target import Target
 from weft.tile.lower import HostKernels, Lowering
-from weft.tile.plan import plan
+from weft.tile.memory.plan import plan
 from weft.tile.scope import Scope
 from weft.varying.facts import varying
 from weft.varying.world import World

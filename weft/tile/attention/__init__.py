@@ -1,0 +1,1 @@
+"""Attention as one kernel: found in a region, forward and backward."""

@@ -1,0 +1,311 @@
+"""The gradients of attention that was found: the products that a derivative makes of it.
+
+    dv = p dout,  dp = dout v,  ds = p * (dp - sum of p * dp),  dq = ds k,  dk = ds q
+
+However the row-wise part between dp and ds is written, a few rows tell whether it is this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.ir.module import Node, Value
+from weft.ir.types import Array
+from weft.ops.contract import Dot, DotGeneral
+from weft.ops.elementwise.convert import Convert
+from weft.tile.attention.forward import Forward, ends, same_numbers
+from weft.tile.attention.probe import Probe, rows, softmax
+from weft.tile.attention.reading import Place, Reader, RegionNodes
+from weft.tile.attention.scores import source, unscaled
+from weft.tile.drafts.index import Expr, Split, factors_of
+
+Strides = Mapping[int, int]  # by the factors of the forward's reader
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A gradient: the value, its strides by factor, that of its columns, and a number in front."""
+
+    value: Value
+    strides: Strides
+    column: int
+    scale: float
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowOperand:
+    """An operand of rows: the value, an offset, its strides by factor, and that of its columns."""
+
+    value: Value
+    offset: int
+    strides: Strides
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """All gradients of one attention."""
+
+    dout: RowOperand
+    dq: Written
+    dk: Written
+    dv: Written
+
+    @property
+    def nodes(self) -> set[Node]:
+        """Every node that the kernel stands for."""
+        return {*self.dq.nodes, *self.dk.nodes, *self.dv.nodes}
+
+
+def find_backward(program: RegionNodes, forward: Forward) -> Backward | None:
+    """The gradients of attention, if they are all there."""
+    search = _Search(program, forward)
+    found: dict[str, Written] = {}
+    douts: list[RowOperand] = []
+    for node in _products_after(program, forward):
+        for label, written, dout in search.classify(node):
+            if label in found:
+                return None
+            found[label] = written
+            douts.append(dout)
+    if {*found} != {"dq", "dk", "dv"} or any(d != douts[0] for d in douts):
+        return None
+    return Backward(douts[0], **found)
+
+
+def recomputed(program: RegionNodes, forward: Forward) -> Forward | None:
+    """The same attention whose scores are computed once more, for the gradients alone."""
+    first = forward.scores.product
+    assert first.node is not None
+    wanted = _sources(program, first.node)
+    for node in program.products[first.node.op]:
+        if node is not first.node and _sources(program, node) == wanted:
+            place = Place(node.results[0], first.at)
+            return replace(forward, scores=replace(forward.scores, product=place))
+    return None
+
+
+def _sources(program: RegionNodes, node: Node) -> tuple[Place, Place]:
+    """What the sides of a product are, views looked through."""
+    reader = Reader(program)
+    left, right, _ = reader.product(reader.all_of(node.results[0]))
+    return reader.through(left), reader.through(right)
+
+
+def _products_after(program: RegionNodes, forward: Forward) -> Iterator[Node]:
+    """The products that read what row-wise nodes make of the scores, in order."""
+    todo = [forward.scores.product.value]
+    seen: set[Value] = set()
+    found: set[Node] = set()
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for node in program.readers.get(value, ()):
+            if isinstance(node.op, DotGeneral | Dot):
+                found.add(node)
+            else:
+                todo += node.results
+    last = {n for n in forward.nodes if isinstance(n.op, DotGeneral | Dot)}
+    yield from sorted(found - last, key=program.order.__getitem__)
+
+
+class _Search:
+    """Looks at one product after another."""
+
+    def __init__(self, program: RegionNodes, forward: Forward) -> None:
+        self.program, self.forward = program, forward
+        reader = forward.reader
+        self.scores = forward.scores.product.value
+        _, self.strides = reader.strides(forward.scores.product)
+        self.sizes = {f: reader.draft.size(f) for f in self.strides}
+        self.known = _fixed(forward)
+
+    def classify(self, node: Node) -> Iterator[tuple[str, Written, RowOperand]]:
+        """Which gradient a product is, what it writes, and the gradient of out that it is from."""
+        for turned in (False, True):
+            reader = Reader(self.program)
+            out = reader.all_of(ends(self.program, node))
+            sides = _sides(reader, out, turned)
+            if sides is None:
+                continue
+            pairs, other, summed = sides
+            found = _Pairs(self, reader, pairs).look()
+            if found is None:
+                continue
+            made = self._named(found, reader, out, other, summed)
+            if made is not None:
+                yield made
+                return
+
+    def _named(
+        self, pairs: _Found, reader: Reader, out: Place, other: Place, summed: list[Expr]
+    ) -> tuple[str, Written, RowOperand] | None:
+        nodes = tuple(reader.seen)
+        forward, names = self.forward, pairs.names
+        over = {names.get(f) for f in factors_of([reader.draft.fresh(e) for e in summed])}
+        if pairs.dp is None:
+            if forward.query not in over or forward.key in over:
+                return None
+            dout = self._rows(reader, names, source(reader, other))
+            dv = self._written(reader, names, out, 1.0, nodes)
+            return None if dout is None or dv is None else ("dv", dv, dout)
+        rows_of, by = unscaled(reader, other)
+        found = self._rows(reader, names, rows_of)
+        dout = self._through_values(reader, names, pairs.dp)
+        nodes = (*nodes, *(n for n in (pairs.dp.node,) if n is not None))
+        if found is None or dout is None:
+            return None
+        label, same = ("dq", forward.k) if forward.key in over else ("dk", forward.q)
+        key = forward.depth
+        if found != self._own(same, key) or (label == "dk" and forward.query not in over):
+            return None
+        written = self._written(reader, names, out, pairs.scale * by, nodes)
+        return None if written is None else (label, written, dout)
+
+    def _through_values(
+        self, reader: Reader, names: dict[int, int], dp: Place
+    ) -> RowOperand | None:
+        """The gradient of out, of whose product with the values dp is an element."""
+        left, right, _ = reader.product(dp)
+        wanted = self._own(self.forward.v, self.forward.column)
+        for values, dout in ((left, right), (right, left)):
+            if self._rows(reader, names, source(reader, values)) == wanted:
+                return self._rows(reader, names, source(reader, dout))
+        return None
+
+    def _own(self, place: Place, column: int) -> RowOperand:
+        """Rows of the forward."""
+        offset, strides = self.forward.reader.strides(place)
+        return RowOperand(place.value, offset, _without(strides, column), strides.get(column, 0))
+
+    def _rows(self, reader: Reader, names: dict[int, int], place: Place) -> RowOperand | None:
+        offset, strides = reader.strides(place)
+        named = {names[f]: s for f, s in strides.items() if f in names}
+        rest = [s for f, s in strides.items() if f not in names]
+        return RowOperand(place.value, offset, named, rest[0]) if len(rest) == 1 else None
+
+    def _written(
+        self,
+        reader: Reader,
+        names: dict[int, int],
+        out: Place,
+        scale: float,
+        nodes: tuple[Node, ...],
+    ) -> Written | None:
+        found = self._rows(reader, names, reader.fresh(out))
+        if found is None:
+            return None
+        return Written(found.value, found.strides, found.column, scale, nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one side of a product is: probabilities, or (with dp) gradients of scores."""
+
+    names: dict[int, int]  # factors of its reader -> those of the forward's
+    dp: Place | None
+    scale: float
+
+
+class _Pairs:
+    """Looks at one side of a product: an element for each pair of a query and a key."""
+
+    def __init__(self, search: _Search, reader: Reader, place: Place) -> None:
+        self.search, self.reader, self.place = search, reader, place
+
+    def look(self) -> _Found | None:
+        """What it is, if it is something of this attention's."""
+        leaves: list[Place] = []
+        self._leaves(self.place, leaves, set())
+        scores = [p for p in leaves if p.value is self.search.scores]
+        others = [p for p in leaves if p.value is not self.search.scores]
+        if len(scores) != 1 or len(others) > 1:
+            return None
+        names = self._names(scores[0])
+        if names is None:
+            return None
+        place, dp = self.reader.fresh(scores[0]), self.reader.fresh(others[0]) if others else None
+        key = next((f for f, name in names.items() if name == self.search.forward.key), None)
+        if key is None:
+            return None
+        scale = self._try(place, dp, key)
+        return None if scale is None else _Found(names, dp, scale)
+
+    def _leaves(self, place: Place, found: list[Place], seen: set[Place]) -> None:
+        """The products that a place is made of, element by element."""
+        place = self.reader.through(place)
+        node = place.node
+        if place in seen or node is None or node not in self.reader.program.placed:
+            return
+        seen.add(place)
+        if self.reader.is_product(place):
+            found.append(place)
+        elif node.op.elementwise and node.operands:
+            for operand in self.reader.operands(place):
+                self._leaves(operand, found, seen)
+
+    def _names(self, scores: Place) -> dict[int, int] | None:
+        """Factors by those of the forward that step through the scores alike."""
+        draft = self.reader.draft
+        known = {(s, self.search.sizes[f]): f for f, s in self.search.strides.items()}
+        while True:
+            _, strides = self.reader.strides(scores)
+            names = {f: known.get((s, draft.size(f))) for f, s in strides.items()}
+            missing = [f for f, name in names.items() if name is None]
+            if not missing:
+                break
+            finer = [n for s, n in known if s == strides[missing[0]]]
+            if not finer or draft.size(missing[0]) % finer[0] or finer[0] >= draft.size(missing[0]):
+                return None
+            draft.split(Split(missing[0], finer[0]))
+        found = {f: name for f, name in names.items() if name is not None}
+        return found if len(found) == len(known) else None
+
+    def _try(self, scores: Place, dp: Place | None, key: int) -> float | None:
+        """The number in front, if made-up rows give what they should."""
+        s, g = rows(4), rows(5)
+        made = self._made(scores, dp, key, s, g)
+        if made is None:
+            return None
+        p = softmax(self.search.forward.scores.scale * s)
+        wanted = p if dp is None else p * (g - (p * g).sum(axis=-1, keepdims=True))
+        ratio = float(np.float32(np.sum(made * wanted) / np.sum(wanted * wanted)))
+        if not same_numbers(made, ratio * wanted) or (dp is None and abs(ratio - 1) > 1e-5):
+            return None
+        return ratio
+
+    def _made(self, scores: Place, dp: Place | None, key: int, s: Array, g: Array) -> Array | None:
+        given = {scores: s} if dp is None else {scores: s, dp: g}
+        probe = Probe(self.reader, [(0, ((key, 1),))], given, self.search.known)
+        made = probe(self.place)
+        return None if made is None else np.broadcast_to(made, s.shape)
+
+
+def _fixed(forward: Forward) -> dict[Value, float | bool]:
+    """Values that are taken to be one number: all keys are seen, and there is no bias."""
+    found: dict[Value, float | bool] = {}
+    for hidden in forward.scores.hidden:
+        found[forward.reader.through(hidden.where).value] = not hidden.when
+    if forward.bias is not None:
+        found[forward.reader.through(forward.bias).value] = 0.0
+    return found
+
+
+def _sides(reader: Reader, out: Place, turned: bool) -> tuple[Place, Place, list[Expr]] | None:
+    place = reader.through(out)
+    while place.node is not None and isinstance(place.node.op, Convert):
+        place = reader.through(reader.operands(place)[0])
+    if not reader.is_product(place):
+        return None
+    left, right, summed = reader.product(place)
+    return (right, left, summed) if turned else (left, right, summed)
+
+
+def _without(strides: Mapping[int, int], factor: int) -> Strides:
+    return {f: s for f, s in strides.items() if f != factor}

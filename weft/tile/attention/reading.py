@@ -1,0 +1,202 @@
+"""Reading a region backwards from one of its values: what lies where, in terms of factors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from weft.ir.module import Node, Value
+from weft.ir.op import Op
+from weft.ir.reading import reads
+from weft.kernels.kernel import is_rounded
+from weft.kernels.stacked_node import StackedNode
+from weft.ops.contract import Dot, DotGeneral
+from weft.ops.elementwise.transcendental import Exponential
+from weft.ops.reduce import Reduce
+from weft.tile.drafts.draft import Draft, tensor
+from weft.tile.drafts.index import ZERO, At, Expr, Split, factor, linear
+from weft.tile.drafts.products import dot_dims
+from weft.tile.drafts.views import VIEWS, lead_of, read_through, sees_through
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The element of a value at every point of some factors."""
+
+    value: Value
+    at: At
+
+    @property
+    def node(self) -> Node | None:
+        """What makes the value."""
+        return self.value.node
+
+
+class RegionNodes:
+    """The nodes of a region where they stand, who reads what, and what must be there at the end."""
+
+    def __init__(
+        self,
+        placed: Sequence[StackedNode],
+        sizes: tuple[int, ...],
+        results: Iterable[Value],
+        kept: Iterable[Value] = (),
+        *,
+        excess_precision: bool = True,
+    ) -> None:
+        self.excess_precision = excess_precision
+        self.placed = {p.node: p for p in placed}
+        self.order = {p.node: n for n, p in enumerate(placed)}
+        self.sizes = sizes
+        self.results = set(results)
+        self.kept = set(kept)  # values that are there, and not to be looked through
+        self.masks: dict[Value, int] = {}
+        self.readers: dict[Value, list[Node]] = {}
+        for p in placed:
+            self.masks.update(zip(p.node.operands, p.given, strict=True))
+            self.masks.update(zip(p.node.results, p.made, strict=True))
+            for value in dict.fromkeys(reads(p.node)):
+                self.readers.setdefault(value, []).append(p.node)
+
+    @cached_property
+    def products(self) -> dict[Op, list[Node]]:
+        """Matrix products, by their op."""
+        found: dict[Op, list[Node]] = {}
+        for node in self.order:
+            if isinstance(node.op, DotGeneral | Dot):
+                found.setdefault(node.op, []).append(node)
+        return found
+
+    @cached_property
+    def powers(self) -> set[Value]:
+        """Exponentials, and what is made of them element by element."""
+        found: set[Value] = set()
+        for node in self.order:
+            made = isinstance(node.op, Exponential) or any(v in found for v in node.operands)
+            if made and (node.op.elementwise or type(node.op) in VIEWS):
+                found.update(node.results)
+        return found
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        """The shape of a value's stack."""
+        mask = self.masks[value]
+        head = [n if mask >> d & 1 else 1 for d, n in enumerate(self.sizes)]
+        return (*head, *tensor(value).sizes)
+
+    def is_rounded(self, value: Value) -> bool:
+        """Whether a value has to be rounded to its type before anything else reads it."""
+        dtype = tensor(value).dtype
+        return is_rounded(dtype, excess_precision=self.excess_precision)
+
+    def only_reader(self, value: Value) -> Node | None:
+        """The one node that reads a value, if the value is needed nowhere else."""
+        readers = self.readers.get(value, [])
+        if value in self.kept:
+            return None
+        return readers[0] if len(readers) == 1 and value not in self.results else None
+
+
+class Reader:
+    """Goes from a value to what it is made of, and keeps the nodes that it went through."""
+
+    def __init__(self, program: RegionNodes) -> None:
+        self.program = program
+        self.draft = Draft(0)
+        self.seen: dict[Node, None] = {}
+        self.root: Value | None = None
+
+    def all_of(self, value: Value) -> Place:
+        """Every element of a value, where reading begins: a factor for each of its dims."""
+        self.root = value
+        return Place(value, self.draft.along(self.program.shape(value), len(self.program.sizes)))
+
+    def fresh(self, place: Place) -> Place:
+        """A place in factors that are not taken apart."""
+        if not self.draft.parts:
+            return place
+        return Place(place.value, tuple([self.draft.fresh(e) for e in place.at]))
+
+    def through(self, place: Place) -> Place:
+        """What a place reads once transposes, broadcasts and the like are looked through."""
+        while (placed := self._placed(place)) is not None and sees_through(placed):
+            kept = place.value in self.program.kept and place.value is not self.root
+            if kept or placed.node.op.collective:
+                break
+            place = self.fresh(place)
+            found = read_through(
+                placed, place.value.index, place.at, self.draft, self.program.sizes
+            )
+            if isinstance(found, Split):
+                self.draft.split(found)
+                continue
+            if found is None:
+                break
+            self.seen[placed.node] = None
+            place = Place(*found)
+        return self.fresh(place)
+
+    def operands(self, place: Place) -> list[Place]:
+        """The operands of an elementwise node, at the same element."""
+        placed = self.enter(place)
+        lead = len(self.program.sizes)
+        own = place.at[lead:]
+        return [
+            Place(value, (*lead_of(place.at, mask, lead), *(own if tensor(value).rank else ())))
+            for value, mask in zip(placed.node.operands, placed.given, strict=True)
+        ]
+
+    def reduced(self, place: Place, over: Sequence[Expr]) -> tuple[Place, Place]:
+        """What a reduction combines, at indices along the dims that it reduces, and its start."""
+        placed = self.enter(place)
+        op, lead = placed.node.op, len(self.program.sizes)
+        assert isinstance(op, Reduce)
+        kept, reduced = iter(place.at[lead:]), iter(over)
+        rank = tensor(placed.node.operands[0]).rank
+        own = [next(reduced) if d in op.dimensions else next(kept) for d in range(rank)]
+        heads = [lead_of(place.at, mask, lead) for mask in placed.given]
+        first, start = placed.node.operands
+        return Place(first, (*heads[0], *own)), Place(start, heads[1])
+
+    def product(self, place: Place) -> tuple[Place, Place, list[Expr]]:
+        """The two sides of a product, and the indices along what is summed."""
+        placed = self.enter(place)
+        dims, (lhs, rhs) = dot_dims(placed.node), placed.node.operands
+        lead, own = len(self.program.sizes), place.at[len(self.program.sizes) :]
+        left: list[Expr] = [ZERO] * tensor(lhs).rank
+        right: list[Expr] = [ZERO] * tensor(rhs).rank
+        given = iter(own)
+        for a, b in dims.batch:
+            left[a] = right[b] = next(given)
+        for a in dims.lhs_free(len(left)):
+            left[a] = next(given)
+        for b in dims.rhs_free(len(right)):
+            right[b] = next(given)
+        summed = []
+        for a, b in dims.contract:
+            size = tensor(lhs).sizes[a]
+            left[a] = right[b] = factor(self.draft.new(size)) if size > 1 else ZERO
+            summed.append(left[a])
+        heads = [lead_of(place.at, mask, lead) for mask in placed.given]
+        return Place(lhs, (*heads[0], *left)), Place(rhs, (*heads[1], *right)), summed
+
+    def strides(self, place: Place) -> tuple[int, dict[int, int]]:
+        """Where elements of a value lie in memory: an offset, and a stride for each factor."""
+        place = self.fresh(place)
+        offset, terms = linear(place.at, self.program.shape(place.value))
+        return offset, dict(terms)
+
+    def is_product(self, place: Place) -> bool:
+        """Whether a place is an element of a matrix product."""
+        placed = self._placed(place)
+        return placed is not None and isinstance(placed.node.op, DotGeneral | Dot)
+
+    def enter(self, place: Place) -> StackedNode:
+        """The node that makes a place, which is one of the region's."""
+        placed = self._placed(place)
+        assert placed is not None, "a value of this region"
+        self.seen[placed.node] = None
+        return placed
+
+    def _placed(self, place: Place) -> StackedNode | None:
+        return None if place.node is None else self.program.placed.get(place.node)

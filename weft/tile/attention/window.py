@@ -1,0 +1,213 @@
+"""Which keys a query sees, when that is a matter of their positions alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.ir.types import Array
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import (
+    Add,
+    And,
+    Compare,
+    Multiply,
+    Negate,
+    Not,
+    Select,
+    Subtract,
+)
+from weft.ops.shape import Constant, Iota
+from weft.tile.attention.reading import Place, Reader
+from weft.tile.attention.scores import number
+from weft.tile.drafts.draft import tensor
+from weft.tile.drafts.index import Expr, plus, times
+
+LIMIT = 1 << 24  # elements of a constant that are looked at one by one
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Pairs with low <= key - query <= high; None is no bound."""
+
+    low: int | None = None
+    high: int | None = None
+
+    def __and__(self, other: Band) -> Band:
+        lows = [b for b in (self.low, other.low) if b is not None]
+        highs = [b for b in (self.high, other.high) if b is not None]
+        return Band(max(lows, default=None), min(highs, default=None))
+
+    def outside(self) -> Band | None:
+        """The pairs that are not in it, if that is a band."""
+        match self.low, self.high:
+            case None, int(high):
+                return Band(high + 1, None)
+            case int(low), None:
+                return Band(None, low - 1)
+        return None
+
+
+class Bands:
+    """Finds the bands that booleans over queries and keys stand for."""
+
+    def __init__(self, reader: Reader, queries: dict[int, int], key: int, keys: int) -> None:
+        self.reader = reader
+        self.queries = queries  # factors that may count the queries, and their sizes
+        self.key, self.keys = key, keys
+        self.query: int | None = None  # the one that the bands found so far are about
+
+    def find(self, place: Place, when: bool) -> Band | None:
+        """The band of the pairs for which a boolean has a value."""
+        place = self.reader.through(place)
+        node = place.node
+        if node is not None and isinstance(node.op, Constant):  # wherever it stands
+            return self._constant(place, when)
+        if node is None or node not in self.reader.program.placed:
+            return None
+        finder = self._FINDERS.get(type(node.op))
+        return None if finder is None else finder(self, place, when)
+
+    def _compare(self, place: Place, when: bool) -> Band | None:
+        assert place.node is not None and isinstance(place.node.op, Compare)
+        one, other = (self._index(p) for p in self.reader.operands(place))
+        if one is None or other is None:
+            return None
+        # key - query + offset, compared with 0
+        offset, terms = plus(one, times(other, -1))
+        found = dict(terms)
+        step = found.pop(self.key, 0)
+        if step not in (1, -1) or [*found.values()] != [-step]:
+            return None
+        if not self._about(next(iter(found))):
+            return None
+        at = -offset * step
+        way = place.node.op.comparison_direction
+        if step < 0:
+            way = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}.get(way, way)
+        bands = {
+            "LT": Band(None, at - 1),
+            "LE": Band(None, at),
+            "GT": Band(at + 1, None),
+            "GE": Band(at, None),
+            "EQ": Band(at, at),
+        }
+        band = bands.get(way)
+        return band if when or band is None else band.outside()
+
+    def _about(self, query: int) -> bool:
+        """Whether a factor may be the queries, given the bands so far."""
+        if query not in self.queries or self.query not in (None, query):
+            return False
+        self.query = query
+        return True
+
+    def _index(self, place: Place) -> Expr | None:
+        """An integer as an expression of factors."""
+        place = self.reader.through(place)
+        node = place.node
+        if node is None or node not in self.reader.program.placed:
+            return None
+        if not tensor(place.value).dtype.is_integer:
+            return None
+        match node.op:
+            case Iota(iota_dimension=dim):
+                return place.at[len(self.reader.program.sizes) + dim]
+            case Constant():
+                found = number(self.reader, place)
+                return None if found is None else (int(found), ())
+        if type(node.op) not in (Add, Subtract, Negate, Multiply, Convert):
+            return None
+        parts = [self._index(p) for p in self.reader.operands(place)]
+        if any(p is None for p in parts):
+            return None
+        return _combined(node.op, [p for p in parts if p is not None])
+
+    def _both(self, place: Place, when: bool) -> Band | None:
+        if not when:
+            return None
+        one, other = (self.find(p, True) for p in self.reader.operands(place))
+        return None if one is None or other is None else one & other
+
+    def _not(self, place: Place, when: bool) -> Band | None:
+        (inner,) = self.reader.operands(place)
+        return self.find(inner, not when)
+
+    def _select(self, place: Place, when: bool) -> Band | None:
+        where, *values = self.reader.operands(place)
+        yes, no = (number(self.reader, v) for v in values)
+        if yes is None or no is None or bool(yes) == bool(no):
+            return None
+        return self.find(where, when == bool(yes))
+
+    def _constant(self, place: Place, when: bool) -> Band | None:
+        assert place.node is not None and isinstance(place.node.op, Constant)
+        dense = place.node.op.value
+        if dense.is_splat:
+            return Band() if bool(dense.elements[0]) == when else None
+        used = {f for e in place.at for f, _ in e[1]}
+        query = used - {self.key}
+        if self.key not in used or len(query) != 1 or not self._about(*query):
+            return None
+        length = self.queries[next(iter(query))]
+        if length * self.keys > LIMIT:
+            return None
+        lead = len(self.reader.program.sizes)
+        values = _pairs(dense.array, place.at[lead:], self.key, length, self.keys)
+        return band_of(values.astype(bool) == when)
+
+    _FINDERS: dict[type, Callable[[Bands, Place, bool], Band | None]] = {
+        Compare: _compare,
+        And: _both,
+        Multiply: _both,
+        Not: _not,
+        Select: _select,
+    }
+
+
+def _combined(op: object, parts: list[Expr]) -> Expr | None:
+    match op, parts:
+        case Add(), [one, other]:
+            return plus(one, other)
+        case Subtract(), [one, other]:
+            return plus(one, times(other, -1))
+        case Negate(), [one]:
+            return times(one, -1)
+        case Convert(), [one]:
+            return one
+        case Multiply(), [one, (by, ())] | [(by, ()), one]:
+            return times(one, by)
+    return None
+
+
+def _pairs(array: Array, at: tuple[Expr, ...], key: int, queries: int, keys: int) -> Array:
+    """The elements of an array for every query and key."""
+    index = []
+    for offset, terms in at:
+        place = np.full((queries, keys), offset)
+        for factor, stride in terms:
+            steps = np.arange(keys)[None] if factor == key else np.arange(queries)[:, None]
+            place = place + stride * steps
+        index.append(place)
+    return np.asarray(array[tuple(index)])
+
+
+def band_of(seen: Array) -> Band | None:
+    """The band that a boolean matrix of queries and keys is, if it is one."""
+    queries, keys = seen.shape
+    apart = np.arange(keys)[None] - np.arange(queries)[:, None]
+    inside = apart[seen]
+    if inside.size == 0:
+        return None
+    low, high = int(inside.min()), int(inside.max())
+    if not np.array_equal(seen, (apart >= low) & (apart <= high)):
+        return None
+    return Band(low if low > 1 - queries else None, high if high < keys - 1 else None)
+
+
+def hides(fill: float, bits: int) -> bool:
+    """Whether a score so low takes no part in softmax, beside any that is seen."""
+    return fill == -math.inf or fill <= (-1e4 if bits == 16 else -1e9)

@@ -1,0 +1,88 @@
+"""Loops and branches in which devices go different ways."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from weft.errors import Unsupported
+from weft.executable.divergence import Divergence, OuterValue
+from weft.executable.items import DivergentBranch, DivergentLoop, Site
+from weft.executable.layout import Layout
+from weft.ir.module import Node
+from weft.ir.reading import captured
+from weft.ir.types import TensorType
+from weft.tile.scope import Scope
+from weft.tile.uniform import way_of
+from weft.varying.masks import bits, union
+
+if TYPE_CHECKING:
+    from weft.tile.lower import Lowering
+
+
+def divergent_branch(lowering: Lowering, site: Site, scope: Scope) -> DivergentBranch:
+    """A branch that devices take differently: every region runs on those that take it."""
+    node = site.node
+    _no_tuples(node)
+    parted = _fork(lowering, scope.layout, union(site.given[0]))
+    inner = scope.parted(parted.inner)
+    seen = _see(lowering, site, scope, parted, inner)
+    blocks = tuple([lowering.region(region, inner) for region in node.regions])
+    ins = (scope.slots[node.operands[0]], *[entry.outer for entry in seen])
+    outs = lowering.results(node, site.made, scope)
+    rest = (site.given[0], site.made, node.loc, node)
+    return DivergentBranch(way_of(node), blocks, ins, outs, parted, seen, *rest)
+
+
+def divergent_loop(lowering: Lowering, site: Site, scope: Scope, predicate: int) -> DivergentLoop:
+    """A loop that devices leave at different times: it runs on those that are still in it."""
+    node = site.node
+    _no_tuples(node)
+    parted = _fork(lowering, scope.layout, predicate)
+    inner = scope.parted(parted.inner)
+    seen = _see(lowering, site, scope, parted, inner)
+    given = tuple(parted.inside(m) for m in site.given)
+    masks, tested = inner.loop(node)
+    assert not tested & ~1, "a predicate on rows varies along the rows only"
+    condition, body = node.regions
+    listed = zip(body.args, masks, strict=True)
+    slots = tuple([lowering.new(v, m, inner) for v, m in listed])
+    for region in (condition, body):
+        inner.slots.update(zip(region.args, slots, strict=True))
+    test, work = lowering.region(condition, inner), lowering.region(body, inner)
+    ins = tuple([scope.slots[v] for v in node.operands]) + tuple([e.outer for e in seen])
+    outs = lowering.results(node, site.made, scope)
+    inside = (site.given, given, inner.of(body.results), masks, site.made)
+    rest = (parted, seen, *inside, node.loc, node)
+    return DivergentLoop(test, work, slots, ins, outs, *rest)
+
+
+def _fork(lowering: Lowering, layout: Layout, predicate: int) -> Divergence:
+    """The layout inside of a part where a predicate varies along these dims."""
+    rows = layout.has_rows
+    added = tuple(layout.kept[d - rows] for d in bits(predicate) if not (rows and d == 0))
+    inner = replace(layout, rows=layout.rows + added, active=lowering.bare())
+    return Divergence(layout, inner, predicate | rows)
+
+
+def _see(
+    lowering: Lowering, site: Site, scope: Scope, divergence: Divergence, inner: Scope
+) -> tuple[OuterValue, ...]:
+    """Slots inside for the values that regions read from outside."""
+    found: list[OuterValue] = []
+    for value in captured(site.node):
+        (mask,) = scope.of([value])
+        inside = divergence.inside(mask)
+        slot = lowering.new(value, inside, inner)
+        found.append(OuterValue(scope.slots[value], slot, mask, inside))
+        inner.slots[value], inner.masks[value] = slot, inside
+    return tuple(found)
+
+
+def _no_tuples(node: Node) -> None:
+    """Refuse tuples where devices go different ways: nothing makes them but old programs."""
+    if any(not isinstance(v.type, TensorType) and "tuple" in str(v.type) for v in node.results):
+        raise Unsupported(
+            f"{node.op.name}: gives a tuple, and devices go different ways in it",
+            help="return the values one by one",
+        )

@@ -1,0 +1,1 @@
+"""Drafts: kernels in the making, and the steps that each op becomes in them."""

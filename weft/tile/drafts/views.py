@@ -1,0 +1,244 @@
+"""Nodes that only say where elements are: a kernel that reads them reads their operand instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from weft.ir.module import Node, Value
+from weft.ir.op import Op
+from weft.kernels.stacked_node import StackedNode
+from weft.ops.control import OptimizationBarrier
+from weft.ops.distributed.collective import (
+    AllGather,
+    AllToAll,
+    CollectiveBroadcast,
+    CollectivePermute,
+)
+from weft.ops.distributed.local import AllSlice, PermuteAlongAxes
+from weft.ops.shape import Broadcast, BroadcastInDim, Reshape, Reverse, Transpose
+from weft.ops.slicing import Slice
+from weft.tile.drafts.draft import Draft, tensor
+from weft.tile.drafts.index import ZERO, At, Expr, Split, plus, reshaped, taken_apart, times
+
+Read: TypeAlias = tuple[Value, At]
+View: TypeAlias = Callable[[StackedNode, int, At, Draft, Sequence[int]], "Read | Split | None"]
+
+
+def sees_through(placed: StackedNode) -> bool:
+    """Whether a node is a view."""
+    op = placed.node.op
+    if isinstance(op, CollectivePermute | PermuteAlongAxes):
+        return placed.along is not None and stays(placed)
+    if op.collective:
+        return type(op) in VIEWS and placed.along is not None
+    if isinstance(op, AllSlice):
+        return placed.along is not None and divides(placed.node)
+    return type(op) in VIEWS
+
+
+def lead_of(at: At, mask: int, lead: int) -> At:
+    """The indices along the leading dims of a value that varies along a mask."""
+    return tuple([at[d] if mask >> d & 1 else ZERO for d in range(lead)])
+
+
+def read_through(
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+) -> Read | Split | None:
+    """Which value a view reads for one of its own elements, and where.
+
+    None if no affine index tells; a split if it needs one.
+    """
+    return VIEWS[type(placed.node.op)](placed, result, at, draft, sizes)
+
+
+def _operand(placed: StackedNode, at: At, own: Sequence[Expr], lead: int, index: int = 0) -> Read:
+    return placed.node.operands[index], (*lead_of(at, placed.given[index], lead), *own)
+
+
+def _transpose(
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+) -> Read:
+    lead, op = len(sizes), placed.node.op
+    assert isinstance(op, Transpose)
+    own: list[Expr] = [ZERO] * len(op.permutation)
+    for target, source in enumerate(op.permutation):
+        own[source] = at[lead + target]
+    return _operand(placed, at, own, lead)
+
+
+def _broadcast_in_dim(
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+) -> Read:
+    lead, op = len(sizes), placed.node.op
+    assert isinstance(op, BroadcastInDim)
+    shape = tensor(placed.node.operands[0]).sizes
+    own = [
+        ZERO if size == 1 else at[lead + target]
+        for size, target in zip(shape, op.broadcast_dimensions, strict=True)
+    ]
+    return _operand(placed, at, own, lead)
+
+
+def _broadcast(
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+) -> Read:
+    op = placed.node.op
+    assert isinstance(op, Broadcast)
+    lead = len(sizes)
+    return _operand(placed, at, at[lead + len(op.broadcast_sizes) :], lead)
+
+
+def _reshape(
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+) -> Read | Split | None:
+    lead, node = len(sizes), placed.node
+    shape, to = tensor(node.results[0]).sizes, tensor(node.operands[0]).sizes
+    own = reshaped(at[lead:], shape, to, draft.size)
+    return _operand(placed, at, own, lead) if isinstance(own, tuple) else own
+
+
+def _slice(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+    lead, op = len(sizes), placed.node.op
+    assert isinstance(op, Slice)
+    own = [
+        times(expr, stride, start)
+        for expr, stride, start in zip(at[lead:], op.strides, op.start_indices, strict=True)
+    ]
+    return _operand(placed, at, own, lead)
+
+
+def _reverse(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+    lead, op = len(sizes), placed.node.op
+    assert isinstance(op, Reverse)
+    shape = tensor(placed.node.operands[0]).sizes
+    own = [
+        times(expr, -1, size - 1) if dim in op.dimensions else expr
+        for dim, (expr, size) in enumerate(zip(at[lead:], shape, strict=True))
+    ]
+    return _operand(placed, at, own, lead)
+
+
+def _same(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+    lead = len(sizes)
+    return _operand(placed, at, at[lead:], lead, result)
+
+
+def _all_gather(
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+) -> Read | Split | None:
+    """What the devices hold along a dim, one behind the other: the index tells whose it is."""
+    lead, op = len(sizes), placed.node.op
+    assert isinstance(op, AllGather)
+    length = tensor(placed.node.operands[result]).sizes[op.all_gather_dim]
+    found = _whose(placed, at, lead + op.all_gather_dim, length, draft, sizes)
+    if not isinstance(found, tuple):
+        return found
+    return _operand(placed, found, found[lead:], lead, result)
+
+
+def _all_to_all(
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+) -> Read | Split | None:
+    """Every device's piece that is meant for this one, one behind the other."""
+    lead, op = len(sizes), placed.node.op
+    assert isinstance(op, AllToAll) and placed.along is not None
+    split, concat = lead + op.split_dimension, lead + op.concat_dimension
+    made = tensor(placed.node.results[result]).sizes
+    length = made[op.concat_dimension] // op.split_count
+    found = _whose(placed, at, concat, length, draft, sizes)
+    if not isinstance(found, tuple):
+        return found
+    piece = length if split == concat else made[op.split_dimension]
+    mine = index_along(at, placed.along, sizes)
+    own = [
+        plus(times(mine, piece), e) if d == split else e for d, e in enumerate(found[lead:], lead)
+    ]
+    return _operand(placed, found, own, lead, result)
+
+
+def _all_slice(
+    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+) -> Read:
+    """One's own piece of a value, along each dim that is split."""
+    lead, node = len(sizes), placed.node
+    assert placed.along is not None
+    axes = iter(placed.along)
+    own: list[Expr] = []
+    whole, piece = tensor(node.operands[0]).sizes, tensor(node.results[0]).sizes
+    for expr, size, part in zip(at[lead:], whole, piece, strict=True):
+        mine, count = ZERO, 1
+        while count * part < size:
+            dim = next(axes)
+            mine, count = plus(times(mine, sizes[dim]), at[dim]), count * sizes[dim]
+        own.append(plus(times(mine, part), expr))
+    return _operand(placed, at, own, lead)
+
+
+def _first(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+    """What the first device of a group holds."""
+    lead = len(sizes)
+    assert placed.along is not None
+    there = tuple([ZERO if d in placed.along else e for d, e in enumerate(at[:lead])])
+    return _operand(placed, there, at[lead:], lead, result)
+
+
+def stays(placed: StackedNode) -> bool:
+    """Whether a permute gives everyone what they hold already."""
+    if placed.along is None or min(placed.sources, default=0) < 0:
+        return False
+    moved = sum(1 << d for d in placed.along)
+    still = placed.sources == tuple(range(len(placed.sources)))
+    return still or not any(mask & moved for mask in placed.given)
+
+
+def divides(node: Node) -> bool:
+    """Whether the result's sizes divide the operand's: no piece has padding."""
+    whole, piece = tensor(node.operands[0]).sizes, tensor(node.results[0]).sizes
+    return all(b and a % b == 0 for a, b in zip(whole, piece, strict=True))
+
+
+def _whose(
+    placed: StackedNode, at: At, dim: int, length: int, draft: Draft, sizes: Sequence[int]
+) -> At | Split | None:
+    """Indices where a dim holds the devices' parts one behind the other: the one it points into."""
+    assert placed.along is not None
+    parts = (*(sizes[d] for d in placed.along), length)
+    found = taken_apart(at[dim], parts, draft.size)
+    if not isinstance(found, tuple):
+        return found
+    there = list(at)
+    for where, expr in zip(placed.along, found, strict=False):
+        there[where] = expr
+    there[dim] = found[-1]
+    return tuple(there)
+
+
+def index_along(at: At, dims: Sequence[int], sizes: Sequence[int]) -> Expr:
+    """Where a device stands along leading dims, the first the major one."""
+    found = ZERO
+    for dim in dims:
+        found = plus(times(found, sizes[dim]), at[dim])
+    return found
+
+
+VIEWS: dict[type[Op], View] = {
+    Transpose: _transpose,
+    BroadcastInDim: _broadcast_in_dim,
+    Broadcast: _broadcast,
+    Reshape: _reshape,
+    Slice: _slice,
+    Reverse: _reverse,
+    OptimizationBarrier: _same,
+    AllGather: _all_gather,
+    AllToAll: _all_to_all,
+    AllSlice: _all_slice,
+    CollectiveBroadcast: _first,
+    CollectivePermute: _same,
+    PermuteAlongAxes: _same,
+}
+
+
+def is_alias(node: Node) -> bool:
+    """Whether a node's result has its operand's elements in the same order: no copy is needed."""
+    return isinstance(node.op, Reshape | OptimizationBarrier)

@@ -1,0 +1,101 @@
+"""Fuse the nodes of a region into kernels, in an order in which they can run."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from weft.ir.module import Node, Value
+from weft.ir.reading import captured
+from weft.kernels.group import Group, Launch
+from weft.kernels.kernel import Kernel
+from weft.kernels.single_node import SingleNode, single_node_kernel
+from weft.kernels.stacked_node import StackedNode
+from weft.ops.convolution import Convolution
+from weft.target import Target
+from weft.tile.attention.fuse import attention_groups
+from weft.tile.drafts.convolution import convolution_kernel
+from weft.tile.drafts.finish import finished
+from weft.tile.fusion.grouping import Grouping
+from weft.tile.fusion.reduced_products import reduced_products
+
+
+def fuse(
+    placed: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
+) -> list[Group]:
+    """The groups of a region's nodes, given what their values vary along.
+
+    `sizes` are those of the leading dims, `results` what must be there at the end. The target says
+    what its kernels can compute, and schedules them. With its option `fold_sums` a product also
+    sums over the devices that an all_reduce would sum over next, which rounds otherwise; without
+    `excess_precision` every step computes just what its node says.
+    """
+    exact = not target.options.excess_precision
+    found = attention_groups(placed, sizes, results, excess_precision=not exact)
+    attention = [g for g in found if g.kernel and target.takes(g.kernel) is None]
+    grouping = Grouping(placed, sizes, results, target, attention)
+    grouping.run()
+    groups = [*attention, *(finished(draft, grouping.shape, target) for draft in grouping.drafts)]
+    places = {p.node: p for p in placed}
+    for node in grouping.alone:
+        kernel = by_itself(places[node], sizes, target)
+        inputs = node.operands if kernel is not None else (*node.operands, *captured(node))
+        groups.append(Group((node,), kernel, inputs, node.results))
+    ordered = in_order(groups, grouping.positions)
+    rest = (grouping.positions, grouping.flights, target)
+    joined = reduced_products(ordered, results, *rest)
+    made = in_order(joined, grouping.positions)
+    return [_strict(group) for group in made] if exact else made
+
+
+def by_itself(placed: StackedNode, sizes: tuple[int, ...], target: Target) -> Launch | None:
+    """The kernel of a node that is in no other's, if the target has one."""
+    convolved = isinstance(placed.node.op, Convolution)
+    made = (
+        convolution_kernel(placed, sizes, target)
+        if convolved
+        else single_node_kernel(placed, sizes)
+    )
+    if made is None or target.takes(made) is not None:
+        return None
+    exact = not target.options.excess_precision
+    return replace(made, excess_precision=False) if exact else made
+
+
+def _strict(group: Group) -> Group:
+    """A group whose kernel has no excess precision."""
+    if not isinstance(group.kernel, Kernel | SingleNode):
+        return group
+    return replace(group, kernel=replace(group.kernel, excess_precision=False))
+
+
+def in_order(groups: Sequence[Group], positions: dict[Node, int]) -> list[Group]:
+    """Groups after those whose results they read, else as the program has them."""
+    makers = {v: n for n, g in enumerate(groups) for v in g.outputs}
+    needs: list[set[int]] = [{makers[v] for v in g.inputs if v in makers} for g in groups]
+    ranks = [max(positions[n] for n in g.nodes) if g.nodes else 0 for g in groups]
+    effects = sorted(
+        (n for n, g in enumerate(groups) if any(not node.op.pure for node in g.nodes)),
+        key=lambda n: ranks[n],
+    )
+    for before, after in pairwise(effects):
+        needs[after].add(before)
+    readers: list[list[int]] = [[] for _ in groups]
+    for n, wanted in enumerate(needs):
+        for other in wanted:
+            readers[other].append(n)
+    missing = [len(wanted) for wanted in needs]
+    ready = [(ranks[n], n) for n, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
+    found: list[Group] = []
+    while ready:
+        _, n = heapq.heappop(ready)
+        found.append(groups[n])
+        for reader in readers[n]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, (ranks[reader], reader))
+    assert len(found) == len(groups), "groups wait for each other"
+    return found

@@ -1,0 +1,466 @@
+"""Which nodes become one kernel: chosen by what is saved, legal by what the loops can share.
+
+The nodes are met from the last to the first, so that whoever reads a value is in a group already.
+A node joins the groups that read it if it can be computed in their loops without doing much twice;
+if others read it, too, one group also stores it, or it begins a group of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from weft.ir.module import Node, Value
+from weft.ir.reading import reads
+from weft.ir.types import TensorType
+from weft.kernels.group import Group
+from weft.kernels.stacked_node import StackedNode
+from weft.ops.convolution import Convolution
+from weft.ops.distributed.collective import AllReduce, CollectivePermute, ReduceScatter
+from weft.ops.distributed.local import AxisIndex, PermuteAlongAxes
+from weft.ops.reduce import Reduce
+from weft.ops.shape import Constant, Iota
+from weft.ops.slicing import Concatenate, Pad
+from weft.target import Target
+from weft.tile.drafts.draft import Draft, tensor
+from weft.tile.drafts.index import At, Bound, Split, covers, factors_of, limits
+from weft.tile.drafts.lookup import same_as
+from weft.tile.drafts.picks import counts, pick_of
+from weft.tile.drafts.products import PRODUCTS, is_outer, is_plain_convolution, outer
+from weft.tile.drafts.pulls import MAPS, PLACED_MAPS, REDUCTIONS, Pull, combine_of, elementwise
+from weft.tile.drafts.views import is_alias, read_through, sees_through
+from weft.tile.fusion.flights import flights_of
+from weft.tile.fusion.nodes import element_by_element, is_dense, is_simple, plain_product, widens
+from weft.tile.fusion.refusal import refusal
+from weft.tile.fusion.rows import rows_fit
+
+Kind = Literal["view", "map", "reduce", "product", "other"]
+
+
+@dataclass
+class Grouping:
+    """The groups of one region, as far as they are known."""
+
+    placed: Sequence[StackedNode]
+    sizes: tuple[int, ...]  # of the leading dims
+    results: Sequence[Value]
+    target: Target
+    given: Sequence[Group] = ()  # groups that have a kernel already
+    drafts: list[Draft] = field(default_factory=list)
+    alone: list[Node] = field(default_factory=list)  # nodes that run by themselves
+
+    def __post_init__(self) -> None:
+        self.limits = self.target.limits
+        self.positions = {p.node: n for n, p in enumerate(self.placed)}
+        self.makers: dict[Value, StackedNode] = {v: p for p in self.placed for v in p.node.results}
+        self.masks: dict[Value, int] = {}  # what every value varies along
+        for p in self.placed:
+            self.masks.update(zip(p.node.operands, p.given, strict=True))
+            self.masks.update(zip(p.node.results, p.made, strict=True))
+        self.outside: set[Value] = set(self.results)  # what must be in memory
+        self.outside.update(v for g in self.given for v in g.inputs)
+        self.makes = {v: g for g in self.given for v in g.outputs}
+        self.stuck: set[Value] = set()  # views that somebody must make
+        self.readers: dict[Value, dict[Draft, None]] = {}
+        self.homes: dict[Value, Draft] = {}  # which group stores a value
+        self.kinds = {p.node: self._kind(p) for p in self.placed}
+        self.light = self._light_values()
+        self.flights = flights_of(self.placed)
+
+    def run(self) -> None:
+        """Meet all nodes."""
+        taken = {node for group in self.given for node in group.nodes}
+        for placed in reversed(self.placed):
+            if placed.node in taken:
+                continue
+            kind = self.kinds[placed.node]
+            if kind == "other":
+                self._by_itself(placed.node)
+            elif kind == "view":
+                self._view(placed)
+            else:
+                for value in placed.node.results:
+                    self._meet(placed, kind, value)
+
+    # Kinds
+
+    def _kind(self, placed: StackedNode) -> Kind:
+        """How a node may take part in kernels."""
+        node = placed.node
+        if not is_dense(node) or refusal(node, self.target) is not None:
+            return "other"
+        if sees_through(placed):
+            return "view"
+        match node.op:
+            case Constant():
+                return "map" if node.op.value.is_splat else "other"
+            case Pad():
+                return "other" if any(node.op.interior_padding) else "map"
+            case Concatenate():
+                return "map" if len(node.operands) <= self.limits.choices else "other"
+            case Reduce():
+                combines = len(node.operands) == 2 and combine_of(node) is not None
+                return "reduce" if combines or self._picks(node) else "other"
+            case AllReduce() | ReduceScatter():
+                return "reduce" if self._meets_evenly(placed) else "other"
+            case Convolution():
+                plain = is_plain_convolution(node) and plain_product(node)
+                return "product" if plain else "other"
+            case op if type(op) in PRODUCTS:
+                if not plain_product(node):
+                    return "other"
+                return "map" if is_outer(node) else "product"
+            case AxisIndex() | CollectivePermute() | PermuteAlongAxes():
+                return "map" if placed.along is not None else "other"
+            case op if type(op) in MAPS:
+                return "map"
+            case op if op.elementwise and node.operands and not node.regions:
+                return "map" if element_by_element(node) else "other"
+        return "other"
+
+    def _picks(self, node: Node) -> bool:
+        """Whether a reduction finds an index along the dim that it reduces."""
+        if len(node.operands) != 4 or pick_of(node) is None:
+            return False
+        index = self.makers.get(node.operands[1])
+        assert isinstance(node.op, Reduce)
+        dims = node.op.dimensions
+        return index is not None and len(dims) == 1 and counts(index.node, dims[0])
+
+    def _meets_evenly(self, placed: StackedNode) -> bool:
+        """Whether a sum over devices is one along leading dims that its operand varies along."""
+        along = placed.along
+        if along is None or combine_of(placed.node) is None:
+            return False
+        return all(mask >> d & 1 for mask in placed.given for d in along)
+
+    def _light_values(self) -> set[Value]:
+        """Values that cost nothing to compute again: counted indices, constants, masks of them."""
+        found: set[Value] = set()
+        for placed in self.placed:
+            node = placed.node
+            kind = self.kinds[node]
+            if kind not in ("map", "view"):
+                continue
+            match node.op:
+                case Constant() | Iota() | AxisIndex():
+                    is_light = True
+                case op if op.elementwise or kind == "view":
+                    is_light = all(v in found for v in node.operands) and is_simple(node)
+                case _:
+                    is_light = False
+            if is_light:
+                found.update(node.results)
+        return found
+
+    # Meeting nodes
+
+    def _by_itself(self, node: Node) -> None:
+        self.alone.append(node)
+        self.outside.update(v for v in reads(node) if isinstance(v.type, TensorType))
+
+    def _view(self, placed: StackedNode) -> None:
+        """A view is made only where somebody needs it in memory."""
+        node = placed.node
+        needed = [v for v in node.results if v in self.outside or self._waiting(v)]
+        if not needed:
+            return
+        if is_alias(node) or len(node.results) > 1 or any(v in self.stuck for v in needed):
+            self._by_itself(node)
+            return
+        (value,) = needed
+        draft = self._begin(value, placed)
+        number = draft.pending[value][0]
+        read = self._read(draft, placed, 0, draft.at(number))
+        if read is None:
+            self.drafts.remove(draft)
+            self._by_itself(node)
+            return
+        draft.nodes[node] = None
+        draft.define(number, same_as(self.want(draft, *read, ())))
+
+    def _waiting(self, value: Value) -> list[Draft]:
+        """The groups that read a value."""
+        return [d for d in self.readers.get(value, ()) if value in d.pending]
+
+    def _meet(self, placed: StackedNode, kind: Kind, value: Value) -> None:
+        waiting = self._waiting(value)
+        stored = value in self.outside
+        if not waiting and not stored:
+            return
+        fitting = [d for d in waiting if self.fits(placed, kind, value, d)]
+        twice = len(waiting) > 1 or stored
+        if value in self.light or (
+            twice and kind == "map" and self._again(placed, len(waiting) + stored)
+        ):
+            for draft in fitting:
+                self.take(placed, value, draft)
+            if stored or len(fitting) < len(waiting):
+                self._own(placed, value)
+            return
+        if fitting and not twice:
+            self.take(placed, value, fitting[0])
+            return
+        host = self._host(value, fitting, waiting)
+        if host is None:
+            self._own(placed, value)
+        else:
+            self._store(value, host)
+            self.take(placed, value, host)
+
+    def _again(self, placed: StackedNode, readers: int) -> bool:
+        """Whether computing a node wherever it is read costs no more than reading its result.
+
+        It does not if one value, which is read instead, is as large; even a function that takes
+        a while to compute is faster computed twice than written and read.
+        """
+        cheap = is_simple(placed.node) or readers <= 2
+        return widens(placed.node) or (cheap and len(self._sources(placed.node)) <= 1)
+
+    def _sources(self, node: Node) -> set[Value]:
+        """Large values that suffice to compute a node: its operands, or what they are made of."""
+        found = self._large(node, node)
+        for _ in range(self.limits.chain):
+            made = [self.makers[v] for v in found if v in self.makers]
+            last = max(made, key=lambda p: self.positions[p.node], default=None)
+            if len(found) < 2 or last is None or not self._is_short(last.node):
+                break
+            found -= {*last.node.results}
+            found |= self._large(last.node, node)
+        return found
+
+    def _large(self, node: Node, reader: Node) -> set[Value]:
+        """What operands are views of, those left out that are far smaller than another's result."""
+        elements = self.elements(reader.results[0])
+        return {self._viewed(v) for v in node.operands if not self._is_small(v, elements)}
+
+    def _is_short(self, node: Node) -> bool:
+        """Whether a node is done to each element, soon, and nobody needs its result in memory."""
+        is_map = self.kinds[node] == "map" and node.op.elementwise and is_simple(node)
+        return is_map and self.outside.isdisjoint(node.results)
+
+    def _is_small(self, value: Value, elements: int) -> bool:
+        """Whether what a value is a view of has far fewer elements than so many, or none."""
+        value = self._viewed(value)
+        return value in self.light or 4 * self.elements(value) <= elements
+
+    def _is_product(self, value: Value) -> bool:
+        """Whether what a value is a view of is a product."""
+        maker = self.makers.get(self._viewed(value))
+        return maker is not None and self.kinds[maker.node] == "product"
+
+    def _viewed(self, value: Value) -> Value:
+        """What a value is a view of."""
+        while (placed := self.makers.get(value)) is not None:
+            if self.kinds[placed.node] != "view" or value in self.stuck:
+                break
+            value = placed.node.operands[min(value.index, len(placed.node.operands) - 1)]
+        return value
+
+    def _own(self, placed: StackedNode, value: Value) -> None:
+        """Let a node begin a group of its own."""
+        self.take(placed, value, self._begin(value, placed))
+
+    def _begin(self, value: Value, placed: StackedNode) -> Draft:
+        draft = Draft(self.positions[placed.node])
+        at = draft.along(self.shape(value), len(self.sizes))
+        draft.root = tuple([n for expr in at for n, _ in expr[1]])
+        draft.outputs.append((value, draft.instance(value, at)))
+        self.homes[value] = draft
+        self.drafts.append(draft)
+        return draft
+
+    def _store(self, value: Value, draft: Draft) -> None:
+        """Let a group store a value that it computes on the way."""
+        number = self._covering(value, draft)
+        assert number is not None, "every element is computed"
+        draft.outputs.append((value, number))
+        self.homes[value] = draft
+
+    def _covering(self, value: Value, draft: Draft) -> int | None:
+        """An instance whose places are all elements of the value."""
+        shape = self.shape(value)
+        for number in draft.pending.get(value, ()):
+            at = draft.at(number)
+            if (
+                number in draft.upstream
+                or draft.bounds(number)
+                or factors_of(at) & draft.later.keys()
+            ):
+                continue
+            if covers(at, shape, draft.size):
+                return number
+        return None
+
+    def _host(self, value: Value, fitting: list[Draft], waiting: list[Draft]) -> Draft | None:
+        """The group that may store a value for all who read it: none of them comes before it."""
+        for draft in sorted(fitting, key=lambda d: d.position):
+            others = {d for d in waiting if d is not draft}
+            if self._covering(value, draft) is not None and not self._after(draft, others, value):
+                return draft
+        return None
+
+    def _after(self, draft: Draft, others: set[Draft], value: Value) -> bool:
+        """Whether a group needs what one of the others, or a lone reader of a value, gives."""
+        maker = self.makers[value].node
+        begin = self.positions[maker]
+        seen: set[int] = set()
+        todo: list[Value] = list(draft.pending)
+        while todo:
+            wanted = todo.pop()
+            made = self.makers.get(wanted)
+            if made is None or self.positions[made.node] <= begin or id(wanted) in seen:
+                continue
+            seen.add(id(wanted))
+            home = self.homes.get(wanted)
+            if home in others:
+                return True
+            if home is not None:
+                todo += home.pending
+            elif wanted in self.makes:
+                inputs = self.makes[wanted].inputs
+                if value in inputs:
+                    return True
+                todo += inputs
+            elif value in (found := [*reads(made.node)]):
+                return True
+            else:
+                todo += found
+        return False
+
+    # Joining
+
+    def take(self, placed: StackedNode, value: Value, draft: Draft) -> None:
+        """Compute a node inside of a group, wherever it is wanted."""
+        op = type(placed.node.op)
+        is_product = self.kinds[placed.node] == "product"
+        products = PRODUCTS.get(op) if is_product else outer if op in PRODUCTS else None
+        pull_of = MAPS.get(op) or REDUCTIONS.get(op) or products or elementwise
+        draft.nodes[placed.node] = None
+        for number in list(draft.pending.get(value, ())):
+            if is_product:
+                draft.contract = number
+            at, bounds = draft.at(number), draft.bounds(number)
+
+            def want(v: Value, a: At, b: tuple[Bound, ...]) -> int:
+                return self.want(draft, v, a, b)
+
+            pull = Pull(draft, placed, at, bounds, want, self.sizes, value.index)
+            draft.define(number, pull_of(pull))
+            if is_product and draft.summed is not None:
+                draft.definitions[draft.summed[0]] = same_as(number)
+        self.readers.get(value, {}).pop(draft, None)
+
+    def want(self, draft: Draft, value: Value, at: At, bounds: tuple[Bound, ...]) -> int:
+        """An instance of a value, or of what it is a view of."""
+        at = tuple([draft.fresh(e) for e in at])
+        while (placed := self.makers.get(value)) is not None:
+            if value in self.stuck or value in self.makes or self.kinds[placed.node] != "view":
+                break
+            found = self._read(draft, placed, value.index, at)
+            if found is None:
+                self.stuck.add(value)
+                break
+            value, at = found
+        bounds = draft.needed([(draft.fresh(e), low, high) for e, low, high in bounds])
+        self.readers.setdefault(value, {})[draft] = None
+        return draft.instance(value, at, bounds)
+
+    def _read(
+        self, draft: Draft, placed: StackedNode, result: int, at: At
+    ) -> tuple[Value, At] | None:
+        """What a view reads, once the factors are split as that takes."""
+        while True:
+            found = read_through(placed, result, at, draft, self.sizes)
+            if not isinstance(found, Split):
+                return found
+            if found.factor in draft.later:
+                return None
+            draft.split(found)
+            at = tuple([draft.fresh(e) for e in at])
+
+    # Whether it pays, and whether it can be
+
+    def fits(self, placed: StackedNode, kind: Kind, value: Value, draft: Draft) -> bool:
+        """Whether a node may be computed inside of a group."""
+        numbers = draft.pending[value]
+        if not numbers or len(draft.keys) > self.limits.steps:
+            return False
+        position = self.positions[placed.node]
+        if self.flights.land(position, draft.position) and value not in self.light:
+            return False
+        by_loops = kind != "map" or type(placed.node.op) in PLACED_MAPS
+        if by_loops and any(factors_of(draft.at(n)) & draft.later.keys() for n in numbers):
+            return False
+        match kind:
+            case "product":
+                return self._product_fits(value, numbers, draft)
+            case "reduce":
+                return len(numbers) == 1 and rows_fit(placed, numbers[0], draft, self.limits)
+        if any(n in draft.upstream for n in numbers):
+            return self._prologue_fits(placed, value, numbers, draft)
+        return self._map_fits(placed, value, numbers, draft)
+
+    def _product_fits(self, value: Value, numbers: list[int], draft: Draft) -> bool:
+        """A product joins what is done to every element of it, and a sum over devices."""
+        if len(numbers) != 1 or draft.contract is not None or draft.bounds(numbers[0]):
+            return False
+        at = draft.at(numbers[0])
+        if draft.rows:
+            is_summed = draft.summed is not None and draft.summed[1] == numbers[0]
+            is_read_once = value not in self.outside and len(self._waiting(value)) == 1
+            if not (is_summed and is_read_once and self.target.options.fold_sums):
+                return False
+        wanted = {*draft.root, *draft.rows}
+        return factors_of(at) == wanted and covers(at, self.shape(value), draft.size)
+
+    def _prologue_fits(
+        self, placed: StackedNode, value: Value, numbers: list[int], draft: Draft
+    ) -> bool:
+        """What is done to a product's operand once, while it is brought into place."""
+        if len(numbers) != 1 or not is_simple(placed.node):
+            return value in self.light
+        if value in self.light:
+            return True
+        points = draft.points(draft.at(numbers[0]))
+        large = [v for v in placed.node.operands if v not in self.light and tensor(v).rank]
+        if points > self.elements(value) or len(large) > 1:
+            return False
+        return not any(self._is_product(v) for v in large)  # at the end of that one it costs less
+
+    def _map_fits(
+        self, placed: StackedNode, value: Value, numbers: list[int], draft: Draft
+    ) -> bool:
+        if value in self.light:
+            return True
+        order = [n for n in draft.root if n not in draft.rows] + [*draft.rows]
+        points = sum(_points(draft, order, n) for n in numbers)
+        if points <= self.elements(value):
+            return True
+        size = self.elements(value) * tensor(value).dtype.numpy.itemsize
+        return is_simple(placed.node) and size <= self.limits.near
+
+    # Shapes
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        """The shape of a value's stack."""
+        mask = self.masks[value]
+        head = [n if mask >> d & 1 else 1 for d, n in enumerate(self.sizes)]
+        return (*head, *tensor(value).sizes)
+
+    def elements(self, value: Value) -> int:
+        """The number of elements of a value's stack."""
+        return math.prod(self.shape(value))
+
+
+def _points(draft: Draft, order: Sequence[int], number: int) -> float:
+    """How often an instance is computed: at each point of the loops around it, where it matters."""
+    used = factors_of(draft.at(number))
+    deepest = max((n for n, f in enumerate(order) if f in used), default=-1)
+    points = float(math.prod(draft.sizes[f] for f in order[: deepest + 1]))
+    for expr, low, high in draft.bounds(number):
+        least, most = limits(expr, draft.size)
+        points *= min(1.0, (high - low) / (most - least + 1))
+    return points

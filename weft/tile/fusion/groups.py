@@ -1,0 +1,98 @@
+"""The groups of a region for a target: decided, or remembered from an earlier run; then tuned."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+from weft.cache.entry import Key
+from weft.cache.store import the_store
+from weft.errors import WeftError
+from weft.ir.module import Node, Value
+from weft.ir.types import TensorType
+from weft.kernels.group import Group, Launch
+from weft.kernels.stacked_node import StackedNode
+from weft.target import Target
+from weft.tile.drafts.pulls import REDUCTIONS
+from weft.tile.fusion.fuse import fuse
+from weft.tile.fusion.recall import fingerprint, packed, restored
+from weft.tile.fusion.refusal import refusal
+from weft.tile.fusion.sums import sums_apart
+from weft.tune import tuned
+
+LARGE = 300  # nodes of a region that takes long enough to group
+
+
+def group(
+    placed: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
+) -> Sequence[Group]:
+    """The nodes of a region as kernels, in an order in which they can run.
+
+    A group without a kernel is one node, to be run without the target. `sizes` are those of the
+    leading dims; `results` are values that must exist at the end. What was decided for a large
+    region is remembered on disk. Kernels with candidates take the fastest, as far as it is known.
+    """
+    chosen: dict[Launch, Launch] = {}
+    found: list[Group] = []
+    for group in _groups(placed, sizes, results, target):
+        kernel = group.kernel
+        if kernel is None and type(group.nodes[-1].op) in REDUCTIONS:
+            _say_of_numpy(group.nodes[-1], target)
+        if kernel is not None and target.options.tune != "off":
+            if kernel not in chosen:
+                chosen[kernel] = tuned(kernel, target)
+            if chosen[kernel] is not kernel:
+                group = replace(group, kernel=chosen[kernel])
+        found.append(group)
+    return found
+
+
+def _groups(
+    placed: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
+) -> Sequence[Group]:
+    if target.options.fold_sums:
+        placed = sums_apart(placed, results)
+    identity = target.identity if len(placed) >= LARGE else None
+    if identity is None:
+        return fuse(placed, sizes, results, target)
+    store, parts = the_store(), [("region", fingerprint(placed, sizes, results))]
+    parts += [("processor", identity), ("target", target.name)]
+    parts += [("fold_sums", str(target.options.fold_sums))]
+    parts += [("excess_precision", str(target.options.excess_precision))]
+    key = Key("groups", f"{len(placed)} nodes", tuple(parts))
+    data = store.get(key)
+    if data is not None:
+        try:
+            groups = restored(data, placed, sizes)
+        except WeftError:
+            store.refuse(key)
+        else:
+            target.recall(_kernels(groups), hashlib.sha256(data).hexdigest())
+            return groups
+    groups = fuse(placed, sizes, results, target)
+    data = packed(groups, placed)
+    if data is not None:
+        store.put(key, data)
+        target.remember(_kernels(groups), hashlib.sha256(data).hexdigest())
+    return groups
+
+
+def _kernels(groups: Sequence[Group]) -> list[Launch]:
+    """The distinct kernels of groups, in order."""
+    return [*dict.fromkeys([group.kernel for group in groups if group.kernel is not None])]
+
+
+def _say_of_numpy(node: Node, target: Target) -> None:
+    """Warn of a reduction that numpy computes because of its element type."""
+    if refusal(node, target) is not None:
+        dtypes = dict.fromkeys([t.dtype.name for t in node.types if isinstance(t, TensorType)])
+        what = f"{node.op.name} of {', '.join(dtypes)}"
+        _say_once(f"{what} has no kernel of the {target.name} target: numpy runs it")
+
+
+@cache
+def _say_once(message: str) -> None:
+    warnings.warn(message, stacklevel=2)

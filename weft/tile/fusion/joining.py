@@ -1,0 +1,223 @@
+"""Two kernels as one, where the second reads what the first stores at the same points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from weft.ir.module import Value
+from weft.kernels.group import Group
+from weft.kernels.kernel import (
+    Affine,
+    Factor,
+    Kernel,
+    Load,
+    Operand,
+    Pick,
+    Reduce,
+    Step,
+    Store,
+)
+from weft.kernels.rewriting import map_affines, renumbered, split_factor
+from weft.target import Target
+from weft.tile.drafts.finish import named
+
+
+def joined(first: Group, second: Group, unread: set[Value], target: Target) -> Group | None:
+    """A group that does what two do, and does not store what is unread then.
+
+    None if the second does not read what the first stores element by element, or has loops of its
+    own beside those.
+    """
+    one, two = first.kernel, second.kernel
+    assert isinstance(one, Kernel) and isinstance(two, Kernel)
+    given = [v for v in second.inputs if v in first.outputs]
+    stores = {v: _store(one, len(first.inputs) + first.outputs.index(v)) for v in given}
+    loads = {v: _load(two, second.inputs.index(v)) for v in given}
+    matched: tuple[Kernel, Kernel, dict[int, int]] | None = None
+    for value in given:
+        store, load = stores[value], loads[value]
+        if store is None or load is None:
+            return None
+        matched = _matched(one, two, store, load)
+        if matched is None:
+            return None
+        one, two, _ = matched
+    if matched is None:
+        return None
+    steps = _Steps(first, second, one, two, matched[2], target)
+    return steps.group(stores, unread) if steps.agree(stores, loads) else None
+
+
+def _store(kernel: Kernel, operand: int) -> int | None:
+    """The only step that writes an operand, everywhere."""
+    found = [n for n, s in enumerate(kernel.steps) if isinstance(s, Store) and s.operand == operand]
+    step = kernel.steps[found[0]]
+    assert isinstance(step, Store)
+    return None if len(found) > 1 or step.guards else found[0]
+
+
+def _load(kernel: Kernel, operand: int) -> int | None:
+    """The only step that reads an operand, at places that are known."""
+    found = [n for n, s in enumerate(kernel.steps) if isinstance(s, Load) and s.operand == operand]
+    if len(found) != 1:
+        return None
+    step = kernel.steps[found[0]]
+    assert isinstance(step, Load)
+    return None if step.guards or step.shifts else found[0]
+
+
+def _matched(
+    one: Kernel, two: Kernel, store: int, load: int
+) -> tuple[Kernel, Kernel, dict[int, int]] | None:
+    """Two kernels, factors split where one has fewer of them, and the second's by the first's.
+
+    The store and the load meet every element of the operand once.
+    """
+    while True:
+        ours, theirs = (_runs(k, n) for k, n in ((one, store), (two, load)))
+        if ours is None or theirs is None:
+            return None
+        for f, g in zip(ours, theirs, strict=False):
+            size, other = one.factors[f].size, two.factors[g].size
+            if size == other:
+                continue
+            if max(size, other) % min(size, other):
+                return None
+            if size > other:
+                one = split_factor(one, f, other)
+            else:
+                two = split_factor(two, g, size)
+            break
+        else:
+            same = len(ours) == len(theirs)
+            return (one, two, dict(zip(theirs, ours, strict=True))) if same else None
+
+
+def _runs(kernel: Kernel, number: int) -> list[int] | None:
+    """The factors of a place, fastest first, if it meets every element of its operand once."""
+    step = kernel.steps[number]
+    assert isinstance(step, Load | Store)
+    strides = step.at.strides
+    found = [f for f, s in enumerate(strides) if s and kernel.factors[f].size > 1]
+    found.sort(key=lambda f: strides[f])
+    expected = 1
+    for f in found:
+        if strides[f] != expected:
+            return None
+        expected *= kernel.factors[f].size
+    return found if not step.at.offset and expected == kernel.operands[step.operand].size else None
+
+
+class _Steps:
+    """The steps of two kernels as those of one, in the factors of the first."""
+
+    def __init__(
+        self,
+        first: Group,
+        second: Group,
+        one: Kernel,
+        two: Kernel,
+        factors: Mapping[int, int],
+        target: Target,
+    ) -> None:
+        self.target = target
+        self.first, self.second, self.one, self.two = first, second, one, two
+        self.factors = factors  # of the first, by those of the second
+
+    def agree(self, stores: Mapping[Value, int | None], loads: Mapping[Value, int | None]) -> bool:
+        """Whether all that is handed over is at the same points, and the second has no others."""
+        for step, span in zip(self.two.steps, self.two.spans, strict=True):
+            over = step.over if isinstance(step, Reduce | Pick) else ()
+            used = {f for f in (*span, *over) if self.two.factors[f].size > 1}
+            if not used <= self.factors.keys():
+                return False
+        for value, number in stores.items():
+            read = loads[value]
+            assert number is not None and read is not None
+            store, load = self.one.steps[number], self.two.steps[read]
+            assert isinstance(store, Store) and isinstance(load, Load)
+            if self._affine(load.at) != _long_factors(store.at, self.one):
+                return False
+        return True
+
+    def _affine(self, at: Affine) -> Affine:
+        """A place of the second kernel in the factors of the first."""
+        strides = [0] * len(self.one.factors)
+        for f, stride in enumerate(at.strides):
+            if f in self.factors:
+                strides[self.factors[f]] = stride
+        return Affine(tuple(strides), at.offset)
+
+    def group(self, stores: Mapping[Value, int | None], unread: set[Value]) -> Group:
+        """The group of both."""
+        first, second = self.first, self.second
+        given = [v for v in second.inputs if v not in first.outputs]
+        inputs = tuple(dict.fromkeys((*first.inputs, *given)))
+        outputs = (*(v for v in first.outputs if v not in unread), *second.outputs)
+        operands = self._operands(inputs, outputs)
+        steps = self._steps(stores, unread, {v: n for n, v in enumerate((*inputs, *outputs))})
+        stored = {f for s in steps if isinstance(s, Store) for f, n in enumerate(s.at.strides) if n}
+        factors = tuple(
+            [
+                replace(factor, role="parallel" if n in stored else "reduction")
+                for n, factor in enumerate(self.one.factors)
+            ]
+        )
+        kernel = named(Kernel("", factors, operands, steps), self.target)
+        nodes = tuple(dict.fromkeys((*first.nodes, *second.nodes)))
+        return Group(nodes, kernel, inputs, outputs)
+
+    def _operands(
+        self, inputs: tuple[Value, ...], outputs: tuple[Value, ...]
+    ) -> tuple[Operand, ...]:
+        known = {
+            value: operand
+            for group, kernel in ((self.second, self.two), (self.first, self.one))
+            for value, operand in zip((*group.inputs, *group.outputs), kernel.operands, strict=True)
+        }
+        return tuple([known[v] for v in (*inputs, *outputs)])
+
+    def _steps(
+        self, stores: Mapping[Value, int | None], unread: set[Value], places: Mapping[Value, int]
+    ) -> tuple[Step, ...]:
+        """All steps, those that are equal once; what is handed over is not read again."""
+        found: dict[Step, int] = {}
+        dropped = {stores[v] for v in unread}
+        values = (*self.first.inputs, *self.first.outputs)
+        numbers: list[int] = []
+        handed: dict[Value, int] = {}
+        for n, step in enumerate(self.one.steps):
+            if isinstance(step, Store):
+                handed[values[step.operand]] = numbers[step.arg]
+            if n in dropped:
+                numbers.append(-1)
+                continue
+            made = _at_operands(renumbered(step, numbers), values, places)
+            numbers.append(found.setdefault(made, len(found)))
+        values, numbers = (*self.second.inputs, *self.second.outputs), []
+        for step in self.two.steps:
+            if isinstance(step, Load) and values[step.operand] in handed:
+                numbers.append(handed[values[step.operand]])
+                continue
+            made = _at_operands(renumbered(step, numbers), values, places)
+            made = map_affines(made, self._affine)
+            if isinstance(made, Reduce):
+                over = [self.factors[f] for f in made.over if f in self.factors]
+                made = replace(made, over=tuple(sorted(over)))
+            numbers.append(found.setdefault(made, len(found)))
+        return tuple(found)
+
+
+def _at_operands(step: Step, values: Sequence[Value], places: Mapping[Value, int]) -> Step:
+    """A step whose operands are those of both kernels."""
+    if isinstance(step, Load | Store):
+        return replace(step, operand=places[values[step.operand]])
+    return step
+
+
+def _long_factors(at: Affine, kernel: Kernel) -> Affine:
+    """A place without factors of one point."""
+    sizes: tuple[Factor, ...] = kernel.factors
+    pairs = zip(at.strides, sizes, strict=True)
+    return Affine(tuple([n if f.size > 1 else 0 for n, f in pairs]), at.offset)

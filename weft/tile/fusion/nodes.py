@@ -1,0 +1,46 @@
+"""What grouping asks about a node by itself."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from weft.ir.module import Node
+from weft.ir.types import TensorType, Type
+from weft.ops.elementwise.convert import Convert
+from weft.tile.drafts.draft import tensor
+
+
+def is_dense(node: Node) -> bool:
+    """Whether a node has one or more results, all of them tensors with known, nonzero sizes."""
+    return bool(node.results) and all(map(_is_dense, {*node.operand_types, *node.types}))
+
+
+@cache
+def _is_dense(type: Type) -> bool:
+    return isinstance(type, TensorType) and type.is_static and type.size > 0
+
+
+def element_by_element(node: Node) -> bool:
+    """Whether every operand has the result's shape, or is a scalar."""
+    shape = tensor(node.results[0]).shape
+    return all(tensor(v).shape in (shape, ()) for v in node.operands)
+
+
+def plain_product(node: Node) -> bool:
+    """Whether a product is of two operands of one element type that sums up as numbers do."""
+    lhs, rhs = (tensor(v).dtype for v in node.operands)
+    return lhs is rhs and not lhs.is_complex and lhs.kind != "bool"
+
+
+def is_simple(node: Node) -> bool:
+    """Whether computing a node costs no more than reading its result."""
+    work = getattr(type(node.op), "each_element", None)
+    return work is None or not work.transcendentals
+
+
+def widens(node: Node) -> bool:
+    """Whether a node only spells numbers with more bits."""
+    if not isinstance(node.op, Convert):
+        return False
+    given, made = tensor(node.operands[0]).dtype, tensor(node.results[0]).dtype
+    return given.bits < made.bits

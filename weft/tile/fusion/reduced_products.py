@@ -1,0 +1,155 @@
+"""Reductions of a product's result, computed in the product's own kernel.
+
+A kernel that reads a product's result to reduce it, and keeps nothing else of it, joins the
+product: what is stored is then reduced while it is near, and what nobody else reads is never
+stored. It is legal where the reduction combines along rows or columns of the product and where
+nothing after it needs the result again; it is done where that saves more bytes than the parts of
+the reduction, one for each block of the product, take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from weft.ir.module import Node, Value
+from weft.kernels.group import Group
+from weft.kernels.kernel import Contract, Kernel, Pick, Reduce
+from weft.kernels.roles import cannot_reduce, combined_along, results_reduced, roles_of
+from weft.kernels.work import bytes_moved
+from weft.target import Limits, Target
+from weft.tile.fusion.flights import KernelFlights
+from weft.tile.fusion.joining import joined
+
+
+def reduced_products(
+    groups: Sequence[Group],
+    results: Sequence[Value],
+    positions: dict[Node, int],
+    flights: KernelFlights,
+    target: Target,
+) -> list[Group]:
+    """The groups, in order, with reductions of products' results in the products' kernels."""
+    if not any(_is_product(g) for g in groups):
+        return list(groups)
+    found = _Joining(groups, results, positions, flights, target)
+    for n, group in enumerate(groups):
+        if _is_reduction(group):
+            found.join(n)
+    return [g for g in found.groups if g is not None]
+
+
+class _Joining:
+    """Groups, some of which have joined others."""
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        results: Sequence[Value],
+        positions: dict[Node, int],
+        flights: KernelFlights,
+        target: Target,
+    ) -> None:
+        self.target, self.flights = target, flights
+        self.groups: list[Group | None] = list(groups)
+        self.positions = positions
+        self.makers = {v: n for n, g in enumerate(groups) for v in g.outputs}
+        self.results = {*results}
+        self.readers: dict[Value, set[int]] = {}
+        for n, group in enumerate(groups):
+            for value in group.inputs:
+                self.readers.setdefault(value, set()).add(n)
+
+    def _rank(self, group: Group) -> int:
+        return max(self.positions[node] for node in group.nodes)
+
+    def join(self, number: int) -> None:
+        """Let a reduction join the product that it reads, if it can and if that pays."""
+        group = self.groups[number]
+        assert group is not None
+        makers = dict.fromkeys(self.makers[v] for v in group.inputs if v in self.makers)
+        for maker in makers:
+            product = self.groups[maker]
+            assert product is not None
+            if not _is_product(product) or self._waits(group, maker):
+                continue
+            if self.flights.land(self._rank(product), self._rank(group)):
+                continue
+            read = {v for v in group.inputs if v in product.outputs}
+            unread = {v for v in read - self.results if self.readers[v] == {number}}
+            made = joined(product, group, unread, self.target)
+            if made is None or not _pays(product, group, made, self.target.limits):
+                continue
+            self.groups[maker], self.groups[number] = made, None
+            self.makers.update(dict.fromkeys(group.outputs, maker))
+            for value in group.inputs:
+                self.readers[value].discard(number)
+                if value in made.inputs:
+                    self.readers[value].add(maker)
+            return
+
+    def _waits(self, group: Group, maker: int) -> bool:
+        """Whether a group needs what others make of what one group gives."""
+        product = self.groups[maker]
+        assert product is not None
+        begin = min(self.positions[n] for n in product.nodes)
+        seen = {maker}
+        todo = [self.makers[v] for v in group.inputs if v in self.makers]
+        while todo:
+            number = todo.pop()
+            if number in seen:
+                continue
+            seen.add(number)
+            between = self.groups[number]
+            assert between is not None
+            if max(self.positions[n] for n in between.nodes) < begin:
+                continue
+            before = [self.makers[v] for v in between.inputs if v in self.makers]
+            if maker in before:
+                return True
+            todo += before
+        return False
+
+
+def _is_product(group: Group) -> bool:
+    kernel = group.kernel
+    return isinstance(kernel, Kernel) and any(isinstance(step, Contract) for step in kernel.steps)
+
+
+def _is_reduction(group: Group) -> bool:
+    """Whether a group reduces along the same factors once, and does nothing else that is long."""
+    kernel = group.kernel
+    if not isinstance(kernel, Kernel):
+        return False
+    kinds = {type(step) for step in kernel.steps}
+    return Reduce in kinds and not kinds & {Contract, Pick}
+
+
+def _pays(product: Group, group: Group, made: Group, limits: Limits) -> bool:
+    """Whether it can be one kernel, and moves fewer bytes than two, parts of reductions counted."""
+    kernels = [g.kernel for g in (product, group, made) if isinstance(g.kernel, Kernel)]
+    one, two, both = kernels
+    if len(both.steps) > limits.steps or cannot_reduce(both):
+        return False
+    old, new = roles_of(one), roles_of(both)
+    for was, now in ((old.rows, new.rows), (old.columns, new.columns)):
+        left = math.prod(both.factors[f].size for f in now)
+        before = math.prod(one.factors[f].size for f in was)
+        if left < limits.lines or left < min(limits.cut, before):
+            return False
+    saved = bytes_moved(one) + bytes_moved(two) - bytes_moved(both)
+    return saved >= limits.saved and saved > 2 * (_parts(both, limits) - _parts(one, limits))
+
+
+def _parts(kernel: Kernel, limits: Limits) -> int:
+    """About how many bytes the parts of reductions take."""
+    roles, total = roles_of(kernel), 0
+    points = math.prod(kernel.factors[f].size for f in (*roles.batch, *roles.rows, *roles.columns))
+    for n in results_reduced(kernel):
+        over, each = combined_along(kernel, n), 1
+        for role, size in zip((roles.rows, roles.columns), limits.block, strict=True):
+            each *= 1 if over.isdisjoint(role) else size
+        step = kernel.steps[n]
+        assert isinstance(step, Reduce)
+        total += points // each * max(4, step.dtype.numpy.itemsize)
+    return total

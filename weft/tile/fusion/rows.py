@@ -1,0 +1,48 @@
+"""Whether a reduction can run in the loops of those who read it."""
+
+from __future__ import annotations
+
+import math
+
+from weft.kernels.stacked_node import StackedNode
+from weft.ops.reduce import Reduce
+from weft.target import Limits
+from weft.tile.drafts.draft import Draft, tensor
+from weft.tile.drafts.index import factors_of
+
+
+def rows_fit(placed: StackedNode, number: int, draft: Draft, limits: Limits) -> bool:
+    """Whether a reduction's rows are those of a group, or can become them."""
+    if draft.contract is not None or draft.bounds(number):
+        return False
+    at = draft.at(number)
+    used = factors_of(at)
+    if not isinstance(placed.node.op, Reduce):  # a sum over devices: rows of its own
+        return not draft.rows and used == set(draft.root)
+    if used & set(draft.rows):
+        return False
+    shape = tensor(placed.node.operands[0]).sizes
+    dims = placed.node.op.folded
+    free = [f for f in (draft.rows or draft.root) if f not in used]
+    if not free:
+        return not draft.rows
+    if not _same_sizes([shape[d] for d in dims], [draft.sizes[f] for f in free]):
+        return False
+    if draft.devices & set(free):
+        return False
+    minor = max((d for d, n in enumerate(shape) if n > 1), default=0)
+    rows = math.prod(draft.sizes[f] for f in used)
+    length = math.prod(draft.sizes[f] for f in free)
+    return minor in dims and (rows >= limits.rows or length <= limits.row)
+
+
+def _same_sizes(lengths: list[int], factors: list[int]) -> bool:
+    """Whether factors, in order, are just what dims of these lengths are made of."""
+    left = list(factors)
+    for length in lengths:
+        size = 1
+        while size < length and left:
+            size *= left.pop(0)
+        if size != length:
+            return False
+    return not left

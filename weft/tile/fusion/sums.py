@@ -1,0 +1,92 @@
+"""Sums over devices of sums of products: each product can sum over the devices by itself.
+
+all_reduce(x @ a + y @ b) is all_reduce(x @ a) + all_reduce(y @ b), and a product in lockstep sums
+over devices while it sums over its own dims: no device's own product is ever written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from weft.ir.module import Node, Value, apply
+from weft.ir.reading import reads
+from weft.kernels.stacked_node import StackedNode
+from weft.ops.distributed.collective import AllReduce
+from weft.ops.elementwise.pointwise import Add
+from weft.ops.shape import Reshape, Transpose
+from weft.tile.drafts.products import PRODUCTS, is_outer
+from weft.tile.drafts.pulls import combine_of
+
+
+def sums_apart(placed: Sequence[StackedNode], results: Sequence[Value]) -> list[StackedNode]:
+    """The nodes, with all_reduce of a sum of products written as a sum of all_reduces."""
+    if not any(isinstance(p.node.op, AllReduce) for p in placed):
+        return list(placed)
+    makers = {v: p for p in placed for v in p.node.results}
+    count = Counter([*(v for p in placed for v in {*reads(p.node)}), *results])
+    found: list[StackedNode] = []
+    for p in placed:
+        addends = _addends(p, makers, count)
+        found += [p] if addends is None else _apart(p, addends, makers)
+    return found
+
+
+def _addends(
+    placed: StackedNode, makers: dict[Value, StackedNode], count: Counter[Value]
+) -> list[Value] | None:
+    """The products that an all_reduce sums up, if it sums up two or more and nothing else."""
+    node = placed.node
+    if not isinstance(node.op, AllReduce) or len(node.operands) != 1 or placed.along is None:
+        return None
+    if combine_of(node) != "add":
+        return None
+    found: list[Value] = []
+    todo = [node.operands[0]]
+    while todo:
+        value = todo.pop()
+        maker = makers.get(value)
+        if maker is None or count[value] != 1:
+            return None
+        if isinstance(maker.node.op, Add):
+            todo += reversed(maker.node.operands)
+        elif _is_product(value, makers, count):
+            found.append(value)
+        else:
+            return None
+    return found if len(found) > 1 else None
+
+
+def _is_product(value: Value, makers: dict[Value, StackedNode], count: Counter[Value]) -> bool:
+    """Whether a value, or what it is a view of, is a product that nobody else reads."""
+    maker = makers.get(value)
+    while (
+        maker is not None and count[value] == 1 and isinstance(maker.node.op, Reshape | Transpose)
+    ):
+        value = maker.node.operands[0]
+        maker = makers.get(value)
+    if maker is None or count[value] != 1 or is_outer(maker.node):
+        return False
+    return type(maker.node.op) in PRODUCTS
+
+
+def _apart(
+    placed: StackedNode, addends: list[Value], makers: dict[Value, StackedNode]
+) -> list[StackedNode]:
+    """An all_reduce for each addend, and their sum in place of the result."""
+    node, (mask,) = placed.node, placed.made
+    found: list[StackedNode] = []
+    total: Value | None = None
+    for value in addends:
+        reduced = node.rebuilt((value,), node.regions)
+        given = makers[value].made[value.index]
+        found.append(StackedNode(reduced, (given,), (mask,), placed.along))
+        (one,) = reduced.results
+        if total is None:
+            total = one
+            continue
+        added: Node = apply(Add(), total, one, loc=node.loc)
+        found.append(StackedNode(added, (mask, mask), (mask,)))
+        (total,) = added.results
+    found[-1].node.results = node.results
+    return found

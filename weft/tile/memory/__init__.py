@@ -1,0 +1,1 @@
+"""Memory planning: offsets of buffers, reuse, and results in place of operands."""

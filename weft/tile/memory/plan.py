@@ -1,0 +1,238 @@
+"""Plan the memory of a tiled program: one planner for the runtime and for all who ask."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from weft.array.place_buffers import Span, most_alive, place
+from weft.executable.items import Host, Item, Launch, Loop, Slot, Stack, Tiled
+from weft.executable.live_ranges import SlotLiveRanges
+from weft.executable.memory import outside_arena, results_over_arguments
+from weft.executable.plan import MemoryBytes, Plan, RotatingBuffer
+from weft.ir.types import TensorType, Type
+from weft.tile.memory.in_place import Pairs, overwritten
+from weft.tile.memory.reuse import (
+    PlannedRotation,
+    owned,
+    reuse_carried,
+    reuse_donated,
+    rotations_of,
+)
+from weft.varying.masks import Mask
+
+SMALL = 1 << 14  # bytes below which an allocation of the host's own costs nothing
+
+
+def plan(tiled: Tiled) -> Plan:
+    """Decide where the values of a program live."""
+    planner = Planner(tiled)
+    arena = planner.place()
+    sizes = {tiled.inputs[n]: _argument_bytes(tiled, n) for n in tiled.donated}
+    taken = reuse_donated(planner, sizes)
+    reused = tuple([n for n in tiled.donated if tiled.inputs[n] in taken])
+    own = reuse_carried(planner)
+    root = planner.lives.root
+    given = {root(slot): n for n, slot in enumerate(tiled.inputs)}
+    roots = [root(slot) for slot in tiled.block.results]
+    made = Plan(
+        arena,
+        planner.places,
+        planner.over,
+        planner.donors,
+        {
+            slot: planner.rotating_buffers(found)
+            for slot, found in planner.rotations.items()
+            if found
+        },
+        own,
+        owned(planner),
+        {n: given[found] for n, found in enumerate(roots) if found in given},
+        reused,
+    )
+    return replace(made, memory=_memory(planner, made))
+
+
+def _memory(planner: Planner, plan: Plan) -> MemoryBytes:
+    """The bytes of a run, of all devices together."""
+    tiled, function = planner.tiled, planner.tiled.module.function(planner.tiled.function)
+    others = [
+        Span(count * planner.stack(slot).nbytes, start, stop)
+        for slot, count, start, stop in outside_arena(tiled, plan, planner.lives)
+    ]
+    over = results_over_arguments(tiled, plan, planner.lives)
+    results = zip(function.result_types, tiled.result_masks, strict=True)
+    return MemoryBytes(
+        sum(_argument_bytes(tiled, n) for n in range(len(tiled.inputs))),
+        sum(_bytes(tiled, type, mask) for type, mask in results),
+        plan.arena,
+        most_alive([span for span in others if span.size]),
+        sum(_argument_bytes(tiled, n) for n in over),
+    )
+
+
+def _argument_bytes(tiled: Tiled, index: int) -> int:
+    type = tiled.module.function(tiled.function).arg_types[index]
+    return _bytes(tiled, type, tiled.masks[index])
+
+
+def _bytes(tiled: Tiled, type: Type, mask: Mask) -> int:
+    if not isinstance(type, TensorType) or not isinstance(mask, int):
+        return 0
+    return math.prod(tiled.layout.shape(mask) + type.sizes) * type.dtype.numpy.itemsize
+
+
+@dataclass(slots=True)
+class PlannedBuffer:
+    """A piece of the arena, and the results that it holds one after another."""
+
+    size: int
+    begin: int
+    end: int
+    holds: list[Slot] = field(default_factory=list)
+    rotation: PlannedRotation | None = None
+
+
+class Planner:
+    """Gives those values that can be planned a place in the arena."""
+
+    def __init__(self, tiled: Tiled) -> None:
+        self.tiled, self.block, self.inputs = tiled, tiled.block, tiled.inputs
+        self.constants = tiled.constants
+        self.rotations = rotations_of(tiled)
+        self.rotated = {rotation.result for found in self.rotations.values() for rotation in found}
+        numbers = {
+            slot: frozenset(n for rotation in found for n in rotation.indices)
+            for slot, found in self.rotations.items()
+        }
+        self.lives = SlotLiveRanges(tiled.block, tiled.inputs, numbers)
+        self.items = self.lives.items
+        self.buffers: list[PlannedBuffer] = []
+        self.held: dict[int, PlannedBuffer] = {}  # by root
+        self.places: dict[Slot, int] = {}
+        self.over: dict[Slot, tuple[int, bool]] = {}
+        self.donors: dict[Slot, Slot] = {}
+        self._pairs: dict[int, Pairs] = {}  # by kernel
+
+    def stack(self, slot: Slot) -> Stack:
+        """What a slot holds."""
+        found = self.tiled.stacks[slot]
+        assert found is not None, "only values have stacks"
+        return found
+
+    def place(self) -> int:
+        """Give results places in the arena; its size."""
+        for item, start, stop in sorted(self.items, key=lambda entry: entry[1]):
+            match item:
+                case Launch():
+                    self._plan_launch(item, start, stop)
+                case Loop() if found := self.rotations.get(item.carried[0] if item.carried else -1):
+                    self._plan_rotations(item, found, start, stop)
+                case Host() if wanted := self._plannable(item):
+                    root = self.lives.root(item.outs[0])
+                    taken = self._taken_over(item, item.traits.in_place, wanted, stop)
+                    self._hold(root, taken or self._new(item.outs[0], start), item.outs[0])
+        offsets, size = place([Span(b.size, b.begin, b.end) for b in self.buffers])
+        for buffer, offset in zip(self.buffers, offsets, strict=True):
+            self.places.update(dict.fromkeys(buffer.holds, offset))
+            if buffer.rotation is not None:
+                buffer.rotation.places += (offset,)
+        return size
+
+    def rotating_buffers(self, found: list[PlannedRotation]) -> tuple[RotatingBuffer, ...]:
+        """What a loop makes in turns, as data."""
+        return tuple(
+            [RotatingBuffer(t.indices, t.slots, t.result, t.buffers, t.places) for t in found]
+        )
+
+    def _new(self, slot: Slot, start: int) -> PlannedBuffer:
+        made = PlannedBuffer(self.stack(slot).nbytes, start, start)
+        self.buffers.append(made)
+        return made
+
+    def _hold(self, root: int, buffer: PlannedBuffer, slot: Slot) -> None:
+        buffer.end = max(buffer.end, self.lives.by_root[root].end)
+        buffer.holds.append(slot)
+        self.held[root] = buffer
+
+    def _plannable(self, item: Host) -> int:
+        """The bytes of a result that can be computed into planned memory; 0 if it cannot."""
+        if not item.traits.writes or len(item.outs) != 1:
+            return 0
+        bytes_ = self.stack(item.outs[0]).nbytes
+        if bytes_ < SMALL or self.lives.of(item.outs[0]).escapes:
+            return 0
+        return bytes_
+
+    def _taken_over(
+        self, item: Item, candidates: Collection[int], wanted: int, stop: int
+    ) -> PlannedBuffer | None:
+        """The buffer of an operand that dies here, if the result may be written over it."""
+        for index in candidates:
+            if index >= len(item.ins):
+                continue
+            root = self.lives.root(item.ins[index])
+            if root not in self.held or self.lives.by_root[root].end != stop:
+                continue
+            if self.held[root].size >= wanted and self.alone(item, index, candidates):
+                return self.held.pop(root)
+        return None
+
+    def alone(self, item: Item, index: int, candidates: Collection[int]) -> bool:
+        """Whether no other operand is written over with this one, unless that is allowed, too."""
+        root = self.lives.root(item.ins[index])
+        others = [n for n, slot in enumerate(item.ins) if self.lives.root(slot) == root]
+        return all(n in candidates for n in others)
+
+    # Kernels
+
+    def pairs(self, launch: Launch) -> Pairs:
+        """Pairs of an operand and a result of a kernel, by number, that may be one buffer."""
+        kernel = launch.kernel
+        found = self._pairs.get(id(kernel))
+        if found is None:
+            number: dict[int, int] = {}
+            for output in (False, True):
+                order = [n for n, operand in enumerate(kernel.operands) if operand.output is output]
+                number |= {operand: n for n, operand in enumerate(order)}
+            pairs = [(number[given], number[made]) for given, made in overwritten(kernel)]
+            found = self._pairs[id(kernel)] = tuple(pairs)
+        return found
+
+    def _plan_launch(self, launch: Launch, start: int, stop: int) -> None:
+        pairs = self.pairs(launch)
+        for number, slot in enumerate(launch.outs):
+            root = self.lives.root(slot)
+            if self.lives.by_root[root].escapes or slot in self.rotated:
+                continue
+            over = [given for given, made in pairs if made == number]
+            found = self._taken_over(launch, over, self.stack(slot).nbytes, stop)
+            self._hold(root, found or self._new(slot, start), slot)
+
+    def _plan_rotations(
+        self, loop: Loop, found: list[PlannedRotation], start: int, stop: int
+    ) -> None:
+        """Buffers for what a loop makes in turns: one less if it may be written over the oldest."""
+        for rotation in found:
+            rotation.buffers = len(rotation.slots) + (0 if self._over_itself(rotation) else 1)
+            lives = [self.lives.of(loop.outs[index]) for index in rotation.indices]
+            if any(life.escapes for life in lives):
+                continue
+            end = max(stop, *[life.end for life in lives])
+            size = self.stack(rotation.result).nbytes
+            self.buffers += [
+                PlannedBuffer(size, start, end, rotation=rotation) for _ in range(rotation.buffers)
+            ]
+
+    def _over_itself(self, rotation: PlannedRotation) -> bool:
+        """Whether the oldest value that is carried is read no more when a new one is written."""
+        start, stop = self.lives.covers(rotation.maker)
+        lives, oldest = self.lives, rotation.slots[-1]
+        root = lives.root(oldest)
+        last = max([lives.end.get(s, -1) for s in lives.sharing(oldest)])
+        if last < start:
+            return True
+        over = {given for given, made in self.pairs(rotation.maker) if made == rotation.number}
+        reads = [n for n, slot in enumerate(rotation.maker.ins) if lives.root(slot) == root]
+        return last == stop and bool(reads) and over.issuperset(reads)

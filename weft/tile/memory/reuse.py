@@ -1,0 +1,228 @@
+"""Memory that is used again: of donated arguments, and of what loops carry."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft.executable.items import (
+    Block,
+    Host,
+    Item,
+    Launch,
+    Loop,
+    Slot,
+    Slots,
+    Tiled,
+    all_items,
+    blocks_of,
+)
+from weft.executable.live_ranges import shares
+
+if TYPE_CHECKING:
+    from weft.tile.memory.plan import Planner
+
+# Donation
+
+
+def reuse_donated(planner: Planner, sizes: Mapping[Slot, int]) -> set[Slot]:
+    """Let results be written over donated arguments that nothing reads after them; which are so.
+
+    `sizes` has the slot and the bytes of each donated argument.
+    """
+    return _Donation(planner, sizes).run()
+
+
+class _Donation:
+    def __init__(self, planner: Planner, sizes: Mapping[Slot, int]) -> None:
+        self.planner, self.lives, self.sizes = planner, planner.lives, sizes
+        self.left = [slot for slot in sizes if self._is_free(slot)]
+
+    def _is_free(self, slot: Slot) -> bool:
+        return slot not in self.lives.escaping and not self.lives.is_shared(slot)
+
+    def run(self) -> set[Slot]:
+        free = set(self.left)
+        if free:
+            for item, start, stop in sorted(self.planner.items, key=lambda entry: entry[1]):
+                if isinstance(item, Launch):
+                    self._give_launch(item, start, stop)
+                elif isinstance(item, Host) and item.traits.writes:
+                    self._give(item, stop)
+        return free - set(self.left)
+
+    def _give(self, item: Host, stop: int) -> None:
+        """A host node takes an operand's memory for its result."""
+        (out, *_), in_place = item.outs, item.traits.in_place
+        if out in self.planner.places or self.lives.depth[out]:
+            return
+        for index in in_place:
+            slot = item.ins[index] if index < len(item.ins) else -1
+            if slot not in self.left or self.lives.end.get(slot) != stop:
+                continue
+            if self.planner.alone(item, index, in_place):
+                self.planner.over[out] = (index, False)
+                self.left.remove(slot)
+                return
+
+    def _give_launch(self, launch: Launch, start: int, stop: int) -> None:
+        """A kernel takes what it may write over, or what nobody reads any more."""
+        planner, pairs = self.planner, self.planner.pairs(launch)
+        for number, slot in enumerate(launch.outs):
+            if slot in planner.places or slot in planner.rotated or self.lives.depth[slot]:
+                continue
+            over = [given for given, made in pairs if made == number]
+            here = [
+                launch.ins[n]
+                for n in over
+                if self.lives.end.get(launch.ins[n]) == stop and planner.alone(launch, n, over)
+            ]
+            wanted = planner.stack(slot).nbytes
+            for donor in self.left:
+                done = donor in here or self.lives.end.get(donor, 0) < start
+                if done and self.sizes[donor] == wanted:
+                    planner.donors[slot] = donor
+                    self.left.remove(donor)
+                    break
+
+
+# What loops make in turns
+
+
+@dataclass(slots=True, eq=False)
+class PlannedRotation:
+    """A value that a kernel of a loop makes in turns, while memory for it is planned."""
+
+    indices: tuple[int, ...]
+    slots: Slots
+    result: Slot
+    maker: Launch
+    number: int  # among the results of its maker
+    buffers: int = 0
+    places: tuple[int, ...] = ()
+
+
+def rotations_of(tiled: Tiled) -> dict[Slot, list[PlannedRotation]]:
+    """By the first slot that a loop carries, what its kernels can make in turns."""
+    return {
+        item.carried[0]: _rotations(item, tiled)
+        for item in all_items(tiled.block)
+        if isinstance(item, Loop) and item.carried and not item.layout.has_rows
+    }
+
+
+def _rotations(loop: Loop, tiled: Tiled) -> list[PlannedRotation]:
+    work, stacks = loop.body, tiled.stacks
+    made = [item for item in work.items if isinstance(item, Launch)]
+    makers = {slot: (item, n) for item in made for n, slot in enumerate(item.outs)}
+    alike = _sharing(work)
+    kept = Counter([alike.get(slot, slot) for slot in (*work.results, *_handed_on(work))])
+    after = {slot: index for index, slot in enumerate(work.results)}  # who takes a slot
+    found = []
+    for index, result in enumerate(work.results):
+        if result not in makers or kept[alike.get(result, result)] > 1:
+            continue
+        # What is handed on is carried for another round; nobody else keeps any of these.
+        indices, slots = [index], [loop.carried[index]]
+        while (follower := after.get(slots[-1])) is not None and follower not in indices:
+            indices.append(follower)
+            slots.append(loop.carried[follower])
+        keepers = [kept[alike.get(slot, slot)] for slot in slots]
+        if keepers != [1] * (len(slots) - 1) + [0]:
+            continue
+        if any(stacks[result] != stacks[loop.outs[index]] for index in indices):
+            continue
+        found.append(PlannedRotation(tuple(indices), tuple(slots), result, *makers[result]))
+    return found
+
+
+def _sharing(block: Block) -> dict[Slot, Slot]:
+    """For slots that share memory, one that stands for all of them."""
+    found: dict[Slot, Slot] = {}
+    for item in block.items:
+        for inner in blocks_of(item):
+            found |= _sharing(inner)
+        if shares(item):
+            slots = (*item.ins, *item.outs)
+            roots = {found.get(slot, slot) for slot in slots}
+            first = min(roots, default=0)
+            found.update({s: first for s, root in found.items() if root in roots})
+            found.update(dict.fromkeys(slots, first))
+    return found
+
+
+def _handed_on(block: Block) -> Iterator[Slot]:
+    """Slots whose memory control flow may hand on."""
+    for item in block.items:
+        inside = blocks_of(item)
+        if inside:
+            yield from item.ins
+        for inner in inside:
+            yield from inner.results
+            yield from _handed_on(inner)
+
+
+# What loops write over
+
+
+def reuse_carried(planner: Planner) -> dict[Slot, frozenset[int]]:
+    """Let a loop write what it carries over itself, round by round; it begins with a copy.
+
+    By the first slot that it carries, which of the carried values are so.
+    """
+    found: dict[Slot, frozenset[int]] = {}
+    for loop, _, _ in planner.items:
+        if not isinstance(loop, Loop) or not loop.carried:
+            continue
+        work = loop.body
+        inside = {item.outs[0]: item for item in work.items if len(item.outs) == 1}
+        own = []
+        for n, (slot, result) in enumerate(zip(loop.carried, work.results, strict=True)):
+            item = inside.get(result)
+            if item is not None and _writes_over(planner, item, slot, work, result):
+                own.append(n)
+        if own:
+            found[loop.carried[0]] = frozenset(own)
+    return found
+
+
+def _writes_over(planner: Planner, item: Item, slot: Slot, work: Block, result: Slot) -> bool:
+    lives = planner.lives
+    if not isinstance(item, Host) or not item.traits.writes or item.outs[0] in planner.over:
+        return False
+    if planner.stack(item.outs[0]).shape is None:
+        return False
+    if work.results.count(result) > 1 or slot in work.results:
+        return False
+    in_place = item.traits.in_place
+    where = [n for n in in_place if n < len(item.ins) and item.ins[n] == slot]
+    sharing = lives.sharing(slot)
+    _, stop = lives.covers(item)
+    if not where or any(lives.end.get(s, 0) > stop or s in lives.escaping for s in sharing):
+        return False
+    if lives.is_shared(result) or not planner.alone(item, where[0], in_place):
+        return False
+    planner.over[item.outs[0]] = (where[0], True)
+    return True
+
+
+def owned(planner: Planner) -> frozenset[Slot]:
+    """The results whose memory is computed by one item and is nobody else's."""
+    lives = planner.lives
+    makers: dict[int, list[Item]] = {}
+    for item, _, _ in planner.items:
+        for slot in item.outs:
+            if not shares(item):
+                makers.setdefault(lives.root(slot), []).append(item)
+    taken = Counter([lives.root(slot) for slot in (*planner.block.results, *planner.inputs)])
+    kept = {lives.root(slot) for slot in planner.constants}
+    return frozenset(
+        slot
+        for slot in planner.block.results
+        if taken[root := lives.root(slot)] == 1
+        and root not in kept
+        and len(found := makers.get(root, [])) == 1
+        and isinstance(found[0], Launch | Host)
+    )
