@@ -172,7 +172,11 @@ def test_no_star_imports():
             "from weft import evaluate",
             "shard is a verb, and evaluate is no noun",
         ),
-        ("shard/graph.py", "from weft.explain import x", "shard is a verb, and explain is no noun"),
+        (
+            "shard/propagation/graph.py",
+            "from weft.explain import x",
+            "shard is a verb, and explain is no noun",
+        ),
         ("ops/sort.py", "import scipy", "the core needs numpy and ml_dtypes only"),
         ("ops/sort.py", "from . import x", "write imports in full"),
         ("ops/sort.py", "def f():\n  import torch", "ops/sort.py:2: imports torch: an optional"),

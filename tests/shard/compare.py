@@ -12,7 +12,7 @@ from weft.ops.control import Call, Case, OptimizationBarrier, While
 from weft.ops.distributed.sharding import ManualComputation, NamedComputation, ShardingGroup
 from weft.ops.shape import Constant
 from weft.shard import Propagated, PropagationLevel, propagate
-from weft.shard.graph import Instance
+from weft.shard.propagation.graph import Instance
 
 
 def listed(done: Propagated) -> tuple[Listed, ...]:

@@ -151,7 +151,7 @@ def test_a_group_that_reaches_into_a_manual_computation():
 
 def test_groups_in_conflict_are_told():
     text = (Path(__file__).parent / "cases" / "group_in_conflict.mlir").read_text()
-    from weft.shard.prepare import prepare
+    from weft.shard.preparation.prepare import prepare
 
     (conflict,) = prepare(parse(text)).conflicts
     assert conflict.ids == [3]

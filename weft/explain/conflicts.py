@@ -20,10 +20,10 @@ from weft.mesh.algebra import (
     total_size,
 )
 from weft.ops.distributed.sharding import PropagationBarrier
-from weft.shard.factors import BOTH, Projection, compatible_major_axes
-from weft.shard.graph import Graph, Visit
 from weft.shard.meshes import common_mesh
-from weft.shard.projection import factor_sizes, project
+from weft.shard.propagation.factors import BOTH, Projection, compatible_major_axes
+from weft.shard.propagation.graph import Graph, Visit
+from weft.shard.propagation.projection import factor_sizes, project
 
 ConflictKind = Literal[
     "closed",  # an annotation leaves the dim as it is

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from weft.ir.module import Node
 from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.algebra import contains, overlaps
-from weft.shard.graph import Graph, Visit
-from weft.shard.projection import factor_sizes, project
-from weft.shard.propagate import Change, Propagation, PropagationLevel
+from weft.shard.propagation.graph import Graph, Visit
+from weft.shard.propagation.projection import factor_sizes, project
+from weft.shard.propagation.propagate import Change, Propagation, PropagationLevel
 
 
 @dataclass(frozen=True, slots=True)

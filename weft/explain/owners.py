@@ -16,7 +16,7 @@ from weft.ops.distributed.sharding import (
     ShardingConstraint,
     ShardingGroup,
 )
-from weft.shard.graph import Graph, Instance
+from weft.shard.propagation.graph import Graph, Instance
 
 
 @dataclass(frozen=True, slots=True)

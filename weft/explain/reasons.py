@@ -16,9 +16,9 @@ from weft.ir.types import TensorType, Type
 from weft.mesh import Sharding
 from weft.mesh.algebra import Axes, total_size
 from weft.shard import Propagated
-from weft.shard.borders import SignatureValue, borders_of
 from weft.shard.closing import closed, evenly, without_sub_axes
-from weft.shard.prepare import prepare
+from weft.shard.exporting.borders import SignatureValue, borders_of
+from weft.shard.preparation.prepare import prepare
 
 _FIRST, _LAST = 3, 4  # steps of a long path that are shown
 _TITLES: dict[ConflictKind, str] = {

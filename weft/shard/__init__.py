@@ -8,14 +8,14 @@ from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.ir.on_mesh import with_mesh
 from weft.mesh import Sharding, as_mesh
-from weft.shard.borders import Pads, Shrunk
-from weft.shard.build import build
 from weft.shard.drop_shardings import drop_shardings
-from weft.shard.export import export
-from weft.shard.from_table import annotate_from_table
-from weft.shard.graph import Graph, bury
-from weft.shard.prepare import prepare
-from weft.shard.propagate import Propagation, PropagationLevel
+from weft.shard.exporting.borders import Pads, Shrunk
+from weft.shard.exporting.export import export
+from weft.shard.preparation.from_table import annotate_from_table
+from weft.shard.preparation.prepare import prepare
+from weft.shard.propagation.build import build
+from weft.shard.propagation.graph import Graph, bury
+from weft.shard.propagation.propagate import Propagation, PropagationLevel
 from weft.shard.rules import Rules
 
 

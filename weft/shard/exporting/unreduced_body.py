@@ -13,10 +13,10 @@ from weft.ir.types import TensorType
 from weft.mesh import Sharding
 from weft.ops.control import Call, Case, OptimizationBarrier, While
 from weft.ops.distributed.sharding import ManualComputation, NamedComputation
-from weft.shard.body import Ending, Rebuilder
-from weft.shard.calls import FlatCall
 from weft.shard.closing import GivenShardings, closed
-from weft.shard.unreduced import NodesAndValue, Unreduced
+from weft.shard.exporting.body import Ending, Rebuilder
+from weft.shard.exporting.calls import FlatCall
+from weft.shard.exporting.unreduced import NodesAndValue, Unreduced
 
 
 class UnreducedRebuilder(Rebuilder):

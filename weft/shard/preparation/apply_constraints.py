@@ -8,7 +8,7 @@ from weft.ir.module import Node, Region, Value
 from weft.mesh import Sharding
 from weft.ops.distributed.sharding import ManualComputation, ShardingConstraint
 from weft.shard.closing import unsplit
-from weft.shard.edits import Edits, Use, ValueUser
+from weft.shard.preparation.edits import Edits, Use, ValueUser
 
 
 def apply_constraints(edits: Edits, nodes: list[Node]) -> None:

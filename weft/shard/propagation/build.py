@@ -18,15 +18,15 @@ from weft.ops.distributed.sharding import (
     ShardingConstraint,
     ShardingGroup,
 )
-from weft.shard.directions import finds_unread
-from weft.shard.doomed import Doomed, reads, reads_inside
 from weft.shard.drop_dead import dead_nodes
-from weft.shard.edits import Use, ValueUser
-from weft.shard.flow import NOTHING, Flow, FlowClass, Flows
 from weft.shard.given import given_args, given_results
-from weft.shard.graph import Graph, GroupMember, Instance, Visit
 from weft.shard.manual import ManualFrame, erased, manual_names
-from weft.shard.prepare import Prepared
+from weft.shard.preparation.edits import Use, ValueUser
+from weft.shard.preparation.prepare import Prepared
+from weft.shard.propagation.directions import finds_unread
+from weft.shard.propagation.doomed import Doomed, reads, reads_inside
+from weft.shard.propagation.flow import NOTHING, Flow, FlowClass, Flows
+from weft.shard.propagation.graph import Graph, GroupMember, Instance, Visit
 from weft.shard.rules import Rules
 
 

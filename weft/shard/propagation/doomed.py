@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.rebuild import Rebuild
-from weft.shard.edits import ValueUser
-from weft.shard.flow import Flow
+from weft.shard.preparation.edits import ValueUser
+from weft.shard.propagation.flow import Flow
 
 
 @dataclass

@@ -10,7 +10,7 @@ from weft.ir.module import Node, Value
 from weft.ir.types import Dim, TensorType
 from weft.mesh import DimSharding, Sharding
 from weft.ops.distributed.sharding import ShardingConstraint, ShardingGroup
-from weft.shard.edits import Edits
+from weft.shard.preparation.edits import Edits
 
 
 @dataclass

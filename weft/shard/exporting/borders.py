@@ -13,7 +13,7 @@ from weft.mesh import DimSharding, Mesh, Sharding
 from weft.mesh.algebra import Axes, is_list_prefix, total_size
 from weft.ops.control import Call
 from weft.ops.distributed.sharding import Reshard, ShardingConstraint
-from weft.shard.graph import Instance
+from weft.shard.propagation.graph import Instance
 
 # Which arguments and results are padded where sizes do not divide: those whose shardings are named,
 # all, or none, as in Shardy. The others are split less.

@@ -9,7 +9,7 @@ from weft.ir.rule import Rule
 from weft.ops.distributed.sharding import PropagationBarrier
 from weft.ops.shape import BroadcastInDim, Reshape, Transpose
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
-from weft.shard.factors import BACKWARD, BOTH, FORWARD, NONE
+from weft.shard.propagation.factors import BACKWARD, BOTH, FORWARD, NONE
 
 ROUNDS = 5  # of op priority
 DirectionTable = tuple[tuple[int, ...], ...]  # for each round, for each factor

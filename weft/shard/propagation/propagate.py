@@ -15,12 +15,12 @@ from weft.mesh import Mesh, Sharding
 from weft.mesh.algebra import in_mesh_order
 from weft.mesh.sharding import DimSharding
 from weft.shard.closing import unsplit
-from weft.shard.directions import ROUNDS
-from weft.shard.doomed import Doomed
-from weft.shard.factors import Strategy, spread
-from weft.shard.flow import Flow
-from weft.shard.graph import Graph, Visit
 from weft.shard.meshes import common_mesh
+from weft.shard.propagation.directions import ROUNDS
+from weft.shard.propagation.doomed import Doomed
+from weft.shard.propagation.factors import Strategy, spread
+from weft.shard.propagation.flow import Flow
+from weft.shard.propagation.graph import Graph, Visit
 
 PropagationLevel = Literal["basic", "aggressive", "op", "user"]
 # What is known of a visit: its cells hold nothing; it may change something; it changes nothing.

@@ -10,13 +10,19 @@ from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.names import SHARDING
 from weft.ir.write import SHARDINGS
 from weft.mesh import Sharding
-from weft.shard.body import Ending, Rebuilder, unsharded
-from weft.shard.borders import Pads, Shrunk, SignatureValue, argument_borders, result_borders
-from weft.shard.calls import FlatCall, plan_calls
 from weft.shard.closing import GivenShardings, closed
 from weft.shard.drop_dead import drop_dead
-from weft.shard.graph import Graph, Instance
-from weft.shard.unreduced_body import UnreducedRebuilder
+from weft.shard.exporting.body import Ending, Rebuilder, unsharded
+from weft.shard.exporting.borders import (
+    Pads,
+    Shrunk,
+    SignatureValue,
+    argument_borders,
+    result_borders,
+)
+from weft.shard.exporting.calls import FlatCall, plan_calls
+from weft.shard.exporting.unreduced_body import UnreducedRebuilder
+from weft.shard.propagation.graph import Graph, Instance
 
 
 def export(

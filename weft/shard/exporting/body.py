@@ -32,13 +32,13 @@ from weft.ops.distributed.sharding import (
 )
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.slicing import Concatenate
-from weft.shard.calls import CallPlan, FlatCall
 from weft.shard.closing import closed, evenly, filled, splits_alike, unsplit, without_sub_axes
+from weft.shard.exporting.calls import CallPlan, FlatCall
+from weft.shard.exporting.reshards import agreeing, dot_result
+from weft.shard.exporting.unreduced import NodesAndValue
 from weft.shard.kinds import is_scalar
 from weft.shard.manual import ManualFrame, erased, manual_names
 from weft.shard.regions import are_shared, is_shared
-from weft.shard.reshards import agreeing, dot_result
-from weft.shard.unreduced import NodesAndValue
 
 NodeHandler = Callable[[Node, list[Node]], object]
 

@@ -9,10 +9,10 @@ from weft.ir.module import Node
 from weft.ir.op import rule as rule_of
 from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import TensorType
-from weft.shard.directions import ROUNDS, DirectionTable, directions
-from weft.shard.factors import BOTH
 from weft.shard.kinds import is_elementwise, is_scalar, stops_shardings
 from weft.shard.manual import ManualFrame
+from weft.shard.propagation.directions import ROUNDS, DirectionTable, directions
+from weft.shard.propagation.factors import BOTH
 from weft.shard.rules import Rules
 
 

@@ -20,7 +20,13 @@ from weft.mesh.algebra import (
     size_of,
     total_size,
 )
-from weft.shard.projection import FactorSharding, TensorFactors, assemble, factor_sizes, project
+from weft.shard.propagation.projection import (
+    FactorSharding,
+    TensorFactors,
+    assemble,
+    factor_sizes,
+    project,
+)
 
 FactorDirection = Literal[0, 1, 2, 3]  # none, forward, backward, both
 NONE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3

@@ -18,7 +18,7 @@ from weft.ops.distributed.sharding import (
     ShardyAllReduce,
 )
 from weft.shard.closing import GivenShardings
-from weft.shard.projection import factor_sizes, project
+from weft.shard.propagation.projection import factor_sizes, project
 
 ShardyCollective = ShardyAllReduce | ShardyAllGather | ReplicatedToUnreduced | ShardedToUnreduced
 

@@ -12,13 +12,13 @@ from weft.mesh import Sharding
 from weft.ops.control import Call
 from weft.ops.distributed.sharding import ManualComputation, ShardingConstraint, ShardingGroup
 from weft.ops.survey import NAMING, Surveys
-from weft.shard.apply_constraints import apply_constraints
-from weft.shard.edits import Edits, Use, edited
-from weft.shard.groups import MergedGroup, start_groups, unite_groups
-from weft.shard.inline_bodies import inline_bodies
 from weft.shard.manual import name_manual_axes
 from weft.shard.meshes import drop_size_one_axes, lift_meshes
-from weft.shard.split_constants import split_constants
+from weft.shard.preparation.apply_constraints import apply_constraints
+from weft.shard.preparation.edits import Edits, Use, edited
+from weft.shard.preparation.groups import MergedGroup, start_groups, unite_groups
+from weft.shard.preparation.inline_bodies import inline_bodies
+from weft.shard.preparation.split_constants import split_constants
 
 
 @dataclass

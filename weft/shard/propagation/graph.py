@@ -13,10 +13,10 @@ from weft.ir.module import Function, Module, Node, Value
 from weft.ir.rule import Rule
 from weft.ir.types import Type
 from weft.mesh import Sharding
-from weft.shard.directions import DirectionTable
-from weft.shard.doomed import Doomed, without_dead
-from weft.shard.flow import Flow
 from weft.shard.manual import ManualFrame
+from weft.shard.propagation.directions import DirectionTable
+from weft.shard.propagation.doomed import Doomed, without_dead
+from weft.shard.propagation.flow import Flow
 from weft.shard.rules import Rules
 
 

@@ -17,7 +17,7 @@ from weft.mesh import Sharding
 from weft.ops.control import Call, OptimizationBarrier
 from weft.ops.distributed.sharding import NamedComputation
 from weft.shard.closing import GivenShardings, filled
-from weft.shard.graph import Graph, Instance
+from weft.shard.propagation.graph import Graph, Instance
 
 CallKey = tuple[object, ...]
 

@@ -23,7 +23,7 @@ from weft.mesh.algebra import (
     total_size,
 )
 from weft.shard.closing import GivenShardings, closed
-from weft.shard.projection import TensorFactors, assemble, factor_sizes, project
+from weft.shard.propagation.projection import TensorFactors, assemble, factor_sizes, project
 
 _PRECEDENCE = {"pass": 3, "reduction": 2, "permutation": 1, "whole": 0}
 

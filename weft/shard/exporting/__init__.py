@@ -1,0 +1,1 @@
+"""Exporting: the module that propagation leaves, with a sharding for every value."""

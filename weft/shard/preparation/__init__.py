@@ -1,0 +1,1 @@
+"""Preparation: a module as propagation wants it, by Shardy's import passes."""

@@ -1,0 +1,1 @@
+"""Propagation: the graph of a module, and the spread of shardings along it."""
