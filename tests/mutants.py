@@ -53,8 +53,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "conformance": ("tests/test_conformance.py",),
     "cost": (
         "tests/explain",
-        "tests/optimize/test_schedule.py",
-        "tests/optimize/test_split_async.py",
+        "tests/optimize/scheduling/test_schedule.py",
+        "tests/optimize/scheduling/test_split_async.py",
     ),
     "eager": ("tests/test_compile_calls.py", "tests/test_compile_effects.py"),
     "emit": ("tests/run",),

@@ -88,7 +88,8 @@ def test_every_room_has_tests():
 
 def test_the_mirror_comes_first():
     assert (
-        room_tests(ROOT, "weft/optimize/split_async.py")[0] == "tests/optimize/test_split_async.py"
+        room_tests(ROOT, "weft/optimize/scheduling/split_async.py")[0]
+        == "tests/optimize/scheduling/test_split_async.py"
     )
 
 

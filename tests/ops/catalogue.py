@@ -17,8 +17,8 @@ FILES = tuple(f"tests.ops.examples_{family.__name__.rpartition('.')[2]}" for fam
 EXEMPT = {
     "stablehlo.uniform_quantize": "quantized types are refused when they are read",
     "stablehlo.uniform_dequantize": "quantized types are refused when they are read",
-    "weft.async_start": "no oracle knows it; tests/optimize/test_split_async.py checks the pair",
-    "weft.async_done": "no oracle knows it; tests/optimize/test_split_async.py checks the pair",
+    "weft.async_start": "no oracle knows it; test_split_async.py checks the pair",
+    "weft.async_done": "no oracle knows it; test_split_async.py checks the pair",
 }
 
 

@@ -27,7 +27,7 @@ from weft.optimize import (
     rematerialize_gather,
     simplify,
 )
-from weft.optimize.rematerialize_gather import peaks
+from weft.optimize.collectives.rematerialize_gather import peaks
 
 Pass = Callable[[Module], Module]
 

@@ -44,7 +44,7 @@ from weft.ops.distributed.local import (
 )
 from weft.ops.elementwise.pointwise import Add, Compare, Multiply
 from weft.ops.shape import Constant
-from weft.optimize.split_async import pair
+from weft.optimize.scheduling.split_async import pair
 from weft.pipeline import local_program
 
 HERE = Location('"model.py":7:3')

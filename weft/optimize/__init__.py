@@ -9,21 +9,21 @@ from typing import Literal, TypeAlias
 from weft.errors import WeftError
 from weft.ir.module import Module
 from weft.machine import HOST, Machine
-from weft.optimize.assign_streams import assign_streams
-from weft.optimize.canonicalize_collectives import canonicalize_collectives
-from weft.optimize.collective_matmul import collective_matmul
-from weft.optimize.combine_collectives import combine_collectives
+from weft.optimize.collectives.canonicalize_collectives import canonicalize_collectives
+from weft.optimize.collectives.collective_matmul import collective_matmul
+from weft.optimize.collectives.combine_collectives import combine_collectives
+from weft.optimize.collectives.hoist_gather import hoist_gather
+from weft.optimize.collectives.rematerialize_gather import rematerialize_gather
 from weft.optimize.cse import cse
 from weft.optimize.drop_dead import drop_dead
-from weft.optimize.fold_constants import fold_constants
-from weft.optimize.hoist_gather import hoist_gather
 from weft.optimize.inline_calls import inline_calls
-from weft.optimize.rematerialize_gather import rematerialize_gather
 from weft.optimize.runner import Pass, PassOptions, PassWatch, Ran, given_numbers, run_passes
-from weft.optimize.schedule import schedule
-from weft.optimize.simplify import simplify
+from weft.optimize.scheduling.assign_streams import assign_streams
+from weft.optimize.scheduling.schedule import schedule
+from weft.optimize.scheduling.split_async import split_async
+from weft.optimize.simplification.fold_constants import fold_constants
+from weft.optimize.simplification.simplify import simplify
 from weft.optimize.sink_masks import sink_masks
-from weft.optimize.split_async import split_async
 
 Level: TypeAlias = Literal[0, 1, 2]
 

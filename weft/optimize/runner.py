@@ -14,7 +14,7 @@ from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.ir.verify import verify
 from weft.machine import HOST, Machine
-from weft.optimize.combine_collectives import MOST_BYTES, MOST_OPS
+from weft.optimize.collectives.combine_collectives import MOST_BYTES, MOST_OPS
 
 Pass: TypeAlias = Callable[..., Module]
 # The numbers among the options, and the least that each may be.

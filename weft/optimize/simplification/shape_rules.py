@@ -14,8 +14,8 @@ from weft.ops.control import GetTupleElement, Tuple, While
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, GetDimensionSize, Reshape, Reverse, Transpose
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad, Slice
-from weft.optimize.facts import combining, tensor
-from weft.optimize.splats import splat_of
+from weft.optimize.collectives.facts import combining, tensor
+from weft.optimize.simplification.splats import splat_of
 
 
 def _inner(node: Node, kind: type[Op]) -> Node | None:

@@ -26,7 +26,7 @@ from weft.ops.elementwise.pointwise import (
     Subtract,
     Xor,
 )
-from weft.optimize.splats import is_number, splat, splat_of
+from weft.optimize.simplification.splats import is_number, splat, splat_of
 
 _UNSIGNED_FLOAT = DTYPES["f8E8M0FNU"]  # negative numbers of it are NaN
 # Floats that have zeros of both signs and NaN, so that a wider one of them holds every value.

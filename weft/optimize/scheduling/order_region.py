@@ -9,7 +9,7 @@ from weft.ir.module import Node, Value
 from weft.ir.op import Op
 from weft.ir.purity import is_pure
 from weft.ir.reading import read_inside
-from weft.optimize.flights import Flights, bytes_of
+from weft.optimize.scheduling.flights import Flights, bytes_of
 
 _TRIED = 16  # nodes that are looked at to fill a wait
 

@@ -19,7 +19,7 @@ from weft.mesh import MeshAxes
 from weft.ops.combiners import SHORT_NAMES, combiner
 from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
-from weft.optimize.facts import combining
+from weft.optimize.collectives.facts import combining
 
 MOST_BYTES = 30 * 1024 * 1024 + 7
 MOST_OPS = 2048

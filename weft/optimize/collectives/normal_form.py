@@ -19,7 +19,7 @@ from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll, Redu
 from weft.ops.distributed.local import CHANNEL, AllSlice
 from weft.ops.elementwise.pointwise import Multiply
 from weft.ops.shape import BroadcastInDim, Constant, Reshape
-from weft.optimize.facts import Facts, resized, tensor
+from weft.optimize.collectives.facts import Facts, resized, tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from weft.ops.distributed.collective import AllGather, ReduceScatter
 from weft.ops.distributed.local import INDEX
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Add
-from weft.optimize.ring import Ring, gathered_product, scattered_product
+from weft.optimize.collectives.ring import Ring, gathered_product, scattered_product
 
 _BESIDE = (Add, Convert)  # what a ring costs beside products and travel; slices are read in place
 _MOST = 64  # parts, where the machine names no limit

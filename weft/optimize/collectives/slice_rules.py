@@ -14,8 +14,8 @@ from weft.ops.combiners import COMBINERS
 from weft.ops.distributed.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.distributed.local import AllSlice
 from weft.ops.shape import BroadcastInDim, Transpose
-from weft.optimize.facts import Facts, along, combining, source, tensor
-from weft.optimize.normal_form import CollectiveMaker
+from weft.optimize.collectives.facts import Facts, along, combining, source, tensor
+from weft.optimize.collectives.normal_form import CollectiveMaker
 
 
 def split_of(op: object) -> DimAxes:

@@ -9,9 +9,9 @@ from weft.ir.purity import pure_functions
 from weft.ir.rebuild import Rebuild
 from weft.machine import HOST, Machine
 from weft.ops.control import AsyncStart, Call
-from weft.optimize.flights import Flights
-from weft.optimize.lifetimes import live_bytes
-from weft.optimize.order_region import order_region
+from weft.optimize.scheduling.flights import Flights
+from weft.optimize.scheduling.lifetimes import live_bytes
+from weft.optimize.scheduling.order_region import order_region
 
 
 def schedule(module: Module, machine: Machine = HOST) -> Module:

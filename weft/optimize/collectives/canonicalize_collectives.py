@@ -19,30 +19,30 @@ from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Subtract
 from weft.ops.reduce import Reduce
 from weft.ops.slicing import DynamicSlice, Slice
-from weft.optimize.drop_dead import drop_dead
-from weft.optimize.facts import Facts, FactualRebuild, RewriteRule
-from weft.optimize.gather_rules import (
+from weft.optimize.collectives.facts import Facts, FactualRebuild, RewriteRule
+from weft.optimize.collectives.gather_rules import (
     EXCHANGE_RULES,
     GATHER_RULES,
     PERMUTE_RULES,
     convert_of_moved,
     part_of_gather,
 )
-from weft.optimize.group_rules import (
+from weft.optimize.collectives.group_rules import (
     lists_to_axes,
     one_replica,
     permute_along_axes,
     tidy_axes,
     tidy_pieces,
 )
-from weft.optimize.reduce_rules import (
+from weft.optimize.collectives.reduce_rules import (
     REDUCE_RULES,
     SCATTER_RULES,
     cut_of_sum,
     fold_of_sum,
     sum_of_sums,
 )
-from weft.optimize.slice_rules import RULES as SLICE_RULES
+from weft.optimize.collectives.slice_rules import RULES as SLICE_RULES
+from weft.optimize.drop_dead import drop_dead
 
 _GROUPS: tuple[RewriteRule, ...] = (lists_to_axes, tidy_axes)
 

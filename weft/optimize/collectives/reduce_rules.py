@@ -15,8 +15,8 @@ from weft.ops.distributed.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.elementwise.pointwise import Subtract
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.slicing import Pad
-from weft.optimize.facts import Facts, along, combining, source, tensor
-from weft.optimize.normal_form import CollectiveMaker
+from weft.optimize.collectives.facts import Facts, along, combining, source, tensor
+from weft.optimize.collectives.normal_form import CollectiveMaker
 
 Plain = tuple[Axes, Combine, CollectiveMaker]
 

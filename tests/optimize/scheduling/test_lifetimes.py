@@ -6,7 +6,7 @@ import pytest
 
 from tests.executable.test_memory import CHAIN, LOOP
 from weft.capture import parse
-from weft.optimize.lifetimes import last_uses, live_bytes
+from weft.optimize.scheduling.lifetimes import last_uses, live_bytes
 
 
 def test_only_what_a_start_reads_is_in_use_until_its_done():

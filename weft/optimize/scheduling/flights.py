@@ -9,7 +9,7 @@ from weft.cost import Costs
 from weft.ir.module import Node
 from weft.ir.types import Type
 from weft.ops.control import AsyncDone, AsyncStart, stream_of
-from weft.optimize.lifetimes import leaves, stored
+from weft.optimize.scheduling.lifetimes import leaves, stored
 
 _MARGIN = 1.1  # times the predicted travel, to begin that much earlier
 

@@ -15,10 +15,10 @@ from weft.ops.elementwise.convert import Convert
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim
 from weft.ops.slicing import Slice
-from weft.optimize.facts import Facts, along, source, tensor
-from weft.optimize.group_rules import zeros
-from weft.optimize.normal_form import CollectiveMaker
-from weft.optimize.slice_rules import split_of
+from weft.optimize.collectives.facts import Facts, along, source, tensor
+from weft.optimize.collectives.group_rules import zeros
+from weft.optimize.collectives.normal_form import CollectiveMaker
+from weft.optimize.collectives.slice_rules import split_of
 
 
 def _start(node: Node, facts: Facts, *others: Node) -> tuple[Axes, CollectiveMaker] | None:

@@ -18,8 +18,8 @@ from weft.ir.verify import verify
 from weft.machine import H100, Machine
 from weft.ops.control import AsyncDone, AsyncStart
 from weft.optimize import assign_streams, schedule, split_async
-from weft.optimize.flights import Flights
-from weft.optimize.lifetimes import live_bytes
+from weft.optimize.scheduling.flights import Flights
+from weft.optimize.scheduling.lifetimes import live_bytes
 
 
 def prepared(seed: int, steps: int) -> Module:

@@ -31,7 +31,7 @@ from weft.ops.distributed.local import (
     ReduceScatterTogether,
 )
 from weft.ops.shape import Constant
-from weft.optimize.facts import Facts
+from weft.optimize.collectives.facts import Facts
 from weft.varying.world import axes_of
 
 

@@ -1,0 +1,1 @@
+"""Passes on collectives: fewer of them, of fewer bytes, and beside other work."""
