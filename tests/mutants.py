@@ -64,7 +64,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "kernels": ("tests/tile", "tests/emit"),
     "loaded": ("tests/executable/test_saved.py",),
     "machine": ("tests/cost",),
-    "mesh": ("tests/shard/test_propagate.py", "tests/partition/test_halo.py", "tests/array"),
+    "mesh": (
+        "tests/shard/test_propagate.py",
+        "tests/partition/partitioners/test_halo.py",
+        "tests/array",
+    ),
     "ops": ("tests/partition/test_every_op.py", "tests/cost", "tests/optimize/test_passes.py"),
     "pipeline": ("tests/test_compile.py",),
     "target": ("tests/run", "tests/emit"),

@@ -18,7 +18,7 @@ from weft.ir.types import F32, TensorType
 from weft.ir.write import node_text
 from weft.mesh import Axis, Mesh
 from weft.ops.shape import Constant
-from weft.partition.ways.constants import repeated_block
+from weft.partition.partitioners.constants import repeated_block
 
 
 def test_constants() -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.partition.test_indexed import collectives
+from tests.partition.partitioners.test_indexed import collectives
 
 WHOLE = "[{}, {}]"
 SCALAR = "[]"

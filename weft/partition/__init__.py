@@ -16,9 +16,9 @@ from weft.partition.localize import Localizer
 from weft.partition.notes import Note
 from weft.partition.of_one import is_of_one, of_one
 from weft.partition.piece import Piece
-from weft.partition.policies import Policy
 from weft.partition.program import ModuleState, RuleFinder
-from weft.partition.search import Search
+from weft.partition.strategy.policies import Policy
+from weft.partition.strategy.search import Search
 
 
 def partition(

@@ -21,11 +21,10 @@ from weft.ops.control import Composite
 from weft.ops.custom_calls.custom import CustomCall
 from weft.ops.distributed.sharding import ManualComputation
 from weft.partition.builder import Builder
-from weft.partition.choose import Question, Version, cheapest, moved_bytes, unreduced_axes
-from weft.partition.factors import FactorAxes, asked
-from weft.partition.free import plain_factors
 from weft.partition.notes import Note, gathered, repeated
 from weft.partition.numbers import Numbers
+from weft.partition.partitioners import WAYS
+from weft.partition.partitioners.joins import loose_slices
 from weft.partition.piece import (
     Partial,
     Piece,
@@ -40,9 +39,12 @@ from weft.partition.piece import (
 from weft.partition.program import Called, GlobalValue, ModuleState, Recipe
 from weft.partition.remake import is_remade, remade
 from weft.partition.reshard import plan
-from weft.partition.scalar_regions import read_outside, with_values
 from weft.partition.site import NodeSite
-from weft.partition.structure import STRUCTURE, splits_of
+from weft.partition.strategy.choose import Question, Version, cheapest, moved_bytes, unreduced_axes
+from weft.partition.strategy.factors import FactorAxes, asked
+from weft.partition.strategy.free import plain_factors
+from weft.partition.structural.scalar_regions import read_outside, with_values
+from weft.partition.structural.structure import STRUCTURE, splits_of
 from weft.partition.unreduced import (
     before_unreduced,
     keeps_unreduced,
@@ -50,8 +52,6 @@ from weft.partition.unreduced import (
     still_unreduced,
     unreduced_of,
 )
-from weft.partition.ways import WAYS
-from weft.partition.ways.joins import loose_slices
 
 
 class Localizer:

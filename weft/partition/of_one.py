@@ -14,7 +14,7 @@ from weft.mesh import Mesh
 from weft.ops.control import Call, Case, If, While
 from weft.ops.slicing import Concatenate, Slice
 from weft.partition.piece import sharding_of
-from weft.partition.structure import STRUCTURE
+from weft.partition.structural.structure import STRUCTURE
 
 _AS_WRITTEN: tuple[type[Op], ...] = (While, If, Case, Call, Slice, Concatenate)
 _CHANGED = frozenset(STRUCTURE) - {*_AS_WRITTEN}

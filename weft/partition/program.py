@@ -19,11 +19,11 @@ from weft.mesh import Mesh, Sharding, parse_sharding
 from weft.mesh.algebra import DimAxes
 from weft.ops.control import Call
 from weft.partition.builder import Builder
-from weft.partition.factors import FactorAxes
 from weft.partition.notes import Note
 from weft.partition.numbers import Numbers
 from weft.partition.piece import Partial, Piece, split_of
-from weft.partition.policies import Policy
+from weft.partition.strategy.factors import FactorAxes
+from weft.partition.strategy.policies import Policy
 
 
 class RuleFinder(Protocol):

@@ -6,12 +6,12 @@ from weft.ir.module import Node
 from weft.mesh.algebra import DimAxes
 from weft.ops.distributed.sharding import ShardyConstant
 from weft.ops.shape import Constant, Iota
-from weft.partition.choose import Question
 from weft.partition.context import Context
-from weft.partition.factors import asked, project
+from weft.partition.partitioners import WAYS
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite
-from weft.partition.ways import WAYS
+from weft.partition.strategy.choose import Question
+from weft.partition.strategy.factors import asked, project
 
 _MADE_OF_NOTHING = (Constant, ShardyConstant, Iota)
 

@@ -15,8 +15,8 @@ from weft.ops.distributed.sharding import ShardyConstant
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.partition.builder import Builder
 from weft.partition.context import Context
-from weft.partition.factors import FactorAxes
 from weft.partition.piece import Partial, Piece, local_type
+from weft.partition.strategy.factors import FactorAxes
 
 
 @dataclass

@@ -16,8 +16,8 @@ from weft.ops.shape import BroadcastInDim, Reshape, Reverse, Transpose
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Slice
 from weft.partition.builder import Builder
 from weft.partition.context import Context
-from weft.partition.factors import asked, project
 from weft.partition.piece import Partial, Piece, local_type, split_of
+from weft.partition.strategy.factors import asked, project
 
 # The ops that are linear, and the operands that they are linear in together: all of them if none is
 # named. A product is linear in either one.

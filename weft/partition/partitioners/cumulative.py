@@ -1,0 +1,105 @@
+"""Running folds, such as cumulative sums: pieces alone, then what came before them is added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.ir.module import Node, Region, Value, apply
+from weft.ir.rule import Combine
+from weft.ir.types import TensorType
+from weft.mesh.algebra import total_size
+from weft.ops.combiners import COMBINERS, combine_of, identity
+from weft.ops.distributed.collective import AllGather
+from weft.ops.distributed.local import CHANNEL, INDEX
+from weft.ops.elementwise.pointwise import Compare, Select
+from weft.ops.reduce import Reduce
+from weft.ops.shape import BroadcastInDim
+from weft.ops.window import ReduceWindow
+from weft.partition.partitioners.halo import between, resized
+from weft.partition.partitioners.spread import known_scalar
+from weft.partition.piece import Piece
+from weft.partition.site import NodeSite, tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A window that sees a dim from one end up to each of its elements."""
+
+    dim: int
+    combine: Combine
+    is_backward: bool  # from the other end
+
+
+def running(node: Node) -> Running | None:
+    """The one dim that a window runs along, if its fold is plain and begins with nothing."""
+    op = node.op
+    assert isinstance(op, ReduceWindow)
+    combine, init = combine_of(node.bodies[0]), known_scalar(node.operands[-1])
+    given, made = tensor(node.operand_types[0]), tensor(node.types[0])
+    if combine is None or len(node.results) > 1 or given.dtype is not made.dtype:
+        return None
+    nothing = np.asarray(identity(combine, given.dtype)).astype(given.dtype.numpy)
+    if init is None or bool((init != nothing).any()):
+        return None
+    window = op.window
+    moved = [d for d in range(given.rank) if not window.is_plain(d)]
+    if len(moved) != 1 or set(window.strides) | set(window.base_dilations) != {1}:
+        return None
+    (dim,) = moved
+    size, padding = given.sizes[dim], window.padding[dim]
+    if window.sizes[dim] != size or window.window_dilations[dim] != 1:
+        return None
+    if padding not in ((size - 1, 0), (0, size - 1)):
+        return None
+    return Running(dim, combine, padding == (0, size - 1))
+
+
+def run(site: NodeSite, found: Running) -> tuple[Piece, ...]:
+    """Each device folds its piece; the ends of all pieces before it are folded into that."""
+    op, (operand, init) = site.node.op, site.operands
+    assert isinstance(op, ReduceWindow)
+    builder, dim = site.builder, found.dim
+    nothing = identity(found.combine, operand.type.dtype)
+    value = builder.masked(operand, (dim,), nothing)
+    made = tensor(value.type)
+    piece = made.sizes[dim]
+    window, padding = [1] * made.rank, [(0, 0)] * made.rank
+    window[dim] = piece
+    padding[dim] = (0, piece - 1) if found.is_backward else (piece - 1, 0)
+    local = ReduceWindow(tuple(window), (made,), padding=tuple(padding))
+    regions = site.context.regions(site.node)
+    (folded,) = site.add(local, (value, init.value), regions)
+    end = 0 if found.is_backward else piece - 1
+    before = _before(site, found, between(builder, folded, dim, end, end + 1), init.value)
+    kept = tuple(d for d in range(made.rank) if d != dim)
+    spread = builder.emit(BroadcastInDim(kept, made), before)
+    combined = COMBINERS[found.combine]
+    pair = (folded, spread) if found.is_backward else (spread, folded)
+    return site.placed(builder.emit(combined, *pair))
+
+
+def _before(site: NodeSite, found: Running, end: Value, init: Value) -> Value:
+    """The ends of all pieces that come before a device's own, folded."""
+    builder, dim = site.builder, found.dim
+    axes = site.operands[0].split[dim]
+    given = tensor(end.type)
+    full = resized(given, dim, total_size(axes, site.mesh))
+    op = AllGather(dim, builder.groups(axes), (full,), CHANNEL, use_global_device_ids=True)
+    ends = builder.emit(op, end)
+    at = builder.counted(full.with_dtype(INDEX.dtype), dim, None)
+    own = builder.spread(builder.index(axes), full)
+    direction = "GT" if found.is_backward else "LT"
+    is_before = builder.emit(Compare(direction, "SIGNED"), at, own)
+    nothing = builder.splat(identity(found.combine, given.dtype), full)
+    ends = builder.emit(Select(), is_before, ends, nothing)
+    out = given.with_shape((*given.sizes[:dim], *given.sizes[dim + 1 :]))
+    region = _region(site, found.combine, given.with_shape(()))
+    return builder.emit(Reduce((dim,), (out,)), ends, init, regions=(region,))
+
+
+def _region(site: NodeSite, combine: Combine, scalar: TensorType) -> Region:
+    args = (Value(scalar, None, 0), Value(scalar, None, 1))
+    node = apply(COMBINERS[combine], *args, loc=site.node.loc)
+    return Region(args, [node], node.results)

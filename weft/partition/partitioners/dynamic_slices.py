@@ -1,0 +1,166 @@
+"""Dynamic slices and updates along dims that are split: devices do what falls on their pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.ir.module import Node, Value
+from weft.ir.rule import Rule, RuleBuilder
+from weft.ir.types import I32, DType, TensorType
+from weft.mesh.algebra import Axes, DimAxes
+from weft.ops.combiners import in_dtype
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import Add, And, Clamp, Select, Subtract
+from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice, Pad
+from weft.partition.builder import Builder
+from weft.partition.partitioners.halo import between, inside, resized, starts_at
+from weft.partition.piece import Partial, Piece
+from weft.partition.site import NodeSite, tensor
+
+_SCALAR = TensorType((), I32)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Where a slice and a device's piece may meet along a dim: as many elements on every device."""
+
+    count: int
+    at: Value  # where they begin in the piece
+    shift: Value  # where they begin in the slice; less than 0 or too much if they do not meet
+
+
+def slice_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
+    """A dim that is cut may stay split: devices give what they hold of the slice, or zeros."""
+    op = node.op
+    assert isinstance(op, DynamicSlice)
+    operand, out = tensor(node.operand_types[0]), tensor(node.types[0])
+    none = [None] * (len(node.operands) - 1)
+    builder = RuleBuilder(tuple(tensor(t) for t in node.operand_types), (out,))
+    has_zero = not np.zeros((), np.int32).astype(operand.dtype.numpy).astype(np.complex64)
+    for dim, size in enumerate(operand.bounds):
+        if size == out.bounds[dim]:
+            builder.factor([dim, *none], [dim], size)
+        elif has_zero:
+            builder.factor([dim, *none], [None], size, "reduction", aided=True)
+    return (builder.build(),)
+
+
+def dynamic_slice(site: NodeSite) -> tuple[Piece, ...]:
+    """Each device gives what it holds of the slice: a partial sum of it."""
+    op, (operand, *given) = site.node.op, site.operands
+    assert isinstance(op, DynamicSlice)
+    if not tensor(site.local_types()[0]).size:
+        return site.zeros()
+    starts = [p.value for p in given]
+    cut = _cut(operand, op.slice_sizes)
+    out = tensor(site.local_types()[0])
+    if not cut:
+        return site.placed(*site.add(DynamicSlice(out.sizes), (operand.value, *starts)))
+    builder, sizes, overlaps = site.builder, list(out.sizes), {}
+    unreduced: Axes = ()
+    for dim in range(out.rank):
+        starts[dim] = _clamped(builder, starts[dim], operand.type.sizes[dim] - op.slice_sizes[dim])
+    for dim in cut:
+        overlaps[dim] = _overlap(site, operand, dim, starts[dim], op.slice_sizes[dim])
+        starts[dim], sizes[dim] = overlaps[dim].at, overlaps[dim].count
+        unreduced = (*unreduced, *operand.split[dim])
+    value = builder.emit(DynamicSlice(tuple(sizes)), operand.value, *starts)
+    for dim in cut:
+        value = _in_slice(builder, value, dim, overlaps[dim], op.slice_sizes[dim])
+    partial = Partial(unreduced, in_dtype("add", out.dtype))
+    return (Piece(value, tensor(site.node.types[0]), site.splits[0], partial),)
+
+
+def update_slice(site: NodeSite) -> tuple[Piece, ...]:
+    """Each device writes what falls on its piece, and what stood there where nothing does."""
+    operand, update, *given = site.operands
+    starts, new, builder = [p.value for p in given], update.value, site.builder
+    sizes = update.type.sizes
+    cut = _cut(operand, sizes)
+    if not cut:
+        return site.plain()
+    if not tensor(operand.value.type).size or not tensor(new.type).size:
+        return site.placed(operand.value)
+    for dim in range(operand.type.rank):
+        starts[dim] = _clamped(builder, starts[dim], operand.type.sizes[dim] - sizes[dim])
+    checks: list[tuple[int, Value, int, int]] = []
+    for dim in cut:
+        overlap = _overlap(site, operand, dim, starts[dim], sizes[dim])
+        new = _from_slice(builder, new, dim, overlap)
+        checks.append((dim, overlap.shift, 0, sizes[dim]))
+        starts[dim] = overlap.at
+    made = tensor(new.type)
+    old = builder.emit(DynamicSlice(made.sizes), operand.value, *starts)
+    mask = inside(builder, made, *checks[0])
+    for check in checks[1:]:
+        mask = builder.emit(And(), mask, inside(builder, made, *check))
+    new = builder.emit(Select(), mask, new, old)
+    return site.placed(*site.add(DynamicUpdateSlice(), (operand.value, new, *starts)))
+
+
+def _cut(operand: Piece, sizes: tuple[int, ...]) -> list[int]:
+    """The dims that are split and not taken whole."""
+    pairs = zip(operand.split, sizes, operand.type.sizes, strict=True)
+    return [d for d, (axes, size, room) in enumerate(pairs) if axes and size != room]
+
+
+def _clamped(builder: Builder, start: Value, high: int) -> Value:
+    """A start index in i32, moved so that the slice lies inside."""
+    given = tensor(start.type)
+    most = 2 ** (given.dtype.bits - (given.dtype.kind == "int")) - 1
+    low = builder.splat(0, given)
+    moved = builder.emit(Clamp(), low, start, builder.splat(min(high, most), given))
+    return moved if given is _SCALAR else builder.emit(Convert(_SCALAR), moved)
+
+
+def _number(builder: Builder, number: int) -> Value:
+    return builder.constant(np.asarray(number, np.int32))
+
+
+def _overlap(site: NodeSite, operand: Piece, dim: int, start: Value, size: int) -> Overlap:
+    builder, axes = site.builder, operand.split[dim]
+    piece = tensor(operand.value.type).sizes[dim]
+    count = min(piece, size)
+    own = builder.emit(Subtract(), start, site.start(axes, piece))
+    zero, last = _number(builder, 0), _number(builder, piece - count)
+    at = builder.emit(Clamp(), zero, own, last)
+    shift = builder.emit(Subtract(), at, own)
+    low, high = _number(builder, -count), _number(builder, size)
+    return Overlap(count, at, builder.emit(Clamp(), low, shift, high))
+
+
+def _in_slice(builder: Builder, value: Value, dim: int, overlap: Overlap, size: int) -> Value:
+    """The slice with elements of a piece in their places, and zeros elsewhere."""
+    given = tensor(value.type)
+    if size == 1:
+        mask = inside(builder, given, dim, overlap.shift, 0, 1)
+        return builder.emit(Select(), mask, value, builder.splat(_nothing(given.dtype), given))
+    count = overlap.count
+    room = builder.splat(_nothing(given.dtype), resized(given, dim, size + 2 * count))
+    at = builder.emit(Add(), overlap.shift, _number(builder, count))
+    where = starts_at(builder, given.rank, dim, at)
+    made = builder.emit(DynamicUpdateSlice(), room, value, *where)
+    return between(builder, made, dim, count, count + size)
+
+
+def _nothing(dtype: DType) -> object:
+    """What adds nothing: of floats the negative zero, which leaves zeros their sign."""
+    if dtype.is_complex:
+        return complex(-0.0, -0.0)
+    return -0.0 if dtype.is_float else 0
+
+
+def _from_slice(builder: Builder, value: Value, dim: int, overlap: Overlap) -> Value:
+    """The elements of a slice that may fall on a piece."""
+    given = tensor(value.type)
+    count, size = overlap.count, given.sizes[dim]
+    if size == 1:
+        return value
+    none = (0,) * given.rank
+    edge = tuple(count if d == dim else 0 for d in range(given.rank))
+    padded = builder.emit(Pad(edge, edge, none), value, builder.splat(0, given.with_shape(())))
+    at = builder.emit(Add(), overlap.shift, _number(builder, count))
+    where = starts_at(builder, given.rank, dim, at)
+    return builder.emit(DynamicSlice(resized(given, dim, count).sizes), padded, *where)

@@ -1,0 +1,116 @@
+"""Gathers: windows are read where they lie; a split dim that indices point into is masked.
+
+Along such a dim every device looks up what falls into its own piece and gives zeros for the rest,
+so the results add up: they are partial sums over the axes that split the dim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.ir.module import Node, Value
+from weft.ir.rule import Rule
+from weft.ir.types import DType, TensorType
+from weft.mesh.algebra import Axes, total_size
+from weft.ops.combiners import in_dtype
+from weft.ops.elementwise.pointwise import And, Compare, Select
+from weft.ops.index import Gather, Windows, gather_windows
+from weft.ops.shape import BroadcastInDim
+from weft.partition.partitioners.indices import clamped, converted, counting, joined, parts, shifted
+from weft.partition.partitioners.indices import without_vector as flat
+from weft.partition.piece import Partial, Piece
+from weft.partition.site import NodeSite, tensor
+from weft.partition.strategy.choose import unreduced_axes
+from weft.partition.strategy.free import plain_factors
+
+
+def gather_factors(node: Node, rule: Rule) -> frozenset[int]:
+    """Batches and windows; and what indices point into, where zeros can be added to elements."""
+    op = node.op
+    assert isinstance(op, Gather)
+    pointed = gather_windows(op.dimension_numbers).start_map
+    found = set(plain_factors(node, rule))
+    if has_zero(tensor(node.types[0]).dtype):
+        for dim, factors in enumerate(rule.operands[0]):
+            factor = rule.factors[factors[0]]
+            if factor.role == "reduction" and dim in pointed and factor.size > 1:
+                found.add(factors[0])
+    return frozenset(found)
+
+
+def has_zero(dtype: DType) -> bool:
+    """Whether an element type has a number that adding changes nothing."""
+    return dtype.name != "f8E8M0FNU"
+
+
+def gather(site: NodeSite) -> tuple[Piece, ...]:
+    """The windows of each piece; zeros for those that begin in another one."""
+    op, (operand, indices) = site.node.op, site.operands
+    assert isinstance(op, Gather)
+    made = op.local((operand.value.type, indices.value.type), site.local_types())
+    if indices.value.type is not indices.type:  # padding follows no order
+        made = made.replace(indices_are_sorted=False)
+    axes = unreduced_axes(site.rule, site.chosen)
+    if not axes:
+        return site.placed(*site.add(made, (operand.value, indices.value)))
+    lookup = _Lookup(site, gather_windows(op.dimension_numbers), op.slice_sizes)
+    places, inside = lookup.run()
+    (found,) = site.add(made, (operand.value, places))
+    out = tensor(found.type)
+    batch = tuple(lookup.windows.batch(out.rank))
+    mask = inside
+    if tensor(inside.type).shape != out.shape:
+        mask = site.builder.emit(
+            BroadcastInDim(batch, out.with_dtype(tensor(inside.type).dtype)), inside
+        )
+    kept = site.builder.emit(Select(), mask, found, site.builder.splat(0, out))
+    partial = Partial(axes, in_dtype("add", out.dtype))
+    return (Piece(kept, tensor(site.node.types[0]), site.splits[0], partial),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """Indices into a piece, and which of them fall into it."""
+
+    site: NodeSite
+    windows: Windows
+    sizes: tuple[int, ...]
+
+    def run(self) -> tuple[Value, Value]:
+        """Indices counted from where the piece begins, and whether they lie inside."""
+        operand, indices = self.site.operands
+        builder, vector = self.site.builder, self.windows.vector
+        dtype = counting(operand.type.sizes)
+        made, inside = [], None
+        pairs = zip(self.windows.start_map, parts(builder, indices.value, vector), strict=True)
+        for dim, part in pairs:
+            # Out-of-bounds indices count as the nearest place in the whole tensor.
+            part = clamped(builder, part, 0, operand.type.sizes[dim] - self.sizes[dim])
+            part = converted(builder, part, dtype)
+            if self.is_cut(dim):
+                part, found = self.cut(dim, part)
+                inside = found if inside is None else builder.emit(And(), inside, found)
+            made.append(part)
+        assert inside is not None
+        return joined(builder, made, vector), inside
+
+    def is_cut(self, dim: int) -> bool:
+        """Whether a dim is split that indices point into."""
+        (factor,) = self.site.rule.operands[0][dim]
+        return self.site.rule.factors[factor].role == "reduction" and bool(self.axes(dim))
+
+    def axes(self, dim: int) -> Axes:
+        """The axes that split a dim of the operand."""
+        return self.site.operands[0].split[dim]
+
+    def cut(self, dim: int, part: Value) -> tuple[Value, Value]:
+        """Indices into a dim counted from where the piece begins, and which fall into it."""
+        builder, axes = self.site.builder, self.axes(dim)
+        room = self.site.operands[0].type.sizes[dim]
+        piece = -(-room // total_size(axes, self.site.mesh))
+        moved = shifted(builder, part, self.site.start(axes, piece))
+        place = flat(builder, moved, self.windows.vector)
+        type: TensorType = tensor(place.type)
+        low = builder.emit(Compare("GE", "SIGNED"), place, builder.splat(0, type))
+        high = builder.emit(Compare("LT", "SIGNED"), place, builder.splat(piece, type))
+        return moved, builder.emit(And(), low, high)

@@ -1,0 +1,136 @@
+"""Select-and-scatter along dims that are split: devices see all windows that touch their pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.ir.module import Node, Region
+from weft.ir.rule import Combine, Rule, RuleBuilder
+from weft.mesh import Mesh
+from weft.mesh.algebra import DimAxes, total_size
+from weft.ops.combiners import combine_of, identity
+from weft.ops.elementwise.pointwise import Compare
+from weft.ops.window import SelectAndScatter, WindowDims
+from weft.partition.partitioners.halo import cut
+from weft.partition.partitioners.spread import DeviceView, PaddingScalar, Spread, see
+from weft.partition.partitioners.views import Views, empty
+from weft.partition.piece import Piece
+from weft.partition.site import NodeSite, tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Touching:
+    """The windows that touch each device's piece of a dim, and the elements that these see."""
+
+    windows: tuple[int, ...]  # the first one of each device
+    last: tuple[int, ...]  # the last one
+    count: int  # of windows that every device does, some beyond its last one
+    starts: tuple[int, ...]  # the first element that each device sees
+    stops: tuple[int, ...]
+    width: int
+
+
+def touching(window: WindowDims, dim: int, size: int, count: int) -> Touching:
+    """As many windows for every device, and all elements of its piece among what they see."""
+    piece, own, stride = -(-size // count), window.sizes[dim], window.strides[dim]
+    low = window.padding[dim][0]
+    first = tuple(-((own - 1 - low - t * piece) // stride) for t in range(count))
+    if any(n * stride - low > t * piece for t, n in enumerate(first)):
+        first = tuple(n - 1 for n in first)  # else a piece would begin before its first window
+    starts = tuple(n * stride - low for n in first)
+    last = tuple((t * piece + piece - 1 + low) // stride for t in range(count))
+    stops = tuple(n * stride - low + own for n in last)
+    ends = [max(stop, (t + 1) * piece) for t, stop in enumerate(stops)]
+    width = max(own, *(end - start for start, end in zip(starts, ends, strict=True)))
+    return Touching(first, last, (width - own) // stride + 1, starts, stops, width)
+
+
+def pool_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
+    """A dim is one factor of operand, source and result."""
+    op = node.op
+    assert isinstance(op, SelectAndScatter)
+    types = tuple(tensor(t) for t in node.operand_types)
+    builder = RuleBuilder(types, (op.out,))
+    for dim, size in enumerate(types[0].bounds):
+        role = "pass" if op.window.is_plain(dim) else "permutation"
+        builder.factor((dim, dim, None), (dim,), size, role)  # type: ignore[arg-type]
+    return (builder.build(),)
+
+
+def pool_factors(node: Node, rule: Rule) -> frozenset[int]:
+    """Dims where windows lie apart only if what lies outside of the tensor can be told apart."""
+    can_fill = outside(node.regions[0]) is not None and combine_of(node.bodies[1]) is not None
+    return frozenset(n for n, f in enumerate(rule.factors) if f.role == "pass" or can_fill)
+
+
+def outside(select: Region) -> Combine | None:
+    """The op whose identity element is never selected, if the region plainly compares."""
+    match select.nodes:
+        case [Node(op=Compare(comparison_direction=way), operands=operands)] if (
+            operands == select.args and select.results == select.nodes[0].results
+        ):
+            return "max" if way in ("GE", "GT") else "min" if way in ("LE", "LT") else None
+    return None
+
+
+def pool_views(
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
+) -> Views:
+    """The elements that touching windows see, and their elements of the source."""
+    op = node.op
+    assert isinstance(op, SelectAndScatter)
+    given, source = tensor(node.operand_types[0]), tensor(node.operand_types[1])
+    views = []
+    for dim, axes in enumerate(results[0]):
+        if not axes or op.window.is_plain(dim):
+            continue
+        size, places = given.sizes[dim], source.sizes[dim]
+        near = touching(op.window, dim, size, total_size(axes, mesh))
+        seen = DeviceView(dim, axes, Spread(size), near.starts, near.width, near.stops)
+        ends = tuple(n + 1 for n in near.last)
+        views += [
+            (0, seen),
+            (1, DeviceView(dim, axes, Spread(places), near.windows, near.count, ends)),
+        ]
+    return views
+
+
+def select_and_scatter(site: NodeSite) -> tuple[Piece, ...]:
+    """Each device does all windows that touch its piece, and keeps what falls on it."""
+    op = site.node.op
+    assert isinstance(op, SelectAndScatter)
+    if empty(site):
+        return site.zeros()
+    splits = tuple(p.split for p in site.operands)
+    views = pool_views(site.node, splits, site.splits, site.mesh)
+    if not views:
+        return site.plain()
+    values = [p.value for p in site.operands]
+    fills = _fills(site)
+    padding = [*op.window.padding]
+    for n, view in views:
+        values[n] = see(site.builder, values[n], view, fills[n]).value
+        padding[view.dim] = (0, 0)
+    made = tensor(values[0].type).with_dtype(op.out.dtype)
+    local = op.replace(out=made, padding=tuple(padding))
+    (value,) = site.add(local, tuple(values), site.context.regions(site.node))
+    for n, view in views:
+        if n == 0:
+            piece = -(-view.spread.size // len(view.starts))
+            begins = tuple(t * piece - s for t, s in enumerate(view.starts))
+            value = cut(site.builder, value, view.dim, view.axes, begins, piece)
+    return site.placed(value)
+
+
+def _fills(site: NodeSite) -> tuple[PaddingScalar, PaddingScalar]:
+    """What is never selected, and what adds nothing."""
+    taken, source = tensor(site.node.operand_types[0]), tensor(site.node.operand_types[1])
+    selects, combine = outside(site.node.regions[0]), combine_of(site.node.bodies[1])
+    assert selects is not None and combine is not None
+    least = site.builder.splat(identity(selects, taken.dtype), taken.with_shape(()))
+    nothing = identity(combine, source.dtype)
+    if combine == "add":
+        return PaddingScalar(least, False), PaddingScalar(None, True)
+    return PaddingScalar(least, False), PaddingScalar(
+        site.builder.splat(nothing, source.with_shape(())), False
+    )

@@ -1,0 +1,170 @@
+"""The ragged dot: every device counts how much of each group lies in its piece.
+
+Rows (or sums) that come in groups may be split, for groups become shorter on a piece. Groups may be
+split too: a device skips what comes before its own groups with one group more, of zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.ir.module import Node, Value
+from weft.ir.rule import Rule, RuleFactor
+from weft.ir.types import TensorType
+from weft.mesh.algebra import Axes, total_size
+from weft.ops.combiners import in_dtype
+from weft.ops.elementwise.pointwise import Clamp, Compare, Select, Subtract
+from weft.ops.ragged import RaggedDims, RaggedDot
+from weft.ops.reduce import Reduce
+from weft.ops.shape import BroadcastInDim, Iota
+from weft.ops.slicing import Concatenate, Pad, Slice
+from weft.partition.builder import Builder
+from weft.partition.partitioners.indices import converted, counting, shifted
+from weft.partition.piece import Piece
+from weft.partition.site import NodeSite, tensor
+from weft.partition.structural.stand_in import adding
+
+
+def ragged_rule(node: Node) -> Rule:
+    """The op's own rule, but what comes in groups, and the groups, may be split."""
+    op = node.op
+    assert isinstance(op, RaggedDot)
+    rule = op.rule(*(tensor(v.type) for v in node.operands))
+    dims, combine = op.ragged_dot_dimension_numbers, in_dtype("add", op.out.dtype)
+    factors = list(rule.factors)
+    for number, is_summed in (
+        (rule.operands[0][dims.ragged][0], dims.mode == "contracting"),
+        (rule.operands[2][-1][0], dims.mode == "free"),
+    ):
+        size = factors[number].size
+        if is_summed:
+            factors[number] = RuleFactor(size, "reduction", combine)
+        elif number == rule.operands[0][dims.ragged][0] or dims.mode == "contracting":
+            factors[number] = replace(factors[number], role="pass")
+    return Rule(tuple(factors), rule.operands, rule.results)
+
+
+def ragged_dot(site: NodeSite) -> tuple[Piece, ...]:
+    """The dot of a piece, with the groups as they are there."""
+    op = site.node.op
+    assert isinstance(op, RaggedDot)
+    dims = op.ragged_dot_dimension_numbers
+    rows = site.operands[0].split[dims.ragged]
+    groups = site.operands[2].split[-1]
+    if dims.mode == "batch" or not (rows or groups):
+        return site.plain()
+    lhs, rhs = (p.value for p in site.operands[:2])
+    counted = _Groups(site, dims, rows, groups)
+    ends, begins = counted.ranges()
+    sizes = site.builder.emit(Subtract(), ends, begins)
+    if not groups:
+        return _dot(site, op, (lhs, rhs, counted.narrow(sizes)))
+    before = _first(site.builder, begins)
+    sizes = site.builder.emit(Concatenate(tensor(sizes.type).rank - 1), before, sizes)
+    if dims.mode == "free":
+        rhs = _after_zeros(site.builder, rhs, dims.rhs_group_dimensions[0])
+    (placed,) = _dot(site, op, (lhs, rhs, counted.narrow(sizes)), more=dims.mode != "free")
+    if dims.mode == "contracting":
+        return (placed,)
+    # What comes before the own groups is not theirs; times zeros it need not be zero.
+    value = counted.only_after(placed.value, before)
+    return (placed.moved(value, placed.split, placed.partial),)
+
+
+def _dot(
+    site: NodeSite, op: RaggedDot, values: tuple[Value, Value, Value], more: bool = False
+) -> tuple[Piece, ...]:
+    """The op on local values; with one group more, its result is dropped."""
+    out = tensor(site.local_types()[0])
+    if not more:
+        return site.placed(*site.add(op.replace(out=out), values))
+    longer = out.with_shape((out.sizes[0] + 1, *out.sizes[1:]))
+    (made,) = site.add(op.replace(out=longer), values)
+    starts = tuple(int(d == 0) for d in range(out.rank))
+    return site.placed(site.builder.emit(Slice(starts, longer.sizes, (1,) * out.rank), made))
+
+
+def _first(builder: Builder, values: Value) -> Value:
+    """The first element along the last dim, which is kept."""
+    type = tensor(values.type)
+    ends = (*type.sizes[:-1], 1)
+    return builder.emit(Slice((0,) * type.rank, ends, (1,) * type.rank), values)
+
+
+def _after_zeros(builder: Builder, value: Value, dim: int) -> Value:
+    """A tensor with one row of zeros before it."""
+    type = tensor(value.type)
+    none = (0,) * type.rank
+    low = tuple(int(d == dim) for d in range(type.rank))
+    zero = builder.splat(0, type.with_shape(()))
+    return builder.emit(Pad(low, none, none), value, zero)
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Where groups begin and end on a piece."""
+
+    site: NodeSite
+    dims: RaggedDims
+    rows: Axes  # that split what comes in groups
+    groups: Axes  # that split the groups
+
+    def ranges(self) -> tuple[Value, Value]:
+        """Where each of the device's groups ends and begins in its piece."""
+        builder, site = self.site.builder, self.site
+        split = (*site.operands[2].split[:-1], ())
+        given = site.operand(2, split)
+        lhs = site.operands[0]
+        whole = lhs.type.sizes
+        dtype = counting(whole, given.type.dtype.bits)
+        sizes = converted(builder, given.value, dtype)
+        ends = _running_sums(builder, sizes)
+        found = [ends, builder.emit(Subtract(), ends, sizes)]
+        if self.rows:
+            piece = -(-whole[self.dims.ragged] // total_size(self.rows, site.mesh))
+            start = site.start(self.rows, piece)
+            found = [self.within(shifted(builder, v, start), piece) for v in found]
+        if self.groups:
+            type = given.type.with_dtype(dtype)
+            wanted = (*split[:-1], self.groups)
+            found = [builder.reshard(Piece(v, type, split), wanted).value for v in found]
+        return found[0], found[1]
+
+    def within(self, places: Value, piece: int) -> Value:
+        """Places moved into the piece."""
+        builder, scalar = self.site.builder, tensor(places.type).with_shape(())
+        return builder.emit(Clamp(), builder.splat(0, scalar), places, builder.splat(piece, scalar))
+
+    def narrow(self, sizes: Value) -> Value:
+        """Sizes in the type that they were given in."""
+        return converted(self.site.builder, sizes, self.site.operands[2].type.dtype)
+
+    def only_after(self, value: Value, before: Value) -> Value:
+        """The rows from a place on; zeros before it."""
+        builder, out = self.site.builder, tensor(value.type)
+        row = len(self.dims.prefix(self.site.operands[0].type.rank))
+        place = tensor(before.type)
+        counted = out.with_dtype(place.dtype)
+        # `before` has the dims ahead of the rows, or none, and one of size 1.
+        at = tuple(range(row)) if place.rank > 1 else ()
+        first = builder.emit(BroadcastInDim((*at, row), counted), before)
+        rows = builder.emit(Iota(row, counted))
+        own = builder.emit(Compare("GE", "SIGNED"), rows, first)
+        return builder.emit(Select(), own, value, builder.splat(0, out))
+
+
+def _running_sums(builder: Builder, sizes: Value) -> Value:
+    """For every place along the last dim the sum up to it."""
+    type: TensorType = tensor(sizes.type)
+    square = type.with_shape((*type.sizes, type.sizes[-1]))
+    last = type.rank
+    kept = tuple(range(last - 1))
+    spread = builder.emit(BroadcastInDim((*kept, last), square), sizes)
+    rows, columns = (builder.emit(Iota(d, square)) for d in (last - 1, last))
+    up_to = builder.emit(Compare("LE", "SIGNED"), columns, rows)
+    taken = builder.emit(Select(), up_to, spread, builder.splat(0, square))
+    zero = builder.constant(np.zeros((), type.dtype.numpy))
+    region = adding(type, builder.loc)
+    return builder.emit(Reduce((last,), (type,)), taken, zero, regions=(region,))

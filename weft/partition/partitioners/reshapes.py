@@ -1,0 +1,160 @@
+"""Reshapes: pieces that line up stay where they are, others exchange what overlaps.
+
+A reshape falls into segments, runs of dims that hold the same elements on both sides. Where a
+segment is split along its first dim on both sides, every device holds a range of its elements in
+row-major order, and wants another one, which overlaps with those of a few neighbours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from weft.ir.module import Node
+from weft.ir.rule import Rule, RuleBuilder
+from weft.ir.types import TensorType
+from weft.mesh import Mesh
+from weft.mesh.algebra import Axes, DimAxes, total_size
+from weft.ops.shape import Reshape, shared_factors
+from weft.partition.partitioners.exchange import DimRanges, ranges
+from weft.partition.partitioners.halo import exchanged, fetch
+from weft.partition.piece import Piece, local_type
+from weft.partition.site import NodeSite, tensor
+from weft.partition.strategy.factors import FactorAxes, asked
+
+_MANY = 3  # segments of which each is tried both ways
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Dims of both sides that hold the same elements, without those of size 1."""
+
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one dim on both sides."""
+        return len(self.source) == len(self.target) == 1
+
+
+def segments(source: Sequence[int], target: Sequence[int]) -> list[Segment]:
+    """The shortest runs of dims with equal products."""
+    left = [d for d, size in enumerate(source) if size != 1]
+    right = [d for d, size in enumerate(target) if size != 1]
+    found = []
+    while left:
+        a, b = 1, 1
+        at, to = source[left[0]], target[right[0]]
+        while at != to:
+            if at < to:
+                at *= source[left[a]]
+                a += 1
+            else:
+                to *= target[right[b]]
+                b += 1
+        found.append(Segment(tuple(left[:a]), tuple(right[:b])))
+        left, right = left[a:], right[b:]
+    return found
+
+
+def reshape_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
+    """Shardy's rule; and others by which the first dims of segments go together, as they come."""
+    operand, out = tensor(node.operands[0].type), tensor(node.types[0])
+    own = node.op.rule(operand)
+    if not operand.size or not any(splits[0]):
+        return (own,)
+    runs = segments(operand.sizes, out.sizes)
+    split = [
+        n for n, s in enumerate(runs) if not s.is_plain and any(splits[0][d] for d in s.source)
+    ]
+    if len(split) > _MANY:
+        return (own, _rule(operand, out, runs, set(split)))
+    chosen = [
+        set(some)
+        for count in range(1, len(split) + 1)
+        for some in itertools.combinations(split, count)
+    ]
+    return (own, *[_rule(operand, out, runs, some) for some in chosen])
+
+
+def _rule(operand: TensorType, out: TensorType, runs: list[Segment], ragged: set[int]) -> Rule:
+    """Factors as Shardy has them, but one for the first dims of each of these segments."""
+    builder = RuleBuilder((operand,), (out,))
+    for n, run in enumerate(runs):
+        if n in ragged:
+            first, to = run.source[0], run.target[0]
+            builder.factor([first], [to], max(operand.sizes[first], out.sizes[to]))
+            continue
+        sizes = [operand.sizes[d] for d in run.source], [out.sizes[d] for d in run.target]
+        for source, target, size in shared_factors(*sizes):
+            builder.factor(
+                [None if source is None else run.source[source]],
+                [None if target is None else run.target[target]],
+                size,
+                aided=source is None or target is None,
+            )
+    return builder.build()
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A segment whose pieces do not line up: the axes that split it, and what devices want."""
+
+    segment: Segment
+    axes: Axes
+    wanted: DimRanges
+
+
+def uneven(
+    operand: TensorType, out: TensorType, splits: tuple[DimAxes, DimAxes], mesh: Mesh
+) -> Iterator[Range]:
+    """The segments whose pieces are other ranges of elements in the operand than in the result."""
+    before, after = local_type(operand, splits[0], mesh), local_type(out, splits[1], mesh)
+    for run in segments(operand.sizes, out.sizes):
+        axes = splits[0][run.source[0]]
+        held = math.prod(before.sizes[d] for d in run.source)
+        width = math.prod(after.sizes[d] for d in run.target)
+        if axes and held != width:
+            size = math.prod(operand.sizes[d] for d in run.source)
+            count = total_size(axes, mesh)
+            yield Range(run, axes, ranges((n * width for n in range(count)), width, size))
+
+
+def reshape_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
+    """The bytes of the exchanges."""
+    operand, out = tensor(node.operands[0].type), tensor(node.types[0])
+    splits = asked(chosen, rule.operands[0], rule, mesh), asked(chosen, rule.results[0], rule, mesh)
+    if splits[0] is None or splits[1] is None or not operand.size:
+        return 0.0
+    local = local_type(operand, splits[0], mesh)
+    total = 0.0
+    for found in uneven(operand, out, (splits[0], splits[1]), mesh):
+        flat, dim = flattened(local, found.segment)
+        total += exchanged(flat, dim, found.wanted).bytes
+    return total
+
+
+def flattened(type: TensorType, run: Segment) -> tuple[TensorType, int]:
+    """The type with the dims of a segment as one, and that one."""
+    first, last = run.source[0], run.source[-1]
+    sizes = type.sizes
+    joined = math.prod(sizes[first : last + 1])
+    return type.with_shape((*sizes[:first], joined, *sizes[last + 1 :])), first
+
+
+def reshape(site: NodeSite) -> tuple[Piece, ...]:
+    """The piece in its new shape, after what does not line up has been exchanged."""
+    (operand,), (out,) = site.operands, site.node.types
+    value, builder = operand.value, site.builder
+    if not operand.type.size:
+        return site.plain()
+    # From the last one on, so that dims of those before keep their numbers.
+    found = list(uneven(operand.type, tensor(out), (operand.split, site.splits[0]), site.mesh))
+    for each in reversed(found):
+        flat, dim = flattened(tensor(value.type), each.segment)
+        value = builder.emit(Reshape(flat), value) if flat is not value.type else value
+        value = fetch(builder, value, dim, each.axes, each.wanted)
+    return site.placed(builder.emit(Reshape(tensor(site.local_types()[0])), value))

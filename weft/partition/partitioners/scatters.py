@@ -1,0 +1,113 @@
+"""Scatters: updates fall on the piece that holds their place, or each device adds up its own.
+
+Where the input is split along a dim that indices point into, every device takes the updates that
+fall on its piece; the others lie out of bounds, and are dropped. Where the updates are split, every
+device scatters its own: the first into the input, the others into what changes nothing, and the
+results are still to be combined.
+"""
+
+from __future__ import annotations
+
+from weft.ir.module import Node, Value
+from weft.ir.rule import Rule
+from weft.ir.types import TensorType
+from weft.mesh.algebra import total_size
+from weft.ops.combiners import BY_OP, identity
+from weft.ops.elementwise.pointwise import Select
+from weft.ops.scatter import Scatter
+from weft.partition.partitioners.indices import clamped, converted, counting, joined, parts, shifted
+from weft.partition.piece import Partial, Piece, local_type
+from weft.partition.site import NodeSite, is_all, tensor
+from weft.partition.strategy.choose import unreduced_axes
+
+
+def scatter_factors(node: Node, rule: Rule) -> frozenset[int]:
+    """Batches, windows that are as wide as the input, updates, and places that windows lack."""
+    op = node.op
+    assert isinstance(op, Scatter)
+    updates = {f for factors in rule.operands[-1] for f in factors}
+    pointed = {rule.operands[0][d][0] for d in op.windows.start_map}
+    return frozenset(
+        n
+        for n, f in enumerate(rule.factors)
+        if f.role == "reduction"
+        or (f.role == "pass" and (not f.aided or (n in pointed and n not in updates)))
+    )
+
+
+def scatter(site: NodeSite) -> tuple[Piece, ...]:
+    """The updates of each device, scattered into its piece of the input."""
+    op, count = site.node.op, len(site.node.operands) // 2
+    assert isinstance(op, Scatter)
+    if op.windows.start_map:
+        site.operands[count] = _indices(site, op, site.operands[count])
+    axes, partial = unreduced_axes(site.rule, site.chosen), site.partial
+    if axes and partial is None:
+        combine = BY_OP[site.node.bodies[0].combiners[0]]
+        partial = Partial(axes, combine)
+        for n in range(count):
+            nothing = identity(combine, site.operands[n].type.dtype)
+            held, update = site.operands[n], site.operands[count + 1 + n]
+            if not is_all(site.node.operands[n], nothing):
+                first = site.builder.only_first(held.value, axes, nothing)
+                site.operands[n] = held.moved(first, held.split)
+            if not op.windows.start_map:  # nothing that could point out of bounds
+                counted = op.windows.batch(update.type.rank)
+                value = site.builder.masked(update, counted, nothing)
+                site.operands[count + 1 + n] = update.moved(value, update.split)
+    given = tuple(p.value for p in site.operands)
+    made = op.local(tuple(v.type for v in given), site.local_types())
+    if site.operands[count].value.type is not site.node.operands[count].type:
+        made = made.replace(indices_are_sorted=False)  # what is out of bounds follows no order
+    results = site.add(made, given, site.context.regions(site.node))
+    rows = zip(results, site.node.types, site.splits, strict=True)
+    return tuple(Piece(v, tensor(t), s, partial) for v, t, s in rows)
+
+
+def _indices(site: NodeSite, op: Scatter, indices: Piece) -> Piece:
+    """The indices counted from where the piece of the input begins; padding is out of bounds."""
+    windows, held = op.windows, site.operands[0]
+    builder = site.builder
+    cut = [d for d in windows.start_map if held.split[d]]
+    padded = _padded_rows(site, indices)
+    if not cut and not padded:
+        return indices
+    dtype = counting(held.type.sizes)
+    wide = dict(zip(windows.kept(held.type.rank), windows.window, strict=True))
+    made = []
+    for dim, part in zip(
+        windows.start_map, parts(builder, indices.value, windows.vector), strict=True
+    ):
+        # Windows that lie outside altogether may as well lie just outside.
+        width = site.operands[-1].type.sizes[wide[dim]] if dim in wide else 1
+        part = clamped(builder, part, -width, held.type.sizes[dim])
+        part = converted(builder, part, dtype)
+        if dim in cut:
+            piece = -(-held.type.sizes[dim] // total_size(held.split[dim], site.mesh))
+            part = shifted(builder, part, site.start(held.split[dim], piece))
+        made.append(part)
+    value = _dropped(site, indices, joined(builder, made, windows.vector), padded)
+    return indices.moved(value, indices.split)
+
+
+def _padded_rows(site: NodeSite, indices: Piece) -> list[int]:
+    """The dims of the indices that count updates and are padded, unless the updates are masked."""
+    if site.partial is not None:
+        return []
+    rows = site.rule.operands[len(site.node.operands) // 2]
+    return [
+        dim
+        for dim, (factor,) in enumerate(rows)
+        if site.rule.factors[factor].role == "reduction"
+        and indices.type.sizes[dim] % total_size(indices.split[dim], site.mesh)
+    ]
+
+
+def _dropped(site: NodeSite, indices: Piece, value: Value, padded: list[int]) -> Value:
+    """Indices of padding replaced by one at which all of a window is out of bounds."""
+    local: TensorType = local_type(indices.type, indices.split, site.mesh)
+    for dim in padded:
+        inside = site.builder.inside(local, dim, indices.split[dim], indices.type.sizes[dim])
+        nowhere = site.builder.splat(max(site.operands[0].type.sizes), tensor(value.type))
+        value = site.builder.emit(Select(), inside, value, nowhere)
+    return value

@@ -1,0 +1,132 @@
+"""Slices, paddings and reversals along dims that are split: neighbours send what is missing."""
+
+from __future__ import annotations
+
+from weft.ir.module import Node
+from weft.mesh import Mesh
+from weft.mesh.algebra import DimAxes, total_size
+from weft.ops.shape import Reverse
+from weft.ops.slicing import Pad, Slice
+from weft.partition.partitioners.halo import fetch
+from weft.partition.partitioners.spread import DeviceView, Spread, SpreadValue, scalar_fill, see
+from weft.partition.partitioners.views import Views, empty
+from weft.partition.piece import Piece
+from weft.partition.site import NodeSite, tensor
+
+
+def slice_views(
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
+) -> Views:
+    """The elements between the first and the last that a device keeps."""
+    op = node.op
+    assert isinstance(op, Slice)
+    given, made = tensor(node.operand_types[0]), tensor(node.types[0])
+    views = []
+    for dim, axes in enumerate(results[0]):
+        size, kept = given.sizes[dim], made.sizes[dim]
+        if not axes or size == kept:
+            continue
+        count = total_size(axes, mesh)
+        piece, stride = -(-kept // count), op.strides[dim]
+        starts = tuple(op.start_indices[dim] + t * piece * stride for t in range(count))
+        width = (piece - 1) * stride + 1
+        kept_by = [min(piece, kept - t * piece) for t in range(count)]
+        stops = tuple(s + (n - 1) * stride + 1 for s, n in zip(starts, kept_by, strict=True))
+        views.append((0, DeviceView(dim, axes, Spread(size), starts, width, stops)))
+    return views
+
+
+def cut(site: NodeSite) -> tuple[Piece, ...]:
+    """Each device gets the part it keeps a piece of, and slices it."""
+    if empty(site):
+        return site.zeros()
+    op, (operand,) = site.node.op, site.operands
+    assert isinstance(op, Slice)
+    value, made = operand.value, tensor(site.local_types()[0])
+    starts, limits, strides = list(op.start_indices), list(op.limit_indices), list(op.strides)
+    for dim, axes in enumerate(site.splits[0]):
+        if axes:
+            starts[dim], limits[dim], strides[dim] = 0, made.sizes[dim], 1
+    for _, view in slice_views(site.node, (operand.split,), site.splits, site.mesh):
+        value = fetch(site.builder, value, view.dim, view.axes, view.wanted)
+        limits[view.dim], strides[view.dim] = view.width, op.strides[view.dim]
+    local = Slice(tuple(starts), tuple(limits), tuple(strides))
+    is_part = any(starts) or tuple(limits) != tensor(value.type).sizes or set(strides) - {1}
+    return site.placed(site.add(local, (value,))[0] if is_part else value)
+
+
+def pad_views(
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
+) -> Views:
+    """The elements that fall into a device's piece of the padded tensor."""
+    op = node.op
+    assert isinstance(op, Pad)
+    given, made = tensor(node.operand_types[0]), tensor(node.types[0])
+    views = []
+    for dim, axes in enumerate(results[0]):
+        amounts = (
+            op.edge_padding_low[dim],
+            op.edge_padding_high[dim],
+            op.interior_padding[dim],
+        )
+        if not axes or not any(amounts):
+            continue
+        count, size = total_size(axes, mesh), made.sizes[dim]
+        piece = -(-size // count)
+        spread = Spread(given.sizes[dim], amounts[0], amounts[2] + 1)
+        starts = tuple(t * piece for t in range(count))
+        stops = tuple(min(s + piece, size) for s in starts)
+        views.append((0, DeviceView(dim, axes, spread, starts, piece, stops)))
+    return views
+
+
+def pad(site: NodeSite) -> tuple[Piece, ...]:
+    """Each device gets the elements that fall into its piece, with the padding around them."""
+    if empty(site):
+        return site.zeros()
+    op, (operand, value) = site.node.op, site.operands
+    assert isinstance(op, Pad)
+    fill = scalar_fill(site.node.operands[1], value.value)
+    edges = [op.edge_padding_low, op.edge_padding_high, op.interior_padding]
+    low, high, interior = ([*amounts] for amounts in edges)
+    for dim, axes in enumerate(site.splits[0]):
+        if axes:
+            low[dim] = high[dim] = interior[dim] = 0
+    seen = SpreadValue(operand.value)
+    for _, view in pad_views(site.node, (operand.split,), site.splits, site.mesh):
+        seen = see(site.builder, seen.value, view, fill)
+        low[view.dim], high[view.dim], interior[view.dim] = seen.low, seen.high, seen.step - 1
+    if not any((*low, *high, *interior)):
+        return site.placed(seen.value)
+    local = Pad(tuple(low), tuple(high), tuple(interior))
+    return site.placed(*site.add(local, (seen.value, value.value)))
+
+
+def reverse_views(
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
+) -> Views:
+    """The elements at the other end."""
+    op = node.op
+    assert isinstance(op, Reverse)
+    given = tensor(node.operand_types[0])
+    views = []
+    for dim, axes in enumerate(results[0]):
+        if not axes or dim not in op.dimensions:
+            continue
+        count, size = total_size(axes, mesh), given.sizes[dim]
+        piece = -(-size // count)
+        starts = tuple(size - (t + 1) * piece for t in range(count))
+        stops = tuple(s + piece for s in starts)
+        views.append((0, DeviceView(dim, axes, Spread(size), starts, piece, stops)))
+    return views
+
+
+def reverse(site: NodeSite) -> tuple[Piece, ...]:
+    """Each device gets the range at the other end, and turns it around."""
+    if empty(site):
+        return site.zeros()
+    (operand,) = site.operands
+    value = operand.value
+    for _, view in reverse_views(site.node, (operand.split,), site.splits, site.mesh):
+        value = fetch(site.builder, value, view.dim, view.axes, view.wanted)
+    return site.placed(*site.add(site.node.op, (value,)))

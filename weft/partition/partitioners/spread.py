@@ -1,0 +1,177 @@
+"""Spread: what devices see of a dim whose elements stand apart, with room before and behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.ir.module import Node, Value
+from weft.ir.types import Array, TensorType
+from weft.mesh.algebra import Axes
+from weft.ops.distributed.sharding import ShardyConstant
+from weft.ops.elementwise.pointwise import Select
+from weft.ops.shape import BroadcastInDim, Constant, Reshape
+from weft.ops.slicing import Pad
+from weft.partition.builder import Builder
+from weft.partition.partitioners.exchange import DimRanges, ranges
+from weft.partition.partitioners.halo import cut, exchanged, fetch, inside, table
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A dim whose element k stands at low + k * step."""
+
+    size: int
+    low: int = 0
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """The places that each device sees, as many each, from a start of its own up to a stop."""
+
+    dim: int
+    axes: Axes  # along which the dim lies in pieces
+    spread: Spread
+    starts: tuple[int, ...]
+    width: int
+    stops: tuple[int, ...]
+
+    @property
+    def firsts(self) -> tuple[int, ...]:
+        """The first element that each device sees."""
+        return tuple(-((self.spread.low - s) // self.spread.step) for s in self.starts)
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The element behind the last one that each device uses."""
+        return tuple(-((self.spread.low - s) // self.spread.step) for s in self.stops)
+
+    @property
+    def phases(self) -> tuple[int, ...]:
+        """How far behind its start each device sees its first element."""
+        low, step = self.spread.low, self.spread.step
+        pairs = zip(self.firsts, self.starts, strict=True)
+        return tuple(low + k * step - s for k, s in pairs)
+
+    @property
+    def count(self) -> int:
+        """How many elements a device sees at most."""
+        known = set(self.phases)
+        phase = known.pop() if len(known) == 1 else 0
+        return max(1, (self.width - 1 - phase) // self.spread.step + 1)
+
+    @property
+    def wanted(self) -> DimRanges:
+        """The elements that each device sees."""
+        return ranges(self.firsts, self.count, self.spread.size, self.ends)
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingScalar:
+    """The scalar that stands where there is no element."""
+
+    value: Value | None  # None for zero
+    is_zero: bool
+
+    def scalar(self, builder: Builder, type: TensorType) -> Value:
+        """It, for tensors of that type."""
+        if self.value is None:
+            return builder.splat(0, type.with_shape(()))
+        return self.value
+
+    def tensor(self, builder: Builder, type: TensorType) -> Value:
+        """A tensor full of it."""
+        if self.value is None:
+            return builder.splat(0, type)
+        return builder.spread(self.value, type)
+
+
+ZERO = PaddingScalar(None, True)
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadValue:
+    """A local value that, spread out and padded so, is what its device sees."""
+
+    value: Value
+    low: int = 0
+    high: int = 0
+    step: int = 1
+
+
+def sent_for(view: DeviceView, type: TensorType) -> float:
+    """The bytes that a device sends so that all see what they want of pieces of that type."""
+    return exchanged(type, view.dim, view.wanted).bytes
+
+
+def see(builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar) -> SpreadValue:
+    """What each device sees, with the fill where there is no element."""
+    got = fetch(builder, value, view.dim, view.axes, view.wanted)
+    given = value.type
+    assert isinstance(given, TensorType)
+    held = given.sizes[view.dim] * len(view.starts)
+    got = _filled(builder, got, view, fill, held)
+    step, phases = view.spread.step, set(view.phases)
+    if len(phases) == 1:
+        low = phases.pop()
+        high = view.width - low - (view.count - 1) * step - 1
+        return SpreadValue(got, low, high, step)
+    return SpreadValue(_unrolled(builder, got, view, fill))
+
+
+def _filled(
+    builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar, held: int
+) -> Value:
+    """The fill where a device sees what is no element of the dim.
+
+    `held` elements are held by devices, padding included; beyond them there are zeros.
+    """
+    size, count = view.spread.size, view.count
+    ends = zip(view.firsts, view.ends, strict=True)
+    pairs = [(k, min(k + count, e)) for k, e in ends if k < e]
+    is_before = any(k < 0 for k, _ in pairs) and not fill.is_zero
+    limit = held if fill.is_zero else None
+    is_behind = any(e > size and (limit is None or max(k, size) < limit) for k, e in pairs)
+    if not is_before and not is_behind:
+        return value
+    given = value.type
+    assert isinstance(given, TensorType)
+    first = table(builder, view.firsts, view.axes)
+    bounds = 0 if is_before else None, size if is_behind else None
+    mask = inside(builder, given, view.dim, first, *bounds)
+    return builder.emit(Select(), mask, value, fill.tensor(builder, given))
+
+
+def _unrolled(builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar) -> Value:
+    """The places themselves, where every device sees its first element at another one."""
+    given = value.type
+    assert isinstance(given, TensorType)
+    step, none = view.spread.step, [0] * given.rank
+    low, high, between = list(none), list(none), list(none)
+    low[view.dim] = between[view.dim] = step - 1
+    high[view.dim] = view.width - (view.count - 1) * step - 1
+    scalar = fill.scalar(builder, given)
+    padded = builder.emit(Pad(tuple(low), tuple(high), tuple(between)), value, scalar)
+    starts = tuple(step - 1 - phase for phase in view.phases)
+    return cut(builder, padded, view.dim, view.axes, starts, view.width)
+
+
+def scalar_fill(value: Value, local: Value) -> PaddingScalar:
+    """A scalar operand as a fill: zero, in all its bits, if the global program says so."""
+    known = known_scalar(value)
+    if known is None:
+        return PaddingScalar(local, False)
+    zero = np.zeros((), np.int32).astype(known.dtype).tobytes()
+    return PaddingScalar(local, not any(zero) and known.tobytes() == zero)
+
+
+def known_scalar(value: Value) -> Array | None:
+    """The scalar that a value of the global program is, if that is known."""
+    match value.node:
+        case Node(op=Constant(value=known) | ShardyConstant(value=known)):
+            return known.elements
+        case Node(op=BroadcastInDim() | Reshape(), operands=(inner,)) if inner.type is value.type:
+            return known_scalar(inner)
+    return None

@@ -1,0 +1,81 @@
+"""Windows that slide along dims that are split: devices get the edges that their windows see."""
+
+from __future__ import annotations
+
+from weft.ir.module import Node
+from weft.ir.rule import Rule
+from weft.mesh import Mesh
+from weft.mesh.algebra import Axes, DimAxes, total_size
+from weft.ops.window import ReduceWindow, WindowDims
+from weft.partition.partitioners.cumulative import run, running
+from weft.partition.partitioners.halo import row_bytes
+from weft.partition.partitioners.spread import DeviceView, Spread, scalar_fill, see
+from weft.partition.partitioners.views import Views, empty, sent_by
+from weft.partition.piece import Piece, local_type
+from weft.partition.site import NodeSite, tensor
+from weft.partition.strategy.factors import FactorAxes, asked
+
+
+def window_view(
+    window: WindowDims, n: int, dim: int, axes: Axes, sizes: tuple[int, int], mesh: Mesh
+) -> DeviceView:
+    """What a device's places of a window see: n is the window's dim, dim that of the tensor."""
+    size, places = sizes
+    count = total_size(axes, mesh)
+    piece, stride = -(-places // count), window.strides[n]
+    own = (window.sizes[n] - 1) * window.window_dilations[n] + 1
+    starts = tuple(t * piece * stride for t in range(count))
+    used = [min(piece, places - t * piece) for t in range(count)]
+    stops = tuple(
+        s + (u - 1) * stride + own if u > 0 else s for s, u in zip(starts, used, strict=True)
+    )
+    spread = Spread(size, window.padding[n][0], window.base_dilations[n])
+    return DeviceView(dim, axes, spread, starts, (piece - 1) * stride + own, stops)
+
+
+def window_views(
+    node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
+) -> Views:
+    """The views of all inputs."""
+    op = node.op
+    assert isinstance(op, ReduceWindow)
+    given, made, window = tensor(node.operand_types[0]), tensor(node.types[0]), op.window
+    views = []
+    for dim, axes in enumerate(results[0]):
+        sizes = given.sizes[dim], made.sizes[dim]
+        if axes and not (window.is_plain(dim) and sizes[0] == sizes[1]):
+            view = window_view(window, dim, dim, axes, sizes, mesh)
+            views += [(n, view) for n in range(len(node.results))]
+    return views
+
+
+def window_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
+    """What devices send so that their windows see everything."""
+    found = running(node)
+    (made, *_) = [asked(chosen, dims, rule, mesh) for dims in rule.results]
+    if found is None or made is None or not made[found.dim]:
+        return sent_by(window_views)(node, rule, chosen, mesh)
+    type = local_type(tensor(node.types[0]), made, mesh)
+    return row_bytes(type, found.dim) * (total_size(made[found.dim], mesh) - 1)
+
+
+def reduce_window(site: NodeSite) -> tuple[Piece, ...]:
+    """Each device folds what its windows see."""
+    op = site.node.op
+    assert isinstance(op, ReduceWindow)
+    if empty(site):
+        return site.zeros()
+    found = running(site.node)
+    if found is not None and site.splits[0][found.dim]:
+        return run(site, found)
+    count, window = len(site.node.results), op.window
+    values = [p.value for p in site.operands]
+    padding, steps = [*window.padding], [*window.base_dilations]
+    splits = tuple(p.split for p in site.operands)
+    for n, view in window_views(site.node, splits, site.splits, site.mesh):
+        fill = scalar_fill(site.node.operands[count + n], values[count + n])
+        seen = see(site.builder, values[n], view, fill)
+        values[n] = seen.value
+        padding[view.dim], steps[view.dim] = (seen.low, seen.high), seen.step
+    local = op.replace(outs=site.local_types(), padding=tuple(padding), base_dilations=tuple(steps))
+    return site.placed(*site.add(local, tuple(values), site.context.regions(site.node)))

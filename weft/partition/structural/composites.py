@@ -1,0 +1,181 @@
+"""Composites, tuples and futures: what they stand for is partitioned in their place.
+
+A composite of whole values stays as it is. One that a user's rule splits becomes the composite of a
+piece, as long as its decomposition on pieces needs no other device. Any other is replaced by its
+decomposition: on pieces its name would promise something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from weft.errors import Unsupported
+from weft.ir.module import Function, Node, Region, Value, walk
+from weft.ir.op import Op
+from weft.ir.types import TensorType, TokenType
+from weft.mesh import Sharding
+from weft.mesh.algebra import DimAxes
+from weft.ops.control import AsyncDone, AsyncStart, Composite, GetTupleElement, Tuple
+from weft.ops.custom_calls.callbacks import HOST_CALL_ON_PIECES, INSPECT
+from weft.ops.custom_calls.custom import CustomCall
+from weft.partition.context import Context
+from weft.partition.piece import Piece, sharding_of, whole
+from weft.partition.program import Recipe
+from weft.partition.structural.copies import copied
+from weft.partition.structural.stand_in import stand_in
+
+CONTROL_DEP = "control_dep"  # of jax.experimental.control_deps
+_ANNOTATIONS = ("Sharding", "xla.sdy.FuncResultSharding", "xla.sdy.PropagationBarrier")
+
+
+def composite(context: Context, node: Node) -> None:
+    """A composite: whole, of pieces, or what it stands for."""
+    op = node.op
+    assert isinstance(op, Composite)
+    function = context.program.module.functions.get(op.decomposition)
+    if function is None or _whole_values(context, node):
+        keep_whole(context, node)
+        return
+    if context.given_rule(node) is not None and _of_pieces(context, node, function):
+        return
+    nodes, results = copied(function.body, node.operands)
+    for each in nodes:
+        each.loc = node.loc if not each.loc.known else each.loc
+    stand_in(context, node, nodes, results)
+
+
+def _whole_values(context: Context, node: Node) -> bool:
+    """Whether no operand of a node is split, nor any result asked to be."""
+    splits = [context.asked(v) for v in node.operands]
+    wanted = [context.wanted(v) for v in node.results]
+    return not any(axes for split in (*splits, *wanted) for axes in split or ())
+
+
+def keep_whole(context: Context, node: Node) -> None:
+    """The node itself, on whole values."""
+    operands = tuple(context.fetch(v, whole(_rank(v.type))).value for v in node.operands)
+    made = Node(node.op, operands, node.types, node.regions, node.attrs, node.loc)
+    for old, new in zip(node.results, context.builder.add(made), strict=True):
+        placed = Piece(new, old.type, whole(_rank(old.type)))  # type: ignore[arg-type]
+        context.define(old, placed, context.wanted(old))
+
+
+def _of_pieces(context: Context, node: Node, function: Function) -> bool:
+    """Whether the composite could be made one of pieces, by the rule that a user gives."""
+    recipe = context.recipe(node)
+    if recipe.partial is not None:
+        return False
+    made = _local_function(context, function, recipe)
+    if any(inner.op.collective for inner in walk(made.body)):
+        return False
+    operands = [
+        context.fetch(v, split) for v, split in zip(node.operands, recipe.operands, strict=True)
+    ]
+    values = tuple(p.value for p in operands)
+    name = context.program.add_function(made)
+    types = tuple(v.type for v in made.body.results)
+    op = node.op.replace(decomposition=name, outs=types)
+    local = Node(op, values, types, (), node.attrs, node.loc)
+    rows = zip(node.results, context.builder.add(local), recipe.results, strict=True)
+    for old, new, split in rows:
+        placed = Piece(new, old.type, split)  # type: ignore[arg-type]
+        context.define(old, placed, context.wanted(old))
+    return True
+
+
+def _local_function(context: Context, function: Function, recipe: Recipe) -> Function:
+    """The decomposition on pieces."""
+    args = tuple(Value(a.type, None, a.index) for a in function.body.args)
+    nodes, results = copied(function.body, args)
+    copy = replace(function, body=Region(args, nodes, results), arg_attrs=(), res_attrs=())
+    inner = context.inner(copy)
+
+    def shardings(splits: tuple[DimAxes, ...]) -> list[Sharding | None]:
+        return [sharding_of(s, context.mesh_name) for s in splits]
+
+    body = inner.region(copy.body, shardings(recipe.operands), list(recipe.results))
+    return replace(copy, body=body)
+
+
+def custom_call(context: Context, node: Node) -> None:
+    """A call of something outside; annotations are the value itself."""
+    op = node.op
+    assert isinstance(op, CustomCall)
+    if op.call_target_name in _ANNOTATIONS and len(node.operands) == len(node.results) == 1:
+        entry = context.entries[node.operands[0]]
+        asked = context.wanted(node.results[0])
+        context.entries[node.results[0]] = type(entry)(entry.builder, asked, entry.versions)
+        return
+    if op.call_target_name in (INSPECT, CONTROL_DEP):
+        return  # who asked is told by then; an order of two values is a hint for another scheduler
+    if op.call_target_name == HOST_CALL_ON_PIECES:
+        _call_on_pieces(context, node)
+        return
+    context.compute(node)
+
+
+def _call_on_pieces(context: Context, node: Node) -> None:
+    """A call of Python by every device, with the pieces of values that it has."""
+    given = [context.fetch(value, context.asked(value)).value for value in node.operands]
+    made = Node(node.op, tuple(given), node.types, (), node.attrs, node.loc)
+    context.builder.nodes.append(made)
+    for value, local in zip(node.results, made.results, strict=True):
+        assert isinstance(value.type, TokenType), "what is called on pieces gives no values"
+        context.define(value, Piece(local, value.type, ()), None)  # type: ignore[arg-type]
+
+
+def tuple_made(context: Context, node: Node) -> None:
+    """A tuple of whole values, unless it is only taken apart again."""
+    (result,) = node.results
+    body = context.old.body
+    readers = [n for n in walk(body) if result in n.operands]
+    regions = [body, *[r for n in walk(body) for r in n.regions]]
+    is_given = any(result in region.results for region in regions)
+    if is_given or any(not isinstance(n.op, GetTupleElement) for n in readers):
+        context.compute(node)
+
+
+def tuple_element(context: Context, node: Node) -> None:
+    """What was put into a tuple, as it was."""
+    op, made = node.op, node.operands[0].node
+    assert isinstance(op, GetTupleElement)
+    if made is not None and isinstance(made.op, Tuple):
+        context.entries[node.results[0]] = context.entries[made.operands[op.index]]
+        return
+    context.compute(node)
+
+
+def async_start(context: Context, node: Node) -> None:
+    """What it does, at once: when it runs is decided after partitioning."""
+    (region,) = node.regions
+    for arg, operand in zip(region.args, node.operands, strict=True):
+        context.entries[arg] = context.entries[operand]
+    context.nodes(region)
+    context.builder.loc = node.loc
+
+
+def async_done(context: Context, node: Node) -> None:
+    """The values that the start has made."""
+    start = node.operands[0].node
+    if start is None or not isinstance(start.op, AsyncStart):
+        raise Unsupported(
+            f"{node.op.name}: its future comes from elsewhere than an async_start",
+            help="keep an async_start and its async_done in one region",
+        )
+    for result, value in zip(node.results, start.regions[0].results, strict=True):
+        context.entries[result] = context.entries[value]
+
+
+def _rank(type: object) -> int:
+    return type.rank if isinstance(type, TensorType) else 0
+
+
+COMPOSED: dict[type[Op], Callable[[Context, Node], None]] = {
+    Composite: composite,
+    CustomCall: custom_call,
+    Tuple: tuple_made,
+    GetTupleElement: tuple_element,
+    AsyncStart: async_start,
+    AsyncDone: async_done,
+}
