@@ -12,7 +12,7 @@ from tests.kernels.building import Building
 from tests.tolerance import assert_close
 from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.pool.commands import CommandList
-from weft.emit.llvm.product.blocking import Chip
+from weft.emit.llvm.product.blocking.blocking import Chip
 from weft.emit.llvm.product.emit import emit_product
 from weft.emit.llvm.product.product import supports
 from weft.ir.types import DTYPES, F32, Array, DType

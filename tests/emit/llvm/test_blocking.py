@@ -10,8 +10,8 @@ import pytest
 
 from tests.emit.llvm.products import check, product
 from weft.emit.llvm.jit.processor import Processor
-from weft.emit.llvm.product.blocking import Blocking, Chip, Panels, ProductShape
-from weft.emit.llvm.product.blocking_choice import choose_blocking
+from weft.emit.llvm.product.blocking.blocking import Blocking, Chip, Panels, ProductShape
+from weft.emit.llvm.product.blocking.choice import choose_blocking
 from weft.emit.llvm.product.emit import emit_product
 from weft.emit.llvm.product.product import find_product
 from weft.emit.llvm.product.shape import shape_of

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.emit.llvm.products import BF16, F16, I8, MIDDLE, NARROW, check, product, run_kernel
 from tests.kernels.building import Building
 from weft.emit.llvm.jit.processor import host
-from weft.emit.llvm.product.blocking import Chip, chip_of
+from weft.emit.llvm.product.blocking.blocking import Chip, chip_of
 from weft.emit.llvm.product.product import supports
 from weft.ir.types import DTYPES, F32, F64, I32, DType
 from weft.kernels.kernel import Kernel

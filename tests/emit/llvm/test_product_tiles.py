@@ -20,7 +20,7 @@ from weft.emit.llvm.jit import matrix_tiles, processor
 from weft.emit.llvm.jit.machine_code import assembly
 from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
 from weft.emit.llvm.jit.processor import host
-from weft.emit.llvm.product.blocking import Chip, chip_of
+from weft.emit.llvm.product.blocking.blocking import Chip, chip_of
 from weft.emit.llvm.product.emit import emit_product
 from weft.ir.types import DTYPES, F32, I32, Array, DType
 from weft.kernels.kernel import Affine, Contract, Kernel

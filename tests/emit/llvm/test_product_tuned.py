@@ -18,7 +18,7 @@ from weft.emit.llvm.jit.blas import Blas, libraries, multiply
 from weft.emit.llvm.jit.machine_code import Compiler
 from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.product.blas import emit_by_blas
-from weft.emit.llvm.product.blocking import Chip, chip_of
+from weft.emit.llvm.product.blocking.blocking import Chip, chip_of
 from weft.emit.llvm.product.emit import described
 from weft.emit.llvm.target import LLVM
 from weft.emit.llvm.tuning import candidates as product_candidates

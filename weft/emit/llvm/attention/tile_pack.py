@@ -7,7 +7,7 @@ from collections.abc import Callable
 from weft.emit.llvm.attention.pack import moved
 from weft.emit.llvm.attention.part import Routine
 from weft.emit.llvm.attention.product import first_lanes
-from weft.emit.llvm.product.microkernel_tiles import LINES
+from weft.emit.llvm.product.microkernel.tiles import LINES
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import smaller
 from weft.emit.llvm.writer.vector import Vector, Vectors

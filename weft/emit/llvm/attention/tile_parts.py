@@ -8,7 +8,7 @@ from weft.emit.llvm.attention.part import Routine, carried, write_vector
 from weft.emit.llvm.attention.product import VectorBlock
 from weft.emit.llvm.attention.scores import LOG2_E, ScoreBlocks
 from weft.emit.llvm.attention.tile_pack import STEP, in_squares
-from weft.emit.llvm.product.microkernel_tiles import (
+from weft.emit.llvm.product.microkernel.tiles import (
     LINES,
     Registers,
     clear_tile,

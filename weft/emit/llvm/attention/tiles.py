@@ -27,7 +27,7 @@ from weft.emit.llvm.attention.tile_parts import (
 )
 from weft.emit.llvm.attention.tiling import Tiling
 from weft.emit.llvm.jit.processor import Processor
-from weft.emit.llvm.product.microkernel_tiles import LINES, Registers, begin_tiles, end_tiles
+from weft.emit.llvm.product.microkernel.tiles import LINES, Registers, begin_tiles, end_tiles
 from weft.emit.llvm.writer.code import OpenLoop, Writer
 from weft.ir.types import DTYPES
 from weft.kernels.attention import Access, Attention

@@ -7,7 +7,7 @@ the next block begins with, can be on the way.
 from __future__ import annotations
 
 from weft.emit.llvm.product.job import BlockPlaces, Job, PanelTask, StridedPointer
-from weft.emit.llvm.product.microkernel import fetch
+from weft.emit.llvm.product.microkernel.microkernel import fetch
 from weft.emit.llvm.product.points import flat_point, place
 from weft.emit.llvm.writer.nest import plus, times
 from weft.emit.llvm.writer.storage import memory_kind

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.blas import AS_IT_LIES, ROW_MAJOR, TURNED, Blas
-from weft.emit.llvm.product.blocking import Chip, ProductShape, panels
+from weft.emit.llvm.product.blocking.blocking import Chip, ProductShape, panels
 from weft.emit.llvm.product.finish import Sums, finish
 from weft.emit.llvm.product.job import element
 from weft.emit.llvm.product.product import Product

@@ -11,16 +11,16 @@ from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.loops.accumulate import accumulated
 from weft.emit.llvm.loops.emit import emit_loops, loop_functions
 from weft.emit.llvm.product.blas import emit_by_blas
-from weft.emit.llvm.product.blocking import Chip, ProductShape, chip_of
-from weft.emit.llvm.product.blocking_choice import WORTH, choose_blocking
+from weft.emit.llvm.product.blocking.blocking import Chip, ProductShape, chip_of
+from weft.emit.llvm.product.blocking.choice import WORTH, choose_blocking
 from weft.emit.llvm.product.finish import finish, sums_of
 from weft.emit.llvm.product.job import Job, memory_of
-from weft.emit.llvm.product.microkernel import RegisterBlock, microkernel
-from weft.emit.llvm.product.microkernel_inner import inner_microkernel
-from weft.emit.llvm.product.microkernel_tiles import Registers, tile_microkernel
-from weft.emit.llvm.product.pack_left import pack_left
-from weft.emit.llvm.product.pack_right import pack_right
-from weft.emit.llvm.product.pack_tiles import lines_of_columns, pack_right_tiles
+from weft.emit.llvm.product.microkernel.inner import inner_microkernel
+from weft.emit.llvm.product.microkernel.microkernel import RegisterBlock, microkernel
+from weft.emit.llvm.product.microkernel.tiles import Registers, tile_microkernel
+from weft.emit.llvm.product.packing.left import pack_left
+from weft.emit.llvm.product.packing.right import pack_right
+from weft.emit.llvm.product.packing.tiles import lines_of_columns, pack_right_tiles
 from weft.emit.llvm.product.parts import Parts, combining_kernels, end_of, parts_of
 from weft.emit.llvm.product.product import Product, find_product, supports
 from weft.emit.llvm.product.shape import plain_store, shape_of

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from weft.emit.llvm.product.blocking import Blocking, ProductShape
-from weft.emit.llvm.product.pack_cells import in_chunks
+from weft.emit.llvm.product.blocking.blocking import Blocking, ProductShape
+from weft.emit.llvm.product.packing.cells import in_chunks
 from weft.emit.llvm.product.parts import Parts
 from weft.emit.llvm.product.points import FactorPoint, flat_lanes, flat_point, lane_count
 from weft.emit.llvm.product.product import Product

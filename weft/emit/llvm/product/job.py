@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.emit.llvm.product import pack
-from weft.emit.llvm.product.blocking import Blocking, ProductShape
+from weft.emit.llvm.product.blocking.blocking import Blocking, ProductShape
+from weft.emit.llvm.product.packing import pack
 from weft.emit.llvm.product.parts import ALIGNED
 from weft.emit.llvm.product.points import flat_point, place
 from weft.emit.llvm.product.product import Product

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.emit.llvm.loops.reduce import HeldSums, begin, combined, finish, neutral, update
-from weft.emit.llvm.product.pack_cells import in_chunks
+from weft.emit.llvm.product.packing.cells import in_chunks
 from weft.emit.llvm.product.parts import Parts
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.writer import storage

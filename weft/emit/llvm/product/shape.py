@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.blocking import Chip, ProductShape
-from weft.emit.llvm.product.microkernel import MultiplyKind, SideLines
-from weft.emit.llvm.product.microkernel_tiles import LINES, TILE_GROUPS
+from weft.emit.llvm.product.blocking.blocking import Chip, ProductShape
+from weft.emit.llvm.product.microkernel.microkernel import MultiplyKind, SideLines
+from weft.emit.llvm.product.microkernel.tiles import LINES, TILE_GROUPS
 from weft.emit.llvm.product.product import Product, needed
 from weft.emit.llvm.product.tiles import tile_instruction
 from weft.emit.llvm.writer.storage import memory_kind, register_kind

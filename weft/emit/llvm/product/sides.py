@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.emit.llvm.product.blocking import Chip
-from weft.emit.llvm.product.microkernel_tiles import LINES, TILE_GROUPS
+from weft.emit.llvm.product.blocking.blocking import Chip
+from weft.emit.llvm.product.microkernel.tiles import LINES, TILE_GROUPS
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.product.shape import tiles_direct
 from weft.emit.llvm.product.tiles import tile_instruction

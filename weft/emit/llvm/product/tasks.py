@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.emit.llvm.product import pack
 from weft.emit.llvm.product.ahead import fetch_end, next_side
-from weft.emit.llvm.product.blocking import ProductShape
+from weft.emit.llvm.product.blocking.blocking import ProductShape
 from weft.emit.llvm.product.finish import FINISH, Sums
 from weft.emit.llvm.product.job import BlockPlaces, Job, PanelTask, StridedPointer, memory_of
-from weft.emit.llvm.product.microkernel_tiles import Registers, begin_tiles, end_tiles
+from weft.emit.llvm.product.microkernel.tiles import Registers, begin_tiles, end_tiles
+from weft.emit.llvm.product.packing import pack
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import divided, function, plus, pointers, smaller, times

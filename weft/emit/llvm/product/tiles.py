@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.emit.llvm.product.blocking import Chip, Panels, ProductShape, panels
-from weft.emit.llvm.product.microkernel import MultiplyKind
-from weft.emit.llvm.product.microkernel_tiles import LINES, MOST, TILE_GROUPS
+from weft.emit.llvm.product.blocking.blocking import Chip, Panels, ProductShape, panels
+from weft.emit.llvm.product.microkernel.microkernel import MultiplyKind
+from weft.emit.llvm.product.microkernel.tiles import LINES, MOST, TILE_GROUPS
 from weft.emit.llvm.product.product import Product
 from weft.ir.types import DTYPES, TensorType
 from weft.kernels.kernel import Apply, Load

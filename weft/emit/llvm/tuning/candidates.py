@@ -13,8 +13,8 @@ from typing import ClassVar, TypeAlias
 from weft.emit.llvm.jit.blas import libraries
 from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.pool.thread_count import thread_count
-from weft.emit.llvm.product.blocking import Blocking, Chip, chip_of
-from weft.emit.llvm.product.blocking_choice import choose_blocking
+from weft.emit.llvm.product.blocking.blocking import Blocking, Chip, chip_of
+from weft.emit.llvm.product.blocking.choice import choose_blocking
 from weft.emit.llvm.schedule import OPTIONS, refuses_options
 from weft.emit.llvm.tuning.product_class import ProductClass, class_of
 from weft.kernels.kernel import Kernel

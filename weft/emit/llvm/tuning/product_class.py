@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from weft.emit.llvm.product.blas import multiplies
-from weft.emit.llvm.product.blocking import Chip, ProductShape
+from weft.emit.llvm.product.blocking.blocking import Chip, ProductShape
 from weft.emit.llvm.product.emit import described
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.product.shape import bare_load, plain_store

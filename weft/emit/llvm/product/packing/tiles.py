@@ -6,10 +6,10 @@ some lines come before the next lines, which are fetched meanwhile.
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.blocking import Blocking, ProductShape
-from weft.emit.llvm.product.microkernel import fetch
-from weft.emit.llvm.product.pack import PACK_RIGHT, pack_function
-from weft.emit.llvm.product.pack_right import RightPanels
+from weft.emit.llvm.product.blocking.blocking import Blocking, ProductShape
+from weft.emit.llvm.product.microkernel.microkernel import fetch
+from weft.emit.llvm.product.packing.pack import PACK_RIGHT, pack_function
+from weft.emit.llvm.product.packing.right import RightPanels
 from weft.emit.llvm.product.points import place
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.product.shape import bare_load

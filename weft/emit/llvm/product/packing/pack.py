@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.blocking import Blocking, Panels
+from weft.emit.llvm.product.blocking.blocking import Blocking, Panels
 from weft.emit.llvm.product.points import lane_count
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.writer.code import Writer

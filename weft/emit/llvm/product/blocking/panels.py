@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.blocking import Chip, Panels, ProductShape, panels
+from weft.emit.llvm.product.blocking.blocking import Chip, Panels, ProductShape, panels
 
 FEW_LINES = 4  # rows or columns that are multiplied along the depth, where that is possible
 _MOST_VECTORS, _MOST_ROWS = 6, 12  # of a block

@@ -8,7 +8,12 @@ from typing import Literal
 from weft.emit.llvm.jit.caches import USUAL
 from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.pool.thread_count import thread_count
-from weft.emit.llvm.product.microkernel import Ahead, MultiplyKind, RegisterBlock, SideLines
+from weft.emit.llvm.product.microkernel.microkernel import (
+    Ahead,
+    MultiplyKind,
+    RegisterBlock,
+    SideLines,
+)
 from weft.ir.types import DType
 
 Packed = Literal["direct", "task", "shared"]  # read as it lies, or packed by tasks, or before them

@@ -6,10 +6,10 @@ memory, squares of them are transposed.
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.blocking import Blocking, ProductShape
-from weft.emit.llvm.product.pack import PACK_LEFT, first_line, line_length, pack_function
-from weft.emit.llvm.product.pack_cells import Cells, in_chunks
-from weft.emit.llvm.product.pack_guards import always, without_guards
+from weft.emit.llvm.product.blocking.blocking import Blocking, ProductShape
+from weft.emit.llvm.product.packing.cells import Cells, in_chunks
+from weft.emit.llvm.product.packing.guards import always, without_guards
+from weft.emit.llvm.product.packing.pack import PACK_LEFT, first_line, line_length, pack_function
 from weft.emit.llvm.product.points import FactorPoint, flat_lanes, flat_point, lane_count
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.writer.code import Writer

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.blocking import Blocking, Chip, Packed, Panels, ProductShape
-from weft.emit.llvm.product.blocking_panels import FEW_LINES, inner_panels, register_panels
-from weft.emit.llvm.product.microkernel import Ahead
+from weft.emit.llvm.product.blocking.blocking import Blocking, Chip, Packed, Panels, ProductShape
+from weft.emit.llvm.product.blocking.panels import FEW_LINES, inner_panels, register_panels
+from weft.emit.llvm.product.microkernel.microkernel import Ahead
 from weft.emit.llvm.product.tiles import tile_panels
 
 WORTH = 1 << 18  # multiplications that make a task worth its beginning

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.emit.llvm.product.blocking import ProductShape
+from weft.emit.llvm.product.blocking.blocking import ProductShape
 from weft.emit.llvm.product.points import FactorPoint, flat_lanes, flat_point
 from weft.emit.llvm.product.product import Product, needed
 from weft.emit.llvm.product.values import ProductValues

@@ -9,7 +9,7 @@ one need not be packed.
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.microkernel import PARAMS, RegisterBlock
+from weft.emit.llvm.product.microkernel.microkernel import PARAMS, RegisterBlock
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import times
 

@@ -6,10 +6,10 @@ memory, squares of it are transposed.
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.blocking import Blocking, ProductShape
-from weft.emit.llvm.product.microkernel import MULTIPLY
-from weft.emit.llvm.product.pack import PACK_RIGHT, pack_function, panel_bounds
-from weft.emit.llvm.product.pack_cells import Cells
+from weft.emit.llvm.product.blocking.blocking import Blocking, ProductShape
+from weft.emit.llvm.product.microkernel.microkernel import MULTIPLY
+from weft.emit.llvm.product.packing.cells import Cells
+from weft.emit.llvm.product.packing.pack import PACK_RIGHT, pack_function, panel_bounds
 from weft.emit.llvm.product.points import flat_lanes, flat_point, lane_count
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.writer.code import Writer

@@ -8,7 +8,7 @@ packed: each element is read once from far away, which is what takes the time.
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.microkernel import MULTIPLY, PARAMS, RegisterBlock
+from weft.emit.llvm.product.microkernel.microkernel import MULTIPLY, PARAMS, RegisterBlock
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import times

@@ -1,0 +1,1 @@
+"""Blocking: the blocks of a product for registers, caches and tasks."""
