@@ -65,7 +65,7 @@ def texts() -> list[tuple[str, str]]:
     sys.path.insert(0, str(ROOT / "examples"))
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from weft.cli import make_parser
-    from weft.cli.kernels import compiled_program
+    from weft.cli.commands.kernels import compiled_program
     from weft.emit.llvm.texts import emitted
     from weft.run.parts import parts_of
 

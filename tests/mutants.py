@@ -45,9 +45,13 @@ PATIENCE = 240.0  # seconds after which a test counts as one that does not end
 # Tests of a room beside those of its mirror, tests/<room>.
 ROOMS: dict[str, tuple[str, ...]] = {
     "__init__": ("tests/test_public_surface.py",),
-    "__main__": ("tests/test_cli.py",),
+    "__main__": ("tests/cli/test_cli.py",),
     "array": ("tests/run", "tests/test_compile.py"),
-    "cli": ("tests/test_cli.py", "tests/test_cli_run.py", "tests/optimize/test_opt_command.py"),
+    "cli": (
+        "tests/cli/test_cli.py",
+        "tests/cli/test_cli_run.py",
+        "tests/optimize/test_opt_command.py",
+    ),
     "compare": ("tests/test_compare.py", "tests/test_compare_kernels.py"),
     "compiled": ("tests/test_compile.py", "tests/test_compile_calls.py"),
     "conformance": ("tests/test_conformance.py",),
@@ -58,7 +62,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "eager": ("tests/test_compile_calls.py", "tests/test_compile_effects.py"),
     "emit": ("tests/run",),
-    "errors": ("tests/test_bad_inputs.py", "tests/test_cli.py"),
+    "errors": ("tests/test_bad_inputs.py", "tests/cli/test_cli.py"),
     "evaluate": ("tests/test_evaluate.py", "tests/ops"),
     "ir": ("tests/test_round_trip.py", "tests/ops", "tests/optimize/test_passes.py"),
     "kernels": ("tests/tile", "tests/emit"),

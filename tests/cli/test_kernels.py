@@ -9,7 +9,7 @@ import pytest
 
 from tests.kernels.building import Building
 from weft.cli import main
-from weft.cli.kernels import fused, listed, loops, named, others_text, summary, time_text
+from weft.cli.commands.kernels import fused, listed, loops, named, others_text, summary, time_text
 from weft.errors import WeftError
 from weft.ir.module import Node, Value, apply
 from weft.ir.types import tensor

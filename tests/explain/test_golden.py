@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from weft.capture import parse
-from weft.cli.why import told
+from weft.cli.commands.why import told
 from weft.explain import Reasons, reasons
 from weft.shard import propagate
 

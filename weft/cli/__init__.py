@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import weft
-from weft.cli import (
+from weft.cli.commands import (
     cache,
     check,
     conformance,
@@ -24,7 +24,7 @@ from weft.cli import (
     show,
     why,
 )
-from weft.cli import compile as compile_
+from weft.cli.commands import compile as compile_
 from weft.cli.parser import Parser
 from weft.cli.screen import plain_warnings, print_error
 from weft.errors import WeftError

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from weft.cli.commands.run import compiled_file, compiled_script
 from weft.cli.parser import Subparsers, command
 from weft.cli.passes import add_passes, chosen_machine
 from weft.cli.program import add_program
 from weft.cli.rules import add_rules
-from weft.cli.run import compiled_file, compiled_script
 from weft.cli.screen import plural, print_json, print_table, print_text, quantity
 from weft.cli.script import is_script, load_script
 from weft.columns import Column

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from weft.cli.commands.partition import partitioned
 from weft.cli.files import add_out, put_out
 from weft.cli.parser import Subparsers, command
-from weft.cli.partition import partitioned
 from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
 from weft.cli.program import add_program, read_program
 from weft.cli.rules import add_rules, read_rules

@@ -11,7 +11,7 @@ import pytest
 from weft.capture import parse
 from weft.cli import main
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 MLP = str(ROOT / "examples" / "sharded_mlp.mlir")
 FUNCTIONS = """
 sdy.mesh @mesh = <["x"=4]>
@@ -181,7 +181,7 @@ def test_a_program_that_does_not_fit(run):
 
 
 def test_a_result_that_is_wrong_is_told(run, monkeypatch):
-    from weft.cli import run as command
+    from weft.cli.commands import run as command
 
     honest = command.evaluate
     monkeypatch.setattr(command, "evaluate", lambda *given: tuple(2 * r for r in honest(*given)))

@@ -13,13 +13,13 @@ import pytest
 
 from weft.cli import COMMANDS, main
 from weft.cli.arrays import plain
-from weft.cli.op_examples import example, texts
+from weft.cli.commands.op_examples import example, texts
 from weft.cli.screen import quantity
 from weft.errors import Unsupported
 from weft.ir.module import Node
 from weft.ops import BY_NAME
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ADD = """
 func.func @main(%a: tensor<2xf32>, %b: tensor<2xf32>) -> tensor<2xf32> {
   %0 = stablehlo.add %a, %b : tensor<2xf32>
