@@ -62,7 +62,7 @@ def test_rules_reach_the_partitioner(rules, gathers):
 
 
 def test_wrong_rules_are_refused():
-    with pytest.raises(weft.WeftError, match="are no rules"):
+    with pytest.raises(weft.WeftError, match="are not rules"):
         weft.compile(NORM, rules=["i j -> i j"])
     with pytest.raises(weft.WeftError, match="'my.norm': sharding rule i j: there must be one ->"):
         weft.compile(NORM, rules={"my.norm": "i j"})
@@ -249,8 +249,8 @@ def test_tolerances_of_the_check(capsys):
 @pytest.mark.parametrize(
     "more, told",
     [
-        (["--check", "--rtol", "-1"], "'-1' is no tolerance, such as 1e-5"),
-        (["--check", "--atol", "nan"], "'nan' is no tolerance, such as 1e-5"),
+        (["--check", "--rtol", "-1"], "'-1' is not a tolerance, such as 1e-5"),
+        (["--check", "--atol", "nan"], "'nan' is not a tolerance, such as 1e-5"),
         (["--atol", "1"], "--rtol and --atol are tolerances of --check"),
     ],
 )

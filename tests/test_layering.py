@@ -139,7 +139,9 @@ def wrong(file: str, part: str, module: str, lazy: bool) -> str | None:
         return None
     if target in NOUNS:
         return "ir knows no op by name" if (part, target) == ("ir", "ops") else None
-    return f"{part} is a {'noun' if part in NOUNS else 'verb'}, and {target or 'weft'} is no noun"
+    return (
+        f"{part} is a {'noun' if part in NOUNS else 'verb'}, and {target or 'weft'} is not a noun"
+    )
 
 
 def test_every_import_follows_the_layers():
@@ -170,12 +172,12 @@ def test_no_star_imports():
         (
             "shard/search.py",
             "from weft import evaluate",
-            "shard is a verb, and evaluate is no noun",
+            "shard is a verb, and evaluate is not a noun",
         ),
         (
             "shard/propagation/graph.py",
             "from weft.explain import x",
-            "shard is a verb, and explain is no noun",
+            "shard is a verb, and explain is not a noun",
         ),
         ("ops/sort.py", "import scipy", "the core needs numpy and ml_dtypes only"),
         ("ops/sort.py", "from . import x", "write imports in full"),

@@ -99,7 +99,7 @@ def test_one_with_holes_names_them(package: None):
 
 def test_what_is_no_target_is_refused(package: None):
     with pytest.raises(
-        WeftError, match=r"'other' of package more-targets 1.2 is no target, but a Other"
+        WeftError, match=r"'other' of package more-targets 1.2 is not a target, but a Other"
     ):
         target_named("other")
 

@@ -233,7 +233,7 @@ class Compiled:
         return self.program.local.memory_of_one()
 
     def collectives(self) -> list[Sent]:
-        """What devices send each other: one row for each kind, axes, size and source line."""
+        """Bytes sent between devices, one row for each kind, axes, size and source line."""
         return sent_by_line(self.program.module)
 
     @property
@@ -349,11 +349,11 @@ OPTIONS = tuple(
 
 
 def _check(fn: object, keywords: Mapping[str, Any], machine: object) -> None:
-    """Refuse what is no option, or no machine."""
+    """Refuse what is not an option, or no machine."""
     check_keywords(keywords, fn if callable(fn) else None, OPTIONS)
     if machine is not None and not isinstance(machine, Machine):
         raise WeftError(
-            f"machine={machine!r} is no machine", help=f"name one: {', '.join(MACHINES)}"
+            f"machine={machine!r} is not a machine", help=f"name one: {', '.join(MACHINES)}"
         )
 
 

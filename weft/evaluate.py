@@ -49,7 +49,7 @@ def evaluate(
     """
     if not isinstance(module, Module):
         raise WeftError(
-            f"evaluate was given {type(module).__name__}, which is no module",
+            f"evaluate was given {type(module).__name__}, which is not a module",
             help="weft.parse reads one from StableHLO: its text, bytes or path",
         )
     function = module.function(func)
@@ -332,7 +332,7 @@ class _RegionCall:
         return self.region.body.combiners
 
     def each(self, *arrays: Array) -> Operands:
-        """Run a region on scalars for every element of arrays that have one shape."""
+        """Run a scalar region elementwise on arrays of one shape."""
         shape = np.broadcast_shapes(*(a.shape for a in arrays))
         if is_elementwise(self.region):
             results = self(*arrays)

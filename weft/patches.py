@@ -72,7 +72,7 @@ REPLACED = (
     ),
     Patch(
         "jax._src.cache_key:_hash_computation",
-        "programs name Python functions by numbers of this process, which are no part of a key",
+        "programs name Python functions by numbers of this process, which are not part of a key",
     ),
     Patch(
         "jax._src.compiler:backend_compile_and_load",

@@ -259,7 +259,7 @@ class Target(ABC):
         """
         from weft.kernels.kernel import Kernel
 
-        return None if isinstance(kernel, Kernel) else "it is no kernel of loops"
+        return None if isinstance(kernel, Kernel) else "it is not a kernel of loops"
 
     # How kernels are to be
 

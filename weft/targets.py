@@ -142,7 +142,7 @@ def _plugged(found: EntryPoint, options: Options) -> Target:
     if not isinstance(made, Target):
         raise WeftError(
             f"the target {found.name!r} of package {package} "
-            f"is no target, but a {type(made).__name__}",
+            f"is not a target, but a {type(made).__name__}",
             help="a target has to be a weft.target.Target",
         )
     return made

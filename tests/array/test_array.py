@@ -130,7 +130,7 @@ def test_waiting_may_end_before_the_array_is_ready():
 @pytest.mark.parametrize(
     "given, message",
     [
-        ((X, P("x")), "needs a mesh"),
+        ((X, P("x")), "has no mesh"),
         ((X, P("x", "y", "x"), MESH), "is for 3 dims|twice"),
         ((X, P("z"), MESH), "no axis 'z'"),
         ((np.array(["a"]), P(), MESH), "no StableHLO element type"),

@@ -92,5 +92,5 @@ def test_functions_that_are_gone_are_named() -> None:
         : (tensor<8xf32>) -> tensor<8xf32>
       return %0 : tensor<8xf32>
     }"""
-    with pytest.raises(WeftError, match="partitioned by JAX functions that are gone"):
+    with pytest.raises(WeftError, match="custom_partitioning callback is not registered"):
         weft.compile(weft.parse(text))

@@ -25,7 +25,7 @@ TEXT = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 
 class Network:
-    """Of another framework: it can be called, and is no function of JAX's."""
+    """Of another framework: it can be called, and is not a function of JAX's."""
 
     def __call__(self, x: Any) -> Any:
         raise AssertionError("it is compiled, not traced")
@@ -72,7 +72,7 @@ def test_capture_takes_what_compile_takes(tmp_path: Any) -> None:
         assert '#sdy.sharding<@mesh, [{"x"}]>' in captured.module.text()
     assert capture(lambda x: x + 1, (np.float32(1),)).is_one
     assert not capture(lambda x: (x + 1,), (np.float32(1),)).is_one
-    with pytest.raises(WeftError, match="int 3 is nothing to compile"):
+    with pytest.raises(WeftError, match="int 3 cannot be compiled"):
         capture(3)
 
 

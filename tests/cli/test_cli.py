@@ -146,7 +146,9 @@ def test_eval_refuses_wrong_arguments(run, arrays, message):
 
 def test_eval_refuses_files_that_hold_no_arrays(run):
     write("a.npz", "hello")
-    assert "cannot read a.npz: it is no file of arrays" in run("eval", write("p", ADD), "a.npz")[2]
+    assert (
+        "cannot read a.npz: it is not a file of arrays" in run("eval", write("p", ADD), "a.npz")[2]
+    )
     assert "cannot read b.npz: No such file" in run("eval", write("p", ADD), "b.npz")[2]
 
 
@@ -181,7 +183,7 @@ def test_eval_on_replicas_and_partitions(run):
 def test_eval_refuses_other_numbers_of_devices(run, devices):
     status, _, err = run("eval", "p.mlir", f"--devices={devices}")
     assert status == 2
-    assert f"{devices!r} is no number of devices, such as 4 or 2x4" in err
+    assert f"{devices!r} is not a number of devices, such as 4 or 2x4" in err
 
 
 def test_json_is_plain():

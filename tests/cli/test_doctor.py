@@ -73,8 +73,8 @@ def test_knobs_and_typos_of_them(monkeypatch):
 def test_folders(tmp_path):
     (tmp_path / "file").touch()
     assert unwritable(tmp_path / "not" / "yet") is None
-    assert unwritable(tmp_path / "file") == f"{tmp_path / 'file'} is no folder"
-    assert unwritable(tmp_path / "file" / "below") == f"{tmp_path / 'file'} is no folder"
+    assert unwritable(tmp_path / "file") == f"{tmp_path / 'file'} is not a folder"
+    assert unwritable(tmp_path / "file" / "below") == f"{tmp_path / 'file'} is not a folder"
     assert "cannot be written" in str(unwritable(Path("/proc/1/weft")))
 
 

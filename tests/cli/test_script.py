@@ -212,7 +212,7 @@ def test_a_typo_of_a_function(run):
 @pytest.mark.parametrize("name", ["a.b", "3", "f()", "f g"])
 def test_what_is_no_name(run, name):
     status, _, err = run("run", f"script.py:{name}")
-    assert status == 1 and f"{name!r} is no name of a function of script.py" in err
+    assert status == 1 and f"{name!r} is not a name of a function of script.py" in err
 
 
 def test_a_folder_in_place_of_a_script(run, tmp_path):
@@ -304,7 +304,7 @@ def test_options_stand_anywhere(run, line):
             ["cache", "shw"],
             "unknown action 'shw'; expected show, clear or why\nhelp: did you mean show?",
         ),
-        (["run", "p.mlir", "--seed", "-1"], "argument --seed: '-1' is no number from 0 on"),
+        (["run", "p.mlir", "--seed", "-1"], "argument --seed: '-1' is not a number from 0 on"),
         (["--mesh", "x=2", "run", "p.mlir"], "error: unknown option '--mesh'\n"),
         (["--nothing"], "error: unknown option '--nothing'\n"),
     ],

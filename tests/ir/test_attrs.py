@@ -89,7 +89,7 @@ def test_what_a_struct_leaves_out_is_the_default():
 
 
 def test_unknown_words_are_refused_with_the_known_ones():
-    with pytest.raises(WeftError, match="is no way") as caught:
+    with pytest.raises(WeftError, match="is not a way") as caught:
         WAY.read("#test<way LEFT>")
     assert caught.value.help == "known: UP, DOWN"
 
@@ -129,6 +129,6 @@ def test_a_missing_attribute_is_named():
 
 @pytest.mark.parametrize("text", ["5", "dense<1>", "array<i64: x>", "unit"])
 def test_an_attribute_of_another_form_is_refused(text: str):
-    with pytest.raises(WeftError, match=r"has the wrong form|is no permutation"):
+    with pytest.raises(WeftError, match=r"has the wrong form|is not a permutation"):
         op, _ = read_op(Transpose, {"permutation": text}, ())
         infer(op, (tensor(2, 2),))

@@ -90,7 +90,7 @@ BROKEN: dict[Callable[[], Module], str] = {
     undefined_result: "returns a value that it cannot see",
     value_of_an_inner_region: "not defined before it",
     unknown_function: "unknown function 'nobody'",
-    call_with_other_types: "other types than it has",
+    call_with_other_types: "does not match its signature",
     attributes_for_other_arguments: "1 arguments, but attributes for 2",
 }
 

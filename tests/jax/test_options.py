@@ -111,7 +111,7 @@ def refused(**options):
     raise AssertionError(f"{options} were taken")
 
 text = refused(weft_machine="h1000")
-assert "While setting option weft_machine, no machine 'h1000' is known" in text, text
+assert "While setting option weft_machine, unknown machine 'h1000'" in text, text
 text = refused(weft_compute_streams=0)
 assert "compute_streams=0: expected a number from 1 on" in text, text
 assert "is not a valid integer" in refused(weft_combine_bytes="30MiB")

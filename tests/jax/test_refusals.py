@@ -61,7 +61,7 @@ def called(**how):
 
 for call in (called(), jax.jit(called())):
     text = refused(call, x)
-    assert "pallas_call of add_one: Weft's devices run Pallas kernels that are" in text, text
+    assert "pallas_call of add_one: Weft runs Pallas kernels in interpret mode only" in text, text
     assert "help: pass interpret=True to pallas_call" in text and "<string>:" in text, text
 for call in (called(interpret=True), jax.jit(called(interpret=True))):
     assert call(x)[1] == 2

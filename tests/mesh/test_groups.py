@@ -118,7 +118,7 @@ def test_unknown_axes_are_refused():
     with pytest.raises(WeftError, match='no axis "z"') as caught:
         mesh.groups((Axis("z"),))
     assert caught.value.help == "known: x"
-    with pytest.raises(WeftError, match="is no axis"):
+    with pytest.raises(WeftError, match="is not an axis"):
         parse_axis("z z")
     with pytest.raises(WeftError, match="no mesh 'm'"):
         MeshAxes("m", (Axis("x"),)).lists({"n": mesh})

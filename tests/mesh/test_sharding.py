@@ -88,7 +88,7 @@ def test_the_mesh_is_found_or_missed():
 
 @pytest.mark.parametrize("text", ["", "nonsense", "#sdy.sharding<[{}]>", "<mesh, [{}]>"])
 def test_other_texts_are_refused(text: str):
-    with pytest.raises(WeftError, match="is no sharding"):
+    with pytest.raises(WeftError, match="is not a sharding"):
         parse_sharding(text)
 
 

@@ -14,7 +14,7 @@ from weft.ir.types import BOOL, DTYPES, Array, DType
 from weft.ops.elementwise import pointwise
 from weft.ops.elementwise.pointwise import COMPARE_TYPES, Clamp, Compare, Map, Pointwise, Select
 
-# Powers of two without zero and sign are no numbers to compute with; tests of their own use them.
+# Powers of two without zero and sign are not numbers to compute with; tests of their own use them.
 NAMES = tuple(name for name in EVERY if name != "f8E8M0FNU")
 # Narrow floats that hold infinities and NaN, and the wider ones, which all do.
 INFINITE = ("f8E5M2", "f8E4M3", "f8E3M4", "bf16", "f16", "f32", "f64")

@@ -122,7 +122,7 @@ def test_reduced_precision() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(WeftError, match="e0m3 is no float format"):
+    with pytest.raises(WeftError, match="e0m3 is not a float format"):
         infer(ReducePrecision(0, 3), (tensor(2),))
     with pytest.raises(WeftError, match=r"the parts are tensor<2xbf16>"):
         infer(Complex(), (tensor(2, dtype="bf16"),) * 2)

@@ -80,7 +80,7 @@ def test_broadcast_in_dim_refusals():
 
 def test_transpose_refuses_what_is_no_permutation():
     assert refusal(Transpose((0, 0)), tensor(2, 3)) == (
-        "stablehlo.transpose: (0, 0) is no permutation of the dims of tensor<2x3xf32>"
+        "stablehlo.transpose: (0, 0) is not a permutation of the dims of tensor<2x3xf32>"
     )
 
 

@@ -43,8 +43,8 @@ def test_one_pass_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     ("line", "message", "help"),
     [
         (["--pass", "scedule"], "no pass 'scedule' is known", "did you mean schedule?"),
-        (["--machine", "h1000"], "no machine 'h1000' is known", "did you mean h100?"),
-        (["--memory", "much"], "'much' is no amount of memory", "write 80GiB"),
+        (["--machine", "h1000"], "unknown machine 'h1000'", "did you mean h100?"),
+        (["--memory", "much"], "cannot parse 'much' as a memory size", "write 80GiB"),
         (["--memory", "20"], "'main' needs", "split the large values"),
         (["-o", "/nowhere/at/all.mlir"], "cannot write", "folder of yours"),
     ],

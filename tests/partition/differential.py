@@ -147,7 +147,7 @@ def _check_ends(local: Module, module: Module) -> None:
             if said != whole:
                 raise Wrong("ends", f"{what} {n}: weft.global says {said}, not {whole}", local)
             if not fits(type, sharding, whole, mesh):
-                raise Wrong("ends", f"{what} {n}: {type} is no piece of {whole}", local)
+                raise Wrong("ends", f"{what} {n}: {type} is not a piece of {whole}", local)
 
 
 def _check_region(region: Region, local: Module, located: bool, own: bool) -> None:

@@ -24,7 +24,7 @@ from weft.ir.attrs import Attrs
 from weft.ir.module import Module, Value
 from weft.ir.op import Op
 from weft.ir.types import TensorType
-from weft.ir.write import SHARDINGS, says_itself
+from weft.ir.write import SHARDINGS, holds_shardings
 from weft.mesh import Mesh, Sharding, parse_sharding
 
 MESHES = (
@@ -45,7 +45,7 @@ EXEMPT = {
 
 
 class Skip(Exception):
-    """Why an example is no program that can be partitioned."""
+    """Why an example is not a program that can be partitioned."""
 
 
 def case(example: Example, seed: int) -> Program:
@@ -54,7 +54,7 @@ def case(example: Example, seed: int) -> Program:
     if "main" not in module.functions:
         raise Skip("it has no main")
     if not all_tensors(module):
-        raise Skip("its ends are no static tensors")
+        raise Skip("its ends are not static tensors")
     if devices := getattr(example, "devices", None):  # what devices do by hand
         if module.meshes:
             raise Skip("its groups are axes of a mesh of its own")
@@ -90,7 +90,7 @@ def told(module: Module, rng: random.Random) -> Module:
     list(told_of(main.body.args))
     for node in main.body.nodes:
         is_plain = all(isinstance(t, TensorType) and t.is_static for t in node.types)
-        if is_plain and not says_itself(type(node.op)):
+        if is_plain and not holds_shardings(type(node.op)):
             list(told_of(node.results))
     ends = [
         table.get(v) if rng.random() < 0.7 else drawn(module.meshes["mesh"], v.type, rng)
@@ -167,6 +167,6 @@ def cases(op: type[Op], count: int, seed: int = 0) -> list[Program | Skip]:
         return [Skip(EXEMPT[op.name])]
     try:
         each()
-    except WeftError as error:  # an example that is no program
+    except WeftError as error:  # an example that is not a program
         found.append(Skip(f"it cannot be drawn: {error.message}"))
     return found

@@ -106,7 +106,7 @@ def test_a_sum_is_left_to_be_made(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "shardings"),
     [
-        ("multiply", (SPLIT, SPLIT, SPLIT)),  # a product of sums is no sum of products
+        ("multiply", (SPLIT, SPLIT, SPLIT)),  # a product of sums is not a sum of products
         ("divide", ('[{}, {"m"}]', SPLIT, SPLIT)),
         ("select", (WHOLE, owing(2), owing(2), WHOLE)),
     ],

@@ -1,4 +1,4 @@
-"""The steps of random programs that are no plain ops: control flow, and Shardy's own ops."""
+"""The steps of random programs that are not plain ops: control flow, and Shardy's own ops."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def differs(text: str, stage: str = "user") -> bool:
     """Whether the oracle takes a program, and Weft does otherwise or fails."""
     try:
         if stage == "whole":
-            whole.exported(text)  # refuses what is no program
+            whole.exported(text)  # refuses what is not a program
             return bool(whole.differences(parse(text)))
         level = cast(PropagationLevel, stage)
         answer = propagated(text, level, final=False)

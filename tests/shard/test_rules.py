@@ -243,12 +243,12 @@ def test_more_sizes_are_found_than_jax_finds():
         ),
         ("i k, k j -> i j", DOT, {"reducton_factors": ["k"]}, "unknown role 'reducton'"),
         ("([i, k], [k, j])->([i, j]) reductoin={k}", DOT, {}, "unknown role 'reductoin'"),
-        ("([i, k], [k, j])->([i, j]) {i=x}", DOT, {}, "'i=x' is no size"),
+        ("([i, k], [k, j])->([i, j]) {i=x}", DOT, {}, "'i=x' is not a size"),
         ("([i, k], [k, j])->([i, j]) what", DOT, {}, "'what' is not understood"),
         ("([a, k], [k, j])->([a, j])", DOT, {}, "'a' names no factors"),
         ("([i, ], [k, j])->([i, j])", DOT, {}, "'' names no factors"),
         ("[i, k] -> [i]", DOT, {}, "it has another form"),
-        ("(i, [k, j])->([i, j])", DOT, {}, "'i' is no list of dims"),
+        ("(i, [k, j])->([i, j])", DOT, {}, "'i' is not a list of dims"),
         (
             "([i, k], [k, j])->([i, j])",
             DOT,
@@ -259,8 +259,8 @@ def test_more_sizes_are_found_than_jax_finds():
         ("i k -> k -> i", DOT, {}, "there must be one ->"),
         ("i ..., k j -> i j", DOT, {}, "'...' is not understood"),
         ("i-k, k j -> i j", DOT, {}, "'-k' is not understood"),
-        ("(i), k j -> i j", DOT, {}, "(i) is no group"),
-        ("(i 2), k j -> i j", DOT, {}, "(i 2) is no group"),
+        ("(i), k j -> i j", DOT, {}, "(i) is not a group"),
+        ("(i 2), k j -> i j", DOT, {}, "(i 2) is not a group"),
     ],
 )
 def test_what_does_not_fit_is_refused(text, signature, options, message):

@@ -66,7 +66,7 @@ def test_dropping(run):
     ("line", "status", "error"),
     [
         ((MLP, "--mesh", "data=2"), 1, "error: the mesh 'mesh' of the module has the axes data, "),
-        ((MLP, "--mesh", "data:2"), 1, "error: 'data:2' is no mesh\nhelp: write it as data=2,"),
+        ((MLP, "--mesh", "data:2"), 1, "error: 'data:2' is not a mesh\nhelp: write it as data=2,"),
         ((MLP, "--drop", "--mesh", "data=2"), 2, "error: --drop takes meshes out"),
         ((MLP, "--level", "most"), 2, "error: "),
         ((MLP, "-o", "none/out.mlir"), 1, "error: cannot write none/out.mlir: No such file"),

@@ -74,7 +74,7 @@ def mesh_of(sharding: Any) -> Mesh:
     mesh = held_mesh(sharding)
     if mesh is None:
         raise WeftError(
-            f"{sharding} needs a mesh to be a sharding",
+            f"{sharding} has no mesh",
             help="weft.put(array, sharding, mesh) with a weft.Mesh(data=2, model=4)",
         )
     return as_mesh(mesh)

@@ -25,7 +25,7 @@ def capture(
     static_argnums: Positions = (),
     plan: object = None,
 ) -> Captured:
-    """The program of a function for arguments, of which only the types matter, or of a module."""
+    """The captured program of a function for arguments of these types, or of a module."""
     donated = as_positions("donate_argnums", donate_argnums)
     static = as_positions("static_argnums", static_argnums)
     options = CallOptions(mesh, in_shardings, out_shardings, donated, static, plan)

@@ -1,4 +1,4 @@
-"""What capture makes of a user's program: a module, and how its values are packed."""
+"""A captured program: a module and the pytrees of its arguments and results."""
 
 from __future__ import annotations
 
@@ -15,38 +15,40 @@ from weft.ops.custom_calls.callbacks import HostFunction
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One array among a program's arguments or results: its name and what is known of it."""
+    """One array among a program's arguments or results: its name, type and sharding."""
 
     name: str
     shape: tuple[int, ...]
-    dtype: Any  # numpy's, or one of JAX's own, whose arrays hold keys of random numbers
-    weak: bool = False  # a Python scalar's type, which gives way to others
+    dtype: Any  # numpy's, or one of JAX's extended dtypes (random keys)
+    weak: bool = False  # JAX's weak type, of a Python scalar
     donated: bool = False
-    sharding: object = None  # how the value that was given is split, where it says so
+    sharding: object = None  # the sharding that the argument itself has, if any
 
     @property
     def holds_keys(self) -> bool:
-        """Whether it holds JAX's typed keys, which are integers underneath."""
+        """Whether it holds JAX's typed random keys, which are integers underneath."""
         return not isinstance(self.dtype, np.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A function's program, and how its arguments and results are packed into pytrees."""
+    """A function's program with the pytrees of its arguments and results."""
 
     module: Module
     mesh: Mesh | None
-    in_tree: Any  # of the arguments; None where they are arrays, one after another
+    in_tree: Any  # of the arguments; None for a flat list of arrays
     out_tree: Any
     arguments: tuple[Leaf, ...]
     results: tuple[Leaf, ...]
-    is_one: bool = False  # whether it gives one array, and no tree of them
-    host: tuple[HostFunction, ...] = ()  # the Python functions that the program calls, kept alive
-    kept: tuple[object, ...] = ()  # what else must live until it is compiled
-    parameters: tuple[Parameter, ...] = ()  # of a function, as it was called
-    updated: tuple[int, ...] = ()  # the arguments that the first results are new values of
-    narrows: bool = False  # whether 64-bit arrays are taken for 32-bit ones, as JAX does by default
+    is_one: bool = False  # whether it returns a single array, not a tree
+    host: tuple[HostFunction, ...] = ()  # the Python callbacks of the program, kept alive
+    kept: tuple[object, ...] = ()  # other objects that must live until it is compiled
+    parameters: tuple[Parameter, ...] = ()  # of a function's positional arguments
+    updated: tuple[
+        int, ...
+    ] = ()  # arguments updated in place: the first results are their new values
+    narrows: bool = False  # whether 64-bit arrays are narrowed to 32 bits, JAX's default
 
     def packed(self, results: list[Any]) -> Any:
-        """The results in the form that the function returns; a tuple of them for a module."""
+        """The results in the function's result tree; a tuple for a module."""
         return tuple(results) if self.out_tree is None else self.out_tree.unflatten(results)

@@ -1,4 +1,4 @@
-"""What callers of `weft.compile` say besides the program: positions of arguments, and keywords."""
+"""Options of `weft.compile` that concern the call: positions of arguments, and keywords."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Positions: TypeAlias = int | Sequence[int] | None
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """How a program is called: what jax.jit is told, too."""
+    """The call options of a program, those of jax.jit among them."""
 
     mesh: object = None
     in_shardings: Spelled = None
@@ -29,12 +29,12 @@ class CallOptions:
 
     @property
     def our_mesh(self) -> Mesh | None:
-        """The mesh in our form."""
+        """The mesh as a `weft.Mesh`."""
         return None if self.mesh is None else as_mesh(self.mesh)
 
 
 def as_positions(word: str, given: Positions) -> tuple[int, ...]:
-    """Positions of arguments as a tuple of numbers; refused where they are something else."""
+    """Positions of arguments as a tuple of integers, or an error."""
     if given is None:  # as for jax.jit
         return ()
     listed = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
@@ -44,13 +44,13 @@ def as_positions(word: str, given: Positions) -> tuple[int, ...]:
         return tuple([operator.index(n) for n in listed])
     except TypeError:
         raise WeftError(
-            f"{word} is {type(given).__name__} {given!r}, which names no positions of arguments",
+            f"{word} is {type(given).__name__} {given!r}, not positions of arguments",
             help=f"give a number or a tuple of numbers: {word}=(0, 2)",
         ) from None
 
 
 def counted_positions(word: str, given: Positions, count: int) -> set[int]:
-    """Positions among so many arguments, negative ones counted from the end."""
+    """Positions among `count` arguments, negative ones resolved."""
     listed = as_positions(word, given)
     for n in listed:
         if not -count <= n < count:
@@ -89,7 +89,7 @@ def check_keywords(
 
 
 def _keywords_of(fn: Callable[..., Any]) -> set[str] | None:
-    """The keywords that a function takes; None where it takes any, or nobody knows."""
+    """The keywords that a function takes; None where it takes any or has no signature."""
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):

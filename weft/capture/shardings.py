@@ -20,7 +20,7 @@ LeafShardings: TypeAlias = Sequence[tuple[Leaf, Sharding | None]]  # the leaves 
 
 
 def mesh_of(mesh: object, spelled: Sequence[Spelled]) -> Mesh | None:
-    """The mesh of a program: the one given, or that of the shardings that know theirs."""
+    """The mesh of a program: the explicit one, or that of the shardings that hold one."""
     known = [mesh, *(held_mesh(each) for each in spelled)]
     return next((as_mesh(each) for each in known if each is not None), None)
 
@@ -33,9 +33,9 @@ def shardings_of(
     *,
     only: bool = True,
 ) -> tuple[Sharding | None, ...]:
-    """The sharding of each leaf, given or its own; refused where it does not fit the leaf.
+    """The sharding of each leaf, explicit or its own, or an error if it does not fit.
 
-    Unless the mesh is the only one, a sharding that holds another is on that.
+    Unless `only`, a sharding that holds another mesh than the program's stays on that one.
     """
     pairs = zip(spelled, leaves, strict=True)
     return tuple([_sharding_of(word, each, leaf, mesh, only) for each, leaf in pairs])
@@ -61,14 +61,14 @@ def _sharding_of(
 def annotate(
     module: Module, mesh: Mesh | None, arguments: LeafShardings, results: LeafShardings
 ) -> Module:
-    """The module with the shardings on its arguments and results, and what is donated."""
+    """The module with the shardings and donations of its arguments and results as attributes."""
     main = module.function("main")
     names = _Meshes(module, mesh)
     arg_attrs = _merged(main.arg_attrs, main.arg_types, arguments, names)
     res_attrs = _merged(main.res_attrs, main.result_types, results, names)
     renewed = replace(main, arg_attrs=arg_attrs, res_attrs=res_attrs)
     attrs = dict(module.attrs)
-    if mesh is not None:  # JAX counts the devices only if the program itself names the mesh
+    if mesh is not None:  # JAX writes the partition count only if the program itself names a mesh
         attrs[PARTITIONS] = f"{mesh.size} : i32"
     functions = {**module.functions, "main": renewed}
     listed = tuple(sorted(attrs.items()))
@@ -76,7 +76,7 @@ def annotate(
 
 
 class _Meshes:
-    """The meshes of a module by name: its own, that of its borders, and others that these hold."""
+    """The meshes of a module by name: its own, that of its signature, and those of shardings."""
 
     def __init__(self, module: Module, mesh: Mesh | None) -> None:
         self.meshes = dict(module.meshes)
@@ -87,7 +87,7 @@ class _Meshes:
             self.meshes[self.name] = mesh
 
     def named(self, mesh: str | Mesh) -> str:
-        """The name of the mesh of a sharding, which the module then has."""
+        """The name of a sharding's mesh, which is added to the module."""
         if not isinstance(mesh, Mesh) or self.mesh is None or is_same_mesh(mesh, self.mesh):
             return self.name
         known = next((name for name, m in self.meshes.items() if m == mesh), None)
@@ -118,6 +118,6 @@ def _added(
         yield DONOR, "true"
     if sharding is not None:
         assert isinstance(type, TensorType)
-        inner = (DimSharding(),) * (type.rank - len(sharding.dims))  # of a key of random numbers
+        inner = (DimSharding(),) * (type.rank - len(sharding.dims))  # of a random key
         name = meshes.named(sharding.mesh)
         yield SHARDING, str(replace(sharding, mesh=name, dims=(*sharding.dims, *inner)))

@@ -1,4 +1,4 @@
-"""The signature of a captured program, once it is known how its values are split."""
+"""The signature of a captured program after partitioning."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def signature_of(
     mesh: Mesh,
     meshes: Mapping[str, Mesh],
 ) -> Signature:
-    """The signature of a program: what capture knows of it, and its partitioned function."""
+    """The signature of a program, from its captured form and its partitioned function."""
     arguments = _specs(captured.arguments, main.arg_types, main.arg_attrs)
     results = _specs(captured.results, main.result_types, main.res_attrs)
     if captured.in_tree is None:
@@ -49,9 +49,9 @@ def parameters_of(
     static: Sequence[tuple[int, Any]],
     keywords: Sequence[str] = (),
 ) -> tuple[Parameter, ...]:
-    """The positional parameters of a function that was called with arguments at these positions.
+    """The positional parameters of a function for a call with arguments at these positions.
 
-    After them come those that were given by name, up to the first that was not given at all.
+    Those passed by keyword follow, up to the first that is missing.
     """
     values = dict(static)
     listed = positional_parameters(fn)
@@ -82,7 +82,7 @@ def _spec(leaf: Leaf, local: Type, attrs: Attrs) -> ValueSpec:
     found = dict(attrs)
     assert isinstance(local, TensorType), "tokens stay inside of a program"
     whole = parse_type(found[GLOBAL]) if GLOBAL in found else local
-    assert isinstance(whole, TensorType), f"{whole} is no type of a whole value"
+    assert isinstance(whole, TensorType), f"{whole} is not a global tensor type"
     return ValueSpec(
         leaf.name,
         whole,
@@ -98,7 +98,7 @@ def _spec(leaf: Leaf, local: Type, attrs: Attrs) -> ValueSpec:
 
 
 def _layout(text: str) -> tuple[int, ...] | None:
-    """The order of dims that an attribute asks for, if it is another than row-major."""
+    """The layout in an attribute, None for row-major."""
     match = _DIMS.fullmatch(text)
     if match is None:
         return None
@@ -107,7 +107,7 @@ def _layout(text: str) -> tuple[int, ...] | None:
 
 
 def _logical(leaf: Leaf) -> str:
-    """What JAX shows of a value whose elements are not numbers of numpy's."""
+    """JAX's shape and dtype of a value of an extended dtype, such as random keys."""
     if leaf.holds_keys:
         return str(leaf.dtype)
     return "float0" if leaf.dtype.names == ("float0",) else ""

@@ -1,4 +1,4 @@
-"""Sources: where programs come from, and how their callers' values become the program's."""
+"""Sources of programs, and the conversion of their callers' values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.capture.captured import Captured, Leaf
 
 
 class FlatArguments(Protocol):
-    """Arguments that are taken apart."""
+    """Flattened arguments."""
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -18,33 +18,33 @@ class FlatArguments(Protocol):
 
 
 class Source(Protocol):
-    """Something to compile: one program for each kind of arguments."""
+    """Something to compile: one program for each cache key of arguments."""
 
     @property
     def name(self) -> str:
-        """What the program is called."""
+        """The program's name."""
         ...
 
     @property
     def function(self) -> Callable[..., Any] | None:
-        """What users would call themselves, if it is something to call."""
+        """The user's callable, or None."""
         ...
 
     @property
     def needs_arguments(self) -> bool:
-        """Whether only arguments say what to compile."""
+        """Whether it can be compiled only for arguments."""
         ...
 
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, FlatArguments]:
-        """What the program for these arguments is remembered by, and the arguments taken apart."""
+        """The cache key of the program for these arguments, and the flattened arguments."""
         ...
 
     def glance(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, Sequence[Any]]:
-        """What tells cheaply that the program is an earlier call's, if it does, and the leaves."""
+        """A cheap cache key for the call, or None if only the full key will do; and the leaves."""
         ...
 
     def capture(self, given: Any) -> Captured:
@@ -52,25 +52,25 @@ class Source(Protocol):
         ...
 
     def to_program(self, value: Any, leaf: Leaf) -> Any:
-        """A leaf of the arguments as the array that the program takes, which nobody changes."""
+        """A leaf of the arguments as the immutable array that the program takes."""
         ...
 
     def to_user(self, array: Any, leaf: Leaf) -> Any:
-        """A result of the program as its caller expects it."""
+        """A result of the program in the caller's type."""
         ...
 
     def is_converted(self, leaf: Leaf) -> bool:
-        """Whether callers get something else than the array that the program gives."""
+        """Whether `to_user` returns something other than the program's array."""
         ...
 
     def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
-        """Write the first results back into the arguments that the program changes in place."""
+        """Write the first results back into the arguments that the program updates in place."""
         ...
 
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether the arguments stand for values of a program that is being made."""
+        """Whether the arguments are tracers of a program that is being traced."""
         ...
 
     def inlined(self) -> Callable[..., Any]:
-        """What is traced then, in the place of a call."""
+        """The function to trace in place of the call."""
         ...

@@ -1,4 +1,4 @@
-"""All kinds of sources: what `weft.compile` takes."""
+"""The kinds of sources that `weft.compile` accepts."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from weft.capture.stablehlo.given import given_module
 from weft.capture.torch.source import holds_tensors, torch_function, torch_program
 from weft.errors import WeftError
 
-# Each is asked in turn, and gives None for what is not its own. What can be called is JAX's
-# function unless somebody before claims it.
+# Tried in order; each returns None for a program that is not its kind. Last is JAX, whose source
+# accepts any callable.
 KINDS = (given_module, torch_program, jax_function)
 
 
 def source_of(program: object, options: CallOptions) -> Source:
-    """The source that a program is."""
+    """The source of a program."""
     make_known_to_jax()
     for kind in KINDS:
         made: Source | None = kind(program, options)
         if made is not None:
             return made
     raise WeftError(
-        f"{type(program).__name__} {program!r} is nothing to compile"[:120],
+        f"{type(program).__name__} {program!r} cannot be compiled"[:120],
         help="give a function of JAX or PyTorch, a module, or StableHLO: its text, bytes or path",
     )
 

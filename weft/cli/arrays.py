@@ -45,14 +45,14 @@ def _read(file: str) -> dict[str, Array]:
         loaded = np.load(file, allow_pickle=False)
         return {"arg0": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
     except OSError as error:
-        reason = error.strerror or "it is no file of arrays"
+        reason = error.strerror or "it is not a file of arrays"
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         if "dtype descriptor" in str(error):
             raise WeftError(
                 f"cannot read {file}: numpy does not read elements of every type that it writes",
                 help="write them as plain bytes: array.view('V1') for one byte each",
             ) from None
-        reason = "it is no file of arrays"
+        reason = "it is not a file of arrays"
     raise WeftError(f"cannot read {file}: {reason}", help="write it with numpy.savez")
 
 

@@ -68,7 +68,7 @@ def _guess(given: str, words: list[str]) -> str:
 def natural(text: str) -> int:
     """A number from 0 on, as the type of an argument."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
     return int(text)
 
 

@@ -166,7 +166,7 @@ def _unnamed(path: str, name: str | None) -> WeftError:
     example = known[0] if known else "function"
     listed = f"; it has {', '.join(known)}" if known else ""
     if name:
-        message = f"{name!r} is no name of a function of {path}"
+        message = f"{name!r} is not a name of a function of {path}"
     else:
         message = f"{path} is a script: say which of its functions is meant"
     return WeftError(message, help=f"write {path}:{example}{listed}")

@@ -1,4 +1,4 @@
-"""Seconds for the nodes of a module on a machine."""
+"""Predicted seconds of the nodes of a module on a machine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FREE = (Reshape, BitcastConvert, Constant, AsyncDone)
 
 
 def work_seconds(work: Work, rate: float, machine: Machine) -> float:
-    """The time that counted work takes: the slower of computing and of moving bytes."""
+    """Roofline time of counted work: the slower of computing and of moving bytes."""
     if not (work.flops or work.bytes or work.transcendentals):
         return 0.0
     computing = work.flops / rate + work.transcendentals / machine.transcendental
@@ -52,7 +52,7 @@ def work_seconds(work: Work, rate: float, machine: Machine) -> float:
 
 
 def groups_of(op: Op) -> Groups:
-    """Who meets in a collective, as its fields say it; no groups mean everyone."""
+    """The replica groups of a collective, from its fields; an empty list means all devices."""
     if isinstance(op, PermuteAlongAxes | ReduceScatterTogether):
         return op.axes
     if isinstance(op, CollectivePermute):
@@ -62,7 +62,7 @@ def groups_of(op: Op) -> Groups:
 
 
 class Costs:
-    """What each node of a module costs on a machine; equal nodes are worked out once."""
+    """The cost of each node of a module on a machine, memoized by op and types."""
 
     def __init__(self, module: Module, machine: Machine) -> None:
         self.module = module
@@ -73,7 +73,7 @@ class Costs:
         self.reaches: dict[Op, Reach] = {}
 
     def seconds(self, node: Node) -> float:
-        """How long a node takes; of an asynchronous start, only the issue."""
+        """Seconds of a node; for an asynchronous start, only the time to issue it."""
         op = node.op
         if type(op) in CONTROL:
             return self.totals.node(node)
@@ -87,11 +87,11 @@ class Costs:
         return found
 
     def in_flight(self, start: Node) -> float:
-        """How long what an asynchronous start has begun takes to end."""
+        """Seconds from an asynchronous start until its transfer is complete."""
         return self.totals.region(start.regions[0])
 
     def reach(self, op: Op) -> Reach:
-        """How many devices meet in a collective, and how far apart they are."""
+        """The size of a collective's group, and the domains that it spans."""
         found = self.reaches.get(op)
         if found is None:
             groups = groups_of(op)
@@ -100,7 +100,7 @@ class Costs:
         return found
 
     def collective(self, op: Op, operands: Types, results: Types) -> float:
-        """How long a collective takes."""
+        """Seconds of a collective."""
         kind = KINDS[type(op)]
         size = moved(*results) if kind == "gather" else moved(*operands)
         return travel_seconds(kind, size, self.reach(op), self.machine)

@@ -1,4 +1,4 @@
-"""What one run of a program does on one device, counted under the names that XLA gives it.
+"""Cost analysis of one run of a program on one device, under XLA's names for the counts.
 
 Operands are counted by their number, as XLA does: `bytes accessed1{}` are the bytes that ops read
 of their second operand, `utilization1{}` how often there was one.
@@ -15,7 +15,7 @@ from weft.ops.shape import Constant
 
 
 def counted(module: Module, func: str = "main") -> dict[str, float]:
-    """The counts by name; a loop whose rounds the text does not tell counts once."""
+    """The counts by name; a loop without a static trip count counts once."""
     totals = Totals(module, _of_op, _sum, _times, lambda counts: counts["bytes accessed"])
     counts = Counter(totals.function(func))
     for name in ("flops", "transcendentals", "bytes accessed"):
@@ -30,8 +30,8 @@ def _sum(parts: list[Counter[str]]) -> Counter[str]:
     return total
 
 
-def _times(counts: Counter[str], rounds: int) -> Counter[str]:
-    return Counter({name: count * rounds for name, count in counts.items()})
+def _times(counts: Counter[str], trips: int) -> Counter[str]:
+    return Counter({name: count * trips for name, count in counts.items()})
 
 
 def _of_op(node: Node) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""What a device sends if whatever is computed twice were computed once, in calls as well."""
+"""Bytes sent per device if equal computations were merged, across calls too (value numbering)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ ValueNumbers = tuple[int, ...]
 
 
 def distinct_sent(module: Module, func: str = "main") -> float:
-    """The bytes of a function's collectives, those of equal values counted once."""
+    """The bytes that a function's collectives send, those of equal values counted once."""
     return _Numbering(module).run(func)
 
 
 class _Numbering:
-    """A number for every value: the same for those that are computed alike."""
+    """Global value numbering: values that are computed alike have the same number."""
 
     def __init__(self, module: Module) -> None:
         self.module, self.counter = module, SentCounter(module)
@@ -27,36 +27,36 @@ class _Numbering:
         self.sent = 0.0
 
     def run(self, func: str) -> float:
-        """The bytes of a function on arguments that all differ."""
+        """The bytes that a function sends if all its arguments differ."""
         self.function(func, self.fresh(len(self.module.function(func).body.args)))
         return self.sent
 
     def fresh(self, count: int) -> ValueNumbers:
-        """Numbers that no value has yet."""
+        """Unused value numbers."""
         self.count += count
         return tuple(range(self.count - count, self.count))
 
     def function(self, name: str, args: ValueNumbers) -> ValueNumbers:
-        """The numbers of a function's results."""
+        """The value numbers of a function's results."""
         body = self.module.function(name).body
-        if name in self.active:  # one that calls itself counts once
+        if name in self.active:  # recursion counts once
             return self.fresh(len(body.results))
         self.active.add(name)
         numbers = dict(zip(body.args, args, strict=True))
         for node in body.nodes:
-            given = tuple([numbers[v] for v in node.operands])
-            numbers.update(zip(node.results, self.node(node, given), strict=True))
+            operands = tuple([numbers[v] for v in node.operands])
+            numbers.update(zip(node.results, self.node(node, operands), strict=True))
         self.active.remove(name)
         return tuple([numbers[v] for v in body.results])
 
-    def node(self, node: Node, given: ValueNumbers) -> ValueNumbers:
-        """The numbers of a node's results; what it sends is added if there is none like it."""
+    def node(self, node: Node, operands: ValueNumbers) -> ValueNumbers:
+        """The value numbers of a node's results; its bytes are added if no equal node was met."""
         if isinstance(node.op, Call):
-            key: Hashable = (node.op.callee, given)
+            key: Hashable = (node.op.callee, operands)
             if key not in self.known:
-                self.known[key] = self.function(node.op.callee, given)
+                self.known[key] = self.function(node.op.callee, operands)
             return self.known[key]
-        key = (node.op, given, node.types, tuple([_kinds(region) for region in node.regions]))
+        key = (node.op, operands, node.types, tuple([_kinds(region) for region in node.regions]))
         if key not in self.known:
             self.sent += total_sent(self.counter.totals.node(node))
             self.known[key] = self.fresh(len(node.results))
@@ -64,7 +64,7 @@ class _Numbering:
 
 
 def _kinds(region: Region) -> Hashable:
-    """What a region does, if it is one op on its arguments; else what none else is equal to."""
+    """An equality key for a region: its op if it is one op on its arguments, else its identity."""
     if len(region.nodes) == 1 and region.nodes[0].operands == region.args:
         return region.nodes[0].op
     return id(region)

@@ -1,4 +1,4 @@
-"""Seconds for a kernel on a machine."""
+"""Predicted seconds of a kernel on a machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.machine import Machine
 
 
 def kernel_seconds(kernel: Launch, machine: Machine) -> float:
-    """The time that a launch takes: the slower of computing and of moving bytes."""
+    """Roofline time of a launch: the slower of computing and of moving bytes."""
     work, products = work_of(kernel), product_flops(kernel)
     computing = sum(flops / machine.rate(dtype) for dtype, flops in products.items())
     computing += (work.flops - sum(products.values())) / machine.vector

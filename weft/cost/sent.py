@@ -1,9 +1,9 @@
-"""How many bytes a device sends: every collective of a program, loops counted as often as they run.
+"""Bytes sent per device by every collective of a program, loops multiplied by their trip count.
 
-One convention, whoever carries a collective out: with n devices in a group, a gather sends
+The convention is independent of the algorithm: with n devices in a group, a gather sends
 (n-1)/n of its result, a reduction twice (n-1)/n of its operand, a reduce-scatter and an all-to-all
 (n-1)/n of theirs, a permutation its operand times the share of devices that send to another.
-A loop whose rounds the text does not tell counts once, and of branches the one that sends most.
+A loop without a static trip count counts once, and of branches the one that sends most.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from weft.ops.distributed.local import PermuteAlongAxes
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One collective: what a device sends in it, and how often it is run."""
+    """One collective: the bytes that a device sends in it, and how often it runs."""
 
     name: str
-    over: str  # the axes, or the number of devices in a group
-    devices: int  # of a group
-    bytes: float  # that one device sends each time, on average
+    over: str  # the axes, or the group size where there are no axes
+    devices: int  # the group size
+    bytes: float  # per device and execution, on average
     count: int
     loc: Location
 
     @property
     def total(self) -> float:
-        """The bytes of all times."""
+        """The bytes of all executions."""
         return self.bytes * self.count
 
 
@@ -51,17 +51,17 @@ def share_sent(kind: TrafficKind, devices: int) -> float:
 
 
 def bytes_sent(module: Module, func: str = "main") -> tuple[Sent, ...]:
-    """The collectives that one run of a function carries out, in program order."""
+    """The collectives that one run of a function executes, in program order."""
     return tuple(SentCounter(module).totals.function(func))
 
 
 def total_sent(rows: Iterable[Sent]) -> float:
-    """The bytes that a device sends in all of them."""
+    """The bytes that a device sends in all these collectives."""
     return math.fsum(row.total for row in rows)
 
 
 class SentCounter:
-    """The collectives of one module."""
+    """Counts the collectives of one module."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -69,13 +69,13 @@ class SentCounter:
         self.totals = Totals(module, self.node, _joined, _repeated, total_sent)
 
     def node(self, node: Node) -> list[Sent]:
-        """The collectives of a node that is no control flow."""
+        """The collectives of a node other than control flow."""
         if type(node.op) in KINDS:
             return [self.collective(node)]
         return _joined([self.totals.region(region) for region in node.regions])
 
     def collective(self, node: Node) -> Sent:
-        """What a device sends in one collective."""
+        """The row of one collective."""
         op, kind = node.op, KINDS[type(node.op)]
         over, devices = group(op, self.module.meshes, self.everyone)
         size = moved(*node.types) if kind == "gather" else moved(*node.operand_types)
@@ -87,12 +87,12 @@ def _joined(parts: list[list[Sent]]) -> list[Sent]:
     return [row for part in parts for row in part]
 
 
-def _repeated(rows: list[Sent], rounds: int) -> list[Sent]:
-    return [replace(row, count=row.count * rounds) for row in rows]
+def _repeated(rows: list[Sent], trips: int) -> list[Sent]:
+    return [replace(row, count=row.count * trips) for row in rows]
 
 
 def group(op: Op, meshes: Mapping[str, Mesh], everyone: int) -> tuple[str, int]:
-    """The axes along which devices meet, and how many do."""
+    """The axes of a collective's groups as text, and the group size."""
     groups = groups_of(op)
     if isinstance(groups, MeshAxes):
         mesh = named(groups.mesh, meshes)
@@ -114,7 +114,7 @@ def _share(op: Op, kind: TrafficKind, devices: int, everyone: int) -> float:
 
 
 def full_gathers(module: Module) -> int:
-    """How many gathers, in one step or several, end with every device holding everything."""
+    """The number of all_gathers (or chains of them) that end in a fully replicated value."""
     everyone = max((mesh.size for mesh in module.meshes.values()), default=1)
     reach: dict[Value, int] = {}
     found = 0
@@ -125,5 +125,5 @@ def full_gathers(module: Module) -> int:
             reach |= dict.fromkeys(node.results, before * devices)
             found += before < everyone <= before * devices
         elif before > 1 and len(node.operands) == 1 and not node.regions:
-            reach |= dict.fromkeys(node.results, before)  # rearranged, at most
+            reach |= dict.fromkeys(node.results, before)  # a unary op at most rearranges elements
     return found

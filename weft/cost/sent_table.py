@@ -1,4 +1,4 @@
-"""The table of a program's collectives: what is sent, how often, and which line causes it."""
+"""The table of a program's collectives: bytes sent, executions, and the source line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = (
 
 
 def sent_by_line(module: Module, func: str = "main") -> list[Sent]:
-    """What devices send each other: one row for each kind, axes, size and source line."""
+    """Bytes sent, one row for each kind, axes, size and source line."""
     rows: dict[tuple[object, ...], Sent] = {}
     for row in bytes_sent(module, func):
         line = row.loc.line or row.loc
@@ -33,7 +33,7 @@ def sent_by_line(module: Module, func: str = "main") -> list[Sent]:
 
 
 def cells(rows: Sequence[Sent]) -> list[tuple[str, ...]]:
-    """The lines of the table, the largest first, and the line of all of them together."""
+    """The cells of the table, largest rows first, and the row of totals."""
     shown = [
         (
             row.name.partition(".")[2],
@@ -50,5 +50,5 @@ def cells(rows: Sequence[Sent]) -> list[tuple[str, ...]]:
 
 
 def sent_text(rows: Sequence[Sent], width: int | None = None) -> str:
-    """The table as text in columns; source lines, the last of them, are cut at a width."""
+    """The table as text in columns; the last column, source lines, is cut at the width."""
     return table_text(COLUMNS, cells(rows), width)

@@ -1,4 +1,4 @@
-"""Totals over a module: loops as often as they run, the largest of branches, calls followed."""
+"""Totals over a module: loops times their trip count, the largest branch, calls followed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ CONTROL: frozenset[type[Op]] = frozenset((While, If, Case, Call, Composite))
 
 @dataclass(frozen=True, slots=True)
 class Totals(Generic[T]):
-    """Adds up what nodes count; a loop whose rounds the text does not tell counts once."""
+    """Sums a count over nodes; a loop without a static trip count counts once."""
 
     module: Module
-    of_node: Callable[[Node], T]  # what a node counts that is no control flow
+    of_node: Callable[[Node], T]  # the count of a node other than control flow
     add: Callable[[list[T]], T]
     times: Callable[[T, int], T]
-    size: Callable[[T], float]  # by which the largest of branches is found
+    size: Callable[[T], float]  # the order in which one branch is the largest
     functions: dict[str, T] = field(default_factory=dict)
 
     def function(self, name: str) -> T:
-        """The total of a function; one that calls itself counts once."""
+        """The total of a function; recursion counts once."""
         if name not in self.functions:
             self.functions[name] = self.add([])
             self.functions[name] = self.region(self.module.function(name).body)
@@ -39,14 +39,14 @@ class Totals(Generic[T]):
         return self.add([self.node(node) for node in region.nodes])
 
     def node(self, node: Node) -> T:
-        """What a node counts, regions and called functions included."""
+        """The count of a node, with its regions and called functions."""
         match node.op:
             case op if type(op) not in CONTROL:
                 return self.of_node(node)
             case While():
-                rounds = trips(node)
+                count = trips(node)
                 once = self.add([self.region(region) for region in node.regions])
-                return once if rounds is None else self.times(once, rounds)
+                return once if count is None else self.times(once, count)
             case Call() as op:
                 return self.function(op.callee)
             case Composite() as op:

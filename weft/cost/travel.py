@@ -1,4 +1,4 @@
-"""How long a collective takes: a ring inside a fast domain, a speed-of-light curve beyond it."""
+"""Predicted seconds of a collective: a ring inside a fast domain, a speed-of-light curve beyond."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from weft.mesh import Axis, Groups, Mesh, MeshAxes
 from weft.mesh.algebra import size_of
 
 TrafficKind: TypeAlias = Literal["gather", "reduce", "scatter", "exchange", "permute"]
-_OVERHEAD = 1.025  # of a message's bytes, for its headers
+_OVERHEAD = 1.025  # the payload's share of a message, the rest being headers
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How many devices meet, and over how many fast-interconnect domains they are spread."""
+    """The size of a collective's group, and the number of fast domains that it spans."""
 
     devices: int
     domains: int = 1
@@ -54,7 +54,7 @@ def _reach_along(mesh: Mesh, axes: tuple[Axis, ...], fast: int | None) -> Reach:
 
 
 def _stride(axis: Axis, mesh: Mesh) -> int:
-    """How many devices lie between two neighbours along an axis."""
+    """The stride of an axis in device order."""
     at = [name for name, _ in mesh.axes].index(axis.name)
     inner = mesh.axes[at][1] // (axis.before * size_of(axis, mesh))
     return inner * math.prod(size for _, size in mesh.axes[at + 1 :])
@@ -65,7 +65,7 @@ def _spread(members: npt.NDArray[np.int64], fast: int | None) -> Reach:
 
 
 def travel_seconds(kind: TrafficKind, size: int, reach: Reach, machine: Machine) -> float:
-    """How long a collective takes.
+    """Seconds of a collective.
 
     `size` is in bytes: the result's of a gather, the operand's of all others.
     """
@@ -78,7 +78,7 @@ def travel_seconds(kind: TrafficKind, size: int, reach: Reach, machine: Machine)
 
 
 def ring_seconds(kind: TrafficKind, size: int, devices: int, links: Links) -> float:
-    """Inside a fast domain: every device sends to its neighbour, at the links' full rate."""
+    """A ring inside a fast domain: every device sends to its neighbour at full bandwidth."""
     if kind == "permute":
         return links.launch + links.latency + size / links.bandwidth
     share = size * (devices - 1) / devices
@@ -87,7 +87,7 @@ def ring_seconds(kind: TrafficKind, size: int, devices: int, links: Links) -> fl
 
 
 def speed_of_light(kind: TrafficKind, size: int, reach: Reach, links: Links) -> float:
-    """Over several domains: chunks that are prepared, sent and answered, as OpenXLA models them."""
+    """OpenXLA's model across domains: chunks that are prepared, sent and acknowledged."""
     devices, domains = reach.devices, reach.domains
     if kind == "exchange":
         peers = devices // domains * (domains - 1)

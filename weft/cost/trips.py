@@ -1,4 +1,4 @@
-"""How often a loop runs, where its text tells."""
+"""Static trip counts of while loops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.ops.shape import Constant
 
 
 def trips(loop: Node) -> int | None:
-    """The rounds of `while i < n: ...; i += step` with constants all through; None if unlike it."""
+    """The trip count of `while i < n: ...; i += step` with constants; None for other loops."""
     assert isinstance(loop.op, While), loop.op
     condition, body = loop.regions
     test = condition.results[0].node
@@ -28,16 +28,16 @@ def trips(loop: Node) -> int | None:
         return None
     if how == "LE":
         last += 1
-    rounds = max(0, -(-(last - first) // step))
-    end = first + rounds * step
-    # A counter that misses the number it must meet, or that its type cannot hold, wraps around.
+    count = max(0, -(-(last - first) // step))
+    end = first + count * step
+    # A counter that steps over an NE limit, or leaves the range of its type, wraps around.
     assert isinstance(counter.type, TensorType), counter.type
     wraps = (how == "NE" and end != last) or end > counter.type.dtype.limits[1]
-    return None if wraps else rounds
+    return None if wraps else count
 
 
 def _outer_constant(value: Value, args: tuple[Value, ...], loop: Node) -> int | None:
-    """A constant, or a carried value that the body hands on unchanged and that begins as one."""
+    """A constant, or a loop-invariant carried value that is a constant on entry."""
     if value not in args:
         return _constant(value)
     index = args.index(value)
@@ -46,7 +46,7 @@ def _outer_constant(value: Value, args: tuple[Value, ...], loop: Node) -> int | 
 
 
 def _step(counter: Value, after: Value) -> int | None:
-    """The constant that is added to the counter."""
+    """The constant increment of the counter."""
     node = after.node
     if node is None or not isinstance(node.op, Add) or counter not in node.operands:
         return None

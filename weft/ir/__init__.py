@@ -1,1 +1,1 @@
-"""The IR: types, values, nodes, modules, their text, and how they are rewritten."""
+"""The IR: types, values, nodes, modules, their text, and their rewriting."""

@@ -1,4 +1,4 @@
-"""How the fields of an op are written as MLIR attributes, and read back."""
+"""Codecs between the fields of an op and MLIR attribute text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Attrs = tuple[tuple[str, str], ...]  # attributes kept as MLIR text, by name
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """A way to write a field's value as attribute text and to read it back."""
+    """The writer and the reader of one field's attribute text."""
 
     read: Callable[[str], Any]
     write: Callable[[Any], str]
@@ -39,14 +39,14 @@ def enum(kind: str, *known: str, dialect: str = "stablehlo") -> Codec:
     def read(text: str) -> str:
         match = pattern.fullmatch(text)
         if match is None or match[1] not in known:
-            raise WeftError(f"{text} is no {kind}", help=f"known: {', '.join(known)}")
+            raise WeftError(f"{text} is not a {kind}", help=f"known: {', '.join(known)}")
         return match[1]
 
     return Codec(read, lambda value: f"#{dialect}<{kind} {value}>")
 
 
 def struct(name: str) -> Callable[[type], Codec]:
-    """`#stablehlo.dot<a = [0], b = 1>` for a dataclass whose fields default to what is left out."""
+    """`#stablehlo.dot<a = [0], b = 1>` for a dataclass; fields at their default are left out."""
 
     def make(cls: type) -> Codec:
         hints = get_type_hints(cls)

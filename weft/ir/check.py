@@ -1,4 +1,4 @@
-"""Small refusals that op declarations share."""
+"""Checks of operands and attributes that op declarations share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weft.ir.types import TensorType, Type
 
 
 def require(condition: bool, message: str, help: str) -> None:
-    """Refuse with that message unless the condition holds."""
+    """Raise a WeftError with this message unless the condition holds."""
     if not condition:
         raise WeftError(message, help=help)
 

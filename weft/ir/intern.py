@@ -10,31 +10,33 @@ from typing import Generic, TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
-_LOCK = threading.RLock()  # a finalizer may make an object while another one is entered
+_LOCK = (
+    threading.RLock()
+)  # reentrant: a finalizer may intern an object while this thread holds the lock
 
 
 class InternTable(Generic[K, V]):
-    """Interned objects by what they are equal by, for as long as one of them is alive."""
+    """Interned objects by their equality key; entries die with their last strong reference."""
 
     def __init__(self) -> None:
         self._known: weakref.WeakValueDictionary[K, V] = weakref.WeakValueDictionary()
 
     def get(self, key: K) -> V | None:
-        """The object of a key, if there is one."""
+        """The interned object of a key, or None."""
         return self._known.get(key)
 
     def enter(self, key: K, made: V) -> V:
-        """The object of a key: a new one, or that of another thread which was first.
+        """Intern an object under a key; returns the one that a faster thread interned, if any.
 
-        `WeakValueDictionary.setdefault` alone is no atomic operation: two threads could each get
-        an object of their own, and equal types would differ.
+        `WeakValueDictionary.setdefault` alone is not atomic: two threads could each get
+        their own object, and equal types would compare unequal.
         """
         with _LOCK:
             return self._known.setdefault(key, made)
 
 
 def _forked() -> None:
-    """The lock may have been held by a thread that the child does not have."""
+    """Replace the lock after a fork: a thread that the child lacks may have held it."""
     global _LOCK
     _LOCK = threading.RLock()
 

@@ -41,13 +41,13 @@ def escape(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One place, as MLIR writes it; the user's file and line are read from the text on demand."""
+    """A location as MLIR text; the user's file and line are parsed from it on demand."""
 
     text: str = "unknown"
 
     @property
     def known(self) -> bool:
-        """Whether there is anything to show."""
+        """Whether it has a file or a name."""
         return self.text != "unknown"
 
     @property
@@ -90,7 +90,7 @@ UNKNOWN = Location()
 
 
 def fuse(*locations: Location) -> Location:
-    """The location of a node that does the work of several."""
+    """The fused location of a node that replaces several."""
     distinct = [place for place in dict.fromkeys(locations) if place.known]
     if not distinct:
         return UNKNOWN

@@ -1,4 +1,4 @@
-"""Building a program makes many objects that all stay: the collector need not look at them."""
+"""Pausing the garbage collector while a program is built: all of its objects stay alive."""
 
 from __future__ import annotations
 

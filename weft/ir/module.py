@@ -1,4 +1,4 @@
-"""Modules, functions, regions, nodes and values: the program, as data that is never changed."""
+"""Modules, functions, regions, nodes and values: the program as immutable data."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Node:
 
     @property
     def bodies(self) -> tuple[Body, ...]:
-        """What the op may know of its regions."""
+        """The signatures of its regions."""
         return tuple([region.body for region in self.regions])
 
     @property
@@ -79,7 +79,7 @@ class Node:
 
 
 class Region:
-    """A block of nodes with arguments and results; the results are what its terminator returns."""
+    """A block of nodes with arguments and results, the operands of its terminator."""
 
     __slots__ = ("__weakref__", "_body", "arg_locs", "args", "loc", "nodes", "results")
 
@@ -100,7 +100,7 @@ class Region:
 
     @property
     def body(self) -> Body:
-        """What the op that holds this region may know of it."""
+        """The region's signature, as its op's rules see it."""
         if self._body is None:
             self._body = Body(
                 tuple([v.type for v in self.args]),
@@ -189,7 +189,7 @@ def walk(region: Region) -> Iterator[Node]:
 
 
 def visit(region: Region, see: Callable[[Node], None]) -> None:
-    """Call `see` on every node, as `walk` does, without the cost of a generator."""
+    """Call `see` on every node in the order of `walk`, without the cost of a generator."""
     for node in region.nodes:
         see(node)
         for inner in node.regions:
@@ -213,7 +213,7 @@ def apply(
 
 
 def uses(region: Region) -> dict[Value, list[tuple[Node, int]]]:
-    """For every value, the nodes that read it and as which operand; built on demand."""
+    """The use lists of a region's values: reading nodes with operand numbers."""
     found: dict[Value, list[tuple[Node, int]]] = {}
     for node in walk(region):
         for index, value in enumerate(node.operands):

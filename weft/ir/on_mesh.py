@@ -1,4 +1,4 @@
-"""Put a mesh of the user's into a module."""
+"""Setting the mesh of a module."""
 
 from __future__ import annotations
 

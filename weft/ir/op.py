@@ -16,12 +16,12 @@ from weft.ir.work import Work
 from weft.mesh import Mesh
 
 OpClass = TypeVar("OpClass", bound="type[Op]")
-Steps = Generator[Any, Any, tuple[Any, ...]]  # an evaluation that gives way where devices meet
+Steps = Generator[Any, Any, tuple[Any, ...]]  # a coroutine that yields at collectives
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What an op may know of one of its regions: its types, and what it combines with what.
+    """The signature of a region: its types, and its combiners if it is a reduction's.
 
     `combiners[i]` is the name of the op if result i is that op of argument i and argument n + i.
     """
@@ -36,7 +36,7 @@ class RegionCall(Protocol):
 
     @property
     def combiners(self) -> tuple[str | None, ...]:
-        """Those of its body."""
+        """The combiners of its body."""
         ...
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
@@ -44,16 +44,16 @@ class RegionCall(Protocol):
         ...
 
     def each(self, *arrays: Array) -> tuple[Array, ...]:
-        """Run a region on scalars for every element of arrays that have one shape."""
+        """Run a scalar region elementwise on arrays of one shape."""
         ...
 
     def run(self, *values: Any) -> Steps:
-        """Run the region once, giving way wherever devices meet (for control flow)."""
+        """Run the region once as a coroutine that yields at collectives (for control flow)."""
         ...
 
 
 class Evaluation(Protocol):
-    """What a control op may ask of the evaluation that runs it."""
+    """The interpreter's interface for the references of control ops."""
 
     device: tuple[int, int]  # replica id and partition id
 
@@ -63,7 +63,7 @@ class Evaluation(Protocol):
         ...
 
     def call(self, function: str, *values: Any) -> Steps:
-        """Run a function of the module, giving way wherever devices meet."""
+        """Run a function of the module as a coroutine that yields at collectives."""
         ...
 
     def parallel(
@@ -73,15 +73,15 @@ class Evaluation(Protocol):
         ...
 
     def everywhere(self, region: RegionCall, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Run a region on as many devices as there are rows of arguments; their results."""
+        """Run a region on one device per row of arguments; the results of each."""
         ...
 
     def feed(self) -> str:
-        """The function that gives the next values to be fed in; an error if there is none."""
+        """The name of the function that computes the next infeed values."""
         ...
 
     def channel(self, key: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        """What was sent under this key and not yet received, oldest first."""
+        """The queue of values sent under this key and not yet received, oldest first."""
         ...
 
 
@@ -89,7 +89,7 @@ class Interned(type):
     """Makes equal ops one object, so that equality is identity."""
 
     _known: ClassVar[InternTable[tuple[object, ...], Any]] = InternTable()
-    slots: tuple[Any, ...] = ()  # what holds each field
+    slots: tuple[Any, ...] = ()  # the slot descriptor of each field
 
     def __call__(cls, *args: object, **kwargs: object) -> Any:
         values = args if len(args) == len(cls.slots) and not kwargs else _bound(cls, args, kwargs)
@@ -104,20 +104,20 @@ class Interned(type):
 
 
 def _bound(cls: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Any, ...]:
-    """The value of every field, as a call gives them by position or by name."""
+    """The fields' values from positional and keyword arguments."""
     names = cls.fields()
     given = dict(zip(names, args))  # noqa: B905  # there may be defaults
     if len(args) > len(names) or not kwargs.keys() <= set(names) - given.keys():
-        raise TypeError(f"{cls.__name__} takes {names}, {args} and {kwargs} given")
+        raise TypeError(f"{cls.__name__} takes {names}, not {args} and {kwargs}")
     given |= kwargs
     missing = [name for name in names if name not in given and name not in cls.defaults]
     if missing:
-        raise TypeError(f"{cls.__name__} is not given {', '.join(missing)}")
+        raise TypeError(f"{cls.__name__} is missing {', '.join(missing)}")
     return tuple([given[name] if name in given else cls.defaults[name] for name in names])
 
 
 class _Codecs:
-    """The codecs of a class of ops: made when they are first asked for, which most never are."""
+    """The attribute codecs of an op class, built on first use; most classes never need them."""
 
     def __get__(self, instance: object, cls: type[Op]) -> Mapping[str, Codec]:
         hints = get_type_hints(cls, include_extras=True)
@@ -129,11 +129,11 @@ class _Codecs:
 class Op(metaclass=Interned):
     """One op with its attributes. Two equal ops are the same object.
 
-    Every op says:
-    - `infer(*operand_types) -> type(s)`: its result types; refuses what does not fit;
+    Every op declares:
+    - `infer(*operand_types) -> type(s)`: its result types; raises for operands that do not fit;
     - `rule(*operand_types) -> Rule`: its factors;
     - `reference(*arrays) -> array(s)`: its meaning in numpy; it never reads the rule;
-    - `work(operand_types, result_types, bodies) -> Work`: what it, and its regions, have to do.
+    - `work(operand_types, result_types, bodies) -> Work`: its counted work with that of `bodies`.
     An op with regions gets the keyword `regions`: Bodies in `infer` and `rule`, RegionCalls in
     `reference`. A field `out` holds the result type (`outs` all of them) where the operands do not
     determine it; the other fields are MLIR attributes, by their MLIR names (`name_` for `name`).
@@ -144,16 +144,16 @@ class Op(metaclass=Interned):
     codecs: ClassVar[Mapping[str, Codec]] = _Codecs()  # type: ignore[assignment]
     defaults: ClassVar[Mapping[str, object]] = {}
     regions: ClassVar[int | None] = 0  # how many; None for any number
-    pure: ClassVar[bool] = True  # no effect but its results, and the same results every time
-    elementwise: ClassVar[bool] = False  # on scalars; run on arrays, it treats each element alike
-    # Its reference is a generator that takes the keywords `regions` and `run`, and may give way.
+    pure: ClassVar[bool] = True  # deterministic and without side effects
+    elementwise: ClassVar[bool] = False  # a scalar function applied to each element
+    # Its reference is a generator with the keywords `regions` and `run` that yields at collectives.
     control: ClassVar[bool] = False
-    # Devices meet in it: its reference takes the operands of each device of a group, in order, and
-    # gives the results of each; `groups(replicas, partitions, meshes)` says who meets.
+    # Its reference takes the operands of each device of a group, in order, and returns the results
+    # of each; `groups(replicas, partitions, meshes)` lists the groups.
     collective: ClassVar[bool] = False
-    # StableHLO lacks it: it is written as a composite that calls its `decomposition`.
+    # Not in StableHLO: written as a composite that calls its `decomposition`.
     composite: ClassVar[bool] = False
-    assembly: ClassVar[str | None] = None  # how its line is written; see weft.ir.write
+    assembly: ClassVar[str | None] = None  # the template of its line; see weft.ir.write
     __match_args__: ClassVar[tuple[str, ...]] = ()
     infer: ClassVar[Callable[..., Type | Types]]
     rule: ClassVar[Callable[..., Rule]]
@@ -161,21 +161,21 @@ class Op(metaclass=Interned):
     work: ClassVar[Callable[..., Work]]
 
     def local(self, operands: Types, results: Types) -> Op:
-        """The op for a piece: fields that hold sizes shrink to those of the local types."""
+        """The op on local types: fields that hold sizes take those of the shards."""
         if "out" in self.fields():
             return self.replace(out=results[0])
         return self.replace(outs=results) if "outs" in self.fields() else self
 
     def attributes(self) -> Attrs:
-        """The fields as MLIR attributes, those that are None left out."""
+        """The fields as MLIR attributes, without those that are None."""
         found = [
             (n.rstrip("_"), c.write(getattr(self, n)))
             for n, c in self.codecs.items()
-            if self._given(n)
+            if self._is_written(n)
         ]
         return tuple(sorted(found))
 
-    def _given(self, name: str) -> bool:
+    def _is_written(self, name: str) -> bool:
         value = getattr(self, name)
         return value is not None and not (value is False and self.defaults.get(name) is False)
 
@@ -194,10 +194,10 @@ class Op(metaclass=Interned):
         return cls.__match_args__
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{self.name} is shared by all that are equal: {name} stays as it is")
+        raise AttributeError(f"{self.name} is interned and immutable: cannot change {name}")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"{self.name} is shared by all that are equal: {name} stays as it is")
+        raise AttributeError(f"{self.name} is interned and immutable: cannot change {name}")
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.fields())
@@ -209,10 +209,10 @@ _REQUIRED = ("infer", "rule", "reference", "work")
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def op(name: str) -> Callable[[OpClass], OpClass]:
-    """Declare an op under its MLIR name; one that lacks a required part is refused here.
+    """Declare an op under its MLIR name; a declaration without a required method is an error.
 
-    It has a slot for each annotated field, as a frozen dataclass would; there are two hundred ops,
-    of each of which `dataclass` would compile the functions that all of them share.
+    Each annotated field gets a slot, as in a frozen dataclass. `dataclass` itself is not used: it
+    would compile the same methods anew for each of two hundred ops, at import time.
     """
 
     def declare(cls: OpClass) -> OpClass:
@@ -231,7 +231,7 @@ def op(name: str) -> Callable[[OpClass], OpClass]:
 
 
 def read_op(cls: type[Op], attributes: dict[str, str], results: Types) -> tuple[Op, Attrs]:
-    """Build an op from attribute texts and result types; what it does not know is handed back."""
+    """Build an op from attribute texts and result types; returns the unknown attributes too."""
     values: dict[str, object] = {}
     for name, codec in cls.codecs.items():
         text = attributes.get(name.rstrip("_"))
@@ -275,7 +275,7 @@ def _infer(op: Op, operands: Types, regions: tuple[Body, ...]) -> Types:
         if "positional argument" not in str(error):
             raise
         raise WeftError(
-            f"{op.name}: takes another number of operands than the {len(operands)} given",
+            f"{op.name}: wrong number of operands: {len(operands)}",
             help="see the op's entry in the StableHLO specification",
         ) from error
     return made if isinstance(made, tuple) else (made,)
@@ -290,6 +290,6 @@ def _rule(op: Op, operands: Types, regions: tuple[Body, ...]) -> Rule:
     return op.rule(*operands, regions=regions) if regions else op.rule(*operands)
 
 
-# What has no operands is not remembered: constants may be large.
+# Ops without operands are not cached: constants may be large.
 _inferred = lru_cache(maxsize=131072)(_infer)
 _known_rule = lru_cache(maxsize=131072)(_rule)

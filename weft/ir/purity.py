@@ -1,4 +1,4 @@
-"""Which nodes have no effect but their results."""
+"""Side effects: the nodes and functions that have none."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from weft.ir.module import Module, Node, Region, walk
 from weft.ir.op import Op
 
 
-def is_pure(node: Node, functions: Collection[str] = (), *, meetings: bool = False) -> bool:
-    """Whether a node has no effect, its regions included; calls only of these functions.
+def is_pure(node: Node, functions: Collection[str] = (), *, collectives: bool = False) -> bool:
+    """Whether a node and its regions have no side effect; calls count as pure for these functions.
 
-    That devices meet in it counts as an effect, unless `meetings` allows it: where every device
-    runs the same program, all of them can do without a collective together.
+    A collective counts as an effect unless `collectives` is set: where every device runs the same
+    program, all of them can drop the collective together.
     """
-    if not node.op.pure or (node.op.collective and not meetings):
+    if not node.op.pure or (node.op.collective and not collectives):
         return False
     callee = called(node.op)
     if callee is not None and callee not in functions:
         return False
     return all(
-        is_pure(inner, functions, meetings=meetings)
+        is_pure(inner, functions, collectives=collectives)
         for region in node.regions
         for inner in region.nodes
     )
@@ -35,11 +35,11 @@ def called(op: Op) -> str | None:
     return None
 
 
-def pure_functions(module: Module, *, meetings: bool = False) -> set[str]:
+def pure_functions(module: Module, *, collectives: bool = False) -> set[str]:
     """The functions that have no effect and that others may call; their calls are looked into."""
     if len(module.functions) == 1:
         return set()
-    calls = {name: _calls(f.body, meetings, {}) for name, f in module.functions.items()}
+    calls = {name: _calls(f.body, collectives, {}) for name, f in module.functions.items()}
     pure = {name for name, found in calls.items() if found is not None}
     while True:
         kept = {name for name in pure if pure.issuperset(calls[name] or ())}
@@ -48,13 +48,13 @@ def pure_functions(module: Module, *, meetings: bool = False) -> set[str]:
         pure = kept
 
 
-def _calls(region: Region, meetings: bool, known: dict[Op, str | None]) -> set[str] | None:
+def _calls(region: Region, collectives: bool, known: dict[Op, str | None]) -> set[str] | None:
     """The functions that a region runs; None if a node of it has an effect of its own."""
     found: set[str] = set()
     for node in walk(region):
         op = node.op
         if op not in known:
-            if not op.pure or (op.collective and not meetings):
+            if not op.pure or (op.collective and not collectives):
                 return None
             known[op] = called(op)
         name = known[op]

@@ -1,8 +1,8 @@
 """Reading MLIR's generic text form into a module, one node per op.
 
-MLIR prints an op a line: `%2 = "name"(%0, %1) <{properties}> : (a, b) -> c loc(#loc3)`. What stands
-behind the operands is few distinct texts in a deep program, so each is taken apart once, and most
-lines cost a few string partitions and two dictionary look-ups.
+MLIR prints an op a line: `%2 = "name"(%0, %1) <{properties}> : (a, b) -> c loc(#loc3)`. The
+text after the operands repeats often in a deep program, so each distinct one is parsed once, and
+most lines cost a few string partitions and two dictionary look-ups.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TERMINATORS = ("func.return", "stablehlo.return", "sdy.return", "chlo.return", "
 
 @dataclass(slots=True)
 class _Parsed:
-    """What stands behind an op's operands: the op, its types, and other attributes."""
+    """The parsed text after an op's operands: the op, its types, and its other attributes."""
 
     op: Op
     operands: Types
@@ -46,7 +46,7 @@ class _Parsed:
 
 
 class _Values(dict[str, Value]):
-    """The values of a function by their names in the text, `%1`, or `%1#0` if there are several."""
+    """The values of a function by their names in the text, `%1`, or `%1#0` of several results."""
 
     def define(self, name: str, results: tuple[Value, ...]) -> None:
         """Give the results of a node their names."""
@@ -75,7 +75,7 @@ def read_module(text: str, ops: Mapping[str, type[Op]], file: str | None = None)
 
 
 def read_node(text: str, operands: Types, ops: Mapping[str, type[Op]]) -> tuple[Node, ...]:
-    """A node in generic form, of operands %arg0, %arg1 ..., and before it those that it reads."""
+    """A node in generic form with operands %arg0, %arg1 ..., after the constants that it reads."""
     args = ", ".join([f"%arg{n}: {type}" for n, type in enumerate(operands)])
     block = f"^bb0({args}):\n" if operands else ""
     opening = f'"builtin.module"() ({{\n"func.func"() <{{sym_name = "main"}}> ({{\n{block}'
@@ -91,10 +91,10 @@ class _Reader:
         found = [_ALIAS.fullmatch(line) for line in lines if line.startswith("#loc")]
         self.aliases = {match[1]: match[2] for match in found if match}
         self.lines = [line for line in lines if line and not line.startswith("#")]
-        self.lines.append("")  # the end, which fits nothing
+        self.lines.append("")  # a sentinel that matches nothing
         self.at = 0
         self.tails: dict[tuple[str, str], _Parsed] = {}
-        self.places: dict[str, Location] = {}  # by what stands behind `loc(`
+        self.places: dict[str, Location] = {}  # by the text after `loc(`
         self.locations: dict[str, Location] = {}
         self.headers: dict[str, list[tuple[Type, Location]]] = {}
 
@@ -108,7 +108,7 @@ class _Reader:
     # Locations
 
     def location(self, text: str) -> Location:
-        """The location of that text, aliases written out."""
+        """The location of a text, with aliases expanded."""
         found = self.locations.get(text)
         if found is None:
             full = self.expand(text)
@@ -118,11 +118,11 @@ class _Reader:
         return found
 
     def expand(self, text: str) -> str:
-        """Replace every alias in a location by what it stands for."""
+        """Expand every alias in a location."""
         return _ALIAS_USE.sub(lambda m: self.expand(self.aliases.get(m[0], "unknown")), text)
 
     def place(self, text: str) -> Location | None:
-        """The location at the end of a line, from what stands behind `loc(`, if it is an alias."""
+        """The location at the end of a line, from the text after `loc(`, if that is an alias."""
         if _PLACE.fullmatch(text) is None:
             return None
         found = self.places[text] = self.location(text[:-1])
@@ -193,7 +193,7 @@ class _Reader:
     def block(self, values: _Values) -> Region:
         """One block: its arguments, its nodes, and the operands of its terminator.
 
-        `values` serves a whole function: MLIR never gives two values that see each other one name.
+        `values` is shared by a whole function: MLIR names are unique in a scope.
         """
         args, arg_locs = self.arguments(values)
         nodes: list[Node] = []
@@ -229,7 +229,7 @@ class _Reader:
         found = self.headers.get(key)
         if found is None:
             found = self.headers[key] = [self.argument(part) for part in split(key)]
-        if len(found) != len(names):  # a name stands in a location, too
+        if len(found) != len(names):  # a location has a name, too
             names = [part.partition(":")[0] for part in split(text)]
         args = tuple([Value(type, None, n) for n, (type, _) in enumerate(found)])
         values.update(zip(names, args, strict=True))
@@ -241,7 +241,7 @@ class _Reader:
         return parse_type(type_text), self.location(place[:-1]) if place else UNKNOWN
 
     def careful(self, values: _Values) -> Node | tuple[tuple[Value, ...], Location]:
-        """A line not seen before, or with regions; for a terminator, its operands and location."""
+        """The slow path, for a new text or one with regions; for a terminator, its operands."""
         line = self.next_line()
         match = _OP.match(line)
         if match is None:
@@ -279,7 +279,7 @@ class _Reader:
     def parsed(
         self, name: str, opening: str, behind: str, regions: tuple[Region, ...]
     ) -> tuple[_Parsed, Location]:
-        """The op that a line, or the lines around its regions, say; each text is read once."""
+        """The op of a line, or of the lines around its regions; each text is parsed once."""
         body, _, place = behind.rpartition(" loc(")
         loc = self.places.get(place) or self.place(place)
         key = (name, opening + body) if loc is not None else None
@@ -302,7 +302,7 @@ class _Reader:
             self.tails[key] = known
         return known, loc
 
-    # What stands behind operands
+    # The text after operands
 
     def around(
         self, opening: str, closing: str
@@ -322,7 +322,7 @@ class _Reader:
         return attributes, types, loc
 
     def skim_location(self, line: str) -> Location:
-        """A location in this line or in the next that has one."""
+        """The location in this line, or in the next line that has one."""
         for text in (line, *self.lines[self.at :]):
             found = self.place(text.rpartition(" loc(")[2])
             if found is not None:
@@ -331,7 +331,7 @@ class _Reader:
 
 
 def _without_attribute_aliases(text: str) -> str:
-    """The text with `#map = ...` written out wherever it is used; locations keep their aliases."""
+    """The text with aliases such as `#map = ...` expanded; locations keep theirs."""
     defined = dict(_DEFINED.findall(text[: max(0, text.find('"builtin.module"'))]))
     for name in sorted(defined, key=len, reverse=True):
         written = defined[name].replace("\\", r"\\")
@@ -351,7 +351,7 @@ def _attributes(text: str, position: int) -> tuple[dict[str, str], int]:
 
 
 def _signature(text: str, position: int) -> tuple[tuple[Types, Types], int]:
-    """` : (a) -> b`, and the position behind it."""
+    """` : (a) -> b`, and the position after it."""
     start = position + 3
     end = balanced(text, start) if text.startswith(" : (", position) else start
     if not text.startswith(" -> ", end):

@@ -1,4 +1,4 @@
-"""Where values are read: by nodes, by the regions inside of them, and for the last time."""
+"""Uses of values: by nodes, by their regions, and the last use (the end of a live range)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _DEATHS: weakref.WeakKeyDictionary[Region, Deaths] = weakref.WeakKeyDictionary()
 
 
 def reads(node: Node) -> Iterable[Value]:
-    """The values that a node reads, those that are read inside its regions included."""
+    """The values that a node or its regions read."""
     return (*node.operands, *read_inside(node)) if node.regions else node.operands
 
 
 def read_inside(node: Node) -> Iterator[Value]:
-    """Every value that a node's regions read; those that they define themselves among them."""
+    """Every value that a node's regions read, including those that they define."""
     for region in node.regions:
         for inner in region.nodes:
             yield from inner.operands
@@ -28,7 +28,7 @@ def read_inside(node: Node) -> Iterator[Value]:
 
 
 def captured(node: Node) -> tuple[Value, ...]:
-    """The values from outside that the regions of a node read."""
+    """The free variables of a node's regions: outer values that they read."""
     found: dict[Value, None] = {}
     inside: set[Value] = set()
     for region in node.regions:
@@ -58,7 +58,7 @@ def last_reads(region: Region) -> dict[Value, int]:
 
 
 def deaths(region: Region) -> Deaths:
-    """For each node, the values of this region that nothing reads after it."""
+    """For each node, the values of this region whose live range ends at it."""
     found = _DEATHS.get(region)
     if found is None:
         found = _DEATHS[region] = _deaths(region)

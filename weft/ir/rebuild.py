@@ -1,4 +1,4 @@
-"""Rewriting: passes rebuild a module forward, sharing what does not change."""
+"""Rewriting: passes rebuild a module in program order and share unchanged functions and nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.ir.op import Op
 
 Rewritten: TypeAlias = Node | tuple[Value, ...] | None
 NodeRule: TypeAlias = Callable[[Node], Rewritten]
-_ROUNDS = 64  # a rule that keeps changing its own result for longer is wrong
+_ROUNDS = 64  # more rewrites of one node than this are a cycle of rules
 
 
 def rewrite(module: Module, *rules: NodeRule, kinds: Collection[type[Op]] | None = None) -> Module:
@@ -34,7 +34,7 @@ def without(module: Module, dropped: set[Node]) -> Module:
 
 
 class Rebuild:
-    """One forward rebuild of a module: what every old value has become."""
+    """One rebuild of a module in program order, with the map from old to new values."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Rebuild:
         self.dropped = dropped
         self.kinds = kinds
         self.became: dict[Value, Value] = {}
-        self.emitted: set[Node] = set()  # nodes that the old module does not have
+        self.emitted: set[Node] = set()  # nodes that are not in the old module
 
     def module(self) -> Module:
         """The rebuilt module."""
@@ -72,7 +72,7 @@ class Rebuild:
         return Region(region.args, out, results, region.loc, region.arg_locs)
 
     def node(self, node: Node, out: list[Node]) -> None:
-        """Rebuild one node, offer it to the rules, and emit what comes of it."""
+        """Rebuild one node, offer it to the rules, and append the outcome."""
         current = self.renewed(node)
         changed = self.offer(current) if self.rules and self.is_offered(current) else None
         if changed is None:
@@ -81,25 +81,25 @@ class Rebuild:
             self.becomes(node, self.settled(node, changed, out))
 
     def is_offered(self, node: Node) -> bool:
-        """Whether the rules may want a node."""
+        """Whether a rule may apply to a node, by its op."""
         return self.kinds is None or type(node.op) in self.kinds
 
     def emit(self, node: Node, current: Node, out: list[Node]) -> None:
-        """Append a node on what its operands have become."""
+        """Append a node on the new values of its operands."""
         if current is not node:
             self.emitted.add(current)
             self.becomes(node, current.results)
         out.append(current)
 
     def becomes(self, node: Node, values: tuple[Value, ...]) -> None:
-        """Have values stand for the results of a node."""
+        """Map the results of a node to new values."""
         for before, after in zip(node.results, values, strict=True):
             assert before.type is after.type, f"a rule changed {before!r} into {after!r}"
             if before is not after:
                 self.became[before] = after
 
     def renewed(self, node: Node) -> Node:
-        """The node on the values that its operands have become."""
+        """The node on the new values of its operands."""
         became = self.became
         operands = node.operands
         if became:
@@ -114,10 +114,10 @@ class Rebuild:
             return node
         return node.rebuilt(operands, regions)
 
-    # What rules make
+    # The outcome of rules
 
     def offer(self, node: Node) -> Rewritten:
-        """What the first rule that wants the node makes of it; locations are never lost."""
+        """The outcome of the first rule that applies, with the node's location if it has none."""
         for rule in self.rules:
             changed = rule(node)
             if changed is not None:
@@ -127,39 +127,39 @@ class Rebuild:
         return None
 
     def settled(self, node: Node, changed: Rewritten, out: list[Node]) -> tuple[Value, ...]:
-        """The values that replace a node's results, once no rule changes what was made of it."""
+        """The values that replace a node's results, at the fixed point of the rules."""
         for _ in range(_ROUNDS):
             if isinstance(changed, tuple):
-                self.emit_makers(changed, out)
+                self.emit_producers(changed, out)
                 return changed
             assert changed is not None
             current, changed = changed, self.offer(changed)
             if changed is None:
-                self.emit_made(current, out)
+                self.emit_new(current, out)
                 return current.results
-        raise AssertionError(f"rules never come to rest on {node!r}")
+        raise AssertionError(f"rules reach no fixed point on {node!r}")
 
-    def emit_made(self, node: Node, out: list[Node]) -> None:
-        """Append a node that a rule has made, the new nodes that it reads first."""
+    def emit_new(self, node: Node, out: list[Node]) -> None:
+        """Append a node created by a rule, after the new nodes that it reads."""
         self.emitted.add(node)
-        self.emit_makers(node.operands, out)
+        self.emit_producers(node.operands, out)
         out.append(node)
 
-    def emit_makers(self, values: tuple[Value, ...], out: list[Node]) -> None:
-        """Append the new nodes that make these values."""
+    def emit_producers(self, values: tuple[Value, ...], out: list[Node]) -> None:
+        """Append the new nodes that produce these values."""
         for value in values:
             node = value.node
-            if node is not None and node not in self.emitted and node not in self.standing:
-                self.emit_made(node, out)
+            if node is not None and node not in self.emitted and node not in self.old_nodes:
+                self.emit_new(node, out)
 
     @cached_property
-    def standing(self) -> set[Node]:
+    def old_nodes(self) -> set[Node]:
         """The nodes of the old module."""
         return set(self.old.nodes())
 
 
 def carry_tables(module: Module, became: dict[Value, Value]) -> Module:
-    """The module with its side tables about what its values have become."""
+    """The module with its side tables moved from old to new values."""
     if not module.tables:
         return module
     tables: dict[str, dict[Value, object]] = {}

@@ -22,15 +22,15 @@ Dims: TypeAlias = tuple[
 class RuleFactor:
     """One index of an op's loop nest.
 
-    `pass` factors may be split freely; `reduction` ones leave pieces to combine; `permutation` ones
-    may be split if neighbours exchange pieces; `whole` ones must be gathered first.
+    `pass` factors may be split freely; `reduction` ones leave partial results to combine;
+    `permutation` ones may be split if neighbours exchange data; `whole` ones must be gathered.
     """
 
     size: int
     role: Role = "pass"
-    combine: Combine | None = None  # how the pieces of a reduction are put together, if known
+    combine: Combine | None = None  # how a reduction combines its partial results, if known
     blocked: bool = False  # shardings do not propagate along it
-    aided: bool = False  # a piece needs more than pieces of the operands, such as where it begins
+    aided: bool = False  # a shard needs more than the operands' shards, such as its offset
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Rule:
 
     @cached_property
     def parts(self) -> tuple[int, ...]:
-        """A number for each factor: the same for those that meet in a tensor, directly or not.
+        """The connected component of each factor: factors of one tensor are connected.
 
-        Only where all that goes in comes out are there several: else each part may read the others.
+        One for all unless operands and results have the same factors: it may read the others.
         """
         parts = list(range(len(self.factors)))
         read, made = (
@@ -100,7 +100,7 @@ def _side(tensors: tuple[Dims, ...], names: tuple[str, ...]) -> str:
 
 
 class RuleBuilder:
-    """Collects factors in order; dims that no factor was given are added as whole ones."""
+    """Collects factors in order; dims without a factor become whole ones."""
 
     def __init__(self, operands: Types, results: Types) -> None:
         self._operands = [_empty(t) for t in operands]
@@ -151,7 +151,7 @@ class RuleBuilder:
         return self
 
     def build(self) -> Rule:
-        """The rule; every dim left without a factor gets one of its own that must stay whole."""
+        """The rule; every dim without a factor gets one of its own that must stay whole."""
         for tensor, type in zip((*self._operands, *self._results), self._types, strict=True):
             for dim, given in enumerate(tensor or ()):
                 if not given:

@@ -1,4 +1,4 @@
-"""Finding one's way in MLIR text: balanced brackets, strings, lists, dictionaries and types."""
+"""Lexing MLIR text: balanced brackets, strings, lists, dictionaries and types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.ir.types import (
     dtype,
 )
 
-_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'  # of a constant, it may be megabytes long
+_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'  # the bytes of a constant may be megabytes long
 _INTERESTING = re.compile(_STRING + r"|->|[(\[{<>}\])]")
 _SPLIT = re.compile(_STRING + r"|->|[(\[{<>}\]),]")
 _BOUNDS = re.compile(r"#stablehlo\.(?:bounds|type_extensions)<(?:bounds = \[)?([^\]>]*)\]?>")
@@ -44,7 +44,7 @@ def balanced(text: str, start: int) -> int:
 
 
 def split(text: str) -> list[str]:
-    """The parts between top-level commas, trimmed; nothing for empty text."""
+    """The parts between top-level commas, trimmed; none for empty text."""
     parts: list[str] = []
     depth = start = 0
     for match in _SPLIT.finditer(text):

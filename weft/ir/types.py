@@ -22,7 +22,7 @@ DtypeKind = Literal["bool", "int", "uint", "float", "complex"]
 class DType:
     """An element type: its MLIR name, its kind, its width, and the numpy type that holds it.
 
-    Types of `ml_dtypes` are imported when the first of them is met: most programs have none.
+    `ml_dtypes` is imported on the first use of one of its types: most programs use none.
     """
 
     name: str
@@ -31,7 +31,7 @@ class DType:
     numpy: np.dtype[Any] = field(init=False)
 
     def __getattr__(self, name: str) -> Any:
-        """The numpy type, as long as it has not been asked for."""
+        """The numpy type, computed on first access."""
         if name != "numpy":
             raise AttributeError(f"{self!r} has no attribute {name!r}")
         object.__setattr__(self, "numpy", _numpy(self))
@@ -67,7 +67,7 @@ class DType:
 
     @property
     def limits(self) -> tuple[int | float, int | float]:
-        """The least and the greatest value: infinities, of a type that has them."""
+        """The least and the greatest value; infinities for types that have them."""
         if self.kind == "bool":
             return False, True
         if self.is_integer:
@@ -121,7 +121,7 @@ def is_narrow(dtype: DType) -> bool:
 
 
 def finfo(dtype: DType) -> Any:
-    """What numpy or ml_dtypes knows of a float type: bits of the mantissa, least, largest."""
+    """The `finfo` of a float type, from numpy or ml_dtypes."""
     return _ml_dtypes().finfo(dtype.numpy) if is_narrow(dtype) else np.finfo(dtype.numpy)
 
 
@@ -147,7 +147,7 @@ _BY_NUMPY = {row.numpy: row for row in _HELD if not is_narrow(row)}
 
 @cache
 def _narrow_by_numpy() -> dict[np.dtype[Any], DType]:
-    """The others; none where the package that has them is not installed."""
+    """The types that only ml_dtypes has; empty where it is not installed."""
     if importlib.util.find_spec("ml_dtypes") is None:
         return {}
     return {row.numpy: row for row in _HELD if is_narrow(row)}
@@ -230,21 +230,21 @@ class TensorType:
                     f"{self} has a dim that is known only at run time",
                     help=f"give it a size (at most {dim.bound}) when the program is captured",
                 )
-        return self.shape  # type: ignore[return-value]  # every dim was just seen to be an int
+        return self.shape  # type: ignore[return-value]  # every dim is an int here
 
     @property
     def bounds(self) -> tuple[int, ...]:
-        """The sizes, with the bound of every symbol in its place."""
+        """The sizes, with every symbol replaced by its bound."""
         return tuple(d.bound if isinstance(d, Symbol) else d for d in self.shape)
 
     @property
     def size(self) -> int:
-        """The number of elements, at most."""
+        """The number of elements at most."""
         return math.prod(self.bounds)
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the elements take, packed."""
+        """The bytes of the elements, packed."""
         return (self.size * self.dtype.bits + 7) // 8
 
     def with_shape(self, shape: Shape) -> TensorType:
@@ -296,7 +296,7 @@ class TupleType:
 
 @dataclass(frozen=True, slots=True)
 class FutureType:
-    """What an asynchronous start gives: the values that its done will have."""
+    """The result type of an asynchronous start: the result types of its done."""
 
     types: tuple[Type, ...]
 

@@ -12,7 +12,7 @@ _HELP = "this is a bug in the pass that ran last; attach the module's text to a 
 
 
 def verify(module: Module) -> Module:
-    """The module itself, if every value is defined before its use and every type follows."""
+    """The module itself, after checks of definitions before uses and of inferred types."""
     signatures = {n: (f.arg_types, f.result_types) for n, f in module.functions.items()}
     for function in module.functions.values():
         _check_function(function)
@@ -79,6 +79,6 @@ def _check_call(node: Node, callee: str, signatures: dict[str, tuple[Types, Type
         )
     if found != (node.operand_types, node.types):
         raise WeftError(
-            f"call of {callee!r} with other types than it has",
+            f"the call of {callee!r} does not match its signature",
             help="make the call's types those of the function",
         ).at(node.loc, node_text(node))

@@ -1,4 +1,4 @@
-"""Work: what an op has to do, counted; seconds are for the cost model."""
+"""Work: an op's arithmetic and memory traffic as counts; the cost model turns it into seconds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Writing a module as StableHLO and sdy text that MLIR reads back.
 
-An op's `assembly` says how its line looks: `$operands`, `$0`, `$name` of a field, `$type` of the
-result, `$same` (one type if all agree) or `$signature`; a part in `[[...]]` is left out when its
-field is None; `$fields` puts the fields into the dictionary of attributes. An op without one is
+An op's `assembly` is the template of its line: `$operands`, `$0`, `$name` of a field, `$type` of
+the result, `$same` (one type if all agree) or `$signature`; a part in `[[...]]` is left out when
+its field is None; `$fields` puts the fields into the dictionary of attributes. An op without one is
 written in MLIR's generic form.
 """
 
@@ -21,11 +21,11 @@ from weft.ir.op import Op
 from weft.ir.types import TensorType, Types
 from weft.mesh import DimSharding, Mesh, Sharding
 
-if TYPE_CHECKING:  # a module's text is written from here
+if TYPE_CHECKING:  # the value that text starts from
     from weft.ir.module import Function, Module, Node, Region, Value
 
-SHARDINGS = "sharding"  # the side table that is written as attributes
-_OWN = {"sharding", "out_sharding", "out_shardings"}  # fields of ops that say it themselves
+SHARDINGS = "sharding"  # the side table written as attributes
+_OWN = {"sharding", "out_sharding", "out_shardings"}  # fields of ops that hold their own shardings
 _FIELD = re.compile(r"\$(\w+)")
 _OPTIONAL = re.compile(r"\[\[([^\[\]]*)\]\]")
 
@@ -91,7 +91,7 @@ def value_names(function: Function) -> dict[Value, str]:
 
 
 class _Shardings:
-    """The side table of shardings as attributes, every text made once."""
+    """The side table of shardings as attributes, with their texts cached."""
 
     def __init__(self, table: Mapping[Value, object]) -> None:
         self.table = table
@@ -102,7 +102,7 @@ class _Shardings:
         given = [self.table.get(v) for v in node.results]
         if not any(given):
             return node.attrs
-        if says_itself(type(node.op)):
+        if holds_shardings(type(node.op)):
             return node.attrs
         key = (node.attrs, *map(id, given))
         found = self.made.get(key)
@@ -119,13 +119,13 @@ class _Shardings:
 
 
 @cache
-def says_itself(op: type[Op]) -> bool:
-    """Whether an op says in a field of its own how its results are split."""
+def holds_shardings(op: type[Op]) -> bool:
+    """Whether an op has the shardings of its results in a field of its own."""
     return not _OWN.isdisjoint(op.codecs)
 
 
 def _filled(given: list[object], types: Types) -> list[Sharding]:
-    """All results of an op have a sharding, or none has."""
+    """Shardings for all results of an op if one has a sharding; the others get an open one."""
     known = next(s for s in given if isinstance(s, Sharding))
     filled = []
     for sharding, type in zip(given, types, strict=True):
@@ -137,7 +137,7 @@ def _filled(given: list[object], types: Types) -> list[Sharding]:
 
 
 class Composites:
-    """The ops that are written as composites, and the names of what they decompose into."""
+    """The ops that are written as composites, and the names of their decompositions."""
 
     def __init__(self, taken: Collection[str] = ()) -> None:
         self.taken = taken
@@ -157,7 +157,7 @@ class Composites:
         return found
 
     def region_text(self, region: Region) -> str:
-        """What a region that sees nothing but its arguments does."""
+        """The text of a region without free variables, an equality key."""
         writer = _Writer(False, None, self)
         names = [writer.argument(value) for value in region.args]
         lines = [", ".join(names)]
@@ -179,7 +179,7 @@ class Composites:
         return f"{head} \0{tail}" if node.regions else head + _percent(tail)
 
     def functions(self, meshes: Mapping[str, Mesh]) -> Iterator[Function]:
-        """What was named, as private functions."""
+        """The decompositions named so far, as private functions."""
         for node, name in zip(self.nodes, self.names.values(), strict=True):
             extra = {"regions": node.regions} if node.regions else {}
             yield node.op.decomposition(  # type: ignore[attr-defined]
@@ -207,7 +207,7 @@ class _Writer:
         self.locations = locations
 
     def place(self, loc: Location) -> str:
-        # Unknown ones, too: otherwise the place in the text becomes the location when it is read.
+        # Unknown locations, too: MLIR's parser would put the position in this text in their place.
         return f" {loc}" if self.locations else ""
 
     def function(self, function: Function) -> list[str]:
@@ -304,7 +304,7 @@ def _line(
     op: Op, operands: Types, results: Types, attrs: Attrs, regions: int, generic: bool = False
 ) -> str:
     """An op's line with `%s` for every operand, and a NUL where regions go."""
-    make = _known_line if operands else _new_line  # constants are not remembered: they may be large
+    make = _known_line if operands else _new_line  # constants are not cached: they may be large
     return make(op, operands, results, attrs, regions, generic)
 
 
@@ -320,7 +320,7 @@ def _new_line(
     head = f'"{op.name}"({names}){_percent(properties)}'
     tail = f"{extra} : {_signature(operands, results)}"
     if regions:
-        return f"{head} \0{tail}"  # the tail is not formatted: no escape
+        return f"{head} \0{tail}"  # the tail is not a format string: no escape
     return head + _percent(tail)
 
 

@@ -1,7 +1,7 @@
 """The machines that Weft knows, as data.
 
-Rates are what good kernels reach, not what is printed on the box. Inside a node a message costs
-what NCCL needs there; between nodes, what the speed-of-light model of OpenXLA says.
+Rates are those that good kernels reach, not data-sheet peaks. Latencies inside a node are NCCL's;
+between nodes they are those of OpenXLA's speed-of-light model.
 """
 
 from __future__ import annotations
@@ -67,4 +67,4 @@ def machine(name: str) -> Machine:
         return found
     near = difflib.get_close_matches(name.lower(), MACHINES, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise WeftError(f"no machine {name!r} is known", help=f"{hint}known: {', '.join(MACHINES)}")
+    raise WeftError(f"unknown machine {name!r}", help=f"{hint}known: {', '.join(MACHINES)}")

@@ -1,4 +1,4 @@
-"""The algebra of axes and sub-axes: prefixes, overlaps, and what can be merged.
+"""The algebra of axes and sub-axes: prefixes, overlaps and merging.
 
 An axis of size n that is split into parts a, b, c (major to minor) has the sub-axes (1)a, (a)b and
 (ab)c; two of them may stand side by side only if one refines the other.
@@ -22,7 +22,7 @@ def size_of(axis: Axis, mesh: Mesh) -> int:
 
 
 def total_size(axes: Iterable[Axis], mesh: Mesh) -> int:
-    """The number of pieces that these axes make."""
+    """The number of shards along these axes."""
     return math.prod(size_of(axis, mesh) for axis in axes)
 
 
@@ -60,7 +60,7 @@ def overlaps(axis: Axis, other: Axis) -> bool:
 
 
 def _can_coexist(axis: Axis, other: Axis) -> bool:
-    """Whether one split of the whole axis has both sub-axes as unions of its parts."""
+    """Whether some factorization of the axis has both sub-axes as unions of its parts."""
     if axis.name != other.name or axis.size is None or other.size is None:
         return True
     low, high = sorted((axis.before, other.before))
@@ -86,7 +86,7 @@ def prefix_without(axis: Axis, others: Iterable[Axis]) -> Axis | None:
 
 
 def append_merged(axes: list[Axis], axis: Axis, mesh: Mesh) -> None:
-    """Append an axis, merged into the last one if it continues it."""
+    """Append an axis; merge it into the last one if it continues it."""
     if axes and axes[-1].name == axis.name and axes[-1].size is not None and axis.size is not None:
         last = axes[-1]
         assert last.size is not None
@@ -97,7 +97,7 @@ def append_merged(axes: list[Axis], axis: Axis, mesh: Mesh) -> None:
 
 
 def extend_merged(axes: list[Axis], more: Sequence[Axis], mesh: Mesh) -> None:
-    """Append axes, the first merged into the last one there if it continues it."""
+    """Append axes; merge the first into the last one there if it continues it."""
     if more:
         append_merged(axes, more[0], mesh)
         axes += more[1:]
@@ -113,7 +113,7 @@ def take_front(axes: list[Axis], size: int, mesh: Mesh) -> Axis:
 
 
 def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:
-    """The list, neighbouring parts of one axis as one."""
+    """The list with neighbouring parts of one axis merged."""
     made: list[Axis] = []
     for axis in axes:
         append_merged(made, axis, mesh)
@@ -121,7 +121,7 @@ def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:
 
 
 def cut(axis: Axis, places: Iterable[int], mesh: Mesh) -> Axes:
-    """The parts of an axis between these places; the axis, if they do not divide one another."""
+    """The parts of an axis between these cuts; the whole axis if they do not divide each other."""
     end = axis.before * size_of(axis, mesh)
     inside = {place for place in places if axis.before < place < end}
     pairs = list(pairwise(sorted({axis.before, *inside, end})))
@@ -131,12 +131,12 @@ def cut(axis: Axis, places: Iterable[int], mesh: Mesh) -> Axes:
 
 
 def is_strict_prefix(axes: Sequence[Axis], others: Sequence[Axis]) -> bool:
-    """Whether a list of axes is a proper beginning of another, its last axis perhaps in part."""
+    """Whether a list of axes is a proper prefix of another; its last axis may be a part."""
     return is_list_prefix(axes, others) and tuple(axes) != tuple(others)
 
 
 def is_list_prefix(axes: Sequence[Axis], others: Sequence[Axis]) -> bool:
-    """Whether a list of axes is a beginning of another, its last axis perhaps in part."""
+    """Whether a list of axes is a prefix of another; its last axis may be a part."""
     if not axes:
         return True
     if len(axes) > len(others):
@@ -146,13 +146,13 @@ def is_list_prefix(axes: Sequence[Axis], others: Sequence[Axis]) -> bool:
 
 
 def in_mesh_order(axes: Iterable[Axis], mesh: Mesh) -> Axes:
-    """Axes sorted as the mesh lists them, sub-axes from major to minor."""
+    """Axes sorted in mesh order, sub-axes from major to minor."""
     order = {name: n for n, (name, _) in enumerate(mesh.axes)}
     return tuple(sorted(axes, key=lambda a: (order[a.name], a.before, a.size or 0)))
 
 
 def difference(axes: Axes, others: Axes, mesh: Mesh) -> Axes:
-    """The parts of axes that are in none of the others."""
+    """The parts of axes that overlap none of the others."""
     left = list(axes)
     for other in others:
         rest: list[Axis] = []

@@ -15,8 +15,8 @@ from weft.errors import WeftError
 
 _MESH_AXIS = re.compile(r'"([^"]+)"\s*=\s*(\d+)')
 _DEVICES = re.compile(r"device_ids=\[([\d, ]*)\]")
-_MOST = 1 << 24  # devices that may be written out one by one
-_NUMBERED = (1 << 31) - 1  # devices that StableHLO and JAX have numbers for
+_MOST = 1 << 24  # the most devices of an explicit list
+_NUMBERED = (1 << 31) - 1  # device ids are 32 bits in StableHLO and JAX
 _AXIS = re.compile(r'(?:#sdy<axis_ref)?\s*"([^"]+)"(?::\((\d+)\)(\d+))?>?')
 
 
@@ -90,7 +90,7 @@ class Mesh:
         return ids.reshape([size for _, size in self.axes])
 
     def check_listed(self) -> None:
-        """Refuse a mesh whose devices are too many to be held one by one."""
+        """Refuse a mesh with too many devices for an explicit list."""
         if self.size > _MOST:
             raise WeftError(
                 f"a mesh of {self.size:,} devices is too large to be listed",
@@ -98,7 +98,7 @@ class Mesh:
             )
 
     def position(self, device: int) -> tuple[int, ...]:
-        """Where a device stands along each axis."""
+        """The coordinates of a device along each axis."""
         place = device if self.device_ids is None else self.device_ids.index(device)
         at: list[int] = []
         for _, size in reversed(self.axes):
@@ -107,7 +107,7 @@ class Mesh:
         return tuple(reversed(at))
 
     def groups(self, axes: tuple[Axis, ...]) -> tuple[tuple[int, ...], ...]:
-        """The devices that differ only along these axes: one group a row, major axis first."""
+        """Device groups along these axes: one group per row, major axis first."""
         grid = self.devices()
         known = dict(self.axes)
         shape: list[int] = []
@@ -144,7 +144,7 @@ class Mesh:
 
 
 def named(mesh: str | Mesh, meshes: Mapping[str, Mesh]) -> Mesh:
-    """The mesh of that name, or the mesh itself; an error with the known names if there is none."""
+    """The mesh of a name, or the mesh itself; an unknown name is an error with the known ones."""
     if isinstance(mesh, Mesh):
         return mesh
     if mesh not in meshes:
@@ -163,7 +163,7 @@ def _pairs(axes: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
 
 
 def _ids(given: Iterable[int]) -> tuple[int, ...]:
-    """The numbers of devices, each once."""
+    """Device ids, each once."""
     try:
         ids = tuple([operator.index(d) for d in given])
         if len(set(ids)) == len(ids) and min(ids, default=0) >= 0:
@@ -184,7 +184,9 @@ def _check_axis(name: object, size: object, before: tuple[tuple[str, int], ...])
             help="write Mesh(data=2, model=4)",
         )
     if any(name == other for other, _ in before):
-        raise WeftError(f"the mesh has axis {name!r} twice", help="give every axis another name")
+        raise WeftError(
+            f"the mesh has axis {name!r} twice", help="give every axis a different name"
+        )
 
 
 def parse_mesh(text: str) -> Mesh:
@@ -198,7 +200,7 @@ def parse_axis(text: str) -> Axis:
     """`"x"` or the sub-axis `"x":(2)4`."""
     match = _AXIS.fullmatch(text.strip())
     if match is None:
-        raise WeftError(f"{text!r} is no axis", help='expected "name" or "name":(before)size')
+        raise WeftError(f"{text!r} is not an axis", help='expected "name" or "name":(before)size')
     if match[2] is None:
         return Axis(match[1])
     return Axis(match[1], int(match[2]), int(match[3]))

@@ -1,4 +1,4 @@
-"""Lists of axes, major first, cut into parts that they have in common, and compared by part."""
+"""Lists of axes, major first, refined into common parts and compared part by part."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from weft.mesh.algebra import (
 )
 from weft.mesh.axes import Axis, Mesh
 
-Cuts = dict[str, tuple[int, ...]]  # for each axis the places where its parts end
+Cuts = dict[str, tuple[int, ...]]  # for each axis the products at which it is cut
 
 
 def aligned(splits: Iterable[DimAxes], unreduced: Iterable[Axes], mesh: Mesh) -> Cuts:
-    """For each axis the places where it must be cut for all splits to be made of whole parts.
+    """The coarsest cuts of each axis for which all shardings consist of whole parts.
 
-    An axis is cut where some sub-axis begins or ends, and where the pieces of a dim in one split
-    and in another would otherwise not line up.
+    An axis is cut where some sub-axis begins or ends, and where the shards of a dim under two
+    shardings would otherwise not align.
     """
     splits = list(splits)
     cuts: dict[str, set[int]] = {}
@@ -39,7 +39,7 @@ def aligned(splits: Iterable[DimAxes], unreduced: Iterable[Axes], mesh: Mesh) ->
 
 
 def _products(axes: Axes, mesh: Mesh) -> Iterator[tuple[int, Axis]]:
-    """The number of pieces after each axis."""
+    """The number of shards after each axis."""
     product = 1
     for axis in axes:
         product *= size_of(axis, mesh)
@@ -56,7 +56,7 @@ def _cut_at(products: set[int], axes: Axes, mesh: Mesh, cuts: dict[str, set[int]
 
 
 def _chain(places: set[int], whole: int) -> tuple[int, ...]:
-    """The cuts of one axis, each dividing the next; others cannot be made together."""
+    """The cuts of one axis that form a divisor chain; the others are dropped."""
     chain = [1]
     for place in sorted(places | {whole}):
         if place > chain[-1] and place % chain[-1] == 0 and whole % place == 0:
@@ -65,32 +65,32 @@ def _chain(places: set[int], whole: int) -> tuple[int, ...]:
 
 
 def refined(axes: Axes, cuts: Cuts, mesh: Mesh) -> Axes:
-    """The axes as parts between cuts."""
+    """The axes, split at the cuts."""
     return tuple([piece for axis in axes for piece in cut(axis, cuts.get(axis.name, ()), mesh)])
 
 
 def tidy(axes: Iterable[Axis], mesh: Mesh) -> Axes:
-    """The list without axes of size 1, neighbouring parts of one axis as one."""
+    """The list without axes of size 1, neighbouring parts of one axis merged."""
     return merged([axis for axis in axes if size_of(axis, mesh) > 1], mesh)
 
 
 def as_set(axes: Iterable[Axis], mesh: Mesh) -> Axes:
-    """Axes whose order does not matter, in that of the mesh."""
+    """Axes as a set: in mesh order."""
     return tidy(in_mesh_order(axes, mesh), mesh)
 
 
 def disjoint(axes: Iterable[Axis], others: Sequence[Axis]) -> bool:
-    """Whether two lists have no part of an axis in common."""
+    """Whether two lists overlap nowhere."""
     return not any(overlaps(axis, other) for axis in axes for other in others)
 
 
 def inside(axis: Axis, axes: Iterable[Axis]) -> bool:
-    """Whether an axis is a part of one of the list."""
+    """Whether an axis lies within one of the list."""
     return any(contains(other, axis) for other in axes)
 
 
 def cut_by(axes: Iterable[Axis], others: Sequence[Axis], mesh: Mesh) -> Axes:
-    """The list without axes of size 1, cut where the others begin and end, if sizes divide."""
+    """The list without axes of size 1, cut at the ends of the others where sizes divide."""
     made: list[Axis] = []
     for axis in axes:
         if size_of(axis, mesh) > 1:
@@ -101,7 +101,7 @@ def cut_by(axes: Iterable[Axis], others: Sequence[Axis], mesh: Mesh) -> Axes:
 
 
 def without(axes: Iterable[Axis], others: Sequence[Axis], mesh: Mesh) -> Axes | None:
-    """The axes less the parts that the others take; None if they do not come off cleanly."""
+    """The axes minus the others; None if the difference is not a list of sub-axes."""
     left = []
     for axis in cut_by(axes, others, mesh):
         if inside(axis, others):
@@ -113,7 +113,7 @@ def without(axes: Iterable[Axis], others: Sequence[Axis], mesh: Mesh) -> Axes | 
 
 
 def shared_start(axes: Axes, others: Axes, mesh: Mesh) -> tuple[Axes, Axes, Axes]:
-    """The longest common beginning of two lists, and what follows it in each."""
+    """The longest common prefix of two lists, and the remainder of each."""
     left, right = list(cut_by(axes, others, mesh)), list(cut_by(others, axes, mesh))
     count = 0
     while count < min(len(left), len(right)) and left[count] == right[count]:
@@ -126,7 +126,7 @@ def shared_start(axes: Axes, others: Axes, mesh: Mesh) -> tuple[Axes, Axes, Axes
 
 
 def shared_end(axes: Axes, others: Axes, mesh: Mesh) -> tuple[Axes, Axes, Axes]:
-    """The longest common end of two lists, and what stands before it in each."""
+    """The longest common suffix of two lists, and the remainder of each."""
     left, right = list(cut_by(axes, others, mesh)), list(cut_by(others, axes, mesh))
     count = 0
     while count < min(len(left), len(right)) and left[-1 - count] == right[-1 - count]:

@@ -1,4 +1,4 @@
-"""Which devices meet in a collective: mesh axes where they are known, lists of ids otherwise."""
+"""The groups of a collective: mesh axes where they are known, lists of device ids otherwise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AXIS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class MeshAxes:
-    """Groups along axes of a mesh, by its name in the module or written out."""
+    """Groups along axes of a mesh, by its name in the module or in full."""
 
     mesh: str | Mesh
     axes: tuple[Axis, ...]
@@ -70,21 +70,21 @@ def parse_mesh_axes(text: str) -> MeshAxes:
 
 
 def cross_replica(groups: Lists, replicas: int, partitions: int) -> Lists:
-    """Replicas meet, each partition for itself; a device is replica * partitions + partition."""
+    """Groups of replicas, one per partition; a device is replica * partitions + partition."""
     return tuple(
         tuple(r * partitions + p for r in group) for group in groups for p in range(partitions)
     )
 
 
 def cross_partition(groups: Lists, replicas: int, partitions: int) -> Lists:
-    """Partitions meet, each replica for itself."""
+    """Groups of partitions, one per replica."""
     return tuple(
         tuple(r * partitions + p for p in group) for group in groups for r in range(replicas)
     )
 
 
 def cross_replica_and_partition(groups: Lists, replicas: int, partitions: int) -> Lists:
-    """The replicas of a group meet with all their partitions, partition by partition."""
+    """Groups of replicas with all their partitions, in partition-major order."""
     return tuple(
         tuple(r * partitions + p for p in range(partitions) for r in group) for group in groups
     )

@@ -1,4 +1,4 @@
-"""Lists of devices as axes of a mesh, where they match."""
+"""Recovering mesh axes from explicit device groups."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Digits = tuple[int, ...]
 
 @lru_cache(maxsize=4096)
 def matching_axes(lists: Lists, mesh: Mesh, *, ordered: bool = True) -> Axes | None:
-    """The axes, major first, whose groups these lists are; None if there are none.
+    """The axes, major first, whose groups are these lists; None if no axes match.
 
-    The order of the groups does not matter; that of the devices in a group does, if `ordered`.
+    Groups may be in any order; so may the devices of a group unless `ordered`.
     """
     if not lists or len({len(group) for group in lists}) != 1:
         return None
@@ -32,7 +32,7 @@ def matching_axes(lists: Lists, mesh: Mesh, *, ordered: bool = True) -> Axes | N
 
 
 def _axes_of(group: tuple[int, ...], mesh: Mesh) -> Axes | None:
-    """The axes along which the devices of one group stand, found from the minor one up."""
+    """The axes of one group's devices, found from the minor one up."""
     atoms = _atoms(mesh)
     digits = [_digits(mesh.position(device), atoms, mesh) for device in group]
     found: list[Axis] = []
@@ -53,7 +53,7 @@ def _axes_of(group: tuple[int, ...], mesh: Mesh) -> Axes | None:
 
 
 def _atoms(mesh: Mesh) -> list[tuple[str, int, int]]:
-    """Every axis in parts of prime size, major first: its name, what is before it, its size."""
+    """Every axis in parts of prime size, major first: its name, pre-size and size."""
     found = []
     for name, size in mesh.axes:
         before, factor = 1, 2

@@ -40,7 +40,7 @@ class Atoms:
         return tuple(math.prod(self.sizes[n + 1 :]) for n in range(len(self.sizes)))
 
     def dims(self, span: DigitRun) -> tuple[int, ...] | None:
-        """The digits that make up a run, major first; None if it is no union of digits."""
+        """The digits that make up a run, major first; None if it is not a union of digits."""
         stride, size = span
         found = tuple(n for n, s in enumerate(self.strides) if stride <= s < stride * size)
         whole = math.prod(self.sizes[n] for n in found) == size

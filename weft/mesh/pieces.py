@@ -1,4 +1,4 @@
-"""The pieces that a sharding makes of a tensor: their shape, and which device holds which."""
+"""The shards of a tensor: their shape, and the device of each."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.mesh.sharding import Sharding
 
 
 def counts(sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:
-    """Into how many pieces each dim is split."""
+    """The number of shards of each dim."""
     return tuple(total_size(dim.axes, mesh) for dim in sharding.dims)
 
 
 def local_shape(shape: Sequence[int], sharding: Sharding | None, mesh: Mesh) -> tuple[int, ...]:
-    """The shape of one piece; the last ones of a dim are padded where the size does not divide."""
+    """The local shape; the last shards of a dim are padded where the size does not divide."""
     if sharding is None:
         return tuple(shape)
     pieces = counts(sharding, mesh)
@@ -27,13 +27,13 @@ def local_shape(shape: Sequence[int], sharding: Sharding | None, mesh: Mesh) -> 
 
 @dataclass(frozen=True, slots=True)
 class PieceBounds:
-    """What one device holds: where it begins and ends in each dim, and its number of them all."""
+    """The shard of one device: its index and its bounds in each dim."""
 
     device: int
-    position: tuple[int, ...]  # of the device along each axis of the mesh
-    index: tuple[int, ...]  # of the piece along each dim
+    position: tuple[int, ...]  # the device's mesh coordinates
+    index: tuple[int, ...]  # of the shard along each dim
     bounds: tuple[tuple[int, int], ...]  # within the tensor
-    padding: tuple[int, ...]  # elements beyond the tensor's end, for each dim
+    padding: tuple[int, ...]  # padding elements of each dim
 
     def __str__(self) -> str:
         return f"[{', '.join(f'{a}:{b}' for a, b in self.bounds)}]"
@@ -42,7 +42,7 @@ class PieceBounds:
 def piece_at(
     position: tuple[int, ...], shape: Sequence[int], sharding: Sharding, mesh: Mesh
 ) -> PieceBounds:
-    """The piece of the device at a position of the mesh."""
+    """The shard of the device at these mesh coordinates."""
     index = tuple(index_along(dim.axes, mesh, position) for dim in sharding.dims)
     local = local_shape(shape, sharding, mesh)
     begins = [min(n * part, size) for n, part, size in zip(index, local, shape, strict=True)]
@@ -56,13 +56,13 @@ def piece_at(
 
 
 def pieces(shape: Sequence[int], sharding: Sharding, mesh: Mesh) -> list[PieceBounds]:
-    """The piece of every device, in the order of the mesh."""
+    """The shard of every device, in mesh order."""
     positions = itertools.product(*(range(size) for _, size in mesh.axes))
     return [piece_at(position, shape, sharding, mesh) for position in positions]
 
 
 def index_along(axes: Sequence[Axis], mesh: Mesh, position: Sequence[int]) -> int:
-    """Where the device at a position of the mesh stands along axes, the first one major."""
+    """The linear index along axes, the first one major, of the device at these mesh coordinates."""
     names = [name for name, _ in mesh.axes]
     found = 0
     for axis in axes:
@@ -73,5 +73,5 @@ def index_along(axes: Sequence[Axis], mesh: Mesh, position: Sequence[int]) -> in
 
 
 def copies(sharding: Sharding, mesh: Mesh) -> int:
-    """How many devices hold each piece."""
+    """The replication factor: the number of devices that hold each shard."""
     return mesh.size // max(1, math.prod(counts(sharding, mesh)))

@@ -1,4 +1,4 @@
-"""Shardings: how a tensor is split over the axes of a mesh, in Shardy's words and text."""
+"""Shardings: how a tensor is split over the axes of a mesh, with Shardy's semantics and text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DimSharding:
 
     axes: tuple[Axis, ...] = ()
     is_open: bool = False
-    priority: int | None = None  # None means 0, the strongest, left unwritten
+    priority: int | None = None  # None is 0, the highest, and is not written
 
     def __str__(self) -> str:
         parts = [*map(str, self.axes), *(["?"] if self.is_open else [])]
@@ -34,15 +34,13 @@ class DimSharding:
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """How one tensor is split: a mesh, one dim sharding a dim, and axes that must not split it."""
+    """The sharding of one tensor: a mesh, a sharding per dim, and explicitly replicated axes."""
 
     mesh: str | Mesh
     dims: tuple[DimSharding, ...]
     replicated: tuple[Axis, ...] = ()
     unreduced: tuple[Axis, ...] = ()
-    _is_concrete: ClassVar[bool] = (
-        False  # JAX asks every sharding: this is on no devices of its own
-    )
+    _is_concrete: ClassVar[bool] = False  # read by JAX of every sharding: this one holds no devices
 
     def resolve(self, meshes: Mapping[str, Mesh]) -> Mesh:
         """The mesh itself."""
@@ -70,7 +68,7 @@ def parse_sharding(text: str) -> Sharding:
     elif match := _INLINE.match(text):
         mesh = parse_mesh(match[1])
     else:
-        raise WeftError(f"{text!r} is no sharding", help='expected <@mesh, [{"axis"}, {}]>')
+        raise WeftError(f"{text!r} is not a sharding", help='expected <@mesh, [{"axis"}, {}]>')
     end = text.index("]", match.end())
     replicated, unreduced = _REPLICATED.search(text, end), _UNREDUCED.search(text, end)
     return Sharding(

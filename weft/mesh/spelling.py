@@ -1,4 +1,4 @@
-"""The friendly spelling of shardings, `P("data", None)`, and JAX's meshes and shardings as ours."""
+"""The user's spelling of shardings, `P("data", None)`, and conversion from JAX's classes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _EXAMPLE = 'write P("data", None, ("data", "model")), or ... for a dim that is l
 
 @dataclass(frozen=True, slots=True, init=False)
 class P:
-    """How a tensor is split, dim by dim: `P("data", None, ("data", "model"))`.
+    """A partition spec, dim by dim: `P("data", None, ("data", "model"))`.
 
     None keeps a dim whole, `...` leaves it open, `("data", ...)` may be split further; dims that
     are not named stay whole. `"data:(1)2"` is the major part, of size 2, of an axis.
     """
 
-    OPEN: ClassVar[EllipsisType] = ...  # a dim that may be split as it suits
+    OPEN: ClassVar[EllipsisType] = ...  # an open dim
     dims: tuple[DimSharding, ...]
     replicated: tuple[Axis, ...]  # axes that must not split the tensor
-    unreduced: tuple[Axis, ...]  # axes along which it is a partial sum
+    unreduced: tuple[Axis, ...]  # axes along which the tensor is a partial sum
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class P:
         object.__setattr__(self, "unreduced", tuple(map(_axis, unreduced)))
 
     def sharding(self, rank: int, mesh: Mesh, name: str | None = None) -> Sharding:
-        """This spelling as the sharding of a tensor, on a mesh that the module may hold by name."""
+        """The sharding of a tensor of that rank on a mesh, which the module may hold by name."""
         _check_rank(self, rank)
         _check_axes(self, mesh)
         dims = [DimSharding(_merged(d.axes, mesh), d.is_open, d.priority) for d in self.dims]
@@ -77,12 +77,12 @@ def _check_lists(replicated: object, unreduced: object, priorities: object) -> N
     for word, axes in (("replicated", replicated), ("unreduced", unreduced)):
         if isinstance(axes, str) or not isinstance(axes, Iterable):
             raise WeftError(
-                f"{word}={axes!r} is no list of axes", help=f'write {word}=("data", "model")'
+                f"{word}={axes!r} is not a list of axes", help=f'write {word}=("data", "model")'
             )
     listed = priorities if isinstance(priorities, Sequence) else ["none"]
     if any(p is not None and not isinstance(p, int) for p in listed):
         raise WeftError(
-            f"priorities={priorities!r} is no list of numbers",
+            f"priorities={priorities!r} is not a list of numbers",
             help="give a number for each dim, 0 the strongest, or None: priorities=(0, None)",
         )
 
@@ -103,7 +103,7 @@ def _dim(given: DimSpelling, priority: int | None) -> DimSharding:
             return DimSharding(tuple(map(_axis, axes)), is_open, priority)
         case _ if _is_unconstrained(given):
             return DimSharding((), True, priority)
-    raise WeftError(f"{given!r} does not say how a dim is split", help=_EXAMPLE)
+    raise WeftError(f"{given!r} is not a sharding of a dim", help=_EXAMPLE)
 
 
 def as_axes(given: Iterable[object]) -> tuple[Axis, ...]:
@@ -116,7 +116,7 @@ def _axis(given: object) -> Axis:
         return given
     match = _AXIS.fullmatch(given) if isinstance(given, str) else None
     if match is None:
-        raise WeftError(f"{given!r} is no axis of a mesh", help=_EXAMPLE)
+        raise WeftError(f"{given!r} is not an axis of a mesh", help=_EXAMPLE)
     return Axis(match[1], int(match[2]), int(match[3])) if match[2] else Axis(match[1])
 
 
@@ -137,7 +137,7 @@ def _tuple_text(parts: list[str]) -> str:
 
 
 def _merged(axes: tuple[Axis, ...], mesh: Mesh) -> tuple[Axis, ...]:
-    """The axes, neighbouring parts of one axis as one."""
+    """The axes with neighbouring parts of one axis merged."""
     made: list[Axis] = []
     for axis in axes:
         append_merged(made, axis, mesh)
@@ -154,7 +154,7 @@ def _check_rank(spec: P, rank: int) -> None:
 
 
 def _check_axes(spec: P, mesh: Mesh) -> None:
-    """Refuse axes that the mesh does not have, and axes that are used twice."""
+    """Refuse unknown axes and axes that are used twice."""
     seen: list[Axis] = []
     for axis in (*(a for d in spec.dims for a in d.axes), *spec.replicated, *spec.unreduced):
         size = mesh.axis_sizes.get(axis.name)
@@ -162,7 +162,7 @@ def _check_axes(spec: P, mesh: Mesh) -> None:
             raise WeftError(f"{spec}: the mesh has no axis {axis.name!r}", help=_known(axis, mesh))
         if axis.size is not None and (axis.size < 2 or size % (axis.before * axis.size)):
             raise WeftError(
-                f"{spec}: {axis} is no part of an axis of size {size}",
+                f"{spec}: {axis} is not a part of an axis of size {size}",
                 help='a part "x:(before)size" needs sizes whose product divides that of the axis',
             )
         if any(overlaps(axis, other) for other in seen):
@@ -180,7 +180,7 @@ def _known(axis: Axis, mesh: Mesh) -> str:
     return f"{hint}known: {', '.join(names) or 'none'}"
 
 
-# What others call meshes and shardings
+# Conversion from other libraries' meshes and shardings
 
 
 def as_mesh(given: object) -> Mesh:
@@ -197,11 +197,11 @@ def as_mesh(given: object) -> Mesh:
     names: Any = getattr(given, "axis_names", None)
     if names is None:
         raise WeftError(
-            f"{_kind(given)} is no mesh",
+            f"{_kind(given)} is not a mesh",
             help="write weft.Mesh(data=2, model=4), or give one of JAX's",
         )
     mesh: Any = given
-    if type(given).__name__ == "AbstractMesh":  # it raises when asked for its devices
+    if type(given).__name__ == "AbstractMesh":  # whose attribute `devices` raises
         return Mesh(zip(map(str, names), map(int, mesh.axis_sizes), strict=True))
     devices = mesh.devices
     ids = tuple(int(device.id) for device in devices.flat)
@@ -212,17 +212,19 @@ def as_mesh(given: object) -> Mesh:
 def _mesh_from_text(text: str) -> Mesh:
     parts = [_MESH_AXIS.fullmatch(part) for part in text.split(",")]
     if not all(parts):
-        raise WeftError(f"{text!r} is no mesh", help="write it as data=2,model=4, major axis first")
+        raise WeftError(
+            f"{text!r} is not a mesh", help="write it as data=2,model=4, major axis first"
+        )
     return Mesh((match[1], int(match[2])) for match in parts if match)
 
 
 def as_sharding(
     given: object, rank: int, mesh: object = None, *, name: str | None = None
 ) -> Sharding:
-    """What somebody says of a tensor, as a sharding of ours.
+    """A user's sharding of a tensor, converted to `Sharding`.
 
-    It may be a Sharding, a `P` or a tuple like one, sdy text, or JAX's NamedSharding or
-    PartitionSpec. The mesh may be left out where what is given knows its own.
+    Accepts a Sharding, a `P` or an equivalent tuple, sdy text, or JAX's NamedSharding or
+    PartitionSpec. The mesh may be left out if the sharding has its own.
     """
     ours = None if mesh is None else as_mesh(mesh)
     if isinstance(given, str) and "<" in given:
@@ -237,14 +239,14 @@ def as_sharding(
     spec = _as_spec(given)
     if ours is None:
         raise WeftError(
-            f"{spec} needs a mesh to be a sharding",
+            f"{spec} has no mesh",
             help="give the mesh: weft.Mesh(data=2, model=4)",
         )
     return spec.sharding(rank, ours, name)
 
 
 def as_spec(given: object, rank: int) -> P:
-    """What somebody says of a tensor of that rank, without the mesh that it is meant for."""
+    """A user's sharding of a tensor of that rank as a `P`, without its mesh."""
     if isinstance(given, str) and "<" in given:
         given = parse_sharding(given)
     if isinstance(given, Sharding):
@@ -261,11 +263,11 @@ def _as_spec(given: object) -> P:
     partitions: Any = getattr(given, "_partitions", given)
     if isinstance(partitions, tuple | list):
         return P(*partitions, unreduced=sorted(getattr(given, "unreduced", ())))
-    raise WeftError(f"{_kind(given)} does not say which axes split which dims", help=_EXAMPLE)
+    raise WeftError(f"{_kind(given)} is not a sharding", help=_EXAMPLE)
 
 
 def _checked(given: Sharding, rank: int, mesh: Mesh | None, name: str | None) -> Sharding:
-    """A sharding of ours, after the same checks as any other spelling."""
+    """A `Sharding`, after the same checks as any other spelling."""
     if len(given.dims) != rank:
         raise WeftError(
             f"{given.body()} is for {len(given.dims)} dims, but the tensor has {rank}",
@@ -289,13 +291,13 @@ def _check_same_mesh(theirs: Mesh, ours: Mesh | None) -> None:
 
 
 def is_same_mesh(mesh: Mesh, other: Mesh) -> bool:
-    """Whether two meshes are one; either may leave the order of the devices to the other."""
+    """Whether two meshes are equal, where one without device ids matches any order."""
     orders = (mesh.device_ids, other.device_ids)
     return mesh == other or (mesh.axes == other.axes and None in orders)
 
 
 def held_mesh(sharding: object) -> object:
-    """The mesh that a sharding holds, ours or JAX's; None for one that names it, or has none."""
+    """The mesh object of a sharding of Weft's or JAX's; None if it has a mesh name or none."""
     mesh = getattr(sharding, "mesh", None)
     return None if isinstance(mesh, str) else mesh
 

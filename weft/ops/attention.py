@@ -151,7 +151,7 @@ class Attention(Op):
         for dim in range(rank - 3):
             builder.factor([dim] * 3 + where(dim), made(dim), q.bounds[dim])
         heads, groups = rank - 3, q.bounds[-3] // max(1, k.bounds[-3])
-        if k.bounds[heads] == 1 < groups:  # one head of keys for all: it is no part of the others
+        if k.bounds[heads] == 1 < groups:  # one head of keys for all: it is not part of the others
             builder.factor([None, heads, heads, *[None] * len(pairs)], [None] * len(results), 1)
         else:
             builder.factor([heads] * 3 + where(heads), made(heads), k.bounds[heads])

@@ -311,7 +311,7 @@ class RunParallel(Control):
         widths = {len(row) for row in self.programs}
         require(
             len(widths) == 1 and widths != {0},
-            "interpreter.run_parallel: programs are no grid of functions",
+            "interpreter.run_parallel: programs are not a grid of functions",
             "give rows of one length, one program a device",
         )
         return self.outs

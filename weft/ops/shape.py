@@ -197,7 +197,7 @@ class Transpose(Op):
         given = tensor_type(self.name, 0, operand)
         require(
             sorted(self.permutation) == list(range(given.rank)),
-            f"{self.name}: {self.permutation} is no permutation of the dims of {given}",
+            f"{self.name}: {self.permutation} is not a permutation of the dims of {given}",
             f"name each of the {given.rank} dims once",
         )
         return given.with_shape(tuple([given.shape[d] for d in self.permutation]))

@@ -136,7 +136,7 @@ class Pad(Op):
 
 
 def check_fill(name: str, operand: TensorType, value: Type) -> None:
-    """Refuse a padding value that is no scalar of the operand's elements."""
+    """Refuse a padding value that is not a scalar of the operand's elements."""
     require(
         value is operand.with_shape(()),
         f"{name}: operand 0 is {operand}, but operand 1 is {value}",

@@ -19,7 +19,7 @@ def cse(module: Module) -> Module:
 
     Collectives merge, too: whoever comes to the second has been at the first, with its whole group.
     """
-    merging = _Merging(pure_functions(module, meetings=True))
+    merging = _Merging(pure_functions(module, collectives=True))
     with without_gc():
         functions = {name: merging.function(f) for name, f in module.functions.items()}
         return carry_tables(module.with_functions(functions), merging.became)
@@ -59,12 +59,12 @@ class _Merging:
             if regions:
                 regions = tuple([self.region(r) for r in regions])
                 key: object = (op, operands, node.attrs, *map(_structure, regions))
-                mergeable: bool | None = is_pure(node, self.functions, meetings=True)
+                mergeable: bool | None = is_pure(node, self.functions, collectives=True)
             else:
                 key = (op, operands, node.attrs)
                 mergeable = pure.get(op)
                 if mergeable is None:
-                    mergeable = pure[op] = is_pure(node, self.functions, meetings=True)
+                    mergeable = pure[op] = is_pure(node, self.functions, collectives=True)
             twin = known.get(key) if mergeable else None
             if twin is not None:
                 self.becomes(node, twin)

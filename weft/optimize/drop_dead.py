@@ -32,7 +32,7 @@ class _Marking:
     """What is alive: found by following what is read, from what must stay."""
 
     def __init__(self, module: Module) -> None:
-        self.pure = pure_functions(module, meetings=True)
+        self.pure = pure_functions(module, collectives=True)
         self.nodes: set[Node] = set()
         self.values: set[Value] = set()
         self.loops: dict[Value, Node] = {}  # the arguments of loops' regions
@@ -65,7 +65,7 @@ class _Marking:
             if not node.regions:
                 pure = known.get(node.op)
                 if pure is None:
-                    pure = known[node.op] = is_pure(node, self.pure, meetings=True)
+                    pure = known[node.op] = is_pure(node, self.pure, collectives=True)
                 if not pure:
                     self._mark((*around, node))
                 continue

@@ -125,7 +125,7 @@ def keeps_unreduced(context: Context, node: Node) -> bool:
 def _carriers(op: Op, are_partial: list[bool]) -> list[bool] | None:
     """The operands whose sum the result is; None if the op is not linear in the partial ones.
 
-    One of them that is no partial sum is counted once: one device has it, the others zeros.
+    One of them that is not a partial sum is counted once: one device has it, the others zeros.
     """
     together = _LINEAR[type(op)]
     carriers = [not together or n in together for n in range(len(are_partial))]

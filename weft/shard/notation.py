@@ -268,7 +268,7 @@ def _shardy_tensors(text: str, side: str) -> tuple[Tensor, ...]:
     for part in split(side):
         match = _TENSOR.fullmatch(part)
         if match is None:
-            raise WeftError(f"sharding rule {text}: {part!r} is no list of dims", help=_EXAMPLE)
+            raise WeftError(f"sharding rule {text}: {part!r} is not a list of dims", help=_EXAMPLE)
         dims = [dim.strip() for dim in match[1].split(",")] if match[1].strip() else []
         tensors.append(Tensor(tuple(_shardy_dim(text, dim) for dim in dims)))
     return tuple(tensors)
@@ -294,7 +294,9 @@ def _sizes(text: str, listed: str) -> dict[str, int]:
     for part in split(listed):
         name, equals, size = part.partition("=")
         if not equals or not size.strip().isdigit():
-            raise WeftError(f"sharding rule {text}: {part!r} is no size", help="write {i=8, j=4}")
+            raise WeftError(
+                f"sharding rule {text}: {part!r} is not a size", help="write {i=8, j=4}"
+            )
         sizes[name.strip()] = int(size)
     return sizes
 
@@ -360,6 +362,7 @@ def _jax_group(text: str, inside: str) -> tuple[str, ...]:
     names = tuple(inside.split())
     if len(names) < 2 or not all(_NAME.fullmatch(name) for name in names):
         raise WeftError(
-            f"sharding rule {text}: ({inside}) is no group", help="a group has two factors or more"
+            f"sharding rule {text}: ({inside}) is not a group",
+            help="a group has two factors or more",
         )
     return names

@@ -33,7 +33,7 @@ def as_rules(given: Rules | Mapping[str, GivenRule]) -> Rules:
         return given
     if not isinstance(given, Mapping):
         raise WeftError(
-            f"rules={given!r}"[:80] + " are no rules",
+            f"rules={given!r}"[:80] + " are not rules",
             help='give weft.shard.Rules, or a dict: {"gemm": "i k, k j -> i j"}',
         )
     made = Rules()

@@ -21,7 +21,7 @@ module {
 
 module {
   sdy.mesh @mesh = <["p"=2, "q"=3]>
-  func.func @main(%arg0: tensor<24x24xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"p"}, {"q"}]>}, %arg1: tensor<48x12xf32> {weft.told_sharding = #sdy.sharding<mesh<["r"=3, "s"=2]>, [{"r"}, {"s"}]>, sdy.sharding = #sdy.sharding<@mesh, [{"p", "q"}, {}]>}) -> (tensor<72x24xf32> {weft.told_sharding = #sdy.sharding<mesh<["r"=3, "s"=2]>, [{"s"}, {}]>, sdy.sharding = #sdy.sharding<@mesh, [{"p", "q"}, {}]>}) {
+  func.func @main(%arg0: tensor<24x24xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"p"}, {"q"}]>}, %arg1: tensor<48x12xf32> {weft.caller_sharding = #sdy.sharding<mesh<["r"=3, "s"=2]>, [{"r"}, {"s"}]>, sdy.sharding = #sdy.sharding<@mesh, [{"p", "q"}, {}]>}) -> (tensor<72x24xf32> {weft.caller_sharding = #sdy.sharding<mesh<["r"=3, "s"=2]>, [{"s"}, {}]>, sdy.sharding = #sdy.sharding<@mesh, [{"p", "q"}, {}]>}) {
     %0 = stablehlo.reshape %arg1 : (tensor<48x12xf32>) -> tensor<3x2x8x12xf32>
     %1 = stablehlo.slice %0 [0:3, 0:2, 0:8, 0:12] : (tensor<3x2x8x12xf32>) -> tensor<3x2x8x12xf32>
     %2 = stablehlo.transpose %1, dims = [0, 2, 1, 3] : (tensor<3x2x8x12xf32>) -> tensor<3x8x2x12xf32>

@@ -179,7 +179,7 @@ def test_branches_keep_their_own_collectives():
 
 
 def test_replicas_are_left_alone():
-    """Over replicas, a group is no part of the mesh."""
+    """Over replicas, a group is not part of the mesh."""
     x = Value(X, None, 0)
     node = apply(AllReduce(((0, 1),)), x, regions=(combiner("add", X),))
     module = program((x,), [node], node.results[0])

@@ -20,7 +20,7 @@ from weft.capture import parse
 from weft.ir.module import Module, Node
 from weft.ir.op import Op, rule
 from weft.ir.rule import Dims
-from weft.ir.write import SHARDINGS, says_itself
+from weft.ir.write import SHARDINGS, holds_shardings
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
 from weft.ops.scatter import Scatter, ScatterDims
 
@@ -46,7 +46,7 @@ def splits(example: Example) -> Iterator[Split]:
     if getattr(example, "devices", None) or "main" not in module.functions or module.meshes:
         return
     nodes = module.function("main").body.nodes
-    if not all_tensors(module) or len(nodes) != 1 or says_itself(type(nodes[0].op)):
+    if not all_tensors(module) or len(nodes) != 1 or holds_shardings(type(nodes[0].op)):
         return
     node = nodes[0]
     if isinstance(node.op, Scatter) and _hits_the_first(node.op.scatter_dimension_numbers):

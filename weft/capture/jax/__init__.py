@@ -1,1 +1,1 @@
-"""JAX: functions that are traced, and what JAX knows of their values."""
+"""JAX as a source: tracing of functions, and conversion of their values."""

@@ -1,4 +1,4 @@
-"""JAX's `buffer_callback`: Python functions that write what they compute into given memory."""
+"""JAX's `buffer_callback`: Python functions that write into output buffers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from weft.ir.types import Array
 
 
 def buffer_rules() -> tuple[tuple[Any, LoweringRule], ...]:
-    """The primitive that calls Python with buffers."""
+    """The lowering of the `buffer_callback` primitive."""
     from jax._src import buffer_callback
 
     return rules_of(buffer_callback, {"buffer_callback_p": _buffer_callback})
 
 
 class HostBuffer:
-    """An operand or a result of such a function, in memory of the host."""
+    """An operand or a result of a buffer callback, in host memory."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -59,18 +59,18 @@ class HostBuffer:
 
 
 class CallContext:
-    """Where such a function is called from."""
+    """The execution context of a buffer callback."""
 
     @property
     def stage(self) -> Any:
-        """What the program does: it is executed."""
+        """The stage of the call: execution."""
         from jax.experimental.buffer_callback import ExecutionStage
 
         return ExecutionStage.EXECUTE
 
     @property
     def stream(self) -> int:
-        """The queue of a GPU, of which there is none."""
+        """The GPU stream, which does not exist here."""
         import jax
 
         raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: XLA FFI GPU context is not available")
@@ -101,7 +101,7 @@ def _on_buffers(
     shared: dict[int, int],
     *args: Any,
 ) -> tuple[Array, ...]:
-    """Call with operands to read and results to write; some results begin as operands."""
+    """Call with read-only operands and writable results; some results alias operands."""
     given = [
         np.array(arg) if n in shared.values() else np.asarray(arg) for n, arg in enumerate(args)
     ]

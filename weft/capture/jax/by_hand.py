@@ -1,4 +1,4 @@
-"""`custom_partitioning` in functions that are captured for a mesh without devices of JAX's."""
+"""`custom_partitioning` in functions that are captured for an abstract mesh."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from weft.capture.jax.calls import LoweringRule, rules_of
 
 @dataclass(frozen=True, slots=True)
 class StandInDevice:
-    """What stands for a device where JAX only counts them."""
+    """A placeholder for a device where JAX only counts devices."""
 
     id: int
     platform: str = "weft"
     process_index: int = 0
-    device_kind: str = "weft"  # JAX 0.11 and later ask for it
+    device_kind: str = "weft"  # read by JAX 0.11 and later
 
 
 def by_hand_rules() -> tuple[tuple[Any, LoweringRule], ...]:
-    """The primitive that users' own programs of one device are behind."""
+    """The lowering of the `custom_partitioning` primitive."""
     from jax._src import custom_partitioning
 
     return rules_of(custom_partitioning, {"custom_partitioning_p": _lowered})
 
 
 def _lowered(ctx: Any, *values: Any, **params: Any) -> Any:
-    """A call for whoever partitions, as JAX writes it for several devices; it knows one only."""
+    """The custom call that JAX emits for several devices, also where it sees only one."""
     import jax
     from jax._src import custom_partitioning, sharding_impls
 

@@ -13,7 +13,7 @@ from weft.ops.custom_calls.callbacks import HOST_CALL, HOST_CALL_ON_PIECES, Host
 
 
 def callback_rules() -> tuple[tuple[Any, LoweringRule], ...]:
-    """The primitives that call Python while a program runs."""
+    """The lowerings of primitives that call Python at run time."""
     from jax._src import callback, debugging
 
     called: dict[str, LoweringRule] = {"pure_callback_p": _pure, "io_callback_p": _io}
@@ -38,9 +38,9 @@ def _io(ctx: Any, *args: Any, ordered: bool, sharding: Any = None, **params: Any
 
 
 def _place(ctx: Any, sharding: Any) -> Any:
-    """The device that calls, as JAX annotates it; None in a manual part, where every device does.
+    """The calling device as JAX's sharding; None in a manual region, where every device calls.
 
-    JAX refuses here what it refuses: a place where there is none, or none for all pieces.
+    Raises JAX's own errors for a missing or an invalid device.
     """
     from jax._src.callback import _callback_op_sharding
     from jax._src.sharding_impls import SPMDAxisContext
@@ -110,7 +110,7 @@ def host_call(
     on_pieces: bool = False,
     place: Any = None,
 ) -> Sequence[Any]:
-    """A call as JAX makes it; one with an effect in an order takes a token and gives one."""
+    """A callback with JAX's semantics; an ordered effect takes a token and returns one."""
     from jax._src.config import enable_x64
     from jax._src.interpreters import mlir
 
@@ -135,8 +135,8 @@ def emit_call(
 ) -> tuple[list[Any], Any]:
     """A call of a Python function of arrays: its results, and a token if it takes one.
 
-    In a manual part each device calls with what it has; elsewhere there is one call, with whole
-    values, unless it is to be called on pieces. `place` is JAX's sharding of the results.
+    In a manual region each device calls with its local values; elsewhere there is one call with
+    global values, unless `on_pieces`. `place` is JAX's sharding of the results.
     """
     from jax._src.sharding_impls import SPMDAxisContext
 
@@ -161,9 +161,9 @@ def emit_call(
 
 
 def _as_traced(call: Callable[..., Any], wide: bool, *args: Any) -> tuple[Any, ...]:
-    """Call back as JAX does: with arrays on its CPU device, for arrays of any kind.
+    """Wrap a callback as JAX does: operands are arrays on its CPU device, results of any kind.
 
-    What holds for the thread that traced the program holds here, too: 64 bits, and no mesh.
+    The config of the tracing thread (`enable_x64`) is restored for the call, and no mesh is set.
     """
     import jax
     from jax._src import mesh, sharding_impls

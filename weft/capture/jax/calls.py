@@ -1,4 +1,4 @@
-"""Custom calls of Weft in a program that JAX lowers, and the user's lines in it."""
+"""Emitting Weft's custom calls in JAX's lowering, with the user's locations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LoweringRule: TypeAlias = Callable[..., Any]
 def rules_of(
     module: Any, rules: Mapping[str, LoweringRule]
 ) -> tuple[tuple[Any, LoweringRule], ...]:
-    """Lowerings for the primitives of a module of JAX; some versions lack one or another."""
+    """Lowerings for the primitives of a JAX module, without those that this version lacks."""
     return tuple((getattr(module, name), r) for name, r in rules.items() if hasattr(module, name))
 
 
@@ -30,9 +30,9 @@ def custom_call(
     has_side_effect: bool = False,
     sharding: Any = None,
 ) -> list[Any]:
-    """A custom call of ours, whose results have the types that JAX expects behind `more_types`.
+    """A custom call of Weft's, whose result types are `more_types` and then those of the primitive.
 
-    `sharding` is JAX's own description of how its results are split.
+    `sharding` is JAX's sharding of its results.
     """
     from jax._src.interpreters import mlir
     from jaxlib.mlir import ir
@@ -58,7 +58,7 @@ def custom_call(
 
 
 def _unknown_shapes(ctx: Any) -> list[Any]:
-    """The shapes of all results as operands, where JAX does not know one yet."""
+    """The shapes of all results as operands, if one is dynamic."""
     from jax._src import core
     from jax._src.interpreters import mlir
 
@@ -69,7 +69,7 @@ def _unknown_shapes(ctx: Any) -> list[Any]:
 
 
 def _type_of(ctx: Any, aval: Any) -> Any:
-    """MLIR's type of a value; JAX 0.10.0 does not ask where it is for."""
+    """MLIR's type of a value; JAX 0.10.0 takes no context."""
     from jax._src.interpreters import mlir
 
     takes_context = len(inspect.signature(mlir.aval_to_ir_type).parameters) > 1

@@ -1,4 +1,4 @@
-"""Pins in the middle of a function: `weft.constrain(x, P("data", None))`."""
+"""Sharding constraints inside a function: `weft.constrain(x, P("data", None))`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from weft.mesh import Mesh, Sharding, as_mesh, as_spec
 
 
 def constrain(x: Any, sharding: Spelled) -> Any:
-    """The same value, split as the sharding says, in a function that Weft captures.
+    """Constrain the sharding of a value in a function that Weft captures.
 
-    Where no mesh is there, as when the function runs by itself, the value is as it was; a sharding
-    that names axes is then warned of, and refused if it does not fit the value.
+    Without a mesh, as when the function runs eagerly, the value is returned unchanged; a sharding
+    that names axes then gives a warning, and an error if it does not fit the value.
     """
     jax = sys.modules.get("jax")
     if jax is None:
         raise WeftError(
-            f"constrain was given {type(x).__name__}, which is no value of JAX",
+            f"constrain: {type(x).__name__} is not a JAX value",
             help="call it on the arrays inside a JAX function",
         )
     values, tree = jax.tree_util.tree_flatten(x)
@@ -44,20 +44,20 @@ def constrain(x: Any, sharding: Spelled) -> Any:
 
 
 def _check_without_mesh(spelled: Sequence[Spelled], leaves: Sequence[Leaf]) -> None:
-    """Refuse shardings that cannot be right, and say of others that they have no effect."""
+    """Refuse invalid shardings, and warn that others have no effect."""
     for given, leaf in zip(spelled, leaves, strict=True):
         if given is None:
             continue
         spec = as_spec(given, len(leaf.shape))
         mesh = mesh_of(None, [given, leaf.sharding])
         if mesh is not None:
-            spec.sharding(len(leaf.shape), mesh)  # refuses axes that the mesh does not have
+            spec.sharding(len(leaf.shape), mesh)  # raises for unknown axes
         if any(dim.axes for dim in spec.dims):
             warn(f"weft.constrain: {spec} has no effect here, where nothing is compiled for a mesh")
 
 
 def _partition_spec(sharding: Sharding, mesh: Mesh) -> Any:
-    """The sharding in JAX's words, which know whole axes and open dims only."""
+    """The sharding as a PartitionSpec, which has whole axes and open dims only."""
     import jax
 
     dims: list[Any] = []
@@ -65,7 +65,7 @@ def _partition_spec(sharding: Sharding, mesh: Mesh) -> Any:
         partly_open = bool(dim.is_open and dim.axes)
         if partly_open or dim.priority or any(axis.size is not None for axis in dim.axes):
             raise Unsupported(
-                f"constrain: {sharding.body()} splits a dim in a way that JAX has no word for",
+                f"constrain: {sharding.body()} has no equivalent PartitionSpec",
                 help="inside a function, split dims by whole axes; in_shardings and out_shardings "
                 "take parts of axes, priorities, and dims that may be split further",
             )
@@ -73,7 +73,7 @@ def _partition_spec(sharding: Sharding, mesh: Mesh) -> Any:
         dims.append(jax.sharding.PartitionSpec.UNCONSTRAINED if dim.is_open else names or None)
     if sharding.replicated or sharding.unreduced:
         raise Unsupported(
-            f"constrain: {sharding.body()} says more than how dims are split",
+            f"constrain: {sharding.body()} has more than dim shardings",
             help="inside a function, leave out replicated= and unreduced=",
         )
     return jax.sharding.PartitionSpec(*dims)

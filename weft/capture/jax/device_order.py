@@ -1,6 +1,6 @@
-"""Meshes whose devices are in an order of their own: JAX numbers devices by their places in it.
+"""Meshes with an explicit device order: JAX numbers devices by their position in the mesh.
 
-A module numbers them by themselves, also where one asks which it is and where lists say who meets.
+A module numbers them by device id, also in `partition_id` and in replica groups.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SCALAR = TensorType((), UI32)
 
 
 def in_order_of(module: Module, mesh: Mesh) -> Module:
-    """The module that JAX has written for the places of a mesh, on its devices."""
+    """The module that JAX lowered for mesh positions, renumbered to device ids."""
     if mesh.device_ids is None:
         return module
     meshes = {name: _ordered(each, mesh) for name, each in module.meshes.items()}
@@ -37,7 +37,7 @@ def in_order_of(module: Module, mesh: Mesh) -> Module:
 
 
 def _ordered(mesh: Any, order: Mesh) -> Any:
-    """A mesh of as many devices in that order; by name it is what the module has."""
+    """The mesh with this device order, if it has as many devices."""
     if not isinstance(mesh, Mesh) or mesh.size != order.size or mesh.device_ids is not None:
         return mesh
     return Mesh(mesh.axes, order.device_ids)
@@ -48,9 +48,9 @@ def _on_ordered(sharding: Sharding, mesh: Mesh) -> Sharding:
 
 
 def _renumbered(node: Node, mesh: Mesh) -> tuple[Value, ...] | None:
-    """places in a mesh -> its devices; a device's number -> its place."""
+    """replica groups: positions -> device ids; partition_id: device id -> position."""
     ids = mesh.device_ids
-    assert ids is not None, "a mesh in the order of its devices needs no numbers"
+    assert ids is not None, "a mesh in device order needs no renumbering"
     if isinstance(node.op, PartitionId):
         return (_place(node, ids),)
     found: dict[str, object] = {}
@@ -65,12 +65,12 @@ def _renumbered(node: Node, mesh: Mesh) -> tuple[Value, ...] | None:
     if not found:
         return None
     op = node.op.replace(**found)
-    # Its results, so that it is not offered again.
+    # The results and not the node, so that the rule is not applied to it again.
     return Node(op, node.operands, node.types, node.regions, node.attrs, node.loc).results
 
 
 def _place(node: Node, ids: Sequence[int]) -> Value:
-    """The place of the device that runs a node."""
+    """The mesh position of the device that runs a node."""
     places = Dense(np.argsort(ids).astype(np.uint32))
     table = apply(Constant(places), loc=node.loc).results[0]
     device = apply(PartitionId(), loc=node.loc).results[0]

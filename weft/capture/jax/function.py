@@ -1,4 +1,4 @@
-"""JAX functions as sources: traced for each kind of arguments."""
+"""JAX functions as sources: traced once for each cache key of arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.capture.signature import parameters_of
 
 
 def jax_function(program: object, options: CallOptions) -> JaxFunction | None:
-    """The source of something that can be called; None for all else."""
+    """The source of a callable; None for other objects."""
     if not callable(program):
         return None
     check_apart(options.static_argnums, options.donate_argnums)
@@ -33,7 +33,7 @@ def jax_function(program: object, options: CallOptions) -> JaxFunction | None:
 
 @dataclass(frozen=True, slots=True)
 class JaxFunction:
-    """A JAX function with the options that jax.jit has, too."""
+    """A JAX function with the options of jax.jit."""
 
     function: Callable[..., Any]
     mesh: object

@@ -1,4 +1,4 @@
-"""Functions that JAX traces through: what `weft.compile` was given, inside of JAX's transforms."""
+"""Compiled functions inside JAX's transformations: JAX traces the original function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.mesh import as_mesh
 
 
 def is_traced(values: Iterable[Any]) -> bool:
-    """Whether JAX traces one of the leaves: it differentiates, batches, or makes a program."""
+    """Whether one of the leaves is a JAX tracer, of grad, vmap or jit."""
     jax = sys.modules.get("jax")
     return jax is not None and any(
         isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(list(values))
@@ -24,7 +24,7 @@ def is_traced(values: Iterable[Any]) -> bool:
 
 
 def function_of(name: str) -> Any:
-    """One of jax.numpy's functions; `divmod`, `ptp` and the like are there, too."""
+    """A function of jax.numpy by name, `divmod` and `ptp` among them."""
     import jax
 
     return getattr(jax.numpy, name)
@@ -37,10 +37,10 @@ def inlined(
     outside: Spelled,
     static_argnums: Positions,
 ) -> Callable[..., Any]:
-    """The function as JAX traces it: with its static arguments, and its shardings as constraints.
+    """The function as JAX traces it: with static arguments, and shardings as constraints.
 
-    A sharding is a constraint where the surrounding program is on the same mesh; elsewhere there
-    are no devices that it could speak of. Nothing is donated: what surrounds it decides that.
+    A sharding becomes a constraint only if the surrounding program is on the same mesh. Donation is
+    left to the surrounding program.
     """
     import jax
 
@@ -54,7 +54,7 @@ def inlined(
             return values
         try:
             return constrain(values, sharding)
-        except Unsupported:  # parts of axes and priorities, which JAX has no word for
+        except Unsupported:  # parts of axes and priorities, which PartitionSpec lacks
             return values
 
     @functools.wraps(fn)
@@ -70,7 +70,7 @@ def inlined(
 
 
 def refuse_module() -> WeftError:
-    """What is said where a module is called with values that JAX traces."""
+    """The error of a module called with JAX tracers."""
     return WeftError(
         "a module was called with values that JAX traces: it is StableHLO, which JAX cannot "
         "differentiate, batch or inline",

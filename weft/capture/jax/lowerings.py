@@ -1,4 +1,4 @@
-"""How JAX's primitives are lowered for Weft where JAX has a lowering for some platforms only."""
+"""Weft's lowerings of JAX primitives that JAX lowers for some platforms only."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from weft.errors import Unsupported
 
 
 def lowering_rules() -> tuple[tuple[Any, LoweringRule], ...]:
-    """Every primitive with a lowering of ours; one tuple, so that JAX can remember what it made.
+    """Every primitive with a lowering of Weft's.
 
-    Another one when more of JAX has been imported.
+    The tuple is one object, since JAX caches lowerings by it, until more of JAX is imported.
     """
     return _rules(solves_sparse(), has_pallas())
 
@@ -32,15 +32,15 @@ def _rules(sparse: bool, pallas: bool) -> tuple[tuple[Any, LoweringRule], ...]:
 
 
 def unsupported_primitive(jaxpr: Any, error: NotImplementedError) -> Unsupported:
-    """The refusal of a primitive that has no lowering, at the line that uses it."""
+    """The error for a primitive without a lowering, at the user's line."""
     for eqn in _equations(jaxpr.jaxpr):
         if not _has_lowering(eqn.primitive):
             return Unsupported(
-                f"JAX lowers the primitive {eqn.primitive.name!r} for some kinds of device only",
+                f"the JAX primitive {eqn.primitive.name!r} has no lowering for this platform",
                 help="write this line with other functions",
                 loc=location_of(eqn.source_info.traceback),
             )
-    return Unsupported(f"JAX cannot lower the program: {error}", help="see what JAX says")
+    return Unsupported(f"JAX cannot lower the program: {error}", help="see JAX's error above")
 
 
 def _has_lowering(primitive: Any) -> bool:
@@ -59,7 +59,7 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
             yield from _equations(inner)
 
 
-# Decompositions of matrices: what the keywords of the primitives mean to the calls of ours
+# Matrix decompositions: from the primitives' parameters to those of Weft's custom calls
 
 
 def _linalg_rules() -> tuple[tuple[Any, LoweringRule], ...]:
@@ -82,7 +82,7 @@ def _linalg_rules() -> tuple[tuple[Any, LoweringRule], ...]:
 
 
 def _of_matrices(rule: LoweringRule, ctx: Any, *operands: Any, **keywords: Any) -> Any:
-    """A rule, refused for elements that LAPACK has no routines for."""
+    """The rule with a check for element types that LAPACK supports."""
     dtype = ctx.avals_in[0].dtype
     if dtype.char not in "fdFD":
         raise Unsupported(
@@ -161,8 +161,8 @@ def _tridiagonal_solve(
     return custom_call(ctx, "weft.tridiagonal_solve", operands, config)
 
 
-# Branches by platform: where a program names none for Weft, that for CPUs is the one to take. A
-# default is often a kernel for accelerators.
+# platform_dependent branches: without one for Weft, the CPU branch is taken, since the default is
+# often a kernel for accelerators.
 
 
 def _platform_rules() -> tuple[tuple[Any, LoweringRule], ...]:
@@ -190,13 +190,13 @@ def _branches(theirs: LoweringRule, ctx: Any, *operands: Any, **params: Any) -> 
 
 
 def _with_own(platforms: Sequence[tuple[str, ...] | None]) -> tuple[tuple[str, ...] | None, ...]:
-    """The platforms of every branch, Weft beside CPUs unless it has a branch of its own."""
+    """The platforms of every branch; Weft is added to the CPU branch unless it has its own."""
     if any(names and "weft" in names for names in platforms):
         return tuple(platforms)
     return tuple([(*names, "weft") if names and "cpu" in names else names for names in platforms])
 
 
-# What is approximate, or a collective, on one platform only: exact, and a collective, here
+# Primitives that some platforms approximate, or have as collectives: exact and collectives here
 
 
 def _other_rules() -> tuple[tuple[Any, LoweringRule], ...]:
@@ -210,7 +210,7 @@ def _other_rules() -> tuple[tuple[Any, LoweringRule], ...]:
 
 
 def _broadcast_from(ctx: Any, operand: Any, source: Any, *, axis_name: Any) -> Any:
-    """A broadcast from a device whose number is computed (JAX 0.12), for any type of element."""
+    """A broadcast from a dynamic source device (JAX 0.12), for any element type."""
     from jax._src.interpreters import mlir
 
     return mlir.lower_fun(partial(_taken_from, axis_name=axis_name), multiple_results=False)(
@@ -219,7 +219,7 @@ def _broadcast_from(ctx: Any, operand: Any, source: Any, *, axis_name: Any) -> A
 
 
 def _taken_from(operand: Any, source: Any, *, axis_name: Any) -> Any:
-    """The gathered pieces, of which one is taken: a masked sum would lose the sign of -0.0."""
+    """An all_gather and a slice: a masked sum would lose the sign of -0.0."""
     from jax import lax
 
     pieces = lax.all_gather(operand, axis_name)
@@ -238,7 +238,7 @@ def _approx_top_k(
 
 
 def _exact_top_k(operand: Any, *, dim: int, kept: int, largest: bool) -> list[Any]:
-    """The largest (or smallest) elements along a dim, and where they are."""
+    """The largest (or smallest) elements along a dim, and their indices."""
     from jax import lax
 
     places = lax.broadcasted_iota("int32", operand.shape, dim)

@@ -1,4 +1,4 @@
-"""Primitives that JAX computes on the host: errors that are raised, sparse systems solved."""
+"""Primitives that JAX computes on the host: raising errors, solving sparse systems."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 from weft.capture.jax.callbacks import host_call
 from weft.capture.jax.calls import LoweringRule, rules_of
 
-_SPARSE = "jax.experimental.sparse.linalg"  # takes long to import: who uses it has done so
+_SPARSE = "jax.experimental.sparse.linalg"  # slow to import: used only if loaded
 
 
 def solves_sparse() -> bool:
-    """Whether the part of JAX has been imported that solves sparse systems."""
+    """Whether JAX's sparse solver is imported."""
     return _SPARSE in sys.modules
 
 
 def host_rules() -> tuple[tuple[Any, LoweringRule], ...]:
-    """The primitives of this kind, of what has been imported of JAX."""
+    """The lowerings of host primitives in the imported parts of JAX."""
     from jax._src import checkify
 
     rules = rules_of(checkify, {"check_p": _check})
@@ -31,7 +31,7 @@ def host_rules() -> tuple[tuple[Any, LoweringRule], ...]:
 
 
 def _check(ctx: Any, *args: Any, err_tree: Any, debug: bool) -> Sequence[Any]:
-    """A check that was not made functional raises an error, if it is allowed to."""
+    """A checkify check that was not functionalized: a callback that raises."""
     from jax._src import checkify, config
 
     if debug:
@@ -47,7 +47,7 @@ def _spsolve(ctx: Any, data: Any, indices: Any, indptr: Any, b: Any, **_: Any) -
 
 
 def _solved(data: Any, indices: Any, indptr: Any, b: Any) -> tuple[Any]:
-    """The solution of a system whose matrix is given by its rows, with what JAX solves it with."""
+    """The solution of a sparse system in CSR form, by the solver that JAX uses."""
     sparse = sys.modules[_SPARSE].scipy.sparse
     rows = tuple([np.asarray(part) for part in (data, indices, indptr)])
     known = np.asarray(b)

@@ -1,4 +1,4 @@
-"""Kernels of Pallas: interpreted ones are programs like all others, and the rest is refused."""
+"""Pallas kernels: lowered in interpret mode, refused otherwise."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _PALLAS = "jax._src.pallas.pallas_call"
 
 
 def has_pallas() -> bool:
-    """Whether the part of JAX has been imported that Pallas is."""
+    """Whether Pallas is imported."""
     return hasattr(sys.modules.get(_PALLAS), "pallas_call_p")
 
 
 def pallas_rules() -> tuple[tuple[Any, LoweringRule], ...]:
-    """The call of a kernel, if JAX has it by now."""
+    """The lowering of `pallas_call`, if Pallas is imported."""
     return ((sys.modules[_PALLAS].pallas_call_p, _pallas_call),) if has_pallas() else ()
 
 
 def _pallas_call(ctx: Any, *operands: Any, interpret: Any, **params: Any) -> Any:
-    """JAX's own lowering of a kernel that is interpreted."""
+    """JAX's own lowering of a kernel in interpret mode."""
     if not interpret:
         name, loc = _kernel(params)
         raise Unsupported(
-            f"pallas_call of {name}: Weft's devices run Pallas kernels that are interpreted",
+            f"pallas_call of {name}: Weft runs Pallas kernels in interpret mode only",
             help="pass interpret=True to pallas_call, or write the kernel with jax.numpy",
             loc=location_of(ctx.traceback) or loc,
         )
@@ -36,7 +36,7 @@ def _pallas_call(ctx: Any, *operands: Any, interpret: Any, **params: Any) -> Any
 
 
 def _kernel(params: dict[str, Any]) -> tuple[str, Location | None]:
-    """The name of a kernel, and the line where it is defined, which JAX keeps in one text."""
+    """The name of a kernel and the line of its definition, which JAX keeps in one string."""
     info = getattr(params.get("jaxpr"), "debug_info", None)
     name, _, place = str(getattr(info, "func_src_info", "")).partition(" at ")
     file, _, line = place.rpartition(":")

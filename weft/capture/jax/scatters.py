@@ -1,9 +1,9 @@
-"""JAX's scatters: a window that is partly out of bounds is dropped whole.
+"""JAX's scatters: a window that is partly out of bounds is dropped as a whole.
 
-StableHLO leaves out single elements of such a window, those whose own index is out of bounds. JAX
-promises what XLA's devices do, and derives by it: the gradient of `gather(mode="fill")`, which
-fills whole windows, is a scatter that drops them. So a program of JAX's moves the start of such a
-window to where all of it is out of bounds.
+StableHLO drops only the elements whose own index is out of bounds. JAX promises XLA's behaviour,
+and its gradients rely on it: that of `gather(mode="fill")`, which fills whole windows, is a scatter
+that drops whole windows. So the lowering moves the start of such a window to where all of it is out
+of bounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PRIMITIVES = ("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_
 
 
 def scatter_rules() -> tuple[tuple[Any, LoweringRule], ...]:
-    """Lowerings of all scatters, where JAX has the one that ours is in front of."""
+    """Lowerings of all scatters, wrapped around JAX's own."""
     from jax._src.lax import slicing
 
     if not hasattr(slicing, "_scatter_lower"):
@@ -43,7 +43,7 @@ def _scatter(ctx: Any, operand: Any, indices: Any, updates: Any, **how: Any) -> 
 
 
 def _windows(dims: Any, shape: Any, updates: Any) -> Iterator[tuple[int, Any]]:
-    """The dims of the operand that indices name, with the size of a window along each."""
+    """The indexed dims of the operand, with the window size along each."""
     left_out = {*dims.inserted_window_dims, *dims.operand_batching_dims}
     kept = [d for d in range(len(shape)) if d not in left_out]
     sizes = {d: updates[n] for d, n in zip(kept, sorted(dims.update_window_dims), strict=True)}
@@ -52,15 +52,15 @@ def _windows(dims: Any, shape: Any, updates: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _moved_outside(indices: Any, *, dims: Any, shape: Any, window: dict[int, Any]) -> Any:
-    """The indices, with those of a window that is out of bounds in part where all of it is."""
+    """The indices, with windows that are partly out of bounds moved out of bounds entirely."""
     import jax.numpy as jnp
 
     ends = [shape[d] for d in dims.scatter_dims_to_operand_dims]
     largest = max([end for end in ends if isinstance(end, int)], default=0)
-    if jnp.iinfo(indices.dtype).max < largest:  # the end of a dim must be an index, too
+    if jnp.iinfo(indices.dtype).max < largest:  # the size of the dim must be representable, too
         indices = indices.astype(jnp.int32)
     lasts = [shape[d] - window[d] for d in dims.scatter_dims_to_operand_dims]
-    # Broadcast by hand: users may have numpy's way of doing so raise an error.
+    # Explicit broadcast: jax_numpy_rank_promotion may be set to raise for implicit ones.
     last, end = (
         jnp.broadcast_to(jnp.array(each, indices.dtype), indices.shape) for each in (lasts, ends)
     )

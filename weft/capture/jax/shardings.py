@@ -1,4 +1,4 @@
-"""Shardings as JAX knows them: pytrees of them, and meshes and types that it traces with."""
+"""Shardings in JAX's terms: pytrees of them, abstract meshes, and types with shardings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from weft.mesh.spelling import held_mesh
 
 
 def per_leaf(word: str, given: Spelled, tree: Any, leaves: Sequence[Leaf]) -> tuple[Spelled, ...]:
-    """What a pytree of shardings, which may stop early, says of each leaf; None where nothing."""
+    """The sharding of each leaf by a prefix pytree of shardings; None for unspecified ones."""
     import jax
 
     if isinstance(given, list) and not isinstance(jax.tree_util.tree_unflatten(tree, leaves), list):
-        given = tuple(given)  # as jax.jit reads it
+        given = tuple(given)  # as in jax.jit
     found: list[Spelled] = []
 
     def add(spelled: Spelled, below: Any) -> None:
@@ -28,14 +28,14 @@ def per_leaf(word: str, given: Spelled, tree: Any, leaves: Sequence[Leaf]) -> tu
         raise WeftError(
             f"{word} does not fit: {reason}",
             help="give one sharding for all, or one for each, or None where Weft may choose; "
-            "a pytree may stop early, and its last entry then holds for all below",
+            "the pytree may be a prefix, whose leaves apply to all values below them",
         )
     jax.tree_util.tree_map(add, given, full, is_leaf=lambda spelled: spelled is None)
     return tuple(found)
 
 
 def _misfit(given: Spelled, full: Any, path: str) -> str | None:
-    """Where a pytree of shardings is no prefix of that of the values, or None."""
+    """The first mismatch between a pytree of shardings and the values' tree, or None."""
     import jax
 
     below = _children(given)
@@ -56,7 +56,7 @@ def _misfit(given: Spelled, full: Any, path: str) -> str | None:
 
 
 def _children(tree: Any) -> list[tuple[Any, Any]] | None:
-    """What a pytree holds one level down; None for a leaf."""
+    """The children of a pytree; None for a leaf."""
     import jax
 
     found, _ = jax.tree_util.tree_flatten_with_path(
@@ -70,9 +70,9 @@ def _shown(full: Any) -> str:
 
 
 def abstract_mesh(mesh: object, spelled: Sequence[Spelled], ours: Mesh | None) -> Any:
-    """JAX's AbstractMesh, for which no devices of JAX are needed.
+    """JAX's AbstractMesh, which needs no JAX devices.
 
-    Where somebody gives a mesh of JAX's, it is that one's: JAX compares the meshes that it meets.
+    For a mesh of JAX's it is that mesh's own: JAX compares meshes for equality while tracing.
     """
     import jax
 
@@ -90,7 +90,7 @@ def abstract_mesh(mesh: object, spelled: Sequence[Spelled], ours: Mesh | None) -
 def abstract_values(
     leaves: Sequence[Leaf], shardings: Sequence[Sharding | None], theirs: Any
 ) -> list[Any]:
-    """What JAX traces; where its mesh makes shardings part of types, those are there too."""
+    """The abstract values to trace, with shardings if the mesh has explicit axes."""
     import jax
 
     explicit = theirs is not None and not theirs.are_all_axes_auto

@@ -1,4 +1,4 @@
-"""JAX's pytrees as structures that are data: what a saved executable keeps of them."""
+"""JAX's pytrees as plain data, for saved executables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HELP = "take and give dicts, lists, tuples, namedtuples and None, as with datac
 
 
 def structure_of(tree: Any, depth: int = 0) -> Structure:
-    """The structure of a PyTreeDef; nodes that only their own classes know are refused."""
+    """The structure of a PyTreeDef; custom node classes are refused."""
     data = tree.node_data()
     if data is None:
         return LEAF if tree.num_leaves else NONE
@@ -32,7 +32,7 @@ def structure_of(tree: Any, depth: int = 0) -> Structure:
     parts = tuple([structure_of(part, depth + 1) for part in tree.children()])
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         fields = tuple(kind._fields)
-        usual = extra is None and len(fields) == len(parts)  # as JAX flattens one by itself
+        usual = extra is None and len(fields) == len(parts)  # JAX flattens None to no leaves
         if not usual or not all(map(is_name, (kind.__name__, *fields))):
             raise _refuse(f"the namedtuple {kind.__name__}", _HELP)
         return Structure("namedtuple", parts, fields, kind.__name__)

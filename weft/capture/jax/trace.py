@@ -1,4 +1,4 @@
-"""JAX functions: traced without devices, lowered for a platform of our own, read as a module."""
+"""JAX functions: traced without devices, lowered for Weft's platform, read as a module."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLATFORM = "weft"
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """What a function is called with: static values, and the leaves of all the others."""
+    """The arguments of a call: static values, and the leaves of the others."""
 
     values: tuple[Any, ...]  # one a leaf
     tree: Any  # of (positional arguments that are not static, keyword arguments)
@@ -56,14 +56,16 @@ class CallArguments:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What a program is compiled for: calls with the same key run the same one."""
+        """The cache key: calls with equal keys run the same program."""
         from jax._src.config import trace_context
 
         static = tuple((n, type(value), value) for n, value in self.static)
         try:
             types = tuple(map(type_of_value, self.values))
         except TypeError:
-            return (object(),)  # of no program: capturing it says which argument is no array
+            return (
+                object(),
+            )  # matches no program; capture then reports the argument that is not an array
         shardings = tuple(map(own_sharding, self.values))
         return (self.tree, static, types, shardings, trace_context())
 
@@ -92,10 +94,10 @@ class CallArguments:
 def glance(
     args: tuple[Any, ...], kwargs: dict[str, Any], static_argnums: tuple[int, ...] = ()
 ) -> tuple[Hashable, list[Any]]:
-    """What tells cheaply that arguments have the key of earlier ones, and their leaves.
+    """A cheap cache key for arguments, and their leaves; None if only the full key will do.
 
-    It is None where only the key itself tells. Arguments with the same key may differ in this: an
-    array of numpy's and one of JAX's are traced alike.
+    It is finer than the full key: a numpy array and a JAX array of one type trace alike, but differ
+    in this.
     """
     tree_flatten, trace_context, jax_array = _of_jax()
     static: tuple[object, ...] = ()
@@ -128,7 +130,7 @@ _SCALARS = {bool, int, float, complex}
 
 @cache
 def _of_jax() -> tuple[Callable[[Any], tuple[list[Any], Any]], Callable[[], Any], Any]:
-    """What JAX takes trees apart with, what says how it traces now, and the class of its arrays."""
+    """JAX's flattening function, its tracing context and its array class."""
     jax = _import_jax()
     from jax._src.array import ArrayImpl
     from jax._src.config import trace_context
@@ -142,7 +144,7 @@ def flatten(
     donate_argnums: Positions = (),
     static_argnums: Positions = (),
 ) -> CallArguments:
-    """Take the arguments of a function apart."""
+    """Flatten the arguments of a function."""
     jax = _import_jax()
     if static_argnums == () == donate_argnums:
         values, tree = jax.tree_util.tree_flatten((tuple(args), dict(kwargs or {})))
@@ -162,7 +164,7 @@ def flatten(
 def capture_flat(
     fn: Callable[..., Any], given: CallArguments, mesh: object, inside: Spelled, outside: Spelled
 ) -> Captured:
-    """Trace a JAX function on arguments that are taken apart."""
+    """Trace a JAX function on flattened arguments."""
     jax = _import_jax()
     leaves = given.leaves(fn)
     positional, keywords = given.tree.children()
@@ -195,10 +197,10 @@ def capture_flat(
 
 
 def _lowered(traced: Any) -> Any:
-    """JAX's lowering with the rules of ours for what it lowers to libraries of one platform."""
+    """JAX's lowering, with Weft's rules for primitives that it lowers to platform libraries."""
     from jax._src.interpreters.mlir import LoweringParameters
 
-    # Constants stay where they are used: hoisted, they would be arguments that nobody gives.
+    # Constants stay inline: hoisted, they would be extra arguments of the module.
     parameters = LoweringParameters(
         override_lowering_rules=lowering_rules(), hoist_constants_as_args=False
     )
@@ -216,7 +218,7 @@ def _lowered(traced: Any) -> Any:
 
 
 def read_lowered(lowered: Any) -> Module:
-    """The module that JAX has made, read in this process: what JAX writes is not damaged."""
+    """JAX's lowered module, read in this process: its bytecode is trusted."""
     buffer = io.BytesIO()
     lowered.compiler_ir("stablehlo").operation.write_bytecode(file=buffer)
     return keep_tokens_inside(read_bytecode(buffer.getvalue()))
@@ -241,7 +243,7 @@ def _import_jax() -> Any:
 
 @cache
 def _hide_own_frames() -> None:
-    """Have JAX leave Weft's own lines out of the locations that it writes."""
+    """Exclude Weft's own frames from the locations that JAX writes."""
     from jax._src import source_info_util
 
     source_info_util.register_exclusion(str(Path(__file__).parents[2]))
@@ -253,6 +255,6 @@ def _check_hashable(position: int, value: object) -> None:
     except TypeError:
         raise WeftError(
             f"static argument {position} is {type(value).__name__}, which cannot be hashed",
-            help="programs are remembered by their static arguments: pass a tuple, a frozen "
+            help="static arguments are part of the cache key: pass a tuple, a frozen "
             "dataclass or another value with a hash",
         ) from None

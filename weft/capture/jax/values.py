@@ -1,4 +1,4 @@
-"""The values that go in and out of a JAX function: their types, names, and numpy forms."""
+"""Arguments and results of a JAX function: their types, names, and numpy representations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from weft.array.host import copied
 from weft.capture.captured import Leaf
 from weft.errors import WeftError
 
-# Arrays of which JAX knows nothing but shape and type: for these it is asked once.
+# Array classes that JAX types by shape and dtype alone: the abstract value is cached for these.
 _PLAIN = {Array, np.ndarray}
 _TYPES: dict[tuple[object, ...], Any] = {}
 _MOST_TYPES = 1 << 14
 
 
 def type_of_value(value: Any) -> Any:
-    """What JAX would trace for a value: an array of any kind, a scalar, or a type alone."""
+    """JAX's abstract value of an array of any kind, a scalar, or a shape with a dtype."""
     import jax
 
     if type(value) not in _PLAIN:
@@ -38,17 +38,17 @@ def type_of_value(value: Any) -> Any:
 
 
 def leaf_of(value: Any, name: str, donated: bool = False) -> Leaf:
-    """One of a function's arguments; refused where it is no array."""
+    """The leaf of an argument; an error if it is not an array."""
     try:
         type = type_of_value(value)
     except TypeError:
         if isinstance(value, np.ndarray):
             raise WeftError(
-                f"argument {name} is an array of {value.dtype}, which programs do not compute with",
+                f"argument {name} is an array of {value.dtype}, an unsupported element type",
                 help=f"convert it first, as with {name}.astype(numpy.float32)",
             ) from None
         raise WeftError(
-            f"argument {name} is {_kind(value)}, which is no array",
+            f"argument {name} is {_kind(value)}, which is not an array",
             help="pass arrays and scalars, in tuples, lists, dicts and other pytrees; "
             "name other arguments in static_argnums",
         ) from None
@@ -62,7 +62,7 @@ def result_of(type: Any, name: str) -> Leaf:
 
 
 def own_sharding(value: Any) -> object:
-    """The sharding of an array that is split over a mesh; None for one that is in one place."""
+    """The sharding of an array over a mesh; None for an array on one device."""
     sharding = getattr(value, "sharding", None)
     mesh = getattr(sharding, "mesh", None)
     return sharding if mesh is not None and getattr(mesh, "size", 1) > 1 else None
@@ -91,7 +91,7 @@ def argument_names(
 
 
 def positional_parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters of a function that can be given by position, where it shows them."""
+    """The positional parameters of a function, if it has a signature."""
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
@@ -101,10 +101,10 @@ def positional_parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def to_physical(value: Any, leaf: Leaf) -> Any:
-    """A value as the array that the program takes, checked as JAX checks it.
+    """A value as the array that the program takes, with JAX's checks.
 
-    Arrays of Weft and of JAX, which nobody changes, are taken as they are; others are copied, for
-    the program may run when the caller has long gone on.
+    Arrays of Weft and JAX are immutable and are not copied; others are, since execution is
+    asynchronous and the caller may write to them after the call returns.
     """
     if leaf.holds_keys:
         import jax
@@ -124,14 +124,14 @@ def to_physical(value: Any, leaf: Leaf) -> Any:
 
 
 def is_changed(leaf: Leaf) -> bool:
-    """Whether a result is not what the program gives as it is."""
+    """Whether `from_physical` changes a result."""
     return leaf.holds_keys or leaf.dtype.names == ("float0",)
 
 
 def from_physical(array: Any, leaf: Leaf) -> Any:
-    """A result as the function's caller expects it: integers become typed keys again."""
+    """A result in the caller's type: integers become typed random keys again."""
     if not leaf.holds_keys:
-        # The gradient of an integer holds nothing; in a program, it is made of truth values.
+        # The tangent type of integers is float0; in a program it is represented by booleans.
         return np.zeros(leaf.shape, leaf.dtype) if leaf.dtype.names == ("float0",) else array
     import jax
 

@@ -1,4 +1,4 @@
-"""Normalize: one form for what all doors bring, so that the same program gives the same numbers."""
+"""Normalization: one form for programs of all front ends, so that their numbers agree."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ NormalizePass = Callable[[Module], Module]
 
 
 def normalize(module: Module, shard: NormalizePass, *, pieces: bool = False) -> Module:
-    """The module in the form that the stages after capture know.
+    """The module in the form that the stages after capture expect.
 
-    `shard` says how values are split where users partition by hand. With `pieces` callers pass
-    what each device holds, and empty arrays for tokens, as JAX does to a plugin; otherwise they
-    pass whole values, and no tokens.
+    `shard` propagates shardings for `custom_partitioning`. With `pieces` callers pass local shards,
+    and empty arrays for tokens, as JAX does to a plugin; otherwise they pass global values and no
+    tokens.
     """
     for step in passes(shard, pieces=pieces):
         module = step(module)
@@ -30,7 +30,7 @@ def normalize(module: Module, shard: NormalizePass, *, pieces: bool = False) -> 
 
 
 def passes(shard: NormalizePass, *, pieces: bool = False) -> tuple[NormalizePass, ...]:
-    """The passes, in the order in which they run."""
+    """The passes in running order."""
     return (
         absorb_composites,
         tokens_as_values if pieces else keep_tokens_inside,

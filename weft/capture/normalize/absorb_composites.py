@@ -1,4 +1,4 @@
-"""Composites that stand for ops of our own become these ops again."""
+"""Reading composites of Weft's own ops back as these ops."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from weft.ops import BY_NAME
 from weft.ops.control import Call, Composite
 from weft.ops.sort import TopK
 
-# JAX wraps it for the way to a device; the sort that it stands for takes longer, and is not split.
+# JAX's composite for top-k; its decomposition, a sort, is slower and cannot be split.
 _WRAPPED = (TopK,)
 
 
 def absorb_composites(module: Module) -> Module:
-    """Read every composite that carries the name of an op of ours as that op."""
+    """Replace every composite named after an op of Weft's by that op."""
     names = {
         node.op.decomposition
         for node in module.nodes()

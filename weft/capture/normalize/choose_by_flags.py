@@ -1,6 +1,6 @@
-"""A number times a flag is a choice, as on JAX's own devices: false makes 0 of NaN, too.
+"""Products with a converted boolean become selects, as on XLA's devices: false * NaN is 0.
 
-Programs rely on it: they mask what is infinite by a product with a comparison.
+Programs rely on it: they mask infinities by a product with a comparison.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Multiply, Select
 from weft.ops.shape import Constant
 
-_CHOSEN = ("f32", "f64", "complex<f32>", "complex<f64>")  # shorter ones JAX widens, and multiplies
+# Narrower floats are not among them: XLA widens and multiplies them, so false * NaN stays NaN.
+_CHOSEN = ("f32", "f64", "complex<f32>", "complex<f64>")
 
 
 def choose_by_flags(module: Module) -> Module:
-    """Make choices of the products with converted booleans."""
+    """Turn products with converted booleans into selects."""
     if all(by_flag(node) is None for node in module.nodes()):
         return module
     return rewrite(module, by_flag, kinds=(Multiply,))
@@ -44,7 +45,7 @@ def by_flag(node: Node) -> Rewritten:
 
 
 def _converted_flag(value: Value) -> Value | None:
-    """The booleans that a value says as numbers, sharded as it has to be."""
+    """The booleans that a value converts to numbers, with its sharding constraints."""
     node = value.node
     if node is None or not isinstance(node.op, Convert | ShardingConstraint):
         return None

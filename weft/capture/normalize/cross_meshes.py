@@ -1,7 +1,7 @@
-"""Arguments and results on meshes whose axes are no parts of the program's mesh.
+"""Arguments and results on meshes whose axes are not parts of the program's mesh.
 
-Such a value goes in and out as one tensor of all pieces, in the order of the devices, which any
-mesh can split. Inside it is put together, or taken apart: devices send each other all of it.
+Such a value is passed as one tensor of all shards, concatenated in device order, which any mesh can
+split. Inside, it is assembled or disassembled, at the cost of sending the whole value.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Region, Value, apply
-from weft.ir.names import SHARDING, TOLD_SHARDING
+from weft.ir.names import CALLER_SHARDING, SHARDING
 from weft.ir.op import Op
 from weft.ir.types import TensorType, Type, Types
 from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_sharding
@@ -25,7 +25,7 @@ _WHOLE = "main.whole"
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """How a tensor is cut by whole axes of a mesh."""
+    """The shards of a tensor that is split by whole axes of a mesh."""
 
     type: TensorType
     sharding: Sharding
@@ -44,28 +44,28 @@ class Pieces:
 
     @property
     def one(self) -> list[int]:
-        """The shape of a piece."""
+        """The local shape."""
         cuts = [math.prod(self.sizes[n] for n in dim) for dim in self.dims]
         return [size // cut for size, cut in zip(self.type.sizes, cuts, strict=True)]
 
     @property
     def all(self) -> TensorType:
-        """The tensor of all pieces, one behind the other along the first dim."""
+        """The shape of all shards, concatenated along the first dim."""
         first, *others = self.one
         return self.type.with_shape((self.mesh.size * first, *others))
 
     @property
     def order(self) -> list[int]:
-        """Axes and dims of a piece, counted behind the axes, as the tensor has them inside."""
+        """The permutation from (axes, dims of a shard) to the order inside the tensor."""
         count = len(self.sizes)
         return [n for d, dim in enumerate(self.dims) for n in (*dim, count + d)]
 
     def told(self) -> tuple[str, str]:
-        """What JAX is told of the sharding."""
-        return TOLD_SHARDING, str(replace(self.sharding, mesh=self.mesh))
+        """The attribute that reports the sharding to JAX."""
+        return CALLER_SHARDING, str(replace(self.sharding, mesh=self.mesh))
 
     def together(self, nodes: list[Node], value: Value) -> Value:
-        """The tensor from all pieces; where several are equal, from the first."""
+        """Assemble the tensor from all shards; of replicas, the first is read."""
         spread = (*self.sizes, *self.one)
         value = _add(nodes, Reshape(self.type.with_shape(spread)), value)
         used = set(self.order)
@@ -77,7 +77,7 @@ class Pieces:
         return _add(nodes, Reshape(self.type), value)
 
     def apart(self, nodes: list[Node], value: Value) -> Value:
-        """All pieces of the tensor."""
+        """The tensor's shards, concatenated."""
         spread = (*self.sizes, *self.one)
         cut = tuple([spread[n] for n in self.order])
         value = _add(nodes, Reshape(self.type.with_shape(cut)), value)
@@ -92,7 +92,7 @@ def in_pieces(
     outside: Mapping[int, Pieces],
     mesh: tuple[str, Mesh],
 ) -> Module:
-    """The module with these arguments and results going in and out in pieces."""
+    """The module with these arguments and results passed as concatenated shards."""
     main = module.function("main")
     loc = main.body.loc
     args = tuple(
@@ -119,7 +119,7 @@ def _type(type: Type, pieces: Pieces | None) -> Type:
 def _attrs(
     old: tuple[Attrs, ...], cut: Mapping[int, Pieces], mesh: tuple[str, Mesh], types: Types
 ) -> tuple[Attrs, ...]:
-    """What is said at the border; what nothing is said of is whole, which any mesh can express."""
+    """Attributes of the signature; values without a sharding are replicated, valid on any mesh."""
     axes = tuple([Axis(name) for name, _ in mesh[1].axes])
     made: list[Attrs] = []
     for n, (attrs, type) in enumerate(zip(old or ((),) * len(types), types, strict=True)):
@@ -134,9 +134,9 @@ def _attrs(
     return tuple(made)
 
 
-def told_sharding(attrs: Attrs) -> Sharding | None:
-    """What JAX is told, where an argument or a result goes in or out in pieces."""
-    text = dict(attrs).get(TOLD_SHARDING)
+def caller_sharding(attrs: Attrs) -> Sharding | None:
+    """The sharding reported to JAX, of an argument or a result passed as concatenated shards."""
+    text = dict(attrs).get(CALLER_SHARDING)
     return None if text is None else parse_sharding(text)
 
 

@@ -1,8 +1,8 @@
-"""Functions that users partition by hand: JAX's `custom_partitioning`.
+"""JAX's `custom_partitioning`: functions with a partitioner of the user's.
 
-JAX leaves a call in the program whose name says so, and a rule by which shardings pass it. Once the
-shardings of its operands and results are known, JAX is asked for the program of one device, which
-becomes a manual computation.
+JAX leaves a custom call in the program, with a sharding rule. Once the shardings of its operands
+and results are known, a callback into JAX gives the program of one device, which becomes a manual
+computation.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _NAME = "CustomSPMDPartitioning"
 
 
 def partition_by_hand(module: Module, shard: Callable[[Module], Module]) -> Module:
-    """The module with the users' own programs of one device in place of calls.
+    """The module with manual computations in place of `custom_partitioning` calls.
 
-    `shard` gives every value a sharding, which says how the operands of a call are split.
+    `shard` propagates shardings, so that those of a call's operands are known.
     """
     if not any(map(_is_asked, module.nodes())):
         return module
     sharded = shard(module)
     found = {_key(node): node for node in sharded.nodes() if _is_asked(node)}
     table = sharded.tables[SHARDINGS]
-    made = {key: _Made(sharded, node, table) for key, node in reversed(found.items())}
+    made = {key: _Partitioned(sharded, node, table) for key, node in reversed(found.items())}
 
     def renew(node: Node) -> Node | None:
         return made[_key(node)].node(node) if _is_asked(node) else None
@@ -57,13 +57,13 @@ def _is_asked(node: Node) -> bool:
 
 
 def _key(node: Node) -> bytes:
-    """What JAX knows the call by."""
+    """JAX's key for the call."""
     assert isinstance(node.op, CustomCall)
     return (node.op.backend_config or "").strip('"').encode()
 
 
-class _Made:
-    """What JAX has made of a call: the program of one device, and how it wants its operands."""
+class _Partitioned:
+    """JAX's partitioning of a call: the per-device program, and the shardings of its operands."""
 
     def __init__(self, module: Module, node: Node, table: Any) -> None:
         self.mesh = _mesh(module)
@@ -77,7 +77,7 @@ class _Made:
         self.added = {name: f for name, f in local.functions.items() if name != "main"}
 
     def _ask(self, node: Node, table: Any) -> tuple[bytes, list[Any], list[Any]]:
-        """The program as bytes, and the shardings that it has for operands and results."""
+        """The per-device program as bytes, and its operand and result shardings."""
         from jax._src import custom_partitioning as theirs
         from jax._src.lib import xla_client
 
@@ -94,7 +94,7 @@ class _Made:
             )
         except KeyError:
             raise WeftError(
-                "a function is partitioned by JAX functions that are gone",
+                "a custom_partitioning callback is not registered in this process",
                 help="compile it in the process that has traced it",
                 loc=node.loc,
             ) from None
@@ -107,7 +107,7 @@ class _Made:
         return xla_client.HloSharding.from_string(tiles(sharding, self.mesh[1], self.order).text())
 
     def _sharding(self, given: Any) -> Sharding:
-        """One of JAX's shardings as one of ours."""
+        """A sharding of JAX's as `Sharding`."""
         from jax._src import mesh as meshes
         from jax._src import sharding_impls
 
@@ -142,7 +142,7 @@ def _mesh(module: Module) -> tuple[str, Mesh]:
 def _shape(type: Any) -> Any:
     from jax._src.lib import xla_client
 
-    assert isinstance(type, TensorType), "tokens do not go into such calls"
+    assert isinstance(type, TensorType), "custom_partitioning takes no tokens"
     return xla_client.Shape.array_shape(type.dtype.numpy, type.sizes)
 
 
@@ -159,7 +159,7 @@ def _padded(sharding: Sharding, type: Any) -> Sharding:
 
 
 def _renamed(module: Module, prefix: str) -> Module:
-    """The module whose functions but main begin with something that no other module has."""
+    """The module with a unique prefix on the names of its private functions."""
     became = {name: f"{prefix}_{name}" for name in module.functions if name != "main"}
     if not became:
         return module

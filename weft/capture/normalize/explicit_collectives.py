@@ -1,8 +1,8 @@
-"""Collectives of Shardy's dialect that a program already has: they do what they say.
+"""Explicit sdy collectives in a program, rewritten as sharding constraints and reshards.
 
-On whole values they change nothing. Each says how its operand is split and how its result is: the
-operand gets that sharding as a constraint, and the result is resharded, which makes the collective
-where the two differ.
+On global values they are the identity. Each determines the shardings of its operand and result:
+the operand gets a constraint, and the result a reshard, which partition turns back into a
+collective.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def reshard_by_collectives(module: Module) -> Module:
         op, (value,) = node.op, node.operands
         if not isinstance(op, SHARDY_COLLECTIVES):
             return None
-        if not isinstance(op, ShardyCollectivePermute):  # it does not say where pieces come from
+        if not isinstance(
+            op, ShardyCollectivePermute
+        ):  # the source of its shards is not in its attributes
             before = ShardingConstraint(_operand_sharding(op, module.meshes))
             (value,) = apply(before, value, loc=node.loc).results
         return apply(Reshard(op.out_sharding), value, attrs=node.attrs, loc=node.loc)
@@ -52,7 +54,7 @@ def reshard_by_collectives(module: Module) -> Module:
 
 
 def _operand_sharding(op: object, meshes: Mapping[str, Mesh]) -> Sharding:
-    """How the operand of a collective is split, by what it does to it and by its result."""
+    """The sharding of a collective's operand, inferred from its kind and its result."""
     match op:
         case ShardyAllGather(gathering_axes=text, out_sharding=out):
             return _more(out, _lists(text), meshes)
@@ -75,7 +77,7 @@ def _operand_sharding(op: object, meshes: Mapping[str, Mesh]) -> Sharding:
             return _more(_settled(out, sum(lists, ()), meshes), lists, meshes)
         case ReplicatedToUnreduced(axes=text, out_sharding=out):
             return _settled(out, parse_axes(text), meshes)
-    raise AssertionError(f"{op} is no collective")
+    raise AssertionError(f"{op} is not a collective")
 
 
 def _lists(text: str) -> list[Axes]:
@@ -102,10 +104,10 @@ def _fewer(out: Sharding, lists: Sequence[Axes], meshes: Mapping[str, Mesh]) -> 
 
 
 def _unreduced(out: Sharding, axes: Axes, meshes: Mapping[str, Mesh]) -> Sharding:
-    """The sharding of a value that is still to be reduced over these axes, too."""
+    """The sharding with these axes added to its unreduced ones."""
     return replace(out, unreduced=merged((*out.unreduced, *axes), out.resolve(meshes)))
 
 
 def _settled(out: Sharding, axes: Axes, meshes: Mapping[str, Mesh]) -> Sharding:
-    """The sharding of a value that is not to be reduced over these axes."""
+    """The sharding without these unreduced axes."""
     return replace(out, unreduced=difference(out.unreduced, axes, out.resolve(meshes)))

@@ -1,12 +1,12 @@
-"""One mesh for programs on several: for shardings over the same devices.
+"""Programs on several meshes of the same devices, rewritten onto one mesh.
 
-Meshes whose devices are in the same order become one whose axes are parts of theirs; a mesh of one
-device splits nothing. Where axes are no parts of one another, one mesh is kept, and what is on the
-others is split inside as it comes.
+Meshes with the same device order become one whose axes are parts of theirs; a mesh of one device
+splits nothing. Where axes do not subdivide each other, one mesh is kept, and values on the others
+get their shardings by propagation.
 
-Callers that pass whole values need no more. For those that pass pieces, as JAX does to a plugin,
-values on the other meshes go in and out in pieces; and where only the order of the devices differs,
-it is noted at arguments and results: who passes pieces puts them in that order, so nothing is sent.
+Callers that pass global values need no more. For those that pass shards, as JAX does to a plugin,
+values on the other meshes are passed as concatenated shards; where only the device order differs,
+it is recorded on arguments and results: the caller permutes the shards, so nothing is sent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from weft.ops.survey import Surveys
 
 
 def join_meshes(module: Module, *, pieces: bool = False) -> Module:
-    """The module on one mesh, if it is on several; `pieces`: callers pass those of each device."""
+    """The module on one mesh; `pieces`: callers pass local shards."""
     surveys = Surveys()
     found = [mesh for mesh in module.meshes.values() if mesh.axes]
     for sharding in all_shardings(module, surveys):
@@ -55,11 +55,11 @@ def join_meshes(module: Module, *, pieces: bool = False) -> Module:
 
 
 class _Joined:
-    """The mesh that stands for all, and what their axes are on it."""
+    """The common mesh, and the map of the other meshes' axes onto it."""
 
     def __init__(self, module: Module, meshes: Sequence[Mesh]) -> None:
         self.meshes = module.meshes
-        self.renamed: dict[int, Op] = {}  # manual computations that are done
+        self.renamed: dict[int, Op] = {}  # manual computations that are already rewritten
         if len({mesh.size for mesh in meshes}) > 1:
             raise _refusal(meshes, "they have different numbers of devices")
         self.base = self._base(module, meshes)
@@ -68,13 +68,13 @@ class _Joined:
         self.names = _axis_names(self.base, self.atoms)
         pairs = zip(self.names, self.atoms.sizes, strict=bool(self.names))
         self.mesh = Mesh(pairs, self.base.device_ids)
-        # Its name is no other mesh's, unless shardings mean the same on both.
+        # Its name is not another mesh's, unless shardings mean the same on both.
         fits = all(size == 1 or self.atoms.dims((stride, size)) for stride, size in spans)
         taken = {name for name, mesh in module.meshes.items() if not (fits and mesh.axes)}
         self.name = next(n for n in ("mesh", "mesh_of_all", "mesh_of_both") if n not in taken)
 
     def _base(self, module: Module, meshes: Sequence[Mesh]) -> Mesh:
-        """The mesh whose order of devices is kept: that of manual computations, if there are."""
+        """The mesh whose device order is kept: that of manual computations, if any."""
         ops = (node.op for node in module.nodes())
         found = [self._mesh_of(op) for op in ops if isinstance(op, ManualComputation)]
         by_hand = [mesh for mesh in found if mesh in meshes]
@@ -93,7 +93,7 @@ class _Joined:
         return found[0]
 
     def axes(self, axes: Sequence[Axis], mesh: Mesh) -> tuple[Axis, ...]:
-        """Axes of one of the meshes as axes of the one that stands for all."""
+        """Axes of one of the meshes as axes of the common mesh."""
         found: list[Axis] = []
         for axis in axes:
             if size_of(axis, mesh) == 1:
@@ -105,13 +105,13 @@ class _Joined:
         return tuple(found)
 
     def crosses(self, given: Sharding) -> bool:
-        """Whether a sharding splits by axes that are no parts of the mesh that stands for all."""
+        """Whether a sharding uses axes that the common mesh cannot express."""
         mesh = given.resolve(self.meshes)
         spans = [span_of(axis, mesh) for dim in given.dims for axis in dim.axes]
         return any(size > 1 and self.atoms.dims((stride, size)) is None for stride, size in spans)
 
     def crossing(self, attrs: Sequence[Attrs], values: Sequence[Value]) -> dict[int, Pieces]:
-        """The arguments or results that are split so."""
+        """The arguments or results with such shardings."""
         found: dict[int, Pieces] = {}
         for n, (shown, value) in enumerate(zip(attrs, values, strict=bool(attrs))):
             given = annotated(shown) or _constrained(value)
@@ -119,13 +119,13 @@ class _Joined:
                 continue
             mesh = given.resolve(self.meshes)
             if _order(mesh) != _order(self.base) or any(a.size for d in given.dims for a in d.axes):
-                raise _refusal([mesh, self.base], "their axes are no parts of one another")
+                raise _refusal([mesh, self.base], "their axes do not subdivide each other")
             assert isinstance(value.type, TensorType), "only tensors are split"
             found[n] = Pieces(value.type, given, mesh)
         return found
 
     def sharding(self, given: Sharding) -> Sharding:
-        """A sharding on the mesh that stands for all; open where it has no such axes."""
+        """A sharding on the common mesh; open where that has no such axes."""
         mesh = given.resolve(self.meshes)
         if not mesh.axes:
             return given
@@ -136,7 +136,7 @@ class _Joined:
         return Sharding(self.name, tuple(dims), replicated, unreduced)
 
     def manual(self, node: Node) -> Node | None:
-        """A manual computation that names the axes of the mesh that stands for all."""
+        """A manual computation over axes of the common mesh."""
         if not isinstance(node.op, ManualComputation) or id(node.op) in self.renamed:
             return None
         for given in (*node.op.in_shardings, *node.op.out_shardings):
@@ -158,7 +158,7 @@ class _Joined:
         return Node(op, node.operands, node.types, node.regions, node.attrs, node.loc)
 
     def noted(self, module: Module) -> Module:
-        """The module with the order of devices at arguments and results that have another."""
+        """The module with the device order recorded on arguments and results where it differs."""
         main = module.functions.get("main")
         if main is None:
             return module
@@ -178,7 +178,7 @@ class _Joined:
 
 
 def _constrained(value: Value) -> Sharding | None:
-    """The sharding that a constraint gives a value."""
+    """The sharding of a constraint on a value."""
     op = value.node.op if value.node is not None else None
     return op.sharding if isinstance(op, ShardingConstraint) else None
 
@@ -205,7 +205,7 @@ def _refusal(meshes: Sequence[Mesh], why: str) -> Unsupported:
 
 
 def noted_order(attrs: Attrs) -> tuple[int, ...] | None:
-    """The place in a stack of each device's piece, where an argument or a result has its own."""
+    """The recorded device order of an argument or a result, as positions of shards in a stack."""
     text = dict(attrs).get(DEVICE_ORDER)
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Layouts that JAX leaves open: a result keeps the order of dims that it is computed in."""
+"""Layouts that JAX leaves open (`auto`): a result keeps the dim order that it is computed in."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from weft.ops.distributed.sharding import ShardingConstraint
 from weft.ops.shape import Transpose
 
 DimOrder = tuple[int, ...]  # from minor to major
-Orders = Sequence[DimOrder | None]  # of values; None: any
+Orders = Sequence[DimOrder | None]  # of values; None for any layout
 _OPEN = '"auto"'
 
 
 def row_major(rank: int) -> DimOrder:
-    """The order in which the last dim is the minor one, and so on."""
+    """The row-major layout: the last dim is the minor one."""
     return tuple(reversed(range(rank)))
 
 
 def layout_in(attrs: Attrs, rank: int) -> DimOrder:
-    """The layout that an argument or a result is annotated with; row-major if it is left open."""
+    """The layout attribute of an argument or a result; row-major if it is left open."""
     text = dict(attrs).get(LAYOUT, "").strip('"')
     plain = row_major(rank)
     if text in ("", "auto", "default"):

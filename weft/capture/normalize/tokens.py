@@ -1,6 +1,6 @@
-"""A program that orders its effects by tokens makes the first of them itself.
+"""Tokens in a program's signature: the program creates the first token of each chain itself.
 
-Whoever calls it passes none, or passes empty arrays in their places, as JAX does to a plugin.
+Callers pass no tokens, or empty arrays in their places, as JAX does to a plugin.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.ops.shape import Constant
 
 
 def keep_tokens_inside(module: Module) -> Module:
-    """The module whose main neither takes nor gives tokens."""
+    """The module without tokens in the signature of main."""
     main = module.functions.get("main")
     if main is None:
         return module
@@ -56,7 +56,7 @@ EMPTY = TensorType((0,), BOOL)
 
 
 def tokens_as_values(module: Module) -> Module:
-    """The module whose main takes and gives empty arrays in the places of tokens."""
+    """The module with empty arrays in place of tokens in the signature of main."""
     main = module.functions.get("main")
     if main is None:
         return module

@@ -1,1 +1,1 @@
-"""StableHLO: text, bytecode and modules that are given as they are."""
+"""StableHLO: text, bytecode and modules as sources."""

@@ -1,4 +1,4 @@
-"""Bytecode that a framework in this process has written, so that it is not damaged."""
+"""Trusted bytecode, written by a framework in this process: parsed without a subprocess."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from weft.ops import BY_NAME
 
 
 def read_bytecode(program: bytes) -> Module:
-    """The module, with its lines."""
+    """The module with its source locations."""
     return give_lines_of_calls(read_module(read_in_process(program), BY_NAME))

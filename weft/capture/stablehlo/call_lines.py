@@ -1,6 +1,6 @@
-"""Lines for what JAX's own functions do: those of the calls that led to them.
+"""Source lines for ops in JAX's library functions: those of the call sites.
 
-JAX writes each of its functions once, and gives the ops inside only names such as `"max"`.
+JAX lowers each of its functions once, and the ops inside have only names such as `"max"`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from weft.ir.location import UNKNOWN, Location, fuse
 from weft.ir.module import Function, Module, walk
 from weft.ir.purity import called
 
-_MOST = 8  # calls of one function whose lines are kept
+_MOST = 8  # call sites of one function that are kept
 
 
 def give_lines_of_calls(module: Module) -> Module:
-    """Let every node that knows no line have those of the calls of its function.
+    """Give every node without a line those of the call sites of its function.
 
-    The module has just been read and nobody else holds it, so its nodes are changed in place.
+    The module has just been read and has no other reference, so its nodes are changed in place.
     """
     sites: dict[str, dict[Location, None]] = {name: {} for name in module.functions}
     callees = {name: _callees(f) for name, f in module.functions.items()}
@@ -39,7 +39,7 @@ def _callees(function: Function) -> list[str]:
 
 
 def _placed(loc: Location, place: Location) -> Location:
-    """A location that has a line, by the lines of the calls if it has none of its own."""
+    """The location itself if it has a line, else with those of the call sites."""
     if loc.frames or place is UNKNOWN:
         return loc
     name = loc.name

@@ -1,4 +1,4 @@
-"""The check dialect of StableHLO's tests: its pretty form, unknown to jaxlib, made generic."""
+"""The check dialect of StableHLO's tests: its pretty form, unknown to jaxlib, as generic text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def generic_checks(text: str) -> str:
         out.append(text[position : match.start()])
         try:
             generic, position = _generic(text, match)
-        except (ValueError, IndexError, WeftError):  # a damaged one, which MLIR is to refuse
+        except (ValueError, IndexError, WeftError):  # malformed: left to MLIR's own error
             out.append(match[0])
             position = match.end()
             continue

@@ -1,4 +1,4 @@
-"""A module that is given as it is: its arguments and results are arrays, one after another."""
+"""Modules and StableHLO as sources: arguments and results are flat lists of arrays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weft.ops.custom_calls.callbacks import host_functions
 
 
 def given_module(program: object, options: CallOptions) -> GivenModule | None:
-    """The source of a module or of StableHLO: its text, bytes or path; None for all else."""
+    """The source of a module or of StableHLO text, bytes or path; None for other objects."""
     if not isinstance(program, Module | str | bytes | os.PathLike):
         return None
     module = program if isinstance(program, Module) else parse(program)
@@ -42,13 +42,13 @@ def given_module(program: object, options: CallOptions) -> GivenModule | None:
 
 @dataclass(frozen=True, slots=True)
 class GivenArrays:
-    """The arguments of a module, which are leaves already."""
+    """The arguments of a module, already flat."""
 
     values: tuple[Any, ...]
 
 
 def exactly(value: Any, leaf: Leaf) -> Any:
-    """An argument as it is, which must have the program's type; scalars of Python take any."""
+    """An argument, which must have exactly the program's type; Python scalars adapt."""
     array = value if isinstance(value, Array) else np.asarray(value)
     if array.shape != leaf.shape:
         raise WeftError(
@@ -63,13 +63,13 @@ def exactly(value: Any, leaf: Leaf) -> Any:
         )
     if isinstance(array, Array):
         return array
-    # A copy: the program may run when the caller has long gone on.
+    # A copy: execution is asynchronous, and the caller may write to the array after the call.
     return array.astype(leaf.dtype, copy=array.flags.writeable)
 
 
 @dataclass(frozen=True, slots=True)
 class GivenModule:
-    """A module, which is one program whatever it is called with."""
+    """A module: one program for all calls."""
 
     module: Module
     in_shardings: Spelled = None
@@ -100,7 +100,7 @@ class GivenModule:
         return tuple([arg.place for arg in args]), args
 
     def capture(self, given: GivenArrays) -> Captured:
-        """The module with the shardings that are given for its arguments and results."""
+        """The module with the shardings of its arguments and results."""
         module = keep_tokens_inside(self.module)
         main = module.function("main")
         donated = counted_positions("donate_argnums", self.donate_argnums, len(main.arg_types))
@@ -154,7 +154,7 @@ def _leaves(
 
 
 def _one_each(word: str, given: Spelled, leaves: Sequence[Leaf]) -> tuple[Any, ...]:
-    """One sharding for each: the same for all, or a list of them."""
+    """One sharding per leaf, from a single one or a list."""
     if not isinstance(given, tuple | list):
         return (given,) * len(leaves)
     if len(given) != len(leaves):

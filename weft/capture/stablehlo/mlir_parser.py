@@ -1,4 +1,4 @@
-"""A process of its own that parses MLIR with jaxlib and answers with MLIR's generic text.
+"""The parser subprocess: parses MLIR with jaxlib and answers with MLIR's generic text.
 
 Run as a script. A request on standard input is 8 bytes of length and the program (text, bytecode or
 portable artifact); an answer is 1 byte, `+` or `-`, 8 bytes of length, and the generic text or the
@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-SECONDS, SECONDS_PER_MEGABYTE = 20.0, 60.0  # of computing, before a parse is given up
+SECONDS, SECONDS_PER_MEGABYTE = 20.0, 60.0  # seconds of CPU time before a parse is killed
 MAGIC = b"ML\xefR"
-LARGE = 1 << 14  # bytes of a program from which on printing takes longer than a file
-MUCH = 1 << 22  # bytes of programs that one context meets
+LARGE = 1 << 14  # bytes of a program above which printing through a file is faster
+MUCH = 1 << 22  # bytes of programs parsed in one context before it is replaced
 
 
 def make_context() -> Any:
@@ -55,7 +55,7 @@ def parse_module(context: Any, program: bytes) -> Any:
 
 
 def _producer(program: bytes) -> bytes:
-    """The name that the writer of MLIR bytecode left after the version."""
+    """The producer string of MLIR bytecode, after the version."""
     end = program.find(b"\0", 5)
     return program[5:end] if end > 0 else b""
 
@@ -67,7 +67,7 @@ def generic_text(context: Any, program: bytes) -> bytes:
         text = _printed_to_file(context, module)
         if text is not None:
             return text
-        module = parse_module(context, program)  # the pass that was to print it has changed it
+        module = parse_module(context, program)  # the pass that printed it has changed it
     text = module.operation.get_asm(
         print_generic_op_form=True, enable_debug_info=True, assume_verified=True, binary=True
     )
@@ -94,12 +94,12 @@ def _printed_to_file(context: Any, module: Any) -> bytes | None:
         )
         manager.run(module.operation)
         for file in Path(folder).rglob("*.mlir"):
-            return file.read_bytes().partition(b"\n")[2]  # behind a line that names the pass
+            return file.read_bytes().partition(b"\n")[2]  # after a line that names the pass
     return None
 
 
 class MlirReader:
-    """Reads programs in one context, and in a new one when that has met much: it keeps it all."""
+    """Reads programs in one MLIR context, replaced when it is large: contexts never free memory."""
 
     def __init__(self) -> None:
         self._context: Any = None
@@ -122,13 +122,13 @@ _LOCK = threading.RLock()
 
 
 def read_in_process(program: bytes) -> str:
-    """A program that is known to be sound, in MLIR's generic form, without another process."""
+    """A trusted program in MLIR's generic form, parsed in this process."""
     with _LOCK:
         return _IN_PROCESS.text(program).decode("utf-8", "replace")
 
 
 def answer(reader: MlirReader, program: bytes) -> tuple[bytes, bytes]:
-    """The generic text of a program, or why it has none."""
+    """The generic text of a program, or the parser's error."""
     try:
         return b"+", reader.text(program)
     except Exception as error:  # noqa: BLE001  # whatever the parser raises is the answer
@@ -137,9 +137,10 @@ def answer(reader: MlirReader, program: bytes) -> tuple[bytes, bytes]:
 
 @contextmanager
 def time_limit(program: bytes) -> Iterator[None]:
-    """End this process if the parser computes for much longer than the program's size explains.
+    """Set a CPU time limit for a parse, in proportion to the program's size.
 
-    Damaged bytecode can send MLIR round in circles; the signal's default action ends even that.
+    Damaged bytecode can make MLIR loop forever in native code; the default action of SIGPROF ends
+    the process even there.
     """
     seconds = SECONDS + SECONDS_PER_MEGABYTE * len(program) / 1e6
     signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -150,7 +151,7 @@ def time_limit(program: bytes) -> Iterator[None]:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until end of file."""
     reader = MlirReader()
     while len(header := requests.read(8)) == 8:
         program = requests.read(int.from_bytes(header, "little"))

@@ -29,7 +29,7 @@ _DIAGNOSTIC = re.compile(r'^(?:error: )?"?(.*?)"?:(\d+):(\d+): (?:error: )?(.*)'
 def parse(program: str | bytes | os.PathLike[str]) -> Module:
     """A module from StableHLO text, MLIR bytecode, a portable artifact, or the path of a file."""
     source, file = _load(program)
-    source = source.removeprefix(codecs.BOM_UTF8)  # as some editors begin every text
+    source = source.removeprefix(codecs.BOM_UTF8)  # a byte order mark
     if not source.startswith(MAGIC):
         source = generic_checks(source.decode("utf-8", "surrogateescape")).encode(
             "utf-8", "surrogateescape"
@@ -49,17 +49,17 @@ def _load(program: str | bytes | os.PathLike[str]) -> tuple[bytes, str | None]:
         return program.encode("utf-8", "surrogateescape"), None
     help = "give the path of a StableHLO file, its text, or its bytes"
     if not isinstance(program, str | os.PathLike):
-        raise WeftError(f"{type(program).__name__} {program!r} is no program"[:120], help=help)
+        raise WeftError(f"{type(program).__name__} {program!r} is not a program"[:120], help=help)
     path = Path(program)
     try:
         return path.read_bytes(), str(path)
-    except (OSError, ValueError) as error:  # or a name that no file can have
+    except (OSError, ValueError) as error:  # or an invalid file name
         reason = getattr(error, "strerror", None) or error
         raise WeftError(f"cannot read {path}: {reason}", help=help) from None
 
 
 class ParserProcess:
-    """The parser's process: started when first needed, started again if it dies."""
+    """The parser subprocess: started on first use, restarted after a crash."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -72,7 +72,7 @@ class ParserProcess:
             try:
                 status, text = self._ask(program, file)
             except BaseException:
-                self.close()  # what it still has to say must not answer the next question
+                self.close()  # a late answer must not be read as that of the next request
                 raise
         if status == b"+":
             return text.decode("utf-8", "replace")
@@ -85,7 +85,7 @@ class ParserProcess:
             process.stdin.write(len(program).to_bytes(8, "little") + program)
             process.stdin.flush()
         except BrokenPipeError:
-            pass  # it died while reading; the answer will be missing
+            pass  # it died while reading; the missing answer is reported below
         head = process.stdout.read(9)
         if len(head) == 9:
             size = int.from_bytes(head[1:], "little")
@@ -120,7 +120,7 @@ class ParserProcess:
         """End the process."""
         if self._process is not None and self._owner == os.getpid():
             assert self._process.stdin
-            with contextlib.suppress(BrokenPipeError):  # it has died before it read all
+            with contextlib.suppress(BrokenPipeError):  # it died before it read everything
                 self._process.stdin.close()
             self._process.terminate()
             self._process.wait()
@@ -131,7 +131,7 @@ PARSER = ParserProcess()
 
 
 def _syntax_error(text: str, file: str | None) -> WeftError:
-    """MLIR's first diagnostic as an error of ours."""
+    """MLIR's first diagnostic as a WeftError."""
     match = _DIAGNOSTIC.search(text)
     if match is None:
         lines = [line for line in text.splitlines() if line.strip()]

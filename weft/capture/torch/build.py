@@ -1,4 +1,4 @@
-"""Building the body of a module from ATen ops: nodes in order, and the small values they need."""
+"""The builder of a module's body from ATen ops."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Sizes: TypeAlias = Sequence[int]
 
 
 def type_of(value: Value) -> TensorType:
-    """The type of a value, which is a tensor."""
-    assert isinstance(value.type, TensorType), f"{value.type} is no tensor"
+    """The tensor type of a value."""
+    assert isinstance(value.type, TensorType), f"{value.type} is not a tensor"
     return value.type
 
 
@@ -45,12 +45,12 @@ def dtype_of(value: Value) -> DType:
 
 
 def dim_of(dim: int, rank: int) -> int:
-    """A dim, counted from the end if it is negative; a scalar has one for this purpose."""
+    """A dim with negative ones resolved; a scalar counts as rank 1, as in PyTorch."""
     return dim % max(rank, 1)
 
 
 def dims_of(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
-    """Dims in order; all of them where none is named."""
+    """Dims in order; all dims if none is named."""
     if dims is None or (not isinstance(dims, int) and not dims):
         return tuple(range(rank))
     listed = (dims,) if isinstance(dims, int) else dims
@@ -59,13 +59,13 @@ def dims_of(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
 
 @dataclass
 class Build:
-    """The nodes of one region, and the op of PyTorch's that is being lowered."""
+    """The nodes of one region, and the ATen op that is being lowered."""
 
     nodes: list[Node] = field(default_factory=list)
     loc: Location = UNKNOWN
     target: str = ""  # aten.add.Tensor
-    outs: tuple[TensorType | None, ...] = ()  # the types of its results, as PyTorch says
-    used: frozenset[int] = frozenset()  # the results that are read
+    outs: tuple[TensorType | None, ...] = ()  # its result types by PyTorch's shape inference
+    used: frozenset[int] = frozenset()  # the results that have uses
 
     @property
     def out(self) -> TensorType:
@@ -75,7 +75,7 @@ class Build:
         return found
 
     def refuse(self, what: str, help: str) -> Unsupported:
-        """What is raised for an op, or a form of it, that has no lowering."""
+        """The error for an op, or a form of it, without a lowering."""
         return Unsupported(f"{self.target}: {what}", help=help, loc=self.loc, node=self.loc.name)
 
     # Nodes
@@ -97,11 +97,11 @@ class Build:
         return self.op(Constant(Dense(array)))
 
     def splat(self, number: object, type: TensorType) -> Value:
-        """A tensor whose elements are all alike."""
+        """A splat constant."""
         held = type.dtype.numpy
         if isinstance(number, complex) and not type.dtype.is_complex:
             number = number.real
-        if type.dtype.is_integer and isinstance(number, int):  # wrapped, as PyTorch does
+        if type.dtype.is_integer and isinstance(number, int):  # wraps around, as in PyTorch
             scalar = np.asarray(number & 0xFFFFFFFFFFFFFFFF, np.uint64).astype(held)
         else:
             scalar = np.asarray(number).astype(held)
@@ -118,7 +118,7 @@ class Build:
     # Types and shapes
 
     def convert(self, value: Value, dtype: DType) -> Value:
-        """A value in another element type, converted as C does."""
+        """A conversion with C's semantics."""
         given = type_of(value)
         if given.dtype is dtype:
             return value
@@ -132,7 +132,7 @@ class Build:
         return self.op(Convert(given.with_dtype(dtype)), value)
 
     def value(self, operand: TorchOperand, dtype: DType) -> Value:
-        """A tensor, or a number as one without dims, in an element type."""
+        """A tensor, or a number as a rank-0 tensor, in an element type."""
         if isinstance(operand, Value):
             return self.convert(operand, dtype)
         return self.splat(operand, TensorType((), dtype))
@@ -151,13 +151,13 @@ class Build:
         return self.op(Transpose(wanted), value)
 
     def move(self, value: Value, source: int, to: int) -> Value:
-        """The value with one dim at another place."""
+        """The value with one dim moved."""
         order = [d for d in range(type_of(value).rank) if d != source]
         order.insert(to, source)
         return self.transpose(value, order)
 
     def spread(self, value: Value, shape: Sizes, dims: Sizes) -> Value:
-        """The value's dims as these of a shape, repeated along the others."""
+        """broadcast_in_dim: the value's dims become these dims of a shape."""
         given, wanted = type_of(value), tuple(shape)
         if given.sizes == wanted:
             return value
@@ -167,7 +167,7 @@ class Build:
         return self.op(BroadcastInDim(places, given.with_shape(wanted)), value)
 
     def broadcast(self, value: Value, shape: Sizes) -> Value:
-        """The value in a larger shape, whose last dims are its own."""
+        """The value broadcast to a larger shape, dims aligned at the end."""
         rank = type_of(value).rank
         return self.spread(value, shape, range(len(shape) - rank, len(shape)))
 
@@ -181,7 +181,7 @@ class Build:
         return self.op(Slice(tuple(starts), tuple(stops), tuple(steps)), value)
 
     def crop(self, value: Value, shape: Sizes) -> Value:
-        """The beginning of a value, of these sizes."""
+        """The leading part of a value, of these sizes."""
         wanted, rank = tuple(shape), len(shape)
         if shape_of(value) == wanted:
             return value
@@ -190,7 +190,7 @@ class Build:
     def pad(
         self, value: Value, low: Sizes, high: Sizes, fill: object = 0, inner: Sizes = ()
     ) -> Value:
-        """A value with a border of one number, which may be negative: then it is cut."""
+        """The value padded by one number; negative padding crops."""
         if not any((*low, *high, *inner)):
             return value
         given = type_of(value)
@@ -199,7 +199,7 @@ class Build:
         return self.op(Pad(tuple(low), tuple(high), between), value, number)
 
     def join(self, values: Sequence[Value], dim: int) -> Value:
-        """Values one after another along a dim."""
+        """Concatenation along a dim."""
         return values[0] if len(values) == 1 else self.op(Concatenate(dim), *values)
 
     # Arithmetic
@@ -216,13 +216,13 @@ class Build:
         return self.op(Compare(direction), left, right)
 
     def select(self, where: Value, left: Value, right: Value) -> Value:
-        """Left where a truth value holds, else right; of one shape, or without dims."""
+        """Elementwise select; operands of one shape, or rank 0."""
         shape = np.broadcast_shapes(*map(shape_of, (where, left, right)))
         given = [self.broadcast(value, shape) for value in (where, left, right)]
         return self.op(Select(), *given)
 
     def reduce(self, value: Value, dims: Sizes, combine: Combine, start: object) -> Value:
-        """A fold along dims; narrow floats are summed up in f32, and rounded once."""
+        """A reduction along dims; narrow floats accumulate in f32 and are rounded once."""
         given = type_of(value)
         held = computed_in(given.dtype) if combine in ("add", "mul") else given.dtype
         value = self.convert(value, held)
@@ -237,13 +237,13 @@ class Build:
         return self.convert(made, given.dtype)
 
     def kept(self, value: Value, given: Sizes, dims: Sizes, keepdim: bool) -> Value:
-        """A fold of a value of these sizes, with the folded dims as ones if they are kept."""
+        """The result of a reduction, with reduced dims of size 1 if `keepdim`."""
         if not keepdim:
             return value
         return self.reshape(value, [1 if d in dims else size for d, size in enumerate(given)])
 
     def dot(self, left: Value, right: Value, dims: DotDims, dtype: DType) -> Value:
-        """A product, summed up in f32 at least."""
+        """A dot_general that accumulates in f32 at least."""
         a, b = shape_of(left), shape_of(right)
         batch = [a[d] for d in dims.lhs_batching_dimensions]
         lone = {*dims.lhs_batching_dimensions, *dims.lhs_contracting_dimensions}
@@ -253,13 +253,13 @@ class Build:
         return self.op(DotGeneral(dims, TensorType((*batch, *free), dtype)), left, right)
 
     def matmul(self, left: Value, right: Value, dtype: DType) -> Value:
-        """Matrices, or equal numbers of them."""
+        """A matrix product, or a batch of them."""
         rank = type_of(left).rank
         batch = tuple(range(rank - 2))
         return self.dot(left, right, DotDims(batch, batch, (rank - 1,), (rank - 2,)), dtype)
 
     def is_nan(self, value: Value) -> Value:
-        """Whether elements are NaN; false for what cannot be."""
+        """Whether elements are NaN; false for integers."""
         if dtype_of(value).is_float or dtype_of(value).is_complex:
             return self.compare("NE", value, value)
         return self.like(self.convert(value, BOOL), False)

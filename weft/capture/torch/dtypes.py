@@ -49,7 +49,7 @@ def _theirs() -> dict[DType, Any]:
 
 
 def dtype_of_torch(theirs: Any) -> DType:
-    """Our element type for a torch.dtype."""
+    """Weft's element type for a torch.dtype."""
     found = _ours().get(theirs)
     if found is None:
         raise Unsupported(
@@ -59,12 +59,12 @@ def dtype_of_torch(theirs: Any) -> DType:
 
 
 def torch_dtype(ours: DType) -> Any:
-    """The torch.dtype for an element type of ours."""
+    """The torch.dtype for an element type of Weft's."""
     return _theirs()[ours]
 
 
 def default_float() -> DType:
-    """What PyTorch takes Python's floats for."""
+    """PyTorch's default dtype, the type of Python floats."""
     import torch
 
     return dtype_of_torch(torch.get_default_dtype())
@@ -79,12 +79,12 @@ def promote_types(a: DType, b: DType) -> DType:
 
 
 def promoted(*operands: TorchOperand) -> DType:
-    """The common element type: numbers give way to tensors without dims, and these to all others.
+    """PyTorch's type promotion: tensors outrank rank-0 tensors, which outrank Python numbers.
 
-    A lower rank counts only if its kind is higher: an f32 number makes integers f32, but leaves
-    bf16 as it is.
+    A lower category counts only if its kind is higher: an f32 number makes integers f32, but leaves
+    bf16 unchanged.
     """
-    ranked: list[DType | None] = [None, None, None]  # tensors, tensors without dims, numbers
+    ranked: list[DType | None] = [None, None, None]  # categories: tensors, rank-0 tensors, numbers
     for operand in operands:
         rank, dtype = _ranked(operand)
         known = ranked[rank]
@@ -98,7 +98,7 @@ def promoted(*operands: TorchOperand) -> DType:
 
 def _ranked(operand: TorchOperand) -> tuple[int, DType]:
     if isinstance(operand, Value):
-        assert isinstance(operand.type, TensorType), f"{operand.type} is no tensor"
+        assert isinstance(operand.type, TensorType), f"{operand.type} is not a tensor"
         return (0 if operand.type.rank else 1), operand.type.dtype
     if isinstance(operand, bool):
         return 2, BOOL
@@ -123,5 +123,5 @@ def _combined(higher: DType | None, lower: DType | None) -> DType | None:
 
 
 def computed_in(dtype: DType) -> DType:
-    """The type that PyTorch's kernels compute in: f32 for narrow floats, which round once."""
+    """The type that PyTorch's kernels compute in: f32 for narrow floats, rounded at the end."""
     return F32 if dtype.is_float and dtype.bits < 32 else dtype

@@ -1,4 +1,4 @@
-"""PyTorch's export of a module for given arguments, decomposed to the ops that have lowerings."""
+"""PyTorch's export of a module for arguments, decomposed to ops with lowerings."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from weft.capture.torch.aten import LOWERINGS
 from weft.errors import Unsupported
 from weft.ir.location import UNKNOWN, Location, escape
 
-# Its decomposition gives a wrong logsumexp, and with it wrong gradients.
+# PyTorch's decomposition returns a wrong logsumexp, and so wrong gradients.
 _WRONG = {"aten._scaled_dot_product_flash_attention_for_cpu.default"}
 _OWN = str(Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A program in functional ops, with what it takes and gives."""
+    """A functional program with its signature."""
 
-    graph: Any  # of torch.fx; what it changes in place is copied into its inputs at the end
+    graph: Any  # of torch.fx; in-place updates are copies into its inputs at the end
     specs: Sequence[Any]  # of the inputs
     constants: Mapping[str, Any]  # tensors that are neither parameters nor buffers
-    outputs: Any  # the tree of what it returns
+    outputs: Any  # the result tree
 
 
 def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exported:
-    """The program of a module for arguments, in ops that have lowerings or are refused by name."""
+    """The exported program of a module for arguments, in core ATen ops."""
     import torch
     from torch._dynamo.exc import UserError
     from torch._subclasses.fake_tensor import (
@@ -60,9 +60,9 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expor
 
 
 def _functional(module: Any) -> Any:
-    """The graph without changes in place, decomposed.
+    """The functionalized and decomposed graph.
 
-    `ExportedProgram.run_decompositions` does the same, but for seconds: it replaces hundreds of
+    `ExportedProgram.run_decompositions` does the same but takes seconds: it replaces hundreds of
     dispatcher entries each time.
     """
     import torch
@@ -77,13 +77,13 @@ def _functional(module: Any) -> Any:
 
 @cache
 def _replay() -> Any:
-    """Runs a graph node by node, attention as one op, and regions in their contexts."""
+    """The class that replays a graph with attention as one op, and regions in their contexts."""
     import torch
 
     whole = torch.ops.aten.scaled_dot_product_attention.default
 
     class Replay(torch.fx.Interpreter):  # type: ignore[misc]
-        """An interpreter whose nodes keep their modules and lines."""
+        """An interpreter that keeps each node's module path and line."""
 
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
             if target is whole:
@@ -101,7 +101,7 @@ def _replay() -> Any:
 
 @cache
 def _attention() -> Any:
-    """Attention as an op that PyTorch does not take apart."""
+    """Attention as an opaque op that PyTorch does not decompose."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention as meaning
 
@@ -132,10 +132,10 @@ def _attention() -> Any:
 
 @cache
 def _table() -> dict[Any, Any]:
-    """PyTorch's decompositions of all that has no lowering, and that it does not take apart itself.
+    """PyTorch's decompositions of ops without a lowering, except composite ops.
 
-    Those of composite ops end in prims, which have no lowering, where the ops themselves end in
-    ATen.
+    Decompositions of composite ops end in prims, which have no lowering; the dispatcher decomposes
+    these ops to ATen by itself.
     """
     import torch
     from torch._decomp import decomposition_table
@@ -157,7 +157,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> Location:
-    """The user's line that an error went through."""
+    """The user's innermost line in an error's traceback."""
     import torch
 
     library = str(Path(torch.__file__).parent)

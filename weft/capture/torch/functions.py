@@ -1,4 +1,4 @@
-"""Functions of tensors as modules: what PyTorch exports, with the state that they read."""
+"""Functions of tensors as modules that PyTorch can export, with the state that they read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from weft.errors import WeftError
 
 
 def modules_of(function: Callable[..., Any]) -> Any:
-    """A module of all modules that a function reads, by the names it knows them by; None if none.
+    """A container of the modules that a function reads, by their names there; None if none.
 
-    A parameter by itself is refused: PyTorch exports its value, which would go stale.
+    A bare parameter is refused: PyTorch would export its value as a constant, which goes stale.
     """
     import torch
 
@@ -34,7 +34,7 @@ def modules_of(function: Callable[..., Any]) -> Any:
 
 
 def _read_by(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """What a function reads that is not its own, by name, and what functions among it read."""
+    """The globals and closure cells that a function and its callees read, by name."""
     function = getattr(function, "__func__", function)
     if not isinstance(function, types.FunctionType) or id(function) in seen:
         return
@@ -51,12 +51,12 @@ def _read_by(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # a name that is not bound yet
+    except ValueError:  # an unbound cell
         return None
 
 
 def as_module(function: Any, module: Any) -> Any:
-    """What PyTorch exports: the module itself, or one whose forward is the function."""
+    """The module to export: the module itself, or one whose forward is the function."""
     import torch
 
     if function is module:
@@ -74,12 +74,12 @@ def as_module(function: Any, module: Any) -> Any:
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             return called(*args, **kwargs)
 
-    Called.__name__ = getattr(function, "__name__", "a function")  # which refusals name
+    Called.__name__ = getattr(function, "__name__", "a function")  # for error messages
     return Called()
 
 
 def _as_forward(function: Any) -> Any:
-    """The function under the name of forward: PyTorch keeps no other lines in its graphs."""
+    """The function renamed to forward: PyTorch keeps the lines of functions of that name only."""
     if isinstance(function, types.MethodType):
         return types.MethodType(_as_forward(function.__func__), function.__self__)
     if not isinstance(function, types.FunctionType):

@@ -1,4 +1,4 @@
-"""From an exported graph to a module: every node through the lowering of its op."""
+"""The importer of an exported graph: every node through the lowering of its op."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.ir.location import Location, escape
 from weft.ir.module import Function, Module, Region, Value
 from weft.ir.types import TensorType
 
-# Checks that hold for all arguments of the types that a program is captured for.
+# Assertions that hold by the captured types.
 _CHECKS = {"aten._assert_tensor_metadata.default", "aten._assert_scalar.default"}
 _COPY = "aten.copy_.default"
 _RANDOM = "bernoulli dropout multinomial normal poisson rand exponential uniform cauchy geometric"
@@ -26,20 +26,18 @@ _RANDOM = "bernoulli dropout multinomial normal poisson rand exponential uniform
 
 @dataclass(frozen=True, slots=True)
 class GraphConstant:
-    """A leaf of the outputs that is no tensor."""
+    """A leaf of the outputs that is not a tensor."""
 
     value: object
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A module, and what an exported program's outputs became."""
+    """A module, and its results' places in the exported program's outputs."""
 
     module: Module
-    updated: tuple[int, ...]  # the argument that each of the first results replaces
-    outputs: tuple[
-        int | GraphConstant, ...
-    ]  # one a leaf: the index of a result, or what is no tensor
+    updated: tuple[int, ...]  # the arguments updated in place, one for each of the first results
+    outputs: tuple[int | GraphConstant, ...]  # per leaf: the index of a result, or a constant
 
 
 def import_graph(
@@ -51,8 +49,8 @@ def import_graph(
 ) -> Imported:
     """The module of an exported program.
 
-    `places` says which argument a parameter or buffer is, `inputs` which one each leaf of the
-    user's arguments is, if it is a tensor.
+    `places` maps parameters and buffers to argument numbers; `inputs` has the argument number of
+    each leaf of the user's arguments, None for constants.
     """
     args = tuple([Value(type, None, n) for n, (_, type) in enumerate(arguments)])
     importer = _Importer(program, args, places, inputs)
@@ -76,14 +74,14 @@ class _Importer:
         self.build = Build()
         self.made: dict[Any, Any] = {}  # by node: a value, a tuple of them, or a number
         self.taken: dict[Any, int] = {}  # placeholders that are arguments
-        self.updated: dict[int, Value] = {}  # new values of arguments that are changed in place
+        self.updated: dict[int, Value] = {}  # the new values of arguments that are updated in place
 
     def run(self) -> tuple[tuple[Value, ...], tuple[int | GraphConstant, ...]]:
-        """Lower every node; the results, and the outputs among them."""
+        """Lower every node; returns the results, and the outputs among them."""
         specs = iter(self.program.specs)
         leaves = iter(self.inputs)
         last = _last_op(self.program.graph)
-        past_ops = last is None  # then only new values of arguments are left to be written
+        past_ops = last is None  # after it only in-place updates follow
         for node in self.program.graph.nodes:
             past_ops = past_ops or node is last
             match node.op:
@@ -116,19 +114,21 @@ class _Importer:
         raise _refuse(node, f"is an input of the kind {spec.kind.name}")
 
     def attribute(self, node: Any) -> Value:
-        """A tensor that tracing has made itself."""
+        """A constant tensor created while tracing."""
         held = getattr(node.graph.owning_module, node.target)
         return self.build.constant(to_numpy(held))
 
     def update(self, node: Any, *, seen_later: bool) -> None:
-        """A change in place of an argument, which is written back after a run.
+        """An in-place update of an argument, written back after a run.
 
-        Decompositions change arguments, too, before other ops read them again.
+        Decompositions update arguments, too, before other ops read them again.
         """
         target, source = (self.made[each] for each in node.args[:2])
         place = self.taken.get(node.args[0])
         if place is None:
-            raise _refuse(node, "changes a tensor that is no argument", "return it instead")
+            raise _refuse(
+                node, "updates a tensor in place that is not an argument", "return it instead"
+            )
         assert source.type is target.type, f"{source} is written to {target}"
         self.updated[place] = source
         self.made[node] = source
@@ -150,7 +150,7 @@ class _Importer:
         return tuple(values), tuple(leaves)
 
     def value(self, given: Any) -> Any:
-        """An argument of a node: values for nodes, in lists as they are."""
+        """An argument of a node, with nodes replaced by their values, also inside lists."""
         import torch
 
         if isinstance(given, torch.fx.Node):
@@ -160,7 +160,7 @@ class _Importer:
         return given
 
     def call(self, node: Any) -> LoweredResults | None:
-        """One op by its lowering, checked against what PyTorch says that it gives."""
+        """Lower one op; its result types are checked against PyTorch's."""
         target = str(node.target)
         if node.target is operator.getitem:
             return self.value(node.args[0])[node.args[1]]  # type: ignore[no-any-return]
@@ -193,7 +193,7 @@ def _last_op(graph: Any) -> Any:
 
 
 def types_of(node: Any) -> tuple[TensorType | None, ...]:
-    """The types of a node's results, as PyTorch says; None for what is no tensor."""
+    """The result types of a node by PyTorch's metadata; None for a result that is not a tensor."""
     held = node.meta.get("val")
     listed = held if isinstance(held, tuple | list) else (held,)
     return tuple([_type_of(node, each) for each in listed])

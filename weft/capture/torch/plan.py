@@ -18,7 +18,7 @@ def planned(plan: object, leaves: Sequence[Leaf]) -> list[Spelled]:
         return [None] * len(leaves)
     if not isinstance(plan, Mapping):
         raise WeftError(
-            f"plan={plan!r} is no plan",
+            f"plan={plan!r} is not a plan",
             help='give a dict of name patterns and shardings, as {"layers.*.weight": P("model")}',
         )
     for pattern in plan:

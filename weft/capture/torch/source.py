@@ -1,4 +1,4 @@
-"""PyTorch modules and functions as sources: exported for each kind of arguments."""
+"""PyTorch modules and functions as sources: exported once for each cache key of arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.ir.types import TensorType, dtype_of
 
 
 def torch_program(program: object, options: CallOptions) -> TorchProgram | None:
-    """The source of a module of PyTorch's or of one of its methods; None for all else."""
+    """The source of a PyTorch module or one of its methods; None for other objects."""
     torch = sys.modules.get("torch")
     if torch is None:
         return None
@@ -40,7 +40,7 @@ def torch_function(program: Callable[..., Any], options: CallOptions) -> TorchPr
 
 
 def holds_tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether there are tensors of PyTorch among arguments."""
+    """Whether there are PyTorch tensors among the arguments."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
@@ -51,14 +51,14 @@ def holds_tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Tensors:
-    """What a program is called with: state, then the user's tensors; and what is no tensor."""
+    """Flattened arguments of a call: state, then the user's tensors, and static leaves."""
 
     values: tuple[Any, ...]
-    places: dict[str, int]  # of parameters and buffers, tied ones at one place
+    places: dict[str, int]  # argument numbers of parameters and buffers, tied ones sharing one
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     leaves: tuple[Any, ...]
-    inputs: tuple[int | None, ...]  # which value each leaf is, if it is a tensor
+    inputs: tuple[int | None, ...]  # the argument number of each leaf, None for static leaves
 
 
 class TorchProgram:
@@ -70,7 +70,7 @@ class TorchProgram:
         if options.static_argnums or options.donate_argnums:
             raise WeftError(
                 "static_argnums and donate_argnums are options of JAX functions",
-                help="leave them out: what is no tensor is static, and tensors are not donated",
+                help="leave them out: other arguments are static, and tensors are not donated",
             )
         self.function, self.module, self.options = function, module, options
 
@@ -156,7 +156,7 @@ class TorchProgram:
         return Captured(module, mesh, None, packing, arguments, results, updated=made.updated)
 
     def arguments(self, given: Tensors) -> tuple[Leaf, ...]:
-        """Every tensor by its name: of a parameter or buffer, or of the argument it is in."""
+        """Every tensor by its name: that of a parameter or buffer, or its path in the arguments."""
         names: dict[int, str] = {}
         for name, place in given.places.items():
             names.setdefault(place, name)
@@ -188,7 +188,7 @@ class TorchProgram:
     # Values
 
     def to_program(self, value: Any, leaf: Leaf) -> Any:
-        """The tensor's own memory, which is not changed: a call returns when it is computed."""
+        """The tensor's own memory, without a copy: a call returns only when the program is done."""
         shared = to_numpy(value).view()
         shared.flags.writeable = False
         return shared
@@ -200,7 +200,7 @@ class TorchProgram:
         return True
 
     def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
-        """Write what a program has changed in place back into the caller's tensors."""
+        """Write in-place updates back into the caller's tensors."""
         import torch
 
         with torch.no_grad():
@@ -216,14 +216,14 @@ class TorchProgram:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How results become what the function returns."""
+    """The conversion of results into the function's result tree."""
 
     tree: Any
     leaves: tuple[int | GraphConstant, ...]
     updated: tuple[int, ...]
 
     def unflatten(self, results: list[Any]) -> Any:
-        """The function's own classes with the results in them; no two share memory."""
+        """The result tree with tensors in it, of which no two share memory."""
         made: list[Any] = []
         seen: set[int] = set()
         for leaf in self.leaves:
@@ -239,9 +239,9 @@ class Packing:
 
 
 def state_of(module: Any, prefix: str, marks: list[object]) -> Iterator[tuple[str, Any]]:
-    """Parameters and buffers by name, tied ones each time; modes of the modules go to `marks`.
+    """Parameters and buffers by name, tied ones repeated; training modes are appended to `marks`.
 
-    They are looked up anew for every call, so that one that was replaced is seen.
+    They are looked up for every call, so that replaced parameters are seen.
     """
     marks.append(module.training)
     for held in (module._parameters, module._buffers):
@@ -254,10 +254,10 @@ def state_of(module: Any, prefix: str, marks: list[object]) -> Iterator[tuple[st
 
 
 def _static(leaf: Any) -> Hashable:
-    """A leaf that is no tensor, which a program is remembered by."""
+    """A static leaf, part of the cache key."""
     if not isinstance(leaf, Hashable):
         raise WeftError(
-            f"an argument is a {type(leaf).__name__}, which is neither a tensor nor can be hashed",
+            f"an argument is a {type(leaf).__name__}, neither a tensor nor hashable",
             help="pass tensors, as with torch.from_numpy(x), and numbers, strings or None",
         )
     return leaf

@@ -152,7 +152,7 @@ def unwritable(folder: Path) -> str | None:
     while not os.path.lexists(there) and there != there.parent:
         there = there.parent
     if not os.path.isdir(there):
-        return f"{there} is no folder"
+        return f"{there} is not a folder"
     if not os.access(there, os.W_OK | os.X_OK):
         return f"{there} cannot be written"
     try:

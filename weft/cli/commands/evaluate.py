@@ -83,7 +83,7 @@ def program_and_arrays(arguments: argparse.Namespace) -> tuple[Module, list[Arra
 def _devices(text: str) -> int | tuple[int, int]:
     match = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
     if match is None or "0" in match.groups():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of devices, such as 4 or 2x4")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of devices, such as 4 or 2x4")
     return int(match[1]) if match[2] is None else (int(match[1]), int(match[2]))
 
 

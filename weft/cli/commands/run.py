@@ -230,7 +230,7 @@ def tolerance(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no tolerance, such as 1e-5")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a tolerance, such as 1e-5")
     return number
 
 

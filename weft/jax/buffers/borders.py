@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.capture.normalize.cross_meshes import told_sharding
+from weft.capture.normalize.cross_meshes import caller_sharding
 from weft.capture.normalize.join_meshes import noted_order
 from weft.capture.normalize.layouts import DimOrder, layout_in, row_major
 from weft.executable.items import piece_bytes
@@ -59,7 +59,7 @@ def _border(attrs: Attrs, type: Type, places: DimOrder) -> BufferFormat:
         order = None
     memory = found.get(MEMORY_KIND, f'"{KINDS[0]}"').strip('"')
     assert isinstance(type, TensorType), "JAX keeps tokens to itself"
-    return BufferFormat(order, memory, layout_in(attrs, type.rank), told_sharding(attrs))
+    return BufferFormat(order, memory, layout_in(attrs, type.rank), caller_sharding(attrs))
 
 
 def taken_over(program: LocalProgram) -> tuple[int, ...]:

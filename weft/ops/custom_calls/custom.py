@@ -101,7 +101,7 @@ class HostTransferOp(Op):
         """Refuse unless the last of these types is a token."""
         require(
             len(types) > 0 and isinstance(types[-1], TokenType),
-            f"{self.name}: the last value is no token",
+            f"{self.name}: the last value is not a token",
             "pass the token that orders it",
         )
 

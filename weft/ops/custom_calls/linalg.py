@@ -32,7 +32,7 @@ Shapes: TypeAlias = Callable[[Config, TensorType], Types]
 
 
 def _typed(shapes: Shapes, *, square: bool = False) -> Callable[..., None]:
-    """Refuse operands that are no matrices, and results that do not follow from them."""
+    """Refuse operands that are not matrices, and results that do not follow from them."""
 
     def check(name: str, config: Config, operands: Types, results: Types) -> None:
         require(len(operands) == 1, f"{name} takes one operand", "give it the matrices")

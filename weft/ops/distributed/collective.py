@@ -397,7 +397,7 @@ class CollectiveBroadcast(LocalGroups):
 
 @op("stablehlo.collective_permute")
 class CollectivePermute(Op):
-    """Each source sends its operand to its target; who is no target gets zeros."""
+    """Each source sends its operand to its target; devices that are not targets get zeros."""
 
     source_target_pairs: tuple[tuple[int, int], ...]
     channel_handle: ChannelHandle | None = None

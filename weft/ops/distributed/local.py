@@ -155,7 +155,7 @@ class AllSlice(LocalOp):
         )
         require(
             fits and given.dtype is self.out.dtype,
-            f"{self.name}: {self.out} is no piece of {given} split as {self.pieces}",
+            f"{self.name}: {self.out} is not a piece of {given} split as {self.pieces}",
             "each dim is divided by the number of its pieces",
         )
         return self.out

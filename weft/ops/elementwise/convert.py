@@ -104,7 +104,7 @@ class ReducePrecision(Op):
     def infer(self, operand: Type) -> Type:
         require(
             self.exponent_bits >= 1 and self.mantissa_bits >= 0,
-            f"{self.name}: {self.format} is no float format",
+            f"{self.name}: {self.format} is not a float format",
             "exponent_bits must be at least 1, mantissa_bits at least 0",
         )
         return one_of(self.name, 0, operand, "float")

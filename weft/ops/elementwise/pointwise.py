@@ -271,7 +271,7 @@ class Compare(Op):
         known = COMPARE_TYPES[given.dtype.kind]
         require(
             self.compare_type in (None, "NOTYPE", *known),
-            f"{self.name}: {self.compare_type} is no way to compare {given.dtype}",
+            f"{self.name}: {self.compare_type} is not a way to compare {given.dtype}",
             f"use {' or '.join(known)}, or leave it out",
         )
         return given.with_dtype(BOOL)

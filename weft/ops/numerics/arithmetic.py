@@ -17,7 +17,7 @@ def widen(x: Array) -> Array:
     source = dtype_of(x.dtype)
     match source.kind:
         case "float" if source.bits < 32:
-            with np.errstate(invalid="ignore"):  # a NaN is no error
+            with np.errstate(invalid="ignore"):  # a NaN is not an error
                 return x.astype(np.float64)
         case "int" if source.bits < 8:
             return x.astype(np.int8)

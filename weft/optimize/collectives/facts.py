@@ -20,7 +20,7 @@ from weft.varying.world import axes_of
 RewriteRule: TypeAlias = "Callable[[Node, Facts], Rewritten]"
 RewriteTable: TypeAlias = Mapping[type[Op], tuple[RewriteRule, ...]]
 Readers: TypeAlias = dict[Value, list[Op | None]]  # None for a region that returns the value
-_ROUNDS = 64  # a rule that keeps changing its own result for longer is wrong
+_ROUNDS = 64  # more rewrites of one node than this are a cycle of rules
 
 
 class Facts:
@@ -55,7 +55,7 @@ class Facts:
             if isinstance(changed, tuple):
                 return changed[0]
             node = changed
-        raise AssertionError(f"rules never come to rest on {node!r}")
+        raise AssertionError(f"rules reach no fixed point on {node!r}")
 
     def mesh(self, groups: MeshAxes) -> Mesh:
         """The mesh whose axes these are."""

@@ -41,7 +41,7 @@ class _Hoisting(Rebuild):
         self.gone: set[Node] = set()
         super().__init__(module, (), self.gone)
         self.most_bytes = most_bytes
-        self.pure = pure_functions(module, meetings=True)
+        self.pure = pure_functions(module, collectives=True)
         self._varying: Varying | None = None
 
     def node(self, node: Node, out: list[Node]) -> None:
@@ -80,7 +80,7 @@ class _Hoisting(Rebuild):
         for node in body.nodes:
             closed = not node.regions or not (node.op.control or captured(node))
             alike = closed and changing.isdisjoint(node.operands)
-            alike = alike and is_pure(node, self.pure, meetings=True)
+            alike = alike and is_pure(node, self.pure, collectives=True)
             alike = alike and (not node.op.collective or self.meets(node, loop))
             if alike and all(isinstance(t, TensorType) for t in node.types):
                 same.append(node)

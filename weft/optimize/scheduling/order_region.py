@@ -32,11 +32,11 @@ def dependencies(nodes: list[Node], pure: set[str]) -> list[list[int]]:
         read = node.operands
         if node.regions:
             read = (*read, *read_inside(node))
-            without = is_pure(node, pure, meetings=True)
+            without = is_pure(node, pure, collectives=True)
         elif node.op in known:
             without = known[node.op]
         else:
-            without = known[node.op] = is_pure(node, pure, meetings=True)
+            without = known[node.op] = is_pure(node, pure, collectives=True)
         found = {producer[v] for v in read if v in producer}
         if not without:
             if effect is not None:
@@ -111,7 +111,7 @@ class _Ordering:
             self.finish(done)
 
     def place(self, index: int) -> None:
-        """Let a node that is no start or done come next."""
+        """Let a node that is neither a start nor a done come next."""
         self.placed[index] = True
         self.out.append(index)
         self.now += self.flights.seconds[index]

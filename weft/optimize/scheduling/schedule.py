@@ -42,7 +42,7 @@ class _Scheduling(Rebuild):
     def __init__(self, module: Module, costs: Costs, spare: int) -> None:
         super().__init__(module, ())
         self.costs = costs
-        self.pure = pure_functions(module, meetings=True)
+        self.pure = pure_functions(module, collectives=True)
         self.spare = spare
 
     def region(self, region: Region) -> Region:

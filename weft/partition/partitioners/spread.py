@@ -124,7 +124,7 @@ def see(builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar) -
 def _filled(
     builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar, held: int
 ) -> Value:
-    """The fill where a device sees what is no element of the dim.
+    """The fill where a device sees what is not an element of the dim.
 
     `held` elements are held by devices, padding included; beyond them there are zeros.
     """

@@ -8,7 +8,7 @@ from dataclasses import replace
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.names import SHARDING
-from weft.ir.write import SHARDINGS, says_itself
+from weft.ir.write import SHARDINGS, holds_shardings
 from weft.mesh import Sharding
 from weft.ops.distributed.annotations import per_value
 from weft.shard.closing import filled
@@ -53,7 +53,7 @@ class _Annotator:
         regions = tuple([self.region(r) for r in node.regions])
         attrs = node.attrs
         given = filled([self.table.get(v) for v in node.results], node.types)
-        if any(given) and not says_itself(type(node.op)):
+        if any(given) and not holds_shardings(type(node.op)):
             text = per_value([s for s in given if s is not None])
             attrs = tuple(sorted((*attrs, (SHARDING, text))))
         made = Node(node.op, operands, node.types, regions, attrs, node.loc)

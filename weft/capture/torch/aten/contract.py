@@ -14,21 +14,21 @@ from weft.ops.elementwise.pointwise import Add, Multiply
 
 
 def matmul(b: Build, x: Value, y: Value, out_dtype: object = None) -> Value:
-    """A product of matrices, or of as many as there are."""
+    """A matrix product, or a batch of them."""
     return b.matmul(x, y, b.out.dtype)
 
 
 def add_product(
     b: Build, bias: Value, x: Value, y: Value, *, beta: float = 1, alpha: float = 1
 ) -> Value:
-    """`beta * bias + alpha * x @ y`; a bias times 0 is not looked at, NaN or not."""
+    """`beta * bias + alpha * x @ y`; with beta == 0 the bias is ignored, even if NaN."""
     return _added(b, bias, b.matmul(x, y, computed_in(b.out.dtype)), beta, alpha)
 
 
 def add_products(
     b: Build, bias: Value, x: Value, y: Value, *, beta: float = 1, alpha: float = 1
 ) -> Value:
-    """The same for the sum of several products."""
+    """`beta * bias + alpha * (the sum of a batch of products)`."""
     made = b.dot(x, y, DotDims((), (), (0, 2), (0, 1)), computed_in(b.out.dtype))
     return _added(b, bias, made, beta, alpha)
 
@@ -57,7 +57,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    """Attention as one op: of as many batch dims as there are, and shared heads of keys."""
+    """Attention as one op, with any number of batch dims, and grouped-query heads."""
     if dropout_p:
         raise b.refuse("dropout_p is not 0", "call model.eval(), or build it without dropout")
     scale = 1 / math.sqrt(max(1, shape_of(query)[-1])) if scale is None else scale
@@ -88,7 +88,7 @@ def attention(
 
 
 def _with_rank(b: Build, x: Value, rank: int) -> Value:
-    """The value with batch dims of one element, and one head, in front."""
+    """The value with leading dims of size 1."""
     return b.reshape(x, (1,) * (rank - len(shape_of(x))) + shape_of(x))
 
 

@@ -1,4 +1,4 @@
-"""Tensors made of numbers: full, arange, scalars, and memory that has no values yet."""
+"""Creation ops: full, arange, scalars, and empty."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from weft.ops.elementwise.pointwise import Add, Multiply
 
 
 def full(b: Build, size: Sequence[int], value: TorchOperand, **layout: object) -> Value:
-    """One number everywhere, which may be computed."""
+    """A splat of a number, which may be a value of the graph."""
     if isinstance(value, Value):
         return b.broadcast(b.convert(b.reshape(value, ()), b.out.dtype), b.out.sizes)
     return b.splat(value, b.out)
 
 
 def full_like(b: Build, like: Value, value: TorchOperand, **layout: object) -> Value:
-    """One number in the shape of another tensor."""
+    """A splat in the shape of another tensor."""
     return full(b, b.out.sizes, value)
 
 
@@ -31,12 +31,12 @@ def scalar_tensor(b: Build, value: TorchOperand, **layout: object) -> Value:
 
 
 def empty(b: Build, *args: object, **layout: object) -> Value:
-    """Memory without values, which are zeros here."""
+    """Uninitialized memory, zeros here."""
     return b.splat(0, b.out)
 
 
 def arange(b: Build, start: float, end: float, step: float = 1, **layout: object) -> Value:
-    """Numbers at equal distances; the length is that of the result."""
+    """Equally spaced numbers; the length is that of the result type."""
     dtype = b.out.dtype
     numbers = (start, step)
     if all(isinstance(n, int) for n in numbers):
@@ -53,7 +53,7 @@ def arange(b: Build, start: float, end: float, step: float = 1, **layout: object
 
 
 def iota(b: Build, length: int, *, start: int, step: int, **layout: object) -> Value:
-    """Integers at equal distances, as many as asked for."""
+    """`length` equally spaced integers."""
     return arange(b, start, start + step * length, step)
 
 

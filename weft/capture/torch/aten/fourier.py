@@ -15,7 +15,7 @@ from weft.ops.linalg import Fft
 def complex_to_complex(
     b: Build, x: Value, dim: Sequence[int], normalization: int, forward: bool
 ) -> Value:
-    """A transform, or the inverse without its factor."""
+    """A complex transform, or the unnormalized inverse."""
     dims = [dim_of(d, b.out.rank) for d in dim]
     for d in dims:
         x = _along(b, x, d, "FFT" if forward else "IFFT", shape_of(x)[d])
@@ -26,7 +26,7 @@ def complex_to_complex(
 def real_to_complex(
     b: Build, x: Value, dim: Sequence[int], normalization: int, onesided: bool
 ) -> Value:
-    """The transform of real numbers, of whose last dim half is enough."""
+    """The transform of real numbers; half of the last dim is enough."""
     dims = [dim_of(d, b.out.rank) for d in dim]
     factor = _factor(normalization, _count(b, x, dims))
     if onesided:
@@ -42,7 +42,7 @@ def real_to_complex(
 def complex_to_real(
     b: Build, x: Value, dim: Sequence[int], normalization: int, last_dim_size: int
 ) -> Value:
-    """The inverse, without its factor, of a transform of real numbers."""
+    """The unnormalized inverse of a real transform."""
     dims = [dim_of(d, b.out.rank) for d in dim]
     for d in dims[:-1]:
         x = _along(b, x, d, "IFFT", shape_of(x)[d])
@@ -64,7 +64,7 @@ def _count(b: Build, x: Value, dims: Sequence[int]) -> int:
 
 
 def _factor(normalization: int, count: int) -> float:
-    """None, the square root of the count, or the count, to divide by."""
+    """The divisor of a normalization mode: None, the square root of the count, or the count."""
     return (1.0, 1 / math.sqrt(max(1, count)), 1 / max(1, count))[normalization]
 
 

@@ -1,4 +1,4 @@
-"""Elements at places that are computed: gathers, scatters, embeddings."""
+"""Ops with computed indices: gathers, scatters, embeddings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COMBINE: dict[str, tuple[Combine, int | None]] = {
 
 
 def wrapped(b: Build, index: Value, size: int) -> Value:
-    """Indices, the negative ones counted from the end."""
+    """Indices with negative ones wrapped."""
     index = b.convert(index, I64) if dtype_of(index).kind != "int" else index
     behind = b.op(Add(), index, b.like(index, size))
     return b.select(b.compare("LT", index, b.like(index, 0)), behind, index)
@@ -47,7 +47,7 @@ def wrapped(b: Build, index: Value, size: int) -> Value:
 
 
 def index(b: Build, x: Value, indices: Sequence[Value | None]) -> Value:
-    """Elements at the places that tensors of indices name, which are broadcast together."""
+    """Advanced indexing: elements at index tensors, which are broadcast together."""
     named = _named(b, indices)
     if not named:
         return x
@@ -69,7 +69,7 @@ def index_put(
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> Value:
-    """The tensor with other elements at the places that tensors of indices name."""
+    """The tensor with elements at index tensors replaced, or added to."""
     masks = [i for i in indices if i is not None and dtype_of(i) is BOOL]
     if masks:
         return _masked_put(b, x, indices, values, accumulate)
@@ -90,12 +90,12 @@ def index_put(
 def _masked_put(
     b: Build, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool
 ) -> Value:
-    """Elements where a mask holds, which are one number for all."""
+    """A masked fill with one number."""
     (mask,) = [i for i in indices if i is not None]
     leading = indices[0] is not None
     if not leading or type_of(values).size != 1:
         raise b.refuse(
-            "a mask of truth values whose elements differ",
+            "a boolean mask with several values",
             "use torch.where(mask, values, x) with values of x's shape",
         )
     sizes = shape_of(x)
@@ -105,11 +105,11 @@ def _masked_put(
 
 
 def _named(b: Build, indices: Sequence[Value | None]) -> list[int]:
-    """The dims that have indices."""
+    """The indexed dims."""
     for each in indices:
         if each is not None and dtype_of(each) is BOOL:
             raise b.refuse(
-                "a mask of truth values makes a tensor whose size depends on its elements",
+                "a boolean mask gives a tensor whose size depends on data",
                 "use torch.where(mask, x, other), which keeps the shape",
             )
     return [n for n, each in enumerate(indices) if each is not None]
@@ -118,7 +118,7 @@ def _named(b: Build, indices: Sequence[Value | None]) -> list[int]:
 def _vectors(
     b: Build, x: Value, indices: Sequence[Value | None], named: Sequence[int]
 ) -> tuple[Value, tuple[int, ...]]:
-    """Indices of one shape, and their vectors in a last dim."""
+    """Index tensors broadcast to one shape and stacked along a last dim."""
     sizes = shape_of(x)
     found = [each for each in indices if each is not None]
     shared = np.broadcast_shapes(*map(shape_of, found))
@@ -130,9 +130,9 @@ def _vectors(
 
 
 def _offsets(named: Sequence[int], rank: int, shared: int) -> tuple[int, ...]:
-    """Where the dims without indices are in the result.
+    """The positions of the dims without indices in the result.
 
-    The dims of the indices stand in their place if they are neighbours, else in front.
+    The dims of the index tensors replace the indexed dims if these are adjacent, else come first.
     """
     together = list(named) == list(range(named[0], named[0] + len(named)))
     front = named[0] if together else 0
@@ -144,7 +144,7 @@ def _offsets(named: Sequence[int], rank: int, shared: int) -> tuple[int, ...]:
 
 
 def index_select(b: Build, x: Value, dim: int, index: Value) -> Value:
-    """Slices of a dim at the places that indices name."""
+    """Slices of a dim at indices."""
     sizes = shape_of(x)
     if not sizes:
         return b.reshape(x, b.out.sizes)
@@ -154,7 +154,7 @@ def index_select(b: Build, x: Value, dim: int, index: Value) -> Value:
 
 
 def _rows(b: Build, x: Value, dim: int, index: Value) -> Value:
-    """Slices of a dim, whose place the dims of the indices take."""
+    """Slices of a dim at indices, whose dims replace it."""
     sizes, count = shape_of(x), len(shape_of(index))
     if not type_of(x).size or not type_of(index).size:
         shape = (*sizes[:dim], *shape_of(index), *sizes[dim + 1 :])
@@ -185,7 +185,7 @@ def embedding_backward(
     padding_idx: int,
     scale_grad_by_freq: bool,
 ) -> Value:
-    """The sum of the gradients of each row; the row of padding has none."""
+    """Gradients summed by row; that of the padding row is zero."""
     if scale_grad_by_freq:
         raise b.refuse("scale_grad_by_freq", "build the embedding without it")
     width = b.out.sizes[-1]
@@ -204,7 +204,7 @@ def embedding_backward(
 
 
 def gather(b: Build, x: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
-    """Elements along a dim, each at the place that its index names."""
+    """Elements along a dim at elementwise indices."""
     if not shape_of(x):
         return b.broadcast(x, b.out.sizes)
     if not shape_of(index):
@@ -226,19 +226,19 @@ def _paired(x: Value, index: Value) -> list[tuple[int, int]]:
 
 
 def scatter(b: Build, x: Value, dim: int, index: Value, source: TorchOperand) -> Value:
-    """Elements along a dim replaced, each at the place that its index names."""
+    """Elements along a dim replaced at elementwise indices."""
     return _along(b, x, dim, index, source, _replace(type_of(x)))
 
 
 def scatter_add(b: Build, x: Value, dim: int, index: Value, source: Value) -> Value:
-    """Elements added along a dim, each at the place that its index names."""
+    """Elements along a dim added to at elementwise indices."""
     return _along(b, x, dim, index, source, combiner("add", type_of(x)))
 
 
 def scatter_with(
     b: Build, x: Value, dim: int, index: Value, source: TorchOperand, *, reduce: str
 ) -> Value:
-    """Elements combined along a dim by a sum or product."""
+    """Elements along a dim combined at elementwise indices by a sum or product."""
     return _along(b, x, dim, index, source, combiner(_COMBINE[reduce][0], type_of(x)))
 
 
@@ -252,7 +252,7 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> Value:
-    """Elements folded into those of the tensor, or in their place where there are any."""
+    """Elements reduced into those of the tensor, or replacing them if not `include_self`."""
     given = type_of(x)
     combine, neutral = _COMBINE[reduce]
     limit = given.dtype.limits[0 if reduce == "amax" else 1]
@@ -285,7 +285,7 @@ def _mean(b: Build, x: Value, count: Value) -> Value:
 def _along(
     b: Build, x: Value, dim: int, index: Value, source: TorchOperand, region: Region
 ) -> Value:
-    """A scatter along one dim; the other dims of the indices may be shorter than the tensor's."""
+    """A scatter along one dim; other dims of the indices may be shorter than the tensor's."""
     sizes = shape_of(x)
     if not isinstance(source, Value):
         source = b.splat(source, TensorType(shape_of(index), dtype_of(x)))
@@ -307,7 +307,7 @@ def _along(
 
 
 def _with_dims(b: Build, x: Value) -> Value:
-    """A tensor without dims as one of one element."""
+    """A rank-0 tensor as one of rank 1."""
     return x if shape_of(x) else b.reshape(x, (1,))
 
 
@@ -350,7 +350,7 @@ def _scatter(
 
 
 def _replace(type: TensorType) -> Region:
-    """The region that takes the new element."""
+    """The scatter region that replaces the element."""
     scalar = type.with_shape(())
     args = (Value(scalar, None, 0), Value(scalar, None, 1))
     return Region(args, [], (args[1],))

@@ -1,4 +1,4 @@
-"""Elementwise ops of ATen: operands promoted as PyTorch does, one op of ours each."""
+"""Elementwise ATen ops, with PyTorch's type promotion."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from weft.ops.shape import BitcastConvert
 
 
 def arithmetic(b: Build, *operands: TorchOperand) -> tuple[tuple[Value, ...], DType]:
-    """Operands in the type that the result is computed in, and that type.
+    """Operands in the compute type of the result, and that type.
 
-    PyTorch keeps numbers and tensors without dims in f32 beside narrow floats: they are not rounded
-    before they are used.
+    PyTorch keeps numbers and rank-0 tensors in f32 next to narrow floats: they are not rounded
+    before use.
     """
     wanted = b.out.dtype
     tensors = [x for x in operands if isinstance(x, Value) and dtype_of(x) is wanted]
@@ -69,7 +69,7 @@ def compare(direction: str, b: Build, x: TorchOperand, y: TorchOperand) -> Value
 
 
 def logical(op: Op, b: Build, x: TorchOperand, y: TorchOperand) -> Value:
-    """Truth values of both."""
+    """A logical op on the operands as booleans."""
     return b.op(op, *b.operands(x, y, dtype=BOOL)) if _same(x, y) else _logical(op, b, x, y)
 
 
@@ -88,7 +88,7 @@ def logical_not(b: Build, x: Value) -> Value:
 
 
 def rounded(op: Op, b: Build, x: Value) -> Value:
-    """A rounding, which leaves integers as they are."""
+    """A rounding; integers are unchanged."""
     return b.op(op, x) if dtype_of(x).is_float else x
 
 
@@ -101,7 +101,7 @@ def trunc(b: Build, x: Value) -> Value:
 
 
 def absolute(b: Build, x: Value) -> Value:
-    """The size of each element."""
+    """The absolute value."""
     return x if dtype_of(x).kind in ("bool", "uint") else b.op(ours.Abs(), x)
 
 
@@ -148,7 +148,7 @@ def exp2(b: Build, x: Value) -> Value:
 
 
 def divide(b: Build, x: TorchOperand, y: TorchOperand) -> Value:
-    """True division: of integers, too, in floats."""
+    """True division, of integers in floats."""
     return binary(ours.Divide(), b, x, y)
 
 
@@ -175,7 +175,7 @@ def floor_integers(b: Build, x: Value, y: Value) -> Value:
 
 
 def floor_divided(b: Build, x: Value, y: Value) -> Value:
-    """Floats divided and rounded down as Python does: by the remainder, which is exact."""
+    """Python's floor division of floats, computed from the remainder, which is exact."""
     rest = b.op(ours.Remainder(), x, y)
     made = b.op(ours.Divide(), b.op(ours.Subtract(), x, rest), y)
     made = b.select(_crosses(b, rest, y), _less_one(b, made), made)
@@ -197,14 +197,14 @@ def _less_one(b: Build, x: Value) -> Value:
 
 
 def _crosses(b: Build, rest: Value, y: Value) -> Value:
-    """Whether a remainder is not 0 and has another sign than the divisor."""
+    """Whether a remainder is nonzero and its sign differs from the divisor's."""
     zero = b.like(rest, 0)
     apart = b.compare("NE", b.compare("LT", rest, zero), b.compare("LT", y, zero))
     return b.op(ours.And(), b.compare("NE", rest, zero), apart)
 
 
 def remainder(b: Build, x: TorchOperand, y: TorchOperand) -> Value:
-    """The remainder with the divisor's sign, as Python's."""
+    """Python's remainder, with the divisor's sign."""
     (x, y), held = arithmetic(b, x, y)
     rest = b.op(ours.Remainder(), x, y)
     if held.kind != "uint":
@@ -216,7 +216,7 @@ def remainder(b: Build, x: TorchOperand, y: TorchOperand) -> Value:
 
 
 def power(b: Build, x: TorchOperand, y: TorchOperand) -> Value:
-    """A power; small ones as products and roots."""
+    """A power; some constant exponents are products and roots."""
     (base, exponent), held = arithmetic(b, x, y)
     if isinstance(y, int | float) and (made := _known_power(b, base, float(y))) is not None:
         return b.convert(made, b.out.dtype)
@@ -226,7 +226,7 @@ def power(b: Build, x: TorchOperand, y: TorchOperand) -> Value:
 
 
 def _known_power(b: Build, x: Value, exponent: float) -> Value | None:
-    """What PyTorch's kernels take for a few exponents."""
+    """The special cases of exponents in PyTorch's kernels, so that results round alike."""
     if exponent == 1:
         return x
     if exponent == 2:
@@ -246,7 +246,7 @@ def _known_power(b: Build, x: Value, exponent: float) -> Value | None:
 
 
 def _integer_power(b: Build, x: Value, y: Value) -> Value:
-    """Integers; a negative power is 0 unless the base is 1 or -1."""
+    """An integer power; a negative exponent gives 0 unless the base is 1 or -1."""
     made = b.op(ours.Power(), x, y)
     if dtype_of(x).kind == "uint":
         return made
@@ -258,13 +258,13 @@ def _integer_power(b: Build, x: Value, y: Value) -> Value:
     return b.select(b.compare("LT", y, zero), inverse, made)
 
 
-# Choices
+# Selection
 
 
 def clamp(
     b: Build, x: Value, min: TorchOperand | None = None, max: TorchOperand | None = None
 ) -> Value:
-    """Bounds may be numbers or tensors, and take part in promotion."""
+    """Clamp by numbers or tensors, which take part in promotion."""
     bounds = [bound for bound in (min, max) if bound is not None]
     (x, *limits), _ = arithmetic(b, x, *bounds)
     found = iter(limits)
@@ -282,7 +282,7 @@ def where(b: Build, condition: Value, x: TorchOperand, y: TorchOperand) -> Value
 
 
 def ignoring_nan(op: Op, b: Build, x: Value, y: Value) -> Value:
-    """The larger or smaller one, NaN only if both are."""
+    """fmax or fmin: NaN only if both operands are."""
     x, y = b.operands(x, y, dtype=b.out.dtype)
     made = b.op(op, x, y)
     made = b.select(b.is_nan(x), y, made)
@@ -290,7 +290,7 @@ def ignoring_nan(op: Op, b: Build, x: Value, y: Value) -> Value:
 
 
 def is_infinite(b: Build, x: Value) -> Value:
-    """Whether elements are infinite, in one of their parts."""
+    """Whether elements, or one part of complex ones, are infinite."""
     if dtype_of(x).is_complex:
         parts = [b.op(special.IsInf(), b.op(part, x)) for part in (Real(), Imag())]
         return b.op(ours.Or(), *parts)
@@ -303,19 +303,19 @@ def is_infinite(b: Build, x: Value) -> Value:
 
 
 def shift(op: Op, b: Build, x: TorchOperand, y: TorchOperand) -> Value:
-    """Bits shifted; of integers of the promoted type."""
+    """A shift in the promoted integer type."""
     (x, y), _ = arithmetic(b, x, y)
     return b.op(op, x, y)
 
 
 def shift_right(b: Build, x: TorchOperand, y: TorchOperand) -> Value:
-    """Bits shifted right, copies of the sign coming in where there is one."""
+    """A right shift, arithmetic for signed types."""
     signed = b.out.dtype.kind == "int"
     return shift(ours.ShiftRightArithmetic() if signed else ours.ShiftRightLogical(), b, x, y)
 
 
 def sign_bit(b: Build, x: Value) -> Value:
-    """Whether the sign is minus, of zeros and NaN too."""
+    """Whether the sign bit is set, of zeros and NaN too."""
     dtype = dtype_of(x)
     if dtype.is_float:
         bits = type_of(x).with_dtype(DTYPES[f"i{dtype.bits}"])
@@ -326,7 +326,7 @@ def sign_bit(b: Build, x: Value) -> Value:
 
 
 def copy_sign(b: Build, x: TorchOperand, y: TorchOperand) -> Value:
-    """The size of one number with the sign of another, zeros and NaN included."""
+    """The magnitude of x with the sign bit of y, zeros and NaN included."""
     x, y = b.operands(x, y, dtype=b.out.dtype)
     size = b.op(ours.Abs(), x)
     return b.select(sign_bit(b, y), b.op(ours.Negate(), size), size)
@@ -349,17 +349,17 @@ def hypotenuse(b: Build, x: Value, y: Value) -> Value:
 
 
 def to_copy(b: Build, x: Value, dtype: object = None, **layout: object) -> Value:
-    """A conversion; devices and memory formats are no part of a program."""
+    """A conversion; devices and memory formats are not part of a program."""
     return b.convert(x, b.out.dtype)
 
 
 def convert_element_type(b: Build, x: Value, dtype: object) -> Value:
-    """A conversion, as decompositions write it."""
+    """A conversion, in the form that decompositions use."""
     return b.convert(x, dtype_of_torch(dtype))
 
 
 def view_dtype(b: Build, x: Value, dtype: object) -> Value:
-    """The same bits as another type; the last dim shrinks or grows with its width."""
+    """A bitcast; the last dim shrinks or grows with the width."""
     given, wanted = type_of(x), b.out
     if given.dtype.bits == wanted.dtype.bits and given.dtype.is_complex is wanted.dtype.is_complex:
         return b.op(BitcastConvert(wanted), x) if given.dtype is not wanted.dtype else x
@@ -382,12 +382,12 @@ def view_dtype(b: Build, x: Value, dtype: object) -> Value:
 
 
 def to_complex(b: Build, x: Value, y: Value) -> Value:
-    """Complex numbers of two parts."""
+    """Complex numbers from real and imaginary parts."""
     return b.op(Complex(), *b.operands(x, y, dtype=b.out.dtype.real))
 
 
 def polar(b: Build, size: Value, angle: Value) -> Value:
-    """Complex numbers of a size and an angle."""
+    """Complex numbers from magnitude and angle."""
     size, angle = b.operands(size, angle, dtype=b.out.dtype.real)
     parts = [b.op(ours.Multiply(), size, b.op(f(), angle))
              for f in (functions.Cosine, functions.Sine)]  # fmt: skip
@@ -400,20 +400,20 @@ def conjugate(b: Build, x: Value) -> Value:
 
 
 def view_as_real(b: Build, x: Value) -> Value:
-    """The two parts of complex numbers in a last dim."""
+    """Real and imaginary parts stacked in a last dim."""
     parts = [b.reshape(b.op(part, x), (*shape_of(x), 1)) for part in (Real(), Imag())]
     return b.join(parts, len(shape_of(x)))
 
 
 def view_as_complex(b: Build, x: Value) -> Value:
-    """Complex numbers of the two elements of the last dim."""
+    """Complex numbers from the two elements of the last dim."""
     last = len(shape_of(x)) - 1
     parts = [b.reshape(b.slice(x, last, n, n + 1), shape_of(x)[:-1]) for n in range(2)]
     return b.op(Complex(), *parts)
 
 
 def same(b: Build, x: Value, *args: object, **kwargs: object) -> LoweredResults:
-    """The value itself: memory is no part of a program."""
+    """The value itself: memory is not part of a program."""
     return x
 
 

@@ -1,4 +1,4 @@
-"""Pooling: the largest element or the mean of windows, of given or adapted sizes."""
+"""Pooling: maximum or mean over windows, of fixed or adaptive sizes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PoolWindows:
         self.outer = len(sizes) - count
         self.given = sizes[self.outer :]
         self.made = b.out.sizes[self.outer :]
-        # Ceil mode lets the last window reach beyond the padding; elsewhere elements are left over.
+        # In ceil mode the last window may extend beyond the padding; else the tail is unused.
         self.high = tuple(
             [
                 (n - 1) * s + d * (k - 1) + 1 - size - p
@@ -65,7 +65,7 @@ class PoolWindows:
         )
 
     def fold(self, b: Build, x: Value, combine: Combine, start: object) -> Value:
-        """A fold of what each window sees."""
+        """A reduction over each window."""
         ones = (1,) * self.outer
         pads = ((0, 0),) * self.outer + tuple(zip(self.padding, self.high, strict=True))
         given = type_of(x)
@@ -81,7 +81,7 @@ class PoolWindows:
         return b.op(op, x, number, regions=(combiner(combine, given),))
 
     def views(self, b: Build, x: Value, fill: object) -> list[Value]:
-        """The elements of all windows, one tensor for each place in a window."""
+        """The elements of all windows, one tensor for each offset in a window."""
         none = [0] * self.outer
         padded = b.pad(x, [*none, *self.padding], [*none, *self.high], fill)
         found = []
@@ -95,7 +95,7 @@ class PoolWindows:
         return found
 
     def counts(self, include_padding: bool) -> Array:
-        """How many elements each window sees, in the shape of the last dims."""
+        """The element count of each window, in the shape of the last dims."""
         made = np.ones((), np.int64)
         for n, size in enumerate(self.given):
             begin = np.arange(self.made[n]) * self.stride[n] - self.padding[n]
@@ -119,7 +119,7 @@ def max_pool(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> LoweredResults:
-    """The largest element of each window, and where it is in its plane."""
+    """The maximum of each window, and its flat index in the plane."""
     windows = PoolWindows(b, x, kernel_size, stride, padding, dilation)
     least = dtype_of(x).limits[0]
     if 1 not in b.used:
@@ -148,7 +148,7 @@ def mean_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Value:
-    """The mean of each window, which may count the padding."""
+    """The mean of each window; the count may include padding."""
     windows = PoolWindows(b, x, kernel_size, stride, padding)
     dtype = b.out.dtype
     wide = computed_in(dtype)
@@ -164,7 +164,7 @@ def mean_pool(
 
 
 def adaptive_mean_pool(b: Build, x: Value, output_size: Sequence[int]) -> Value:
-    """Means of as many windows as asked for: one, or along each dim the product with a matrix."""
+    """Means over an adaptive number of windows: one, or a product with a matrix along each dim."""
     count = len(output_size)
     dtype = b.out.dtype
     x = b.convert(x, computed_in(dtype))
@@ -188,7 +188,7 @@ def adaptive_mean_pool(b: Build, x: Value, output_size: Sequence[int]) -> Value:
 
 
 def _averages(size: int, wanted: int) -> Array:
-    """One row for each window: what it takes of each element."""
+    """The averaging matrix: one row of weights for each window."""
     made = np.zeros((wanted, size))
     for n in range(wanted):
         begin, end = n * size // wanted, -(-(n + 1) * size // wanted)

@@ -1,4 +1,4 @@
-"""Folds along dims: sums, extremes and where they are, variances, cumulative sums, softmax."""
+"""Reductions along dims: sums, extrema with indices, variances, cumulative sums, softmax."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ReducedDims = Sequence[int] | int | None
 
 
 def total(b: Build, x: Value, dim: ReducedDims = None, keepdim: bool = False, **_: object) -> Value:
-    """A sum; of integers in i64."""
+    """A sum, of integers in i64."""
     return _folded(b, b.convert(x, b.out.dtype), dim, keepdim, "add", 0)
 
 
@@ -96,7 +96,7 @@ def variance(
     *,
     correction: float | None = None,
 ) -> Value:
-    """The mean square distance from the mean, over the count less a correction."""
+    """The variance: squared deviations over the count minus the correction."""
     return _moments(b, x, dim, keepdim, _correction(unbiased, correction))[0]
 
 
@@ -109,14 +109,14 @@ def variance_and_mean(
     *,
     correction: float | None = None,
 ) -> LoweredResults:
-    """The variance, and the mean that it is measured from."""
+    """The variance and the mean."""
     return _moments(b, x, dim, keepdim, _correction(unbiased, correction))
 
 
 def prims_variance(
     b: Build, x: Value, dims: ReducedDims, correction: float = 1, *, output_dtype: object = None
 ) -> Value:
-    """The variance, as decompositions write it."""
+    """The variance, in the form that decompositions use."""
     return _moments(b, x, dims, False, float(correction))[0]
 
 
@@ -146,13 +146,13 @@ def _moments(
     return b.convert(spread, b.out.dtype), b.convert(centre, b.outs[-1].dtype)  # type: ignore[union-attr]
 
 
-# Extremes and their places
+# Extrema and their indices
 
 
 def extreme_with_place(
     direction: str, b: Build, x: Value, dim: int, keepdim: bool = False
 ) -> LoweredResults:
-    """The largest or smallest element along a dim, and the first index that holds it."""
+    """The maximum or minimum along a dim, and its first index."""
     sizes = shape_of(x)
     if not sizes:
         return x, b.splat(0, TensorType((), I64))
@@ -164,7 +164,7 @@ def extreme_with_place(
 def place_of_extreme(
     direction: str, b: Build, x: Value, dim: int | None = None, keepdim: bool = False
 ) -> Value:
-    """The first index of the largest or smallest element, of all of them if no dim is named."""
+    """argmax or argmin: the first index, into the flattened tensor if no dim is named."""
     sizes = shape_of(x)
     if not sizes:
         return b.splat(0, b.out)
@@ -190,9 +190,9 @@ def _with_place(b: Build, direction: str, x: Value, dim: int) -> tuple[Value, Va
 
 
 def better(direction: str, scalar: TensorType, place: TensorType) -> Region:
-    """Of two elements with their places the one that is ahead, NaN first, the earlier one if equal.
+    """The argmax region: the better of two elements with indices; NaN wins, ties take the first.
 
-    In the form that JAX gives its argmax, too.
+    JAX's argmax has the same form, which later stages recognize.
     """
     args = tuple([Value(t, None, n) for n, t in enumerate((scalar, place, scalar, place))])
     x, i, y, j = args
@@ -206,11 +206,11 @@ def better(direction: str, scalar: TensorType, place: TensorType) -> Region:
     return Region(args, inner.nodes, (chosen, where))
 
 
-# Along a dim, keeping what is on the way
+# Scans
 
 
 def scan(b: Build, x: Value, dim: int, combine: Op, start: object) -> Value:
-    """The folds of all beginnings of a dim, in steps that double."""
+    """Prefix reductions along a dim, by recursive doubling."""
     sizes = shape_of(x)
     shift = 1
     while shift < sizes[dim]:
@@ -222,7 +222,7 @@ def scan(b: Build, x: Value, dim: int, combine: Op, start: object) -> Value:
 
 
 def cumulative(combine: Combine, start: object, b: Build, x: Value, dim: int, **_: object) -> Value:
-    """The sums or products of all beginnings of a dim."""
+    """Prefix sums or products along a dim."""
     dtype = b.out.dtype
     x = b.convert(x, dtype)
     if not shape_of(x):
@@ -232,7 +232,7 @@ def cumulative(combine: Combine, start: object, b: Build, x: Value, dim: int, **
 
 
 def cumulative_extreme(direction: str, b: Build, x: Value, dim: int) -> LoweredResults:
-    """The extreme of every beginning, and the last index that holds it."""
+    """Prefix maxima or minima, and the last index of each."""
     sizes = shape_of(x)
     if not sizes:
         return x, b.splat(0, TensorType((), I64))
@@ -266,7 +266,7 @@ def softmax(b: Build, x: Value, dim: int, half_to_float: bool = False) -> Value:
 
 
 def log_softmax(b: Build, x: Value, dim: int, half_to_float: bool = False) -> Value:
-    """x less the logarithm of the sum of exp(x) along a dim."""
+    """x minus logsumexp(x) along a dim."""
     if not shape_of(x):
         return b.splat(0, b.out)
     _, sums, apart = _exponentials(b, x, dim)

@@ -1,4 +1,4 @@
-"""Sorted rows, and the largest of them."""
+"""Sorting, top-k and medians."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.ops.sort import Sort
 
 
 def sort(b: Build, x: Value, dim: int = -1, descending: bool = False) -> LoweredResults:
-    """Rows in order, NaN as the largest, and where their elements were."""
+    """Sorted values, NaN last, and their indices."""
     sizes = shape_of(x)
     if not sizes:
         return x, b.splat(0, TensorType((), I64))
@@ -34,14 +34,14 @@ def sort(b: Build, x: Value, dim: int = -1, descending: bool = False) -> Lowered
 def stable_sort(
     b: Build, x: Value, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> LoweredResults:
-    """Sorted rows; all sorts here are stable."""
+    """A stable sort; all sorts here are."""
     return sort(b, x, dim, descending)
 
 
 def top_k(
     b: Build, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> LoweredResults:
-    """The first k of the sorted rows."""
+    """The first k sorted values and their indices."""
     sizes = shape_of(x)
     values, places = _two(sort(b, x, dim, largest))
     if not sizes:
@@ -51,12 +51,12 @@ def top_k(
 
 
 def kth_value(b: Build, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> LoweredResults:
-    """The k-th smallest element of each row, and where it was."""
+    """The k-th smallest element along a dim, and its index."""
     return _at(b, x, k - 1, dim, keepdim)
 
 
 def median(b: Build, x: Value, dim: int | None = None, keepdim: bool = False) -> LoweredResults:
-    """The lower one of two medians; NaN if there is one."""
+    """The lower median; NaN if there is one."""
     if dim is None:
         flat = b.reshape(x, (type_of(x).size,))
         return _two(median(b, flat, 0))[0]
@@ -91,7 +91,7 @@ def _two(results: LoweredResults) -> tuple[Value, Value]:
 
 
 def _keys(b: Build, x: Value) -> Value:
-    """What rows are sorted by: -0 is 0, and there is one NaN, above all else."""
+    """Sort keys: -0 equals 0, and all NaNs are equal and largest."""
     if not dtype_of(x).is_float:
         return x
     zero = b.like(x, 0)

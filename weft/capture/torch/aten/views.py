@@ -1,4 +1,4 @@
-"""Views and copies: another shape of the same elements, some of them, or several side by side."""
+"""Views and copies: reshapes, slices, concatenations."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def permute(b: Build, x: Value, dims: Sequence[int]) -> Value:
 
 
 def squeeze(b: Build, x: Value, dim: object = None) -> Value:
-    """Dims of one element gone or come."""
+    """Dims of size 1 removed or added."""
     return b.reshape(x, b.out.sizes)
 
 
 def expand(b: Build, x: Value, size: Sequence[int], *, implicit: bool = False) -> Value:
-    """Dims of one element repeated."""
+    """Dims of size 1 broadcast."""
     return b.broadcast(x, b.out.sizes)
 
 
@@ -40,7 +40,7 @@ def copy(b: Build, x: Value, source: Value, non_blocking: bool = False) -> Value
 
 
 def repeat(b: Build, x: Value, repeats: Sequence[int]) -> Value:
-    """The tensor several times along its dims, of which there may be new ones in front."""
+    """The tensor tiled along its dims; new leading dims may be added."""
     given = (1,) * (len(repeats) - len(shape_of(x))) + shape_of(x)
     paired = [n for pair in zip(repeats, given, strict=True) for n in pair]
     spread = b.spread(b.reshape(x, given), paired, range(1, 2 * len(given), 2))
@@ -48,14 +48,14 @@ def repeat(b: Build, x: Value, repeats: Sequence[int]) -> Value:
 
 
 def select(b: Build, x: Value, dim: int, index: int) -> Value:
-    """One slice of a dim, without it."""
+    """One slice of a dim, which is removed."""
     dim = dim_of(dim, len(shape_of(x)))
     index = index % max(1, shape_of(x)[dim])
     return b.reshape(b.slice(x, dim, index, index + 1), b.out.sizes)
 
 
 def bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
-    """Where a slice begins and ends in a dim, as Python counts."""
+    """The bounds of a slice in a dim, with Python's rules."""
     first, last, _ = slice(start, None if end == sys.maxsize else end).indices(size)
     return first, max(first, last)
 
@@ -68,7 +68,7 @@ def slice_(
     end: int | None = None,
     step: int = 1,
 ) -> Value:
-    """A slice of a dim, as Python counts."""
+    """A slice of a dim, with Python's rules."""
     dim = dim_of(dim, len(shape_of(x)))
     first, last = bounds(shape_of(x)[dim], start, end)
     return b.slice(x, dim, first, last, step)
@@ -83,7 +83,7 @@ def slice_scatter(
     end: int | None = None,
     step: int = 1,
 ) -> Value:
-    """The tensor with a slice of it replaced."""
+    """The tensor with a slice replaced."""
     dim = dim_of(dim, len(shape_of(x)))
     size = shape_of(x)[dim]
     first, last = bounds(size, start, end)
@@ -120,14 +120,14 @@ def _updated(b: Build, x: Value, source: Value, dim: int, start: int) -> Value:
 
 
 def split_with_sizes(b: Build, x: Value, sizes: Sequence[int], dim: int = 0) -> LoweredResults:
-    """A dim cut into pieces."""
+    """A dim split into parts of these sizes."""
     dim = dim_of(dim, len(shape_of(x)))
     ends = [int(n) for n in np.cumsum(sizes)]
     return tuple([b.slice(x, dim, e - s, e) for s, e in zip(sizes, ends, strict=True)])
 
 
 def unbind(b: Build, x: Value, dim: int = 0) -> LoweredResults:
-    """All slices of a dim, without it."""
+    """All slices of a dim, which is removed."""
     dim = dim_of(dim, len(shape_of(x)))
     sizes = shape_of(x)
     rest = (*sizes[:dim], *sizes[dim + 1 :])
@@ -135,7 +135,7 @@ def unbind(b: Build, x: Value, dim: int = 0) -> LoweredResults:
 
 
 def concatenate(b: Build, tensors: Sequence[Value], dim: int = 0) -> Value:
-    """Tensors one after another; those of shape [0] are left out, as PyTorch does."""
+    """Concatenation; tensors of shape [0] are skipped, as in PyTorch."""
     rank = b.out.rank
     kept = [b.convert(t, b.out.dtype) for t in tensors if len(shape_of(t)) == rank]
     kept = [t for t in kept if rank != 1 or shape_of(t) != (0,)] or kept[:1]
@@ -143,14 +143,14 @@ def concatenate(b: Build, tensors: Sequence[Value], dim: int = 0) -> Value:
 
 
 def flip(b: Build, x: Value, dims: Sequence[int]) -> Value:
-    """Dims back to front."""
+    """Dims reversed."""
     rank = len(shape_of(x))
     listed = tuple(sorted(dim_of(d, rank) for d in dims)) if rank else ()
     return b.op(Reverse(listed), x) if listed else x
 
 
 def constant_pad(b: Build, x: Value, pad: Sequence[int], value: float = 0) -> Value:
-    """A border, given from the last dim to the first."""
+    """Padding, listed from the last dim to the first."""
     rank = len(shape_of(x))
     low, high = [0] * rank, [0] * rank
     for n in range(len(pad) // 2):
@@ -159,7 +159,7 @@ def constant_pad(b: Build, x: Value, pad: Sequence[int], value: float = 0) -> Va
 
 
 def diagonal(b: Build, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    """A diagonal of two dims, which becomes the last one."""
+    """A diagonal of two dims, as the last dim."""
     rank = len(shape_of(x))
     first, second = dim_of(dim1, rank), dim_of(dim2, rank)
     rest = [d for d in range(rank) if d not in (first, second)]
@@ -175,7 +175,7 @@ def diagonal(b: Build, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) 
 
 
 def unfold(b: Build, x: Value, dimension: int, size: int, step: int) -> Value:
-    """Windows along a dim; their elements become the last one."""
+    """Sliding windows along a dim; their elements are the last dim."""
     sizes = shape_of(x)
     if not sizes:
         return b.reshape(x, b.out.sizes)
@@ -194,7 +194,7 @@ def as_strided(
     stride: Sequence[int],
     storage_offset: int | None = None,
 ) -> Value:
-    """Elements at any distances in the memory of a tensor whose elements lie in their order."""
+    """A strided view of a tensor in row-major order."""
     places = np.asarray(storage_offset or 0)
     for extent, step in zip(size, stride, strict=True):
         places = places[..., None] + np.arange(extent) * step
@@ -224,7 +224,7 @@ LOWERINGS: dict[str, AtenLowering] = {
     "aten.squeeze.default": squeeze,
     "aten.squeeze.dim": squeeze,
     "aten.squeeze.dims": squeeze,
-    "aten.squeeze_.dim": squeeze,  # in decompositions, which go on with its result
+    "aten.squeeze_.dim": squeeze,  # in decompositions, which use its result
     "aten.unbind.int": unbind,
     "aten.unfold.default": unfold,
     "aten.unsqueeze.default": squeeze,
