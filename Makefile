@@ -9,7 +9,7 @@ PYTHONS ?= 3.11 3.12 3.13
 JAXES ?= 0.10 0.11 0.12
 BENCHES := ir shard lean compile lockstep engine load cpu jax_door
 
-.PHONY: help demo test test-all test-versions test-jax mutants lint format bench against clean
+.PHONY: help demo test test-all test-versions test-jax mutants lint format tour bench against clean
 
 help:
 	@echo "make demo      train a small Llama on 8 virtual devices, and look at the examples"
@@ -20,6 +20,7 @@ help:
 	@echo "make mutants   change weft/ in 100 random places; how many do the tests see? (ARGS=--help)"
 	@echo "make lint      ruff and mypy --strict"
 	@echo "make format    let ruff write the code in its form"
+	@echo "make tour      write docs/tour.md anew, from what the compiler makes of examples/block.py"
 	@echo "make bench     Weft and its peers side by side (benchmarks/)"
 	@echo "make against REV=main  whether the working tree is slower than a revision (ARGS=--quick)"
 	@echo "make clean     remove the virtual environments and all caches"
@@ -65,6 +66,9 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+tour: $(VENV)/.dev
+	$(BIN)/python docs/tour.py --write
 
 bench: $(VENV)/.dev
 	@for subject in $(BENCHES); do $(BIN)/python benchmarks/$$subject.py || exit 1; done
