@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -13,10 +14,19 @@ from collections.abc import Iterator
 import pytest
 
 from tests.pages import A_TARGET, PAGES, ROOT, blocks, install
+import weft
 from weft import targets
+from weft.array import cpython
+from weft.cli import make_parser
+from weft.jax import versions
+from weft.optimize import STEPS
 
 _CODE = re.compile(r"^```.*?^```$", re.M | re.S)
-_LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+_PATH = re.compile(
+    r"(?<![\w/.-])((?:weft|tests|examples|benchmarks|docs|jax_plugins)/[\w/.<>-]*\w)"
+)
+_NAME = re.compile(r"\bweft(?:\.[A-Za-z_]+){2,}\b(?![\w/(-]*\.whl)")
+_LINK = re.compile(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)")
 
 
 def commands() -> Iterator[tuple[str, str, list[str]]]:
@@ -71,8 +81,55 @@ def test_commands_work(place, command, shown, installed):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in _LINK.findall(_CODE.sub("", page.read_text())):
-        assert (page.parent / target).exists(), f"{page.name}: {target}"
+    for target, anchor in _LINK.findall(_CODE.sub("", page.read_text())):
+        linked = page.parent / target if target else page
+        assert linked.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in anchors(linked), f"{page.name}: {target}#{anchor}"
+
+
+def anchors(page) -> set[str]:
+    """The anchors of a page's headings, as GitHub names them."""
+    headings = re.findall(r"^#+ (.*)$", _CODE.sub("", page.read_text()), re.M)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_are_there(page):
+    """Files and folders of the clone that a page names; `<family>` stands for any name."""
+    for path in _PATH.findall(page.read_text()):
+        assert any(ROOT.glob(re.sub(r"<\w+>", "*", path))), f"{page.name}: there is no {path}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_are_there(page):
+    """Modules of Weft that a page names, and what they define; `weft.stream` is an attribute."""
+    for name in _NAME.findall(_CODE.sub("", page.read_text())):
+        module, _, rest = name.rpartition(".")
+        while importlib.util.find_spec(module) is None:
+            module, _, more = module.rpartition(".")
+            rest = f"{more}.{rest}"
+        found = importlib.import_module(module)
+        for part in rest.split("."):
+            found = getattr(found, part, None) or importlib.import_module(f"{module}.{part}")
+
+
+def test_the_table_of_passes_is_that_of_the_levels():
+    rows = re.findall(r"^\| `(\w+)` \| (\d) \|", (ROOT / "docs" / "optimize.md").read_text(), re.M)
+    assert rows == [(step.__name__, str(level)) for step, level in STEPS]
+
+
+def test_every_public_name_is_on_the_page_of_stability():
+    text = (ROOT / "docs" / "stability.md").read_text()
+    assert {*re.findall(r"`weft\.(\w+)`", text)} == {*weft.__all__}
+    for package, releases in (("Python", cpython.TRIED), ("jax, jaxlib", versions.TRIED)):
+        listed = ", ".join(f"{major}.{minor}" for major, minor in releases)
+        assert f"| {package} | {listed} |" in text
+
+
+def test_every_command_has_a_section():
+    (commands,) = make_parser()._subparsers._group_actions
+    sections = re.findall(r"^## weft (\w+)", (ROOT / "docs" / "commands.md").read_text(), re.M)
+    assert sorted(sections) == sorted(commands.choices)
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
