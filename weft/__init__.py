@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weft.loaded import load
     from weft.mesh import Mesh, P
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Array",

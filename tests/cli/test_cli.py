@@ -286,7 +286,7 @@ def test_an_example_is_read(name):
 
 
 def test_version(run):
-    assert run("--version") == (0, "weft 0.1.0\n", "")
+    assert run("--version") == (0, "weft 0.2.0\n", "")
 
 
 @pytest.mark.parametrize(

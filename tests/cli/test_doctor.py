@@ -15,7 +15,7 @@ from weft.cli.commands.doctor_checks import run_checks
 
 ROOT = Path(__file__).parents[2]
 BARE = {
-    "weft": "0.1.0",
+    "weft": "0.2.0",
     "folder": "/x",
     "python": "3.11.7",
     "system": "Linux",

@@ -2,7 +2,7 @@
 
     \\xf7weft\\r\\n\\n
     format 1 reader 1 header 421 sha256 6c41...
-    made-by weft 0.1.0
+    made-by weft 0.2.0
     feature loops
     section signature main 0 812 e3b0...
     section constant w0 4096 65536 9f86... tensor<128x128xf32>
