@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.pages import A_TARGET, PAGES, ROOT, blocks, install
 import weft
+from tests.pages import A_TARGET, PAGES, ROOT, blocks, install
 from weft import targets
 from weft.array import cpython
 from weft.cli import make_parser
