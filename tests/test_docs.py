@@ -18,9 +18,12 @@ from tests.pages import A_TARGET, PAGES, ROOT, blocks, install
 from weft import targets
 from weft.array import cpython
 from weft.cli import make_parser
+from weft.compiled import OPTIONS
 from weft.jax import versions
+from weft.jax.programs import options
 from weft.optimize import STEPS
 
+CHANGES = ROOT / "CHANGELOG.md"
 _CODE = re.compile(r"^```.*?^```$", re.M | re.S)
 _PATH = re.compile(
     r"(?<![\w/.-])((?:weft|tests|examples|benchmarks|docs|jax_plugins)/[\w/.<>-]*\w)"
@@ -79,7 +82,7 @@ def test_commands_work(place, command, shown, installed):
         )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, CHANGES], ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for target, anchor in _LINK.findall(_CODE.sub("", page.read_text())):
         linked = page.parent / target if target else page
@@ -93,7 +96,7 @@ def anchors(page) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, CHANGES], ids=lambda page: page.name)
 def test_paths_are_there(page):
     """Files and folders of the clone that a page names; `<family>` stands for any name."""
     for path in _PATH.findall(page.read_text()):
@@ -124,6 +127,12 @@ def test_every_public_name_is_on_the_page_of_stability():
     for package, releases in (("Python", cpython.TRIED), ("jax, jaxlib", versions.TRIED)):
         listed = ", ".join(f"{major}.{minor}" for major, minor in releases)
         assert f"| {package} | {listed} |" in text
+
+
+def test_every_option_is_documented():
+    compiling, plugin = ((ROOT / "docs" / name).read_text() for name in ("compile.md", "jax.md"))
+    assert [name for name in OPTIONS if f"`{name}`" not in compiling] == []
+    assert [name for name in options._READ if f"`{name}`" not in plugin] == []
 
 
 def test_every_command_has_a_section():
