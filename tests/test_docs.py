@@ -135,6 +135,12 @@ def test_every_option_is_documented():
     assert [name for name in options._READ if f"`{name}`" not in plugin] == []
 
 
+def test_every_kind_of_cache_entry_is_documented():
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "cache.md").read_text(), re.M)
+    sources = "".join(path.read_text() for path in (ROOT / "weft").rglob("*.py"))
+    assert {*rows} == {*re.findall(r"\bKey\(\s*\"(\w+)\"", sources)}
+
+
 def test_every_command_has_a_section():
     (commands,) = make_parser()._subparsers._group_actions
     sections = re.findall(r"^## weft (\w+)", (ROOT / "docs" / "commands.md").read_text(), re.M)

@@ -16,7 +16,7 @@ HEADER_LIMIT = 1 << 16  # no header is longer than this
 class Key:
     """What an entry was made of, part by part; the name is for readers only."""
 
-    kind: str  # kernel, choice
+    kind: str  # kernel, groups, texts, program, digest or choice: docs/cache.md
     name: str
     parts: tuple[tuple[str, str], ...]
 
