@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping
 
 from weft.cost.totals import CONTROL, Totals, region_work
-from weft.cost.travel import Reach, TrafficKind, reach, travel_seconds
+from weft.cost.travel import Reach, TrafficKind, reach, reach_of_pairs, travel_seconds
 from weft.ir.module import Module, Node
 from weft.ir.op import Op
 from weft.ir.types import TensorType, Types
@@ -48,7 +48,13 @@ def work_seconds(work: Work, rate: float, machine: Machine) -> float:
     if not (work.flops or work.bytes or work.transcendentals):
         return 0.0
     computing = work.flops / rate + work.transcendentals / machine.transcendental
-    return machine.launch + max(computing, work.bytes / machine.bandwidth)
+    return machine.launch + max(computing, work.bytes / machine.bandwidth_at(work.bytes))
+
+
+def computed_as(op: Op) -> str:
+    """The type that a dot's algorithm names for its products; empty where it names none."""
+    algorithm = op.algorithm if isinstance(op, DotGeneral) else None
+    return algorithm.lhs_precision_type.lower() if algorithm is not None else ""
 
 
 def groups_of(op: Op) -> Groups:
@@ -94,8 +100,10 @@ class Costs:
         """The size of a collective's group, and the domains that it spans."""
         found = self.reaches.get(op)
         if found is None:
-            groups = groups_of(op)
-            found = reach(groups, self.module.meshes, self.devices, self.machine)
+            if isinstance(op, CollectivePermute):
+                found = reach_of_pairs(op.source_target_pairs, self.machine)
+            else:
+                found = reach(groups_of(op), self.module.meshes, self.devices, self.machine)
             self.reaches[op] = found
         return found
 
@@ -118,5 +126,5 @@ class Costs:
             return self.collective(op, operands, results)
         rate = self.machine.vector
         if isinstance(op, _PRODUCTS) and isinstance(operands[0], TensorType):
-            rate = self.machine.rate(operands[0].dtype)
+            rate = self.machine.rate(operands[0].dtype, computed_as(op))
         return work_seconds(op.work(operands, results), rate, self.machine)

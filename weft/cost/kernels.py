@@ -13,4 +13,4 @@ def kernel_seconds(kernel: Launch, machine: Machine) -> float:
     computing = sum(flops / machine.rate(dtype) for dtype, flops in products.items())
     computing += (work.flops - sum(products.values())) / machine.vector
     computing += work.transcendentals / machine.transcendental
-    return machine.launch + max(computing, work.bytes / machine.bandwidth)
+    return machine.launch + max(computing, work.bytes / machine.bandwidth_at(work.bytes))

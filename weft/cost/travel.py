@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
@@ -29,7 +29,7 @@ class Reach:
 
 
 def reach(groups: Groups, meshes: Mapping[str, Mesh], devices: int, machine: Machine) -> Reach:
-    """The reach of a collective's first group; an empty list of groups means all devices."""
+    """The reach of a collective's widest group; an empty list of groups means all devices."""
     if isinstance(groups, MeshAxes):
         mesh = groups.mesh
         if isinstance(mesh, str):
@@ -37,31 +37,59 @@ def reach(groups: Groups, meshes: Mapping[str, Mesh], devices: int, machine: Mac
                 known = ", ".join(meshes) or "none"
                 raise WeftError(f"the module has no mesh {mesh!r}", help=f"known: {known}")
             mesh = meshes[mesh]
-        return _reach_along(mesh, groups.axes, machine.fast_devices)
-    members = np.array(groups[0]) if groups else np.arange(devices)
-    return _spread(members, machine.fast_devices)
+        return _reach_along(mesh, groups.axes, machine)
+    return _widest([np.array(group) for group in groups] or [np.arange(devices)], machine)
+
+
+def reach_of_pairs(pairs: Iterable[tuple[int, int]], machine: Machine) -> Reach:
+    """The reach of a permutation: two devices, and two domains if a pair crosses their border."""
+    moves = np.array([pair for pair in pairs if pair[0] != pair[1]], np.int64)
+    if not len(moves):
+        return Reach(1)
+    domains = machine.domains_of(moves)
+    return Reach(2, 2 if (domains[:, 0] != domains[:, 1]).any() else 1)
 
 
 @lru_cache(maxsize=4096)
-def _reach_along(mesh: Mesh, axes: tuple[Axis, ...], fast: int | None) -> Reach:
-    members = np.zeros(1, np.int64)
-    for axis in axes:
-        steps = np.arange(size_of(axis, mesh)) * _stride(axis, mesh)
-        members = (members[:, None] + steps).reshape(-1)
+def _reach_along(mesh: Mesh, axes: tuple[Axis, ...], machine: Machine) -> Reach:
+    """The widest group along axes, by the order of the mesh's devices."""
+    members = np.arange(mesh.size).reshape([size for _, size in mesh.axes])
+    parts, along = _split_axes(mesh, axes)
+    members = members.reshape(parts)
+    rest = [n for n in range(members.ndim) if n not in along]
+    groups = members.transpose(*rest, *along).reshape(-1, math.prod(parts[n] for n in along))
     if mesh.device_ids is not None:
-        members = np.array(mesh.device_ids)[members]
-    return _spread(members, fast)
+        groups = np.array(mesh.device_ids)[groups]
+    return _widest(groups, machine)
 
 
-def _stride(axis: Axis, mesh: Mesh) -> int:
-    """The stride of an axis in device order."""
-    at = [name for name, _ in mesh.axes].index(axis.name)
-    inner = mesh.axes[at][1] // (axis.before * size_of(axis, mesh))
-    return inner * math.prod(size for _, size in mesh.axes[at + 1 :])
+def _split_axes(mesh: Mesh, axes: tuple[Axis, ...]) -> tuple[list[int], list[int]]:
+    """The sizes of a mesh's axes, split where a part of one is named, and the parts of `axes`."""
+    parts: list[int] = []
+    places: dict[tuple[str, int], int] = {}
+    for name, size in mesh.axes:
+        named = sorted((a for a in axes if a.name == name), key=lambda a: a.before)
+        before = 1
+        for axis in named:
+            parts.append(axis.before // before)  # what lies before it
+            places[name, axis.before] = len(parts)
+            parts.append(size_of(axis, mesh))
+            before = axis.before * size_of(axis, mesh)
+        parts.append(size // before)
+    return parts, [places[axis.name, axis.before] for axis in axes]
 
 
-def _spread(members: npt.NDArray[np.int64], fast: int | None) -> Reach:
-    return Reach(len(members), 1 if fast is None else len(np.unique(members // fast)))
+def _widest(groups: Iterable[npt.NDArray[np.int64]], machine: Machine) -> Reach:
+    """The reach of the group over most domains, or else of the largest."""
+    if isinstance(groups, np.ndarray) and not machine.domain_ids and groups.size:
+        count = groups.shape[1]
+        if machine.fast_devices is None:
+            return Reach(count, 1)
+        domains = np.sort(machine.domains_of(groups), axis=1)
+        spread = 1 + (domains[:, 1:] != domains[:, :-1]).sum(axis=1)
+        return Reach(count, int(spread.max()))
+    found = [Reach(len(g), len(np.unique(machine.domains_of(g))) or 1) for g in groups]
+    return max(found, key=lambda r: (r.domains, r.devices), default=Reach(1))
 
 
 def travel_seconds(kind: TrafficKind, size: int, reach: Reach, machine: Machine) -> float:

@@ -1,70 +1,164 @@
-"""The machines that Weft knows, as data.
-
-Rates are those that good kernels reach, not data-sheet peaks. Latencies inside a node are NCCL's;
-between nodes they are those of OpenXLA's speed-of-light model.
-"""
+"""Machines by name: files of the package, files of the user's own, and `32x(8xh200)@400G`."""
 
 from __future__ import annotations
 
 import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 
 from weft.errors import WeftError
-from weft.machine.machine import Links, Machine
+from weft.machine.amounts import link_rate_of
+from weft.machine.files import read_machine
+from weft.machine.machine import Machine
 
-_GIB = 1 << 30
-_NVLINK = Links("nvlink", 8, bandwidth=300e9, latency=3e-6, launch=10e-6)
-_INFINIBAND = Links("infiniband", None, bandwidth=25e9, latency=31e-6, launch=45e-6, prepare=6e-6)
-_HOPPER = (
-    ("f64", 55e12),
-    ("f32", 300e12),
-    ("f16", 750e12),
-    ("bf16", 750e12),
-    ("f8", 1270e12),
-    ("i8", 1270e12),
-)
+SHIPPED = Path(__file__).parent / "data"
+_TIMES = re.compile(r"(\d+)\s*x\s*(.+)", re.S)
 
-HOST = Machine(
-    "host",
-    "virtual devices that share one computer's processor",
-    memory=16 * _GIB,
-    bandwidth=20e9,
-    rates=(("f64", 40e9), ("f32", 80e9), ("f16", 40e9), ("bf16", 40e9), ("f8", 40e9), ("i8", 40e9)),
-    vector=10e9,
-    transcendental=1e9,
-    launch=1e-6,
-    links=(Links("memory", None, bandwidth=10e9, latency=0.0, launch=5e-6),),
-    overlaps=False,
-)
-H100 = Machine(
-    "h100",
-    "nodes of 8 H100 SXM with NVLink",
-    memory=79 * _GIB,
-    bandwidth=3.0e12,
-    rates=_HOPPER,
-    vector=60e12,
-    transcendental=8e12,
-    launch=3e-6,
-    links=(_NVLINK, _INFINIBAND),
-)
-H200 = Machine(
-    "h200",
-    "nodes of 8 H200 SXM with NVLink",
-    memory=139 * _GIB,
-    bandwidth=4.2e12,
-    rates=_HOPPER,
-    vector=60e12,
-    transcendental=8e12,
-    launch=3e-6,
-    links=(_NVLINK, _INFINIBAND),
-)
 
-MACHINES = {known.name: known for known in (HOST, H100, H200)}
+class _Shipped(Mapping[str, Machine]):
+    """The machines that Weft brings along, read when they are asked for."""
+
+    def __getitem__(self, name: str) -> Machine:
+        if name not in _names(SHIPPED):
+            raise KeyError(name)
+        path = SHIPPED / f"{name}.toml"
+        return _read(path, path.stat().st_mtime_ns)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_names(SHIPPED))
+
+    def __len__(self) -> int:
+        return len(_names(SHIPPED))
+
+
+@lru_cache(maxsize=8)
+def _names(folder: Path) -> tuple[str, ...]:
+    names = sorted(path.stem for path in folder.glob("*.toml"))
+    return tuple(sorted(names, key=lambda name: name != "host"))
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, changed: int) -> Machine:
+    """The machine of a file; `changed` is its time stamp, so that an edited file is read anew."""
+
+    def base(name: str) -> Machine:
+        # The user's `host` is based on ours, not on itself; ours on nothing of the user's.
+        ours = path.parent == SHIPPED or name == path.stem
+        return MACHINES[name] if ours and name in MACHINES else machine(name)
+
+    try:
+        return read_machine(path, base)
+    except RecursionError:
+        raise WeftError(
+            f"{path}: based_on leads back to the same file", help="base it on another machine"
+        ) from None
+
+
+MACHINES: Mapping[str, Machine] = _Shipped()
+HOST, H100, H200 = (MACHINES[name] for name in ("host", "h100", "h200"))
+
+
+def user_folder() -> Path | None:
+    """The folder of the user's own machine files; None for a user without a home."""
+    if named := os.environ.get("XDG_CONFIG_HOME"):
+        return Path(named) / "weft" / "machines"
+    try:
+        return Path.home() / ".config" / "weft" / "machines"
+    except RuntimeError:
+        return None
+
+
+def user_files() -> dict[str, Path]:
+    """The user's own machine files, by name."""
+    folder = user_folder()
+    if folder is None or not folder.is_dir():
+        return {}
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def machine(name: str) -> Machine:
-    """The machine of that name."""
-    if found := MACHINES.get(name.lower()):
-        return found
-    near = difflib.get_close_matches(name.lower(), MACHINES, n=1)
+    """The machine that a text names.
+
+    A name (`h100`), a TOML file or a folder with one, or so many devices of a machine: `8xh100`,
+    `32x(8xh200)@400G` for 32 nodes of 8, each device with a network card of 400 Gbit/s.
+    """
+    text = name.strip()
+    if os.sep in text or text.endswith(".toml"):
+        return _of_path(Path(text))
+    unit, at, card = text.rpartition("@") if "@" in text else (text, "", "")
+    found = _counted(unit.strip(), text)
+    return _with_card(found, card, text) if at else found
+
+
+def _of_path(path: Path) -> Machine:
+    if path.is_dir():
+        files = sorted(path.glob("*.toml"))
+        if len(files) != 1:
+            names = ", ".join(file.name for file in files) or "none"
+            raise WeftError(f"{path} has {len(files)} machine files", help=f"name one: {names}")
+        path = files[0]
+    if not path.is_file():
+        raise WeftError(f"there is no machine file {path}", help="name a TOML file, or a machine")
+    return _read(path, path.stat().st_mtime_ns)
+
+
+def _counted(text: str, whole: str) -> Machine:
+    """`8xh100`, `32x(8xh200)`, or a name alone."""
+    match = _TIMES.fullmatch(text)
+    if match is None:
+        return _named(text.strip("()") if text.startswith("(") else text, whole)
+    count, unit = int(match[1]), match[2].strip()
+    if count < 1:
+        raise _malformed(whole, "there must be at least one")
+    if unit.startswith("("):
+        if not unit.endswith(")"):
+            raise _malformed(whole, "a parenthesis is not closed")
+        node = _counted(unit[1:-1].strip(), whole)
+        if node.devices is None:
+            raise _malformed(whole, f"the number of {node.name} in a node is missing")
+        return replace(node, name=whole, devices=count * node.devices)
+    found = _named(unit, whole)
+    fast = found.fast.devices
+    domain = count if fast is None else min(count, fast)
+    links = found.links
+    if fast is not None and count < fast:
+        links = (replace(links[0], devices=domain), *links[1:])
+    return replace(found, name=whole, devices=count, links=links)
+
+
+def _with_card(found: Machine, card: str, whole: str) -> Machine:
+    """The machine with other network cards between its domains."""
+    rate = link_rate_of(card)
+    outer = found.links[-1]
+    if len(found.links) < 2 or outer.nominal is None:
+        raise WeftError(
+            f"{whole!r}: {found.name} has no network cards",
+            help="leave out what follows the @",
+        )
+    scaled = outer.bandwidth * rate / outer.nominal
+    outer = replace(outer, bandwidth=scaled, nominal=rate)
+    return replace(found, name=whole, links=(*found.links[:-1], outer))
+
+
+def _named(name: str, whole: str) -> Machine:
+    lower = name.lower()
+    own = user_files()
+    if lower in own:
+        return _read(own[lower], own[lower].stat().st_mtime_ns)
+    if lower in MACHINES:
+        return MACHINES[lower]
+    known = (*MACHINES, *(n for n in own if n not in MACHINES))
+    near = difflib.get_close_matches(lower, known, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise WeftError(f"unknown machine {name!r}", help=f"{hint}known: {', '.join(MACHINES)}")
+    inside = f" (in {whole!r})" if name != whole else ""
+    raise WeftError(f"unknown machine {name!r}{inside}", help=f"{hint}known: {', '.join(known)}")
+
+
+def _malformed(whole: str, why: str) -> WeftError:
+    return WeftError(
+        f"{whole!r} names no machine: {why}", help="write h100, 8xh100 or 32x(8xh200)@400G"
+    )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import re
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from weft.errors import WeftError
 from weft.ir.types import DType
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.I)
-_PREFIXES = ("", "K", "M", "G", "T")
+Provenance: TypeAlias = Literal["measured", "published", "guessed"]
+Curve: TypeAlias = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,27 @@ class Links:
     launch: float  # seconds of launch overhead of a collective
     prepare: float = 0.0  # seconds of overhead of each chunk of a message
     chunk: int = 4 << 20  # bytes
+    nominal: float | None = None  # bytes a second on the data sheet, which `@400G` replaces
+    torus: tuple[int, ...] = ()  # its sides; () where every device reaches every other at once
+    wraps: bool = True  # whether the ends of a torus are joined; else it is a mesh
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A level of memory before the device's own: its bytes, and how many come from it a second."""
+
+    name: str
+    size: int
+    bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Where a number of a machine comes from."""
+
+    key: str  # such as `rates.bf16`
+    provenance: Provenance
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +64,18 @@ class Machine:
     launch: float  # seconds of launch overhead of a kernel
     links: tuple[Links, ...]  # the fast interconnect first, then the network between its domains
     overlaps: bool = True  # whether communication overlaps with computation
+    kind: str = "gpu"  # cpu, gpu, tpu or grid
+    capability: str = ""  # of NVIDIA's GPUs, such as 9.0
+    table: str = ""  # the machine of the table of measured collectives that this one is like
+    devices: int | None = None  # how many there are; None for any number
+    domain_ids: tuple[int, ...] = ()  # the fast domain of every device, where it is not regular
+    caches: tuple[Cache, ...] = ()  # the nearest first
+    streams: tuple[int, int] = (4, 1)  # for computing, and for communication
+    memory_curve: Curve = ()  # bytes of a kernel, and the share of `bandwidth` that it reaches
+    product_curve: Curve = ()  # flops of a product, and the share of its rate that it reaches
+    precision: tuple[tuple[str, str], ...] = ()  # what the rate of an element type stands for
+    figures: tuple[Figure, ...] = field(default=(), compare=False)
+    sources: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def fast(self) -> Links:
@@ -51,37 +87,65 @@ class Machine:
         """The devices of one fast-interconnect domain; None for all devices."""
         return self.links[0].devices
 
-    def rate(self, dtype: DType) -> float:
-        """Flops a second in products of that element type."""
+    def rate(self, dtype: DType, computed_as: str = "") -> float:
+        """Flops a second in products of that element type, or of what it may be computed as.
+
+        A product of f32 runs at the rate of TF32 only where the program's dot algorithm says so.
+        """
         rates = dict(self.rates)
+        if computed_as in rates:
+            return rates[computed_as]
         real = dtype.real
         wide = "f8" if real.is_float and real.bits <= 8 else real.name
+        if real.is_float and real.bits <= 4 and "f4" in rates:
+            wide = "f4"
         if wide not in rates:
             wide = "i8" if real.kind in ("int", "uint", "bool") and real.bits <= 8 else "f32"
         return rates[wide]
+
+    def bandwidth_at(self, size: float) -> float:
+        """Bytes a second of a kernel that moves so many: small ones do not fill the memory."""
+        return self.bandwidth * share_at(self.memory_curve, size)
+
+    def domains_of(self, members: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The fast domain of each of some devices."""
+        if self.domain_ids:
+            return np.asarray(self.domain_ids, np.int64)[members]
+        return members // self.fast_devices if self.fast_devices else np.zeros_like(members)
+
+    def provenance(self, key: str) -> Provenance:
+        """Whether a number was measured, published or guessed."""
+        return next((f.provenance for f in self.figures if f.key == key), "guessed")
 
     def with_memory(self, memory: int) -> Machine:
         """The same machine with this many bytes of memory per device."""
         return replace(self, memory=memory)
 
+    def with_domains(self, ids: Sequence[int | None]) -> Machine:
+        """The same devices in other fast domains, named for each of them; by all or by none."""
+        named = [n for n in ids if n is not None]
+        if named and len(named) < len(ids):
+            missing = [n for n, given in enumerate(ids) if given is None]
+            raise WeftError(
+                f"{len(named)} of {len(ids)} devices name their fast domain, device {missing[0]} "
+                "does not",
+                help="name the domain of every device, or of none",
+            )
+        return replace(self, domain_ids=tuple(named), devices=len(ids) if named else self.devices)
 
-def bytes_of(text: str) -> int:
-    """`80GiB`, `512MB` or `1024` as a number of bytes."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise WeftError(
-            f"cannot parse {text!r} as a memory size", help="write 80GiB, 512MB or 4096"
-        )
-    number, prefix, binary = match.groups()
-    unit = 1024.0 if binary else 1000.0
-    return round(float(number) * math.pow(unit, _PREFIXES.index(prefix.upper())))
+    def holding(self, devices: int) -> Machine:
+        """This machine, if it has so many devices; else an error."""
+        if self.devices is not None and devices > self.devices:
+            raise WeftError(
+                f"the mesh has {devices:,} devices, but {self.name} has {self.devices:,}",
+                help=f"make the mesh smaller, or name a larger machine: {devices}x...",
+            )
+        return self
 
 
-def bytes_text(count: float) -> str:
-    """`79.6 GiB`: a number of bytes in three digits."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            exact = unit == "B" or abs(count) >= 1000  # `.3g` would switch to 1.01e+03
-            return f"{count:,.0f} {unit}" if exact else f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:,.3g} TiB" if count < 1000 else f"{count:,.0f} TiB"
+def share_at(curve: Curve, amount: float) -> float:
+    """The share of a rate that is reached, between the points of a curve; 1 where there is none."""
+    if not curve:
+        return 1.0
+    sizes, shares = zip(*curve, strict=True)
+    return float(np.interp(np.log(max(amount, 1.0)), np.log(sizes), shares))

@@ -141,8 +141,9 @@ class _Ordering:
         """Issue the starts whose time has come, as far as there is room."""
         while self.landing and self.landing[0][0] <= self.now:
             self.finish(heapq.heappop(self.landing)[1])
+        ends = self.clock[min(self.front + 1, len(self.nodes))]  # due while the next node runs
         for stream, waiting in self.waiting.items():
-            while waiting and waiting[0][0] <= self.clock[self.front]:
+            while waiting and waiting[0][0] < ends:
                 start = waiting[0][1]
                 if not self.placed[start] and not self.may_issue(start, stream):
                     break

@@ -1,0 +1,225 @@
+"""Machines as TOML files: every number with where it comes from.
+
+A number is written `[value, provenance]` or `[value, provenance, note]`, the provenance being
+`measured`, `published` or `guessed`; its value may have a unit: `["79GiB", "published"]`.
+`based_on = "h100"` takes all that a file does not say from another machine.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, TypeAlias, get_args
+
+from weft.errors import WeftError
+from weft.machine.amounts import bytes_of, rate_of, seconds_of
+from weft.machine.machine import Cache, Figure, Links, Machine, Provenance
+
+Table: TypeAlias = Mapping[str, Any]
+PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
+_TEXTS = ("about", "kind", "capability", "table")
+_TOP = (*_TEXTS, "based_on", "overlaps", "device", "rates", "precision", "efficiency", "links") + (
+    "caches",
+    "sources",
+)
+_KINDS = ("cpu", "gpu", "tpu", "grid")
+_DEVICE: Mapping[str, Callable[[str], float]] = {
+    "memory": bytes_of,
+    "bandwidth": rate_of,
+    "vector": rate_of,
+    "transcendental": rate_of,
+    "launch": seconds_of,
+    "compute_streams": float,
+    "communication_streams": float,
+}
+_LINKS: Mapping[str, Callable[[str], float]] = {
+    "bandwidth": rate_of,
+    "latency": seconds_of,
+    "launch": seconds_of,
+    "prepare": seconds_of,
+    "chunk": bytes_of,
+    "nominal": rate_of,
+}
+_CACHE: Mapping[str, Callable[[str], float]] = {"size": bytes_of, "bandwidth": rate_of}
+_RATES = ("f64", "f32", "tf32", "f16", "bf16", "f8", "f4", "i8")
+
+
+def read_machine(path: Path, base: Callable[[str], Machine]) -> Machine:
+    """The machine that a file describes; `base` finds the one that it is based on."""
+    try:
+        content = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise WeftError(f"{path} is no TOML: {error}", help="correct the file there") from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise WeftError(f"cannot read {path}: {why}", help="name a machine's TOML file") from None
+    return _Reader(path).machine(content, base)
+
+
+class _Reader:
+    """Reads one file; errors name the file and the key."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.figures: dict[str, Figure] = {}
+
+    def machine(self, content: Table, base: Callable[[str], Machine]) -> Machine:
+        self.known(content, _TOP, "")
+        found = {n: self.text(content[n], n) for n in _TEXTS if n in content}
+        values: dict[str, Any] = {"name": self.path.stem, **found}
+        if "based_on" in content:
+            values = self.inherited(base(self.text(content["based_on"], "based_on"))) | values
+        if values.get("kind", "gpu") not in _KINDS:
+            raise self.error("kind", f"{values['kind']!r} is no kind", f"one of {', '.join(_KINDS)}")
+        if "overlaps" in content:
+            values["overlaps"] = bool(content["overlaps"])
+        self.device(self.section(content, "device"), values)
+        rates = self.numbers(self.section(content, "rates"), dict.fromkeys(_RATES, rate_of), "rates")
+        values["rates"] = tuple((dict(values.get("rates", ())) | rates).items())
+        self.tables(content, values)
+        self.whole(values)
+        return Machine(**values)
+
+    def inherited(self, base: Machine) -> dict[str, Any]:
+        """What the other machine says, its figures included."""
+        self.figures = {figure.key: figure for figure in base.figures}
+        return {f.name: getattr(base, f.name) for f in fields(base) if f.name != "name"}
+
+    def device(self, section: Table, values: dict[str, Any]) -> None:
+        found = self.numbers(section, _DEVICE, "device")
+        compute, talk = values.get("streams", (4, 1))
+        streams = (found.pop("compute_streams", compute), found.pop("communication_streams", talk))
+        values["streams"] = (int(streams[0]), int(streams[1]))
+        values.update(found)
+
+    def tables(self, content: Table, values: dict[str, Any]) -> None:
+        """Links, caches, curves, and the texts about precision and sources."""
+        if "links" in content:
+            values["links"] = tuple(self.links(n, one) for n, one in self.array(content, "links"))
+        if "caches" in content:
+            values["caches"] = tuple(self.cache(n, one) for n, one in self.array(content, "caches"))
+        efficiency = self.section(content, "efficiency")
+        self.known(efficiency, ("memory", "products"), "efficiency.")
+        for key, name in (("memory", "memory_curve"), ("products", "product_curve")):
+            if key in efficiency:
+                values[name] = self.curve(efficiency[key], f"efficiency.{key}")
+        for name in ("precision", "sources"):
+            texts = {k: self.text(v, f"{name}.{k}") for k, v in self.section(content, name).items()}
+            values[name] = tuple((dict(values.get(name, ())) | texts).items())
+        values["figures"] = tuple(self.figures.values())
+
+    def links(self, number: int, table: Table) -> Links:
+        where = f"links.{number}"
+        self.known(table, (*_LINKS, "name", "devices", "torus", "wraps"), f"{where}.")
+        values: dict[str, Any] = self.numbers(table, _LINKS, where, skip=("name", "devices"))
+        self.has(values, ("bandwidth", "latency", "launch"), where)
+        if "chunk" in values:
+            values["chunk"] = int(values["chunk"])
+        devices = table.get("devices")
+        if devices is not None and (not isinstance(devices, int) or devices < 1):
+            raise self.error(f"{where}.devices", f"{devices!r} is no number of devices", "leave it out for any number")  # fmt: skip  # noqa: E501
+        torus = tuple(table.get("torus", ()))
+        if not all(isinstance(side, int) and side > 0 for side in torus):
+            raise self.error(f"{where}.torus", f"{torus!r} are no sides", "write [16, 16]")
+        name = self.text(table.get("name", where), f"{where}.name")
+        return Links(
+            name, devices, torus=torus, wraps=bool(table.get("wraps", True)), **values
+        )  # fmt: skip
+
+    def cache(self, number: int, table: Table) -> Cache:
+        where = f"caches.{number}"
+        self.known(table, (*_CACHE, "name"), f"{where}.")
+        values = self.numbers(table, _CACHE, where, skip=("name",))
+        self.has(values, ("size", "bandwidth"), where)
+        name = self.text(table.get("name", where), f"{where}.name")
+        return Cache(name, int(values["size"]), values["bandwidth"])
+
+    def curve(self, entry: Any, key: str) -> tuple[tuple[float, float], ...]:
+        """Points of a curve, by growing size; the provenance stands for all of them."""
+        points, provenance, note = self.entry(entry, key)
+        pairs = isinstance(points, list) and all(isinstance(p, list) and len(p) == 2 for p in points)
+        if not pairs or [p[0] for p in points] != sorted(p[0] for p in points):
+            raise self.error(key, "it is no curve", 'write [[[1e6, 0.2], [1e9, 1.0]], "measured"]')
+        self.figures[key] = Figure(key, provenance, note)
+        return tuple((float(size), float(share)) for size, share in points)
+
+    def numbers(
+        self,
+        section: Table,
+        units: Mapping[str, Callable[[str], float]],
+        where: str,
+        skip: Collection[str] = (),
+    ) -> dict[str, Any]:
+        """The numbers of a section, each of them with its figure."""
+        if not skip:
+            self.known(section, units, f"{where}.")
+        found: dict[str, Any] = {}
+        for name in units:
+            if name not in section:
+                continue
+            key = f"{where}.{name}"
+            value, provenance, note = self.entry(section[name], key)
+            try:
+                number = units[name](value) if isinstance(value, str) else float(value)
+            except (WeftError, TypeError, ValueError) as error:
+                raise self.error(key, f"{value!r} is no number: {error}", "write 3.0e12") from None
+            if number < 0 or (number == 0 and units[name] is not seconds_of):
+                raise self.error(key, f"{value!r} is not positive", "write a number above 0")
+            found[name] = int(number) if name == "memory" else number
+            self.figures[key] = Figure(key, provenance, note)
+        return found
+
+    def entry(self, entry: Any, key: str) -> tuple[Any, Provenance, str]:
+        """Value, provenance and note of `[value, provenance, note]`."""
+        if not isinstance(entry, list) or len(entry) not in (2, 3) or entry[1] not in PROVENANCES:
+            raise self.error(
+                key,
+                f"{entry!r} does not say where the number comes from",
+                f'write [3.0e12, "measured"]; known: {", ".join(PROVENANCES)}',
+            )
+        return entry[0], entry[1], self.text(entry[2], key) if len(entry) == 3 else ""
+
+    def text(self, value: Any, key: str) -> str:
+        if not isinstance(value, str):
+            raise self.error(key, f"{value!r} is no text", "write it in quotes")
+        return value
+
+    def section(self, content: Table, name: str) -> Table:
+        found = content.get(name, {})
+        if not isinstance(found, dict):
+            raise self.error(name, "it is no section", f"write [{name}] and its keys below it")
+        return found
+
+    def array(self, content: Table, name: str) -> list[tuple[int, Table]]:
+        found = content[name]
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise self.error(name, "it is no list of sections", f"write [[{name}]] before each")
+        return [*enumerate(found)]
+
+    def known(self, section: Table, names: Collection[str], where: str) -> None:
+        for name in section:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, n=1)
+                hint = f"did you mean {near[0]}? " if near else ""
+                raise self.error(
+                    f"{where}{name}", "unknown key", f"{hint}known: {', '.join(names)}"
+                )
+
+    def has(self, values: Table, names: Collection[str], where: str) -> None:
+        if missing := [name for name in names if name not in values]:
+            raise self.error(where, f"{missing[0]} is missing", f"give {', '.join(missing)}")
+
+    def whole(self, values: dict[str, Any]) -> None:
+        """Refuse a machine that lacks something, or whose outermost links join only a few."""
+        needed = [f.name for f in fields(Machine) if f.default is MISSING and f.default_factory is MISSING]  # fmt: skip  # noqa: E501
+        self.has(values, needed, "the machine")
+        if "f32" not in dict(values["rates"]):
+            raise self.error("rates", "f32 is missing", "it stands for types without a rate")
+        if not values["links"] or values["links"][-1].devices is not None:
+            raise self.error("links", "the last of them must join any number of devices", "leave `devices` out there")  # fmt: skip  # noqa: E501
+
+    def error(self, key: str, what: str, help: str) -> WeftError:
+        return WeftError(f"{self.path}: {key}: {what}", help=help)
