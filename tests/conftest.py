@@ -18,6 +18,8 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("default")
+# Machines of the tests are those that Weft brings along, whatever this user has calibrated.
+os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / "no_such_folder")
 
 
 OWN_SETTINGS: dict[Callable[..., object], settings] = {}

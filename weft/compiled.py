@@ -353,7 +353,8 @@ def _check(fn: object, keywords: Mapping[str, Any], machine: object) -> None:
     check_keywords(keywords, fn if callable(fn) else None, OPTIONS)
     if machine is not None and not isinstance(machine, Machine):
         raise WeftError(
-            f"machine={machine!r} is not a machine", help=f"name one: {', '.join(MACHINES)}"
+            f"machine={machine!r} is not a machine",
+            help=f"name one: {', '.join(MACHINES)}, or 8xh100",
         )
 
 

@@ -117,6 +117,8 @@ def compile_module(
     spread = partial(shard, rules=rules)
     stages = _Stages(trace, since, to)
     made = module if mesh is None else with_mesh(module, as_mesh(mesh))
+    if machine is not None:
+        machine.holding(max((mesh.size for mesh in made.meshes.values()), default=1))
     with without_gc(), _enough_memory(module):
         made = stages.after("captured", made, lambda m: normalize(m, spread, pieces=pieces))
         made = stages.after(

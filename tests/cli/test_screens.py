@@ -33,6 +33,8 @@ SCREENS = {
     "why": ["why", MLP],
     "why-value": ["why", MLP, "%6"],
     "kernels": ["kernels", MLP],
+    "machines": ["machines"],
+    "machines-one": ["machines", "32x(8xh200)@800G"],
     "ops": ["ops"],
     "ops-one": ["ops", "reduce_window"],
     "ops-summary": ["ops", "--summary"],
@@ -46,6 +48,7 @@ SCREENS = {
 def shown(tmp_path, capsys, monkeypatch):
     """What a command puts on a screen of some width, or of none."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "config")
     monkeypatch.chdir(tmp_path)  # so that the paths on the screen are short, and the same anywhere
     for name in ("NO_COLOR", "FORCE_COLOR", "WEFT_THREADS", "WEFT_TRACE", "WEFT_TUNE"):
         monkeypatch.delenv(name, raising=False)
@@ -78,7 +81,18 @@ def test_screens_are_as_they_were(name, shown, golden):
 
 @pytest.mark.parametrize("columns", [80, 100])
 @pytest.mark.parametrize(
-    "name", ["show", "show-code", "kernels", "ops", "ops-summary", "knobs", "opt-levels"]
+    "name",
+    [
+        "show",
+        "show-code",
+        "kernels",
+        "ops",
+        "ops-summary",
+        "knobs",
+        "opt-levels",
+        "machines",
+        "machines-one",
+    ],
 )
 def test_tables_fit_the_screen(name, columns, shown):
     lines = [line for line in shown(SCREENS[name], columns).splitlines() if "result 0" not in line]

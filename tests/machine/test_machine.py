@@ -11,6 +11,7 @@ import pytest
 from weft.errors import WeftError
 from weft.ir.types import DTYPES
 from weft.machine import H100, HOST, MACHINES, bytes_of, bytes_text, machine
+from weft.machine.files import PROVENANCES
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "machine"
 
@@ -22,6 +23,11 @@ def test_every_machine_is_whole(name: str):
     assert found.memory > 0 and found.bandwidth > 0 and found.links
     for dtype in DTYPES.values():
         assert found.rate(dtype) > 0
+    assert found.figures and {f.provenance for f in found.figures} <= set(PROVENANCES)
+    numbers = {f"rates.{dtype}" for dtype, _ in found.rates}
+    numbers |= {f"device.{name}" for name in ("memory", "bandwidth", "vector", "launch")}
+    numbers |= {f"links.{n}.bandwidth" for n in range(len(found.links))}
+    assert numbers <= {f.key for f in found.figures}, "every number says where it comes from"
     assert found.links[-1].devices is None, "the outermost links join as many as there are"
 
 
@@ -30,7 +36,8 @@ def test_the_figures_of_machines(golden: Callable[[Path, str], None]):
     lines = []
     for found in MACHINES.values():
         lines.append(f"{found.name}: {found.about}")
-        lines += [f"  {f.name} = {getattr(found, f.name)!r}" for f in fields(found)[2:]]
+        names = [f.name for f in fields(found)[2:] if f.name not in ("figures", "sources")]
+        lines += [f"  {name} = {getattr(found, name)!r}" for name in names]
     golden(GOLDEN / "known.txt", "\n".join(lines) + "\n")
 
 
@@ -46,8 +53,10 @@ def test_an_unknown_machine_is_an_error_with_the_known_ones():
 
 
 def test_rates_follow_the_width_of_the_elements():
-    rates = [H100.rate(DTYPES[name]) for name in ("f64", "f32", "bf16", "f8E4M3FN")]
+    rates = [H100.rate(DTYPES[name]) for name in ("f32", "bf16", "f8E4M3FN")]
     assert rates == sorted(rates)
+    assert H100.rate(DTYPES["f32"], "tf32") > 5 * H100.rate(DTYPES["f32"])
+    assert machine("b200").rate(DTYPES["f4E2M1FN"]) > machine("b200").rate(DTYPES["f8E4M3FN"])
     assert H100.rate(DTYPES["i4"]) == H100.rate(DTYPES["i8"])
     assert H100.rate(DTYPES["complex<f64>"]) == H100.rate(DTYPES["f64"])
 

@@ -6,7 +6,7 @@ import argparse
 from typing import cast
 
 from weft.cli.parser import Parser, natural
-from weft.machine import HOST, MACHINES, Machine, bytes_of, machine
+from weft.machine import HOST, Machine, bytes_of, machine
 from weft.optimize import LEVELS, Level, PassOptions, given_numbers
 
 _USUAL = PassOptions()
@@ -21,9 +21,9 @@ def add_passes(parser: Parser) -> None:
         )
     parser.add_argument(
         "--machine",
-        metavar="NAME",
-        help=f"what the program is to run on, which it has to fit: {', '.join(MACHINES)} "
-        f"(default: {HOST.name}, of any size)",
+        metavar="MACHINE",
+        help="what the program is to run on, which it has to fit: a name of `weft machines`, "
+        f"8xh100, 32x(8xh200)@400G or a TOML file (default: {HOST.name}, of any size)",
     )
     parser.add_argument(
         "--memory",

@@ -12,7 +12,7 @@ _SIZE = re.compile(_NUMBER + r"\s*([KMGTP]?)(i?)B?", re.I)
 _RATE = re.compile(_NUMBER + r"\s*([KMGTP]?)(i?)(B/s|bit/s|b/s|)", re.I)
 _TIME = re.compile(_NUMBER + r"\s*(ns|us|ms|s)")
 _PREFIXES = ("", "K", "M", "G", "T", "P")
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_IN_A_SECOND = {"s": 1e0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
 def bytes_of(text: str) -> int:
@@ -40,7 +40,9 @@ def rate_of(text: str) -> float:
     """`3.35TB/s` as bytes, `750T` as flops, `400Gbit/s` as the bytes a second of a link."""
     match = _RATE.fullmatch(text.strip())
     if match is None:
-        raise WeftError(f"cannot parse {text!r} as a rate", help="write 3.35TB/s, 400Gbit/s or 750T")
+        raise WeftError(
+            f"cannot parse {text!r} as a rate", help="write 3.35TB/s, 400Gbit/s or 750T"
+        )
     number, prefix, binary, unit = match.groups()
     bits = 8 if unit.lower() == "bit/s" or unit == "b/s" else 1
     return float(number) * _scale(prefix, binary) / bits
@@ -57,7 +59,7 @@ def seconds_of(text: str) -> float:
     match = _TIME.fullmatch(text.strip())
     if match is None:
         raise WeftError(f"cannot parse {text!r} as a time", help="write 1.5us, 3ms or 250ns")
-    return float(match[1]) * _SECONDS[match[2]]
+    return float(match[1]) / _IN_A_SECOND[match[2]]
 
 
 def rate_text(rate: float, unit: str = "") -> str:
@@ -72,8 +74,8 @@ def rate_text(rate: float, unit: str = "") -> str:
 def seconds_text(seconds: float) -> str:
     """`31.1 us`: a time in three digits."""
     for unit in ("s", "ms", "us"):
-        if seconds >= _SECONDS[unit]:
-            shown = seconds / _SECONDS[unit]
+        shown = seconds * _IN_A_SECOND[unit]
+        if shown >= 1:
             return f"{shown:,.0f} {unit}" if shown >= 100 else f"{shown:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns" if seconds else "0 s"
 

@@ -21,10 +21,8 @@ from weft.machine.machine import Cache, Figure, Links, Machine, Provenance
 Table: TypeAlias = Mapping[str, Any]
 PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
 _TEXTS = ("about", "kind", "capability", "table")
-_TOP = (*_TEXTS, "based_on", "overlaps", "device", "rates", "precision", "efficiency", "links") + (
-    "caches",
-    "sources",
-)
+_SECTIONS = ("device", "rates", "precision", "efficiency", "links", "caches", "sources")
+_TOP = (*_TEXTS, "based_on", "overlaps", *_SECTIONS)
 _KINDS = ("cpu", "gpu", "tpu", "grid")
 _DEVICE: Mapping[str, Callable[[str], float]] = {
     "memory": bytes_of,
@@ -73,11 +71,15 @@ class _Reader:
         if "based_on" in content:
             values = self.inherited(base(self.text(content["based_on"], "based_on"))) | values
         if values.get("kind", "gpu") not in _KINDS:
-            raise self.error("kind", f"{values['kind']!r} is no kind", f"one of {', '.join(_KINDS)}")
+            raise self.error(
+                "kind", f"{values['kind']!r} is no kind", f"one of {', '.join(_KINDS)}"
+            )
         if "overlaps" in content:
             values["overlaps"] = bool(content["overlaps"])
         self.device(self.section(content, "device"), values)
-        rates = self.numbers(self.section(content, "rates"), dict.fromkeys(_RATES, rate_of), "rates")
+        rates = self.numbers(
+            self.section(content, "rates"), dict.fromkeys(_RATES, rate_of), "rates"
+        )
         values["rates"] = tuple((dict(values.get("rates", ())) | rates).items())
         self.tables(content, values)
         self.whole(values)
@@ -120,14 +122,16 @@ class _Reader:
             values["chunk"] = int(values["chunk"])
         devices = table.get("devices")
         if devices is not None and (not isinstance(devices, int) or devices < 1):
-            raise self.error(f"{where}.devices", f"{devices!r} is no number of devices", "leave it out for any number")  # fmt: skip  # noqa: E501
+            raise self.error(
+                f"{where}.devices",
+                f"{devices!r} is no number of devices",
+                "leave it out for any number",
+            )
         torus = tuple(table.get("torus", ()))
         if not all(isinstance(side, int) and side > 0 for side in torus):
             raise self.error(f"{where}.torus", f"{torus!r} are no sides", "write [16, 16]")
         name = self.text(table.get("name", where), f"{where}.name")
-        return Links(
-            name, devices, torus=torus, wraps=bool(table.get("wraps", True)), **values
-        )  # fmt: skip
+        return Links(name, devices, torus=torus, wraps=bool(table.get("wraps", True)), **values)
 
     def cache(self, number: int, table: Table) -> Cache:
         where = f"caches.{number}"
@@ -140,7 +144,9 @@ class _Reader:
     def curve(self, entry: Any, key: str) -> tuple[tuple[float, float], ...]:
         """Points of a curve, by growing size; the provenance stands for all of them."""
         points, provenance, note = self.entry(entry, key)
-        pairs = isinstance(points, list) and all(isinstance(p, list) and len(p) == 2 for p in points)
+        pairs = isinstance(points, list) and all(
+            isinstance(p, list) and len(p) == 2 for p in points
+        )
         if not pairs or [p[0] for p in points] != sorted(p[0] for p in points):
             raise self.error(key, "it is no curve", 'write [[[1e6, 0.2], [1e9, 1.0]], "measured"]')
         self.figures[key] = Figure(key, provenance, note)
@@ -214,12 +220,18 @@ class _Reader:
 
     def whole(self, values: dict[str, Any]) -> None:
         """Refuse a machine that lacks something, or whose outermost links join only a few."""
-        needed = [f.name for f in fields(Machine) if f.default is MISSING and f.default_factory is MISSING]  # fmt: skip  # noqa: E501
+        needed = [
+            f.name for f in fields(Machine) if f.default is MISSING and f.default_factory is MISSING
+        ]
         self.has(values, needed, "the machine")
         if "f32" not in dict(values["rates"]):
             raise self.error("rates", "f32 is missing", "it stands for types without a rate")
         if not values["links"] or values["links"][-1].devices is not None:
-            raise self.error("links", "the last of them must join any number of devices", "leave `devices` out there")  # fmt: skip  # noqa: E501
+            raise self.error(
+                "links",
+                "the last of them must join any number of devices",
+                "leave `devices` out there",
+            )
 
     def error(self, key: str, what: str, help: str) -> WeftError:
         return WeftError(f"{self.path}: {key}: {what}", help=help)

@@ -13,7 +13,7 @@ from pathlib import Path
 from weft.errors import WeftError
 from weft.machine.amounts import link_rate_of
 from weft.machine.files import read_machine
-from weft.machine.machine import Machine
+from weft.machine.machine import Figure, Machine
 
 SHIPPED = Path(__file__).parent / "data"
 _TIMES = re.compile(r"(\d+)\s*x\s*(.+)", re.S)
@@ -87,7 +87,7 @@ def machine(name: str) -> Machine:
     `32x(8xh200)@400G` for 32 nodes of 8, each device with a network card of 400 Gbit/s.
     """
     text = name.strip()
-    if os.sep in text or text.endswith(".toml"):
+    if text.endswith(".toml") or (os.sep in text and "@" not in text):
         return _of_path(Path(text))
     unit, at, card = text.rpartition("@") if "@" in text else (text, "", "")
     found = _counted(unit.strip(), text)
@@ -122,11 +122,9 @@ def _counted(text: str, whole: str) -> Machine:
             raise _malformed(whole, f"the number of {node.name} in a node is missing")
         return replace(node, name=whole, devices=count * node.devices)
     found = _named(unit, whole)
-    fast = found.fast.devices
-    domain = count if fast is None else min(count, fast)
-    links = found.links
+    fast, links = found.fast.devices, found.links
     if fast is not None and count < fast:
-        links = (replace(links[0], devices=domain), *links[1:])
+        links = (replace(links[0], devices=count), *links[1:])
     return replace(found, name=whole, devices=count, links=links)
 
 
@@ -141,7 +139,13 @@ def _with_card(found: Machine, card: str, whole: str) -> Machine:
         )
     scaled = outer.bandwidth * rate / outer.nominal
     outer = replace(outer, bandwidth=scaled, nominal=rate)
-    return replace(found, name=whole, links=(*found.links[:-1], outer))
+    key = f"links.{len(found.links) - 1}."
+    named = {
+        f"{key}bandwidth": Figure(f"{key}bandwidth", "guessed", "the same share of another card"),
+        f"{key}nominal": Figure(f"{key}nominal", "guessed", f"as given: @{card}"),
+    }
+    figures = tuple(named.get(figure.key, figure) for figure in found.figures)
+    return replace(found, name=whole, links=(*found.links[:-1], outer), figures=figures)
 
 
 def _named(name: str, whole: str) -> Machine:

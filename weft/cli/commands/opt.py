@@ -73,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = PassOptions(chosen, **chosen_numbers(arguments))
     passes = named(arguments.passes) if arguments.passes else steps(chosen_level(arguments))
     module = local_program(arguments.program, arguments.mesh, arguments.rules)
+    chosen.holding(max((mesh.size for mesh in module.meshes.values()), default=1))
     ran: list[Ran] = []
     with working(f"optimizing {arguments.program}"):
         made = run_passes(module, passes, options, ran.append)
