@@ -1,6 +1,7 @@
 """The blocks and pictures of docs/tour.md: the real text of `examples/block.py` after each stage.
 
-`python docs/tour.py` names what is out of date; `--write` (`make tour`) renews it.
+One block of docs/tile.md is also from here. `python docs/tour.py` names what is out of date;
+`--write` (`make tour`) renews it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 import runpy
 import string
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from functools import cached_property
@@ -104,6 +106,12 @@ class Tour:
     def tiled(self) -> str:
         """Launches, kernels and buffers."""
         return self.compiled.text("tiled")
+
+    def launch(self) -> str:
+        """The second launch and its kernel, for docs/tile.md."""
+        lines = self.compiled.text("tiled").splitlines()
+        _, second, third, *_ = [n for n, line in enumerate(lines) if line.startswith("  launch")]
+        return textwrap.dedent("\n".join(lines[second:third]))
 
     def emitted(self) -> str:
         """The LLVM text of the last kernel, for a processor with AVX2."""
@@ -214,9 +222,9 @@ def renewed(page: str, tour: Tour) -> str:
 
 
 def files(tour: Tour) -> dict[Path, str]:
-    """The page and its pictures, as they are to be."""
+    """The pages and pictures, as they are to be."""
     return {
-        PAGE: renewed(PAGE.read_text(), tour),
+        **{page: renewed(page.read_text(), tour) for page in (PAGE, DOCS / "tile.md")},
         STAGES_PICTURE: tour.stages(),
         PIECES_PICTURE: tour.pieces(),
     }

@@ -19,8 +19,11 @@ from weft import targets
 from weft.array import cpython
 from weft.cli import make_parser
 from weft.compiled import OPTIONS
+from weft.executable.signature import parse_signature
 from weft.jax import versions
 from weft.jax.programs import options
+from weft.kernels.read import parse_kernel
+from weft.kernels.text import kernel_text
 from weft.optimize import STEPS
 
 CHANGES = ROOT / "CHANGELOG.md"
@@ -127,6 +130,23 @@ def test_every_public_name_is_on_the_page_of_stability():
     for package, releases in (("Python", cpython.TRIED), ("jax, jaxlib", versions.TRIED)):
         listed = ", ".join(f"{major}.{minor}" for major, minor in releases)
         assert f"| {package} | {listed} |" in text
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
+def test_pages_begin_with_an_example_or_a_picture(page):
+    title, _, first, *_ = page.read_text().splitlines()
+    assert title.startswith("# ") and first.startswith(("```", "![", "| ", "    ", "<!--")), (
+        page.name
+    )
+
+
+def test_texts_of_kernels_and_signatures_are_read_back():
+    tile, executable = (ROOT / "docs" / name for name in ("tile.md", "executable.md"))
+    _, (_, kernels) = blocks(tile, "text")
+    for text in kernels.strip().split("\n\n"):
+        assert kernel_text(parse_kernel(text)).strip() == text
+    (signature,) = [text for _, text in blocks(executable, "text") if text.startswith("signature")]
+    assert str(parse_signature(signature)).strip() == signature.strip()
 
 
 def test_every_option_is_documented():
