@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weft.ir.module import Module
     from weft.loaded import load
     from weft.mesh import Mesh, P
+    from weft.training import train_step
 
 __version__ = "0.2.0"
 
@@ -41,6 +42,7 @@ __all__ = [
     "load",
     "parse",
     "put",
+    "train_step",
 ]
 
 # Where each exported name comes from.
@@ -58,6 +60,7 @@ _HOMES = {
     "load": "weft.loaded",
     "parse": "weft.capture",
     "put": "weft.array",
+    "train_step": "weft.training",
 }
 
 

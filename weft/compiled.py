@@ -143,8 +143,10 @@ class Compiled:
         """Run on arrays, scalars and pytrees of them; what comes back may still be computed."""
         seen, values = self._source.glance(args, kwargs)
         try:
-            known = self._known[seen]
-        except (KeyError, TypeError):  # or static arguments that cannot be hashed
+            known = self._known.get(seen)
+        except TypeError:  # static arguments that cannot be hashed
+            known = None
+        if known is None:
             return self._first(seen, args, kwargs)
         self._last = known.ready
         return known(values)

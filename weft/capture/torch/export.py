@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,17 @@ class Exported:
 
 def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exported:
     """The exported program of a module for arguments, in core ATen ops."""
+    with exported(module, args, kwargs) as made:
+        graph = functional(made.graph_module)
+    specs = made.graph_signature.input_specs
+    return Exported(graph, specs, made.constants, made.call_spec.out_spec)
+
+
+@contextmanager
+def exported(
+    module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, grad: bool = False
+) -> Iterator[Any]:
+    """PyTorch's own program of a module; what it refuses, here or later, names the user's line."""
     import torch
     from torch._dynamo.exc import UserError
     from torch._subclasses.fake_tensor import (
@@ -45,9 +57,9 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expor
         GuardOnDataDependentSymNode,
     )
     try:
-        with torch.no_grad():
+        with torch.set_grad_enabled(grad):
             made = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
-            graph = _functional(made.graph_module)
+            yield made
     except refused as error:
         raise Unsupported(
             f"PyTorch cannot export {type(module).__name__}: {_first_line(error)}",
@@ -55,11 +67,9 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expor
             "or take the decision outside of what is compiled",
             loc=_place(error),
         ) from error
-    specs = made.graph_signature.input_specs
-    return Exported(graph, specs, made.constants, made.call_spec.out_spec)
 
 
-def _functional(module: Any) -> Any:
+def functional(module: Any) -> Any:
     """The functionalized and decomposed graph.
 
     `ExportedProgram.run_decompositions` does the same but takes seconds: it replaces hundreds of
@@ -69,14 +79,14 @@ def _functional(module: Any) -> Any:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     inputs = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
-    replay = _replay()(module)
-    flat = torch.func.functionalize(lambda *values: tuple(replay.run(*values)), remove="mutations")
+    run = replay()(module).run
+    flat = torch.func.functionalize(lambda *values: tuple(run(*values)), remove="mutations")
     with torch.fx.traceback.preserve_node_meta():
         return make_fx(flat, decomposition_table=_table())(*inputs).graph
 
 
 @cache
-def _replay() -> Any:
+def replay() -> Any:
     """The class that replays a graph with attention as one op, and regions in their contexts."""
     import torch
 
@@ -85,11 +95,19 @@ def _replay() -> Any:
     class Replay(torch.fx.Interpreter):  # type: ignore[misc]
         """An interpreter that keeps each node's module path and line."""
 
+        whole_attention = True  # as one op, which has no gradient
+
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-            if target is whole:
+            if target is whole and self.whole_attention:
                 return _attention()(*args, **kwargs)
             if target is torch.ops.higher_order.wrap_with_set_grad_enabled:
                 return args[1](*args[2:])
+            if str(target).startswith("profiler."):
+                return None
+            if target is torch.ops.aten.batch_norm.default and args[5] and args[3] is not None:
+                # The op whose schema says that it changes the statistics.
+                legit = torch.ops.aten._native_batch_norm_legit.default
+                return legit(*args[:8])[0]
             if target is torch.ops.higher_order.wrap_with_autocast:
                 device, dtype, enabled, cached, body, *values = args
                 with torch.autocast(device, dtype, enabled, cached):

@@ -11,7 +11,7 @@ from typing import Any
 from weft.array.exchange import to_numpy
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
-from weft.capture.shardings import annotate, mesh_of, shardings_of
+from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import export
 from weft.capture.torch.functions import as_module, modules_of
@@ -140,11 +140,7 @@ class TorchProgram:
         names = [f"new {arguments[n].name}" for n in made.updated]
         names += [f"result {n}" for n in range(len(outputs))]
         results = tuple(map(_result, names, made.module.function("main").result_types))
-        state = len(set(given.places.values()))
-        inside = planned(options.plan, arguments)
-        spelled = input_shardings(options.in_shardings, given, arguments[state:])
-        pairs = zip(spelled, inside[state:], strict=True)
-        inside = [*inside[:state], *[by_name if s is None else s for s, by_name in pairs]]
+        inside = self.shardings(arguments, given)
         outside = [inside[n] for n in made.updated]
         outside += output_shardings(options.out_shardings, results[count:])
         mesh = mesh_of(options.mesh, [*inside, *outside])
@@ -155,6 +151,14 @@ class TorchProgram:
         packing = Packing(tree, made.outputs, made.updated)
         return Captured(module, mesh, None, packing, arguments, results, updated=made.updated)
 
+    def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> list[Spelled]:
+        """The shardings of the arguments that are named: by `in_shardings`, else by the plan."""
+        state = len(set(given.places.values()))
+        inside = planned(self.options.plan, arguments)
+        spelled = input_shardings(self.options.in_shardings, given, arguments[state:])
+        pairs = zip(spelled, inside[state:], strict=True)
+        return [*inside[:state], *[by_name if s is None else s for s, by_name in pairs]]
+
     def arguments(self, given: Tensors) -> tuple[Leaf, ...]:
         """Every tensor by its name: that of a parameter or buffer, or its path in the arguments."""
         names: dict[int, str] = {}
@@ -163,17 +167,13 @@ class TorchProgram:
         for n, name in zip(given.inputs, self.input_names(given), strict=True):
             if n is not None:
                 names[n] = name
-        return tuple([_leaf(names[n], value) for n, value in enumerate(given.values)])
+        return tuple([leaf_of(names[n], value) for n, value in enumerate(given.values)])
 
     def input_names(self, given: Tensors) -> list[str]:
         """`batch['x']` for each leaf, by the names of the function's parameters."""
         from torch.utils._pytree import keystr, tree_flatten_with_path
 
-        called = self.function.forward if self.function is self.module else self.function
-        try:
-            known = [*inspect.signature(called).parameters]
-        except (TypeError, ValueError):
-            known = []
+        known = self.parameter_names(len(given.args))
         paths, _ = tree_flatten_with_path((given.args, given.kwargs))
         names = []
         for path, _leaf in paths:
@@ -184,6 +184,12 @@ class TorchProgram:
                 head = known[which.idx] if which.idx < len(known) else f"args[{which.idx}]"
             names.append(f"{head}{keystr(path[2:])}")
         return names
+
+    def parameter_names(self, count: int) -> list[str]:
+        """The names by which a call of `count` arguments is known."""
+        return parameters_of(
+            self.function.forward if self.function is self.module else self.function
+        )
 
     # Values
 
@@ -253,6 +259,14 @@ def state_of(module: Any, prefix: str, marks: list[object]) -> Iterator[tuple[st
             yield from state_of(inner, f"{prefix}{name}.", marks)
 
 
+def parameters_of(function: Any) -> list[str]:
+    """The names of a function's parameters; none where they are not known."""
+    try:
+        return [*inspect.signature(function).parameters]
+    except (TypeError, ValueError):
+        return []
+
+
 def _static(leaf: Any) -> Hashable:
     """A static leaf, part of the cache key."""
     if not isinstance(leaf, Hashable):
@@ -263,7 +277,7 @@ def _static(leaf: Any) -> Hashable:
     return leaf
 
 
-def _leaf(name: str, value: Any) -> Leaf:
+def leaf_of(name: str, value: Any) -> Leaf:
     return Leaf(name, tuple(value.shape), dtype_of_torch(value.dtype).numpy)
 
 

@@ -1,0 +1,120 @@
+"""Steps that compute gradients, traced: an exported forward is run on tensors that record them.
+
+Functions that autograd calls backward are mapped to the nodes of the forward graph that they came
+from, so that ops of the backward pass keep a module's path and the user's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from weft.capture.torch.export import Exported, functional, replay
+
+Run = Callable[[Sequence[Any]], Sequence[Any]]
+_KEPT = ("stack_trace", "nn_module_stack")  # what locations are made from
+
+
+def traced_step(
+    forward: Any,
+    constants: dict[str, Any],
+    values: Sequence[Any],
+    step: Callable[[Sequence[Any], Run], Sequence[Any]],
+) -> Exported:
+    """The functional graph of `step(values, run)`, which may change the values in place.
+
+    `run` is the exported program: it takes what the placeholders stand for that are none of the
+    `constants`. These are inputs of the graph, too, after the values.
+    """
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    mode = _fake_mode(forward)
+    fakes = [
+        mode.from_tensor(value, static_shapes=True) for value in (*values, *constants.values())
+    ]
+    program = _recording()(forward.graph_module)
+    targets = [spec.target for spec in forward.graph_signature.input_specs]
+    count = len(values)
+
+    def whole(*given: Any) -> Any:
+        held = dict(zip(constants, given[count:], strict=True))
+
+        def run(inputs: Sequence[Any]) -> Sequence[Any]:
+            left = iter(inputs)
+            taken = [held[target] if target in held else next(left) for target in targets]
+            made: Sequence[Any] = program.run(*taken)
+            return made
+
+        return [*step(given[:count], run)]
+
+    math = torch.nn.attention.SDPBackend.MATH  # the others have no gradients in basic ops
+    with (
+        torch.no_grad(),
+        torch.nn.attention.sdpa_kernel(math),
+        torch.fx.traceback.preserve_node_meta(),
+    ):
+        graph = functional(make_fx(whole)(*fakes))
+    return Exported(graph, _specs(count, constants), constants, forward.call_spec.out_spec)
+
+
+def _fake_mode(forward: Any) -> Any:
+    import torch
+    from torch._guards import detect_fake_mode
+
+    held = [node.meta.get("val") for node in forward.graph.nodes if node.op == "placeholder"]
+    return detect_fake_mode(held) or torch._subclasses.FakeTensorMode()
+
+
+def _specs(count: int, constants: dict[str, Any]) -> list[Any]:
+    """The inputs of a step's graph: values, then constants."""
+    from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+
+    made = [InputSpec(InputKind.USER_INPUT, TensorArgument(f"v{n}"), None) for n in range(count)]
+    for name in constants:
+        made.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), name))
+    return made
+
+
+@cache
+def _recording() -> Any:
+    """Runs a graph node by node, and marks the functions that autograd will call backward."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    class Recording(replay()):  # type: ignore[misc]
+        """An interpreter whose backward functions know their nodes."""
+
+        whole_attention = False
+
+        def __init__(self, module: Any) -> None:
+            super().__init__(module)
+            self.marked: set[Any] = set()  # kept: a function's identity is that of its wrapper
+
+        def run_node(self, node: Any) -> Any:
+            made = super().run_node(node)
+            for each in tree_leaves(made):
+                if isinstance(each, torch.Tensor) and each.grad_fn is not None:
+                    self.mark(each.grad_fn, {key: node.meta.get(key) for key in _KEPT})
+            return made
+
+        def mark(self, function: Any, meta: dict[str, Any]) -> None:
+            """Give a function, and those before it that are not marked, the place of a node."""
+            left = [function]
+            while left:
+                each = left.pop()
+                if each is None or each in self.marked:
+                    continue
+                self.marked.add(each)
+                each.register_prehook(lambda _: _place_ops(meta))
+                left += [before for before, _ in each.next_functions]
+
+    return Recording
+
+
+def _place_ops(meta: dict[str, Any]) -> None:
+    """Give the nodes that are traced from now on the place of another."""
+    import torch.fx.traceback as traceback
+
+    traceback.current_meta = {key: held for key, held in meta.items() if held is not None}

@@ -1,0 +1,301 @@
+"""Training steps of PyTorch modules: loss, gradients and an optimizer's changes, as one program."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.capture.captured import Captured, Leaf
+from weft.capture.options import CallOptions
+from weft.capture.shardings import Spelled
+from weft.capture.torch.backward import Run, traced_step
+from weft.capture.torch.export import exported
+from weft.capture.torch.graph import import_graph
+from weft.capture.torch.objective import objective, takes_module
+from weft.capture.torch.optimizers import (
+    apply,
+    check_optimizer,
+    learning_rates,
+    prepare_state,
+    settings,
+    state_tensors,
+)
+from weft.capture.torch.source import Tensors, TorchProgram, leaf_of, parameters_of
+from weft.errors import WeftError
+from weft.ir.types import TensorType, dtype_of
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """How gradients are computed and used."""
+
+    accumulate: int = 1  # parts of a batch whose gradients are averaged
+    clip: float | None = None  # the largest norm of all gradients together
+    precision: Any = None  # the dtype of the forward pass; parameters keep theirs
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A step to be compiled: a module, its loss, and what changes its parameters."""
+
+    module: Any
+    loss: Any
+    optimizer: Any
+    options: TrainingOptions
+
+
+def training_step(program: object, options: CallOptions) -> TrainingStep | None:
+    """The source of a training step; None for all else."""
+    return TrainingStep(program, options) if isinstance(program, Training) else None
+
+
+@dataclass(frozen=True, slots=True)
+class StepTensors(Tensors):
+    """What a step is called with: the module's state, the batch, the optimizer's state, rates."""
+
+    state: tuple[tuple[Any, str], ...] = ()  # parameter and name of each tensor, in order
+    batch_end: int = 0  # how many values are the module's or the batch's
+
+
+class TrainingStep(TorchProgram):
+    """The source of a step: a call gives the loss, and changes parameters, buffers and state."""
+
+    def __init__(self, step: Training, options: CallOptions) -> None:
+        super().__init__(step.module, step.module, options)
+        check_optimizer(step.optimizer, [*step.module.parameters()])
+        self.loss, self.optimizer, self.training = step.loss, step.optimizer, step.options
+
+    @property
+    def name(self) -> str:
+        return f"train_{type(self.module).__name__}"
+
+    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Tensors]:
+        key, batch = super().flatten(args, kwargs)
+        prepare_state(self.optimizer)
+        held = [*state_tensors(self.optimizer)]
+        marks = tuple([(name, tensor.shape, tensor.dtype) for _, name, tensor in held])
+        trained = tuple([p.requires_grad for p in self.module.parameters()])
+        rates = learning_rates(self.optimizer)
+        given = StepTensors(
+            values=(*batch.values, *[tensor for _, _, tensor in held], *rates),
+            places=batch.places,
+            args=args,
+            kwargs=kwargs,
+            leaves=batch.leaves,
+            inputs=batch.inputs,
+            state=tuple([(parameter, name) for parameter, name, _ in held]),
+            batch_end=len(batch.values),
+        )
+        return (key, marks, trained, settings(self.optimizer)), given
+
+    # Names and shardings
+
+    def arguments(self, given: Tensors) -> tuple[Leaf, ...]:
+        """Tensors of the optimizer's state are named after their parameters."""
+        assert isinstance(given, StepTensors)
+        names = {id(given.values[n]): name for name, n in reversed(given.places.items())}
+        leaves = [*super().arguments(replace(given, values=given.values[: given.batch_end]))]
+        rest = iter(given.values[given.batch_end :])
+        for parameter, word in given.state:
+            leaves.append(leaf_of(f"{names[id(parameter)]}.{word}", next(rest)))
+        return (*leaves, *[leaf_of(f"lr[{n}]", rate) for n, rate in enumerate(rest)])
+
+    def parameter_names(self, count: int) -> list[str]:
+        """Those of the module's forward for its input, and of the loss for the others."""
+        own = super().parameter_names(count)
+        if self.loss is None:
+            return own
+        named = parameters_of(getattr(self.loss, "forward", self.loss))[1:]
+        return named if takes_module(self.loss, count) else [*own[:1], *named]
+
+    def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> list[Spelled]:
+        """State of a parameter's shape is split as the parameter is."""
+        assert isinstance(given, StepTensors)
+        end = given.batch_end
+        made = super().shardings(arguments[:end], given)
+        places = {id(value): n for n, value in enumerate(given.values[:end])}
+        for (parameter, _), leaf in zip(given.state, arguments[end:], strict=False):
+            same = leaf.shape == tuple(parameter.shape)
+            made.append(made[places[id(parameter)]] if same else None)
+        return [*made, *[None] * (len(arguments) - len(made))]
+
+    # Programs
+
+    def capture(self, given: Tensors) -> Captured:
+        """Trace loss, gradients and the optimizer's step for arguments of these types."""
+        assert isinstance(given, StepTensors)
+        args, kwargs = self._part_of(given.args, given.kwargs)
+        called = objective(self.module, self.loss, len(args), self.training.precision)
+        with exported(called, args, kwargs, grad=True) as forward:
+            constants = _constants(forward, given.places)
+            trace = _Trace(self, given, forward, constants)
+            program = traced_step(forward, constants, given.values, trace.step)
+        arguments = self.arguments(given)
+        typed = [(leaf.name, TensorType(leaf.shape, dtype_of(leaf.dtype))) for leaf in arguments]
+        made = import_graph(program, self.name, typed, {}, range(len(typed)))
+        return self.captured(made, program.outputs, arguments, given)
+
+    def _part_of(self, args: Any, kwargs: Any) -> Any:
+        """The first part of a batch, as it is exported for."""
+        import torch
+        from torch.utils._pytree import tree_map_only
+
+        parts = self.training.accumulate
+        if parts == 1:
+            return args, kwargs
+        # Not as views: PyTorch would take the sizes of their bases for symbols.
+        return tree_map_only(
+            torch.Tensor, lambda held: _parts(held, parts)[0].clone(), (args, kwargs)
+        )
+
+
+class _Trace:
+    """One trace of a step on tensors that stand for its arguments."""
+
+    def __init__(
+        self, source: TrainingStep, given: StepTensors, forward: Any, constants: Mapping[str, Any]
+    ) -> None:
+        self.source, self.given = source, given
+        self.sources = _inputs_of(forward, given, constants)
+        optimized = {id(p) for group in source.optimizer.param_groups for p in group["params"]}
+        self.trained = {
+            n: value
+            for n, value in enumerate(given.values[: given.batch_end])
+            if id(value) in optimized and value.requires_grad
+        }
+
+    def step(self, values: Sequence[Any], run: Run) -> list[Any]:
+        """Compute the loss and its gradients, and let the optimizer change the parameters."""
+        import torch
+
+        training, given = self.source.training, self.given
+        with torch.enable_grad():
+            outputs, grads = self.gradients(values, run)
+        if training.clip is not None:
+            grads = _clipped(grads, training.clip)
+        tensors = [*values[given.batch_end :]]
+        state = dict(zip(given.state, tensors, strict=False))
+        apply(
+            self.source.optimizer,
+            {parameter: values[n].detach() for n, parameter in self.trained.items()},
+            grads,
+            state,
+            tensors[len(state) :],
+        )
+        return outputs
+
+    def gradients(self, values: Sequence[Any], run: Run) -> tuple[list[Any], dict[Any, Any]]:
+        """What the objective returns, and a gradient for each parameter that it depends on."""
+        import torch
+
+        parts = self.source.training.accumulate
+        leaves = {n: values[n].detach().requires_grad_() for n in self.trained}
+        known = {n: leaves.get(n, value) for n, value in enumerate(values)}
+        summed: list[Any] = [None] * len(leaves)
+        outputs: list[Any] = []
+        for part in range(parts):
+            inputs = [self.input(source, known, part) for source in self.sources]
+            loss, *others = run(inputs)
+            _check_loss(loss, self.source.loss)
+            if others and parts > 1:
+                raise WeftError(
+                    "a loss function that gives more than the loss, and accumulate",
+                    help="return the loss alone where gradients are accumulated",
+                )
+            grads = torch.autograd.grad(loss, [*leaves.values()], allow_unused=True)
+            summed = [_added(one, other) for one, other in zip(summed, grads, strict=True)]
+            outputs = [_added(outputs[0] if outputs else None, loss.detach()), *others]
+        if parts > 1:
+            summed = [None if grad is None else grad / parts for grad in summed]
+            outputs[0] = outputs[0] / parts
+        pairs = zip(self.trained.values(), summed, strict=True)
+        return outputs, {parameter: grad for parameter, grad in pairs if grad is not None}
+
+    def input(self, source: tuple[str, Any], known: Mapping[int, Any], part: int) -> Any:
+        """What a placeholder of the objective stands for, in a part of the batch."""
+        kind, held = source
+        if kind == "static":
+            return held
+        if kind == "state":
+            return known[held]
+        return _parts(known[held], self.source.training.accumulate)[part]
+
+
+def _inputs_of(
+    forward: Any, given: StepTensors, constants: Mapping[str, Any]
+) -> list[tuple[str, Any]]:
+    """Each placeholder of an objective that is no constant: state, batch, or what is no tensor."""
+    leaves = iter(zip(given.leaves, given.inputs, strict=True))
+    made: list[tuple[str, Any]] = []
+    for spec in forward.graph_signature.input_specs:
+        if spec.kind.name == "USER_INPUT":
+            leaf, place = next(leaves)
+            made.append(("static", leaf) if place is None else ("batch", place))
+        elif spec.target not in constants:
+            made.append(("state", given.places[_own(spec.target)]))
+    return made
+
+
+def _constants(forward: Any, places: Mapping[str, int]) -> dict[str, Any]:
+    """Tensors that are neither the module's nor the batch's: PyTorch's own, and a criterion's."""
+    made = {}
+    for spec in forward.graph_signature.input_specs:
+        if spec.kind.name == "CONSTANT_TENSOR":
+            made[spec.target] = forward.constants[spec.target]
+        elif spec.kind.name != "USER_INPUT" and _own(spec.target) not in places:
+            known = forward.state_dict.get(spec.target)
+            made[spec.target] = forward.constants[spec.target] if known is None else known
+    return made
+
+
+def _own(target: str) -> str:
+    """The name that a parameter has in the user's module."""
+    return target.removeprefix("inner.")
+
+
+def _parts(tensor: Any, count: int) -> Sequence[Any]:
+    """The parts of a tensor of a batch, along its first dim."""
+    if count == 1:
+        return [tensor]
+    if not tensor.dim() or tensor.shape[0] % count:
+        raise WeftError(
+            f"accumulate={count} does not divide a tensor of shape {[*tensor.shape]} in the batch",
+            help="give batches whose first dim is a multiple of it",
+        )
+    size = tensor.shape[0] // count
+    return [tensor.narrow(0, n * size, size) for n in range(count)]
+
+
+def _added(one: Any, other: Any) -> Any:
+    """A sum in which None is left out."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other
+
+
+def _clipped(grads: Mapping[Any, Any], largest: float) -> dict[Any, Any]:
+    """Gradients scaled so that their common norm is at most `largest`."""
+    import torch
+
+    norms = [torch.linalg.vector_norm(grad) for grad in grads.values()]
+    norm = torch.linalg.vector_norm(torch.stack(norms))
+    scale = torch.clamp(largest / (norm + 1e-6), max=1.0)
+    return {parameter: grad * scale.to(grad.dtype) for parameter, grad in grads.items()}
+
+
+def _check_loss(loss: Any, function: Any) -> None:
+    import torch
+
+    if not isinstance(loss, torch.Tensor) or loss.dim() or not loss.is_floating_point():
+        what = f"shape {[*loss.shape]}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+        raise WeftError(
+            f"the loss is no number: it has {what}" if "shape" in what else f"the loss is {what}",
+            help="return one number of a float type, as cross_entropy and loss.mean() do",
+        )
+    if loss.grad_fn is None:
+        name = getattr(function, "__name__", "the loss")
+        raise WeftError(
+            f"{name} does not depend on any parameter that requires gradients",
+            help="compute it from the module's outputs, outside of torch.no_grad()",
+        )
