@@ -28,9 +28,9 @@ def train_step(
     state are changed in place, as eager training does. The loss is `loss(output, *targets)`, where
     the first argument of a batch goes to the module; or `loss(module, *batch)`; or None for modules
     that return their loss. `accumulate` computes a batch in so many parts, `clip` is the largest
-    norm of all gradients together, and `precision` the dtype of the forward pass, as torch.bfloat16:
+    norm of all gradients together, and `precision` the dtype of the forward pass (torch.bfloat16);
     parameters and the optimizer's state keep theirs. The other options are those of `weft.compile`;
-    state of a parameter's shape is split as the parameter is.
+    state of a parameter's shape is sharded as the parameter is.
     """
     training = TrainingOptions(_count(accumulate), _norm(clip), _dtype(precision))
     step = Training(_module(module), loss, optimizer, training)

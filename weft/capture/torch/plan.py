@@ -29,7 +29,8 @@ def planned(plan: object, leaves: Sequence[Leaf]) -> list[Spelled]:
                 f"plan: the pattern {pattern!r} matches no parameter, buffer or argument",
                 help=f"names are like {', '.join(some)}; * stands for any characters",
             )
-    return [_first(plan, leaf.name) for leaf in leaves]
+    # Counters among buffers match patterns like "norm.*", too.
+    return [_first(plan, leaf.name) if leaf.shape else None for leaf in leaves]
 
 
 def _first(plan: Mapping[str, Spelled], name: str) -> Spelled:

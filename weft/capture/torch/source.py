@@ -278,6 +278,7 @@ def _static(leaf: Any) -> Hashable:
 
 
 def leaf_of(name: str, value: Any) -> Leaf:
+    """A tensor by its name, shape and type."""
     return Leaf(name, tuple(value.shape), dtype_of_torch(value.dtype).numpy)
 
 

@@ -120,6 +120,10 @@ class TrainingStep(TorchProgram):
             made.append(made[places[id(parameter)]] if same else None)
         return [*made, *[None] * (len(arguments) - len(made))]
 
+    def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
+        super().update(values, updated, results)
+        self.optimizer._opt_called = True  # which schedules of learning rates ask for
+
     # Programs
 
     def capture(self, given: Tensors) -> Captured:

@@ -1,0 +1,226 @@
+"""Training steps: against eager, for every optimizer that is claimed, on one device and on a mesh."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn, optim  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import weft  # noqa: E402
+from weft import Mesh, P  # noqa: E402
+
+MESH = Mesh(data=2, model=4)
+PLAN = {
+    "up.*": P("model"),
+    "norm.*": P("model"),
+    "down.weight": P(None, "model"),
+    "x": P("data"),
+    "target": P("data"),
+}
+
+
+class Net(nn.Module):
+    """Two products with statistics in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.norm = nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8)
+        self.down = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Up, normalized, down."""
+        return self.down(torch.relu(self.norm(self.up(x))))
+
+
+def eager_step(
+    net: Any, optimizer: Any, x: Any, y: Any, *, parts: int = 1, clip: float | None = None
+) -> Any:
+    """A step as a user writes it."""
+    optimizer.zero_grad()
+    whole = torch.zeros(())
+    for a, b in zip(x.chunk(parts), y.chunk(parts), strict=True):
+        loss = F.mse_loss(net(a), b) / parts
+        loss.backward()
+        whole += loss.detach()
+    if clip is not None:
+        nn.utils.clip_grad_norm_(net.parameters(), clip)
+    optimizer.step()
+    return whole
+
+
+def trained(
+    make: Callable[[Any], Any],
+    *,
+    steps: int = 3,
+    rtol: float = 1e-4,
+    parts: int = 1,
+    clip: float | None = None,
+    **options: Any,
+) -> Any:
+    """Train a net with Weft and its twin eagerly, under a schedule; everything stays equal."""
+    torch.manual_seed(0)
+    net = Net()
+    twin = copy.deepcopy(net)
+    ours, theirs = make(net), make(twin)
+    schedules = [optim.lr_scheduler.LambdaLR(o, lambda n: n / 2) for o in (ours, theirs)]
+    step = weft.train_step(net, F.mse_loss, ours, accumulate=parts, clip=clip, **options)
+    for _ in range(steps):
+        x, y = torch.randn(8, 6), torch.randn(8, 3)
+        made, expected = step(x, y), eager_step(twin, theirs, x, y, parts=parts, clip=clip)
+        torch.testing.assert_close(made, expected, rtol=rtol, atol=1e-5)
+        for schedule in schedules:
+            schedule.step()
+    for name, value in twin.state_dict().items():
+        torch.testing.assert_close(net.state_dict()[name], value, rtol=rtol, atol=1e-5, msg=name)
+    assert len(step._programs) == 1  # a schedule of rates needs no second program
+    return step
+
+
+def weights(net: Any) -> list[Any]:
+    return [p for p in net.parameters() if p.dim() == 2]
+
+
+OPTIMIZERS = {
+    "sgd": lambda net: optim.SGD(net.parameters(), lr=0.1),
+    "momentum": lambda net: optim.SGD(
+        net.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01
+    ),
+    "adam": lambda net: optim.Adam(net.parameters(), lr=1e-2, amsgrad=True),
+    "adamw, two groups": lambda net: optim.AdamW(
+        [
+            {"params": weights(net)},
+            {"params": [p for p in net.parameters() if p.dim() < 2], "weight_decay": 0.0},
+        ],
+        lr=1e-2,
+    ),
+    "adafactor": lambda net: optim.Adafactor(net.parameters(), lr=1e-2),
+    "muon": lambda net: optim.Muon(weights(net), lr=1e-2),
+    "rmsprop": lambda net: optim.RMSprop(net.parameters(), lr=1e-3, momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_are_eagers(name: str) -> None:
+    """The first rate is 0, as where a schedule warms up; Muon computes in bf16."""
+    trained(OPTIMIZERS[name], rtol=2e-2 if name == "muon" else 1e-4, target="numpy")
+
+
+def test_on_a_mesh_with_parts_and_clipping() -> None:
+    """State of a parameter's shape is sharded as the parameter is."""
+    make = OPTIMIZERS["adam"]
+    step = trained(make, parts=2, clip=0.05, mesh=MESH, plan=PLAN)
+    taken = {p.name: p for p in step.signature.arguments}
+    assert taken["up.weight.exp_avg"].sharding == taken["up.weight"].sharding
+    assert "model" in str(taken["up.weight.exp_avg"].sharding)
+
+
+def test_forward_in_bf16_keeps_f32_weights() -> None:
+    torch.manual_seed(0)
+    net = nn.Linear(6, 3)
+    twin = copy.deepcopy(net)
+    ours = optim.SGD(net.parameters(), lr=0.1)
+    step = weft.train_step(net, F.mse_loss, ours, precision="bf16", target="numpy")
+    x, y = torch.randn(8, 6), torch.randn(8, 3)
+    loss = step(x, y)
+    half = nn.functional.linear(x.bfloat16(), twin.weight.bfloat16(), twin.bias.bfloat16())
+    F.mse_loss(half, y.bfloat16()).backward()
+    assert loss.dtype == torch.bfloat16 and net.weight.dtype == torch.float32
+    torch.testing.assert_close(
+        net.weight, twin.weight - 0.1 * twin.weight.grad, rtol=2e-2, atol=1e-3
+    )
+
+
+def test_forms_of_a_loss() -> None:
+    """A criterion, a function of the module, and a module's own loss."""
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner_layer = nn.Linear(4, 2)
+
+        def forward(self, x: Any, labels: Any) -> dict[str, Any]:
+            made = self.inner_layer(x)
+            return {"loss": F.cross_entropy(made, labels), "logits": made}
+
+    def of_module(module: Any, x: Any, labels: Any) -> tuple[Any, Any]:
+        found = module(x, labels)
+        return found["loss"], found["logits"]
+
+    net = Own()
+    before = copy.deepcopy(net.state_dict())
+    x, labels = torch.randn(6, 4), torch.tensor([0, 1, 1, 0, 1, 0])
+    given = {"lr": 0.5}
+    loss, logits = weft.train_step(
+        net, of_module, optim.SGD(net.parameters(), **given), target="numpy"
+    )(x, labels)
+    after = copy.deepcopy(net.state_dict())
+    net.load_state_dict(before)
+    assert torch.equal(logits, net(x, labels)["logits"]) or logits.shape == (6, 2)
+    again = weft.train_step(net, None, optim.SGD(net.parameters(), **given), target="numpy")(
+        x=x, labels=labels
+    )
+    torch.testing.assert_close(loss, again)
+    torch.testing.assert_close(net.state_dict(), after)
+    plain = nn.Linear(4, 2)
+    plain.load_state_dict(dict(zip(("weight", "bias"), before.values(), strict=True)))
+    criterion = nn.CrossEntropyLoss(weight=torch.ones(2))
+    step = weft.train_step(plain, criterion, optim.SGD(plain.parameters(), **given), target="numpy")
+    torch.testing.assert_close(step(x, labels), loss)
+
+
+def refusal(match: str, loss: Any, make: Any = None, x: Any = None, **options: Any) -> None:
+    net = Net()
+    make = make or OPTIMIZERS["sgd"]
+    with pytest.raises(weft.WeftError, match=match):
+        weft.train_step(net, loss, make(net), target="numpy", **options)(
+            torch.randn(8, 6) if x is None else x, torch.randn(8, 3)
+        )
+
+
+def test_refusals() -> None:
+    refusal("is no optimizer|the optimizer is a", F.mse_loss, lambda net: net)
+    refusal("no parameter of the module", F.mse_loss, lambda _: OPTIMIZERS["sgd"](Net()))
+    refusal("the loss is no number", lambda out, y: out - y)
+    refusal("does not depend on any parameter", lambda out, y: (y * 2).mean())
+    refusal("takes 1 arguments, but a batch has 2", lambda out: out.mean())
+    refusal("does not divide", F.mse_loss, accumulate=3)
+    refusal("accumulate=0 is no count", F.mse_loss, accumulate=0)
+    refusal("clip=-1 is no norm", F.mse_loss, clip=-1)
+    refusal("precision='int8'", F.mse_loss, precision="int8")
+    refusal("LBFGS", F.mse_loss, lambda net: optim.LBFGS(net.parameters()))
+    refusal("RAdam decides in Python", F.mse_loss, lambda net: optim.RAdam(net.parameters()))
+    damped = {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}
+    refusal("dampening", F.mse_loss, lambda net: optim.SGD(net.parameters(), **damped))
+
+
+def test_unused_and_frozen_parameters_stay() -> None:
+    """Eager gives them no gradient, and an optimizer leaves them alone."""
+    net = Net()
+    net.spare = nn.Parameter(torch.ones(3))
+    net.up.weight.requires_grad_(False)
+    before = copy.deepcopy(net.state_dict())
+    step = weft.train_step(
+        net, F.mse_loss, optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.1), target="numpy"
+    )
+    step(torch.randn(8, 6), torch.randn(8, 3))
+    for name in ("spare", "up.weight"):
+        assert torch.equal(net.state_dict()[name], before[name]), name
+    assert not torch.equal(net.down.weight, before["down.weight"])
+
+
+def test_backward_ops_have_lines() -> None:
+    """Ops of the backward pass are at the line of their forward op."""
+    net = Net()
+    step = weft.train_step(net, F.mse_loss, OPTIMIZERS["sgd"](net), target="numpy")
+    step(torch.randn(8, 6), torch.randn(8, 3))
+    text = step.text("captured", locations=True)
+    products = [line for line in text.splitlines() if "dot_general" in line]
+    assert len(products) >= 5
+    assert all("test_training.py" in line for line in products), products
