@@ -1,4 +1,4 @@
-"""Training steps: against eager, for every optimizer that is claimed, on one device and on a mesh."""
+"""Training steps: against eager mode, for every optimizer, on one device and on a mesh."""
 
 from __future__ import annotations
 

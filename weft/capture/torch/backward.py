@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.capture.torch.export import Exported, functional, replay
 
-Run = Callable[[Sequence[Any]], Sequence[Any]]
+ForwardPass = Callable[[Sequence[Any]], Sequence[Any]]
 _KEPT = ("stack_trace", "nn_module_stack")  # what locations are made from
 
 
@@ -20,7 +20,7 @@ def traced_step(
     forward: Any,
     constants: dict[str, Any],
     values: Sequence[Any],
-    step: Callable[[Sequence[Any], Run], Sequence[Any]],
+    step: Callable[[Sequence[Any], ForwardPass], Sequence[Any]],
 ) -> Exported:
     """The functional graph of `step(values, run)`, which may change the values in place.
 

@@ -9,7 +9,7 @@ from typing import Any
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
 from weft.capture.shardings import Spelled
-from weft.capture.torch.backward import Run, traced_step
+from weft.capture.torch.backward import ForwardPass, traced_step
 from weft.capture.torch.export import exported
 from weft.capture.torch.graph import import_graph
 from weft.capture.torch.objective import objective, takes_module
@@ -169,7 +169,7 @@ class _Trace:
             if id(value) in optimized and value.requires_grad
         }
 
-    def step(self, values: Sequence[Any], run: Run) -> list[Any]:
+    def step(self, values: Sequence[Any], run: ForwardPass) -> list[Any]:
         """Compute the loss and its gradients, and let the optimizer change the parameters."""
         import torch
 
@@ -189,7 +189,9 @@ class _Trace:
         )
         return outputs
 
-    def gradients(self, values: Sequence[Any], run: Run) -> tuple[list[Any], dict[Any, Any]]:
+    def gradients(
+        self, values: Sequence[Any], run: ForwardPass
+    ) -> tuple[list[Any], dict[Any, Any]]:
         """What the objective returns, and a gradient for each parameter that it depends on."""
         import torch
 
