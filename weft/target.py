@@ -1,8 +1,8 @@
-"""The contract of a target: what it can compute, how large kernels may be, and what runs them.
+"""The target interface: capabilities, limits, schedules, emission and the runtime.
 
-Tile asks a target what it can (`can`, `takes`), within which limits, and lets it schedule the
-kernels that it makes. Run asks it to load kernels and for commands that run them. What kernels
-become in between (text, code) is a matter of the target alone.
+Tile queries a target's capabilities (`can`, `takes`) and limits, and lets it schedule the kernels.
+Run loads kernels and launches them by commands. The intermediate forms of a kernel (text, code) are
+internal to the target.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Where = Literal["loops", "product", "attention", "alone", "numpy", "runtime", ""
 class Cell:
     """How a target computes an op.
 
-    `emitted`: in loops with others, as a product, or alone. `decomposed`: as other ops. `library`:
-    numpy or the runtime does it, for a reason. `unsupported`: refused, for a reason.
+    `emitted`: in fused loops, as a contraction, or as a single-node kernel. `decomposed`: as other
+    ops. `library`: by numpy or the runtime, with the reason. `unsupported`: with the reason.
     """
 
     how: Literal["emitted", "decomposed", "library", "unsupported"]
@@ -51,75 +51,75 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far tile may go for a target: where computing again, or joining kernels, still pays."""
+    """Limits of fusion for a target: where recomputation and merging of kernels still pay off."""
 
-    steps: int = 32  # of one kernel, at most
-    near: int = 1 << 12  # bytes of a value that may be computed again for every row
-    chain: int = 4  # nodes that are computed again rather than that their result is read
-    choices: int = 2  # operands of a concatenation that is computed by choosing
-    row: int = 1 << 12  # elements of a row that is read again while it is near
-    rows: int = 1  # rows that are enough to share out, however long they are
-    saved: int = 1 << 12  # bytes that are worth joining two kernels
-    lines: int = 1  # rows or columns of a product that is more than lines
-    cut: int = 1  # rows or columns that are to be left of a product that is cut into several
-    block: tuple[int, int] = (1, 1)  # rows and columns of a product in registers at once
+    steps: int = 32  # steps of one kernel
+    near: int = 1 << 12  # bytes of a value that may be recomputed for every row
+    chain: int = 4  # nodes that are recomputed rather than stored
+    choices: int = 2  # operands of a concatenation computed by selects
+    row: int = 1 << 12  # elements of a row that stays in cache for a second read
+    rows: int = 1  # rows that suffice for parallelism, however long
+    saved: int = 1 << 12  # bytes saved that justify merging two kernels
+    lines: int = 1  # rows or columns; smaller contractions are vector-like
+    cut: int = 1  # rows or columns left when a contraction is split
+    block: tuple[int, int] = (1, 1)  # register block of a contraction, rows and columns
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What whoever compiles has chosen, the same for every target."""
+    """Compile options, the same for every target."""
 
-    fold_sums: bool = True  # whether a product may also sum over devices, which rounds otherwise
-    excess_precision: bool = True  # whether steps may compute more exactly than their types say
-    tune: Tune = "off"  # whether kernels are measured
+    fold_sums: bool = True  # allow contractions that also sum over devices, with other rounding
+    excess_precision: bool = True  # allow steps more precision than their types
+    tune: Tune = "off"  # tune mode
 
 
-Ways: TypeAlias = Mapping[str, Mapping[str, int]]  # options of a schedule, by name
-AS_MODELLED = "as modelled"  # the way that a target takes unmeasured, without options
+Ways: TypeAlias = Mapping[str, Mapping[str, int]]  # schedule options by name
+AS_MODELLED = "as modelled"  # the cost model's choice, without options
 
 
 class Candidates(Protocol):
-    """Several ways to run the kernels of one class, of which the fastest is to be found."""
+    """The candidate schedules of one class of kernels, to be tuned."""
 
     @property
     def kind(self) -> str:
-        """What is chosen: the way of a `product`."""
+        """The kind of choice, such as `product`."""
         ...
 
     @property
     def unworthy(self) -> str:
-        """Why nothing is to be gained by measuring, or nothing."""
+        """Why tuning cannot pay off, or an empty string."""
         ...
 
     @property
     def shape_class(self) -> str:
-        """For which kernels one way is expected to be the best."""
+        """The class of kernels that share a best candidate."""
         ...
 
     @property
     def machine(self) -> str:
-        """What measurements depend on besides."""
+        """The machine properties that measurements depend on."""
         ...
 
     def ways(self) -> Ways:
-        """All ways, beginning with AS_MODELLED, then the more promising ones first."""
+        """All candidates: AS_MODELLED first, then by decreasing promise."""
         ...
 
     def options(self, name: str) -> Mapping[str, int] | None:
-        """The options of a way that was measured before; None if it cannot be had here."""
+        """The options of a candidate measured earlier; None if unavailable here."""
         ...
 
 
 class Commands(Protocol):
-    """Kernels that run one after another in one native call; written once and run often."""
+    """A launch queue: kernels run in order by one native call; built once and run often."""
 
     def kernel(self, loaded: Any, operands: Sequence[int]) -> int:
-        """Add a kernel on operands at these addresses; where in `pointers` they begin."""
+        """Append a kernel with these operand addresses; returns its first index in `pointers`."""
         ...
 
     @property
     def pointers(self) -> Any:
-        """The addresses of all operands, as an array of 64-bit integers that may be written to."""
+        """The addresses of all operands, as a writable array of 64-bit integers."""
         ...
 
     def run(self) -> None:
@@ -129,10 +129,10 @@ class Commands(Protocol):
 
 @runtime_checkable
 class Repeats(Protocol):
-    """Commands that can be the test of a loop which runs without Python."""
+    """A launch queue that can be the test of a native loop."""
 
     def repeat(self, work: Any, verdict: int, moves: int, limit: int) -> int:
-        """Run this, a test, and then other commands, as long as the byte at `verdict` is not 0.
+        """Run this test, then `work`, while the byte at `verdict` is not 0; returns the iterations.
 
         At `moves` are 64-bit integers that say what changes places after every round: how many
         values do, and for each of them how many levels and buffers it has, the buffer that is
@@ -143,54 +143,54 @@ class Repeats(Protocol):
         ...
 
 
-# What a stack has to be, and where in `pointers` its address is to be.
-Said: TypeAlias = tuple[Kind, Sequence[int]]  # what a stack is, and where it goes in `pointers`
+# The kind required of a stack, and the index of its address in `pointers`.
+Said: TypeAlias = tuple[Kind, Sequence[int]]  # kind of a stack, and its index in `pointers`
 OnStacks: TypeAlias = Callable[[tuple[Stacked | None, ...], tuple[Stacked, ...]], bool]
 
 
 @runtime_checkable
 class TakesStacks(Protocol):
-    """Commands that can find the addresses in stacks, where native code knows how to read them."""
+    """A launch queue that reads operand addresses from stacks natively."""
 
     def unattended(self, keep: object) -> Any:
-        """What native code needs to run all kernels by itself, from now on and nobody else.
+        """Handles for native code to launch these kernels without Python; the caller owns them.
 
-        What this is, the target and that native code know; it holds on to `keep`.
+        The result is opaque to Weft, and keeps `keep` alive.
         """
         ...
 
     def on_stacks(self, given: Sequence[Said], made: Sequence[Said]) -> OnStacks:
-        """What runs all kernels on stacks that are given, and on others that they write to.
+        """A function that runs all kernels on input stacks and output stacks.
 
-        It answers whether the given ones are what they have to be; else nothing has run.
+        It returns False, without running anything, if an input has an unexpected kind.
         """
         ...
 
 
 class Runtime(Protocol):
-    """What runs a target's kernels."""
+    """The runtime that launches a target's kernels."""
 
     @property
     def memory(self) -> Memory:
-        """Where the operands of kernels are."""
+        """The memory of kernels' operands."""
         ...
 
     @property
     def stream(self) -> Stream | None:
-        """The queue that `Commands.run` enqueues kernels on; None if it returns when they ran."""
+        """The stream of `Commands.run`; None if it is synchronous."""
         ...
 
     def load(self, kernels: Sequence[Any]) -> Sequence[Any]:
-        """Kernels in memory, ready for `Commands.kernel`."""
+        """Load kernels for `Commands.kernel`."""
         ...
 
     def commands(self) -> Commands:
-        """An empty list of commands."""
+        """An empty launch queue."""
         ...
 
 
 class OneByOne:
-    """Commands of a target that launches each kernel by itself."""
+    """A launch queue for targets that launch kernels one by one."""
 
     def __init__(self, launch: Callable[[Any, Addresses], None]) -> None:
         self.launch = launch
@@ -206,7 +206,7 @@ class OneByOne:
 
     @cached_property
     def pointers(self) -> Addresses:
-        """The addresses of all operands, from when they are first asked for."""
+        """The addresses of all operands, allocated on first use."""
         return np.array(self.operands, np.uint64)
 
     def run(self) -> None:
@@ -217,7 +217,7 @@ class OneByOne:
 
 @cache
 def _loops_table() -> Mapping[type[Op], Cell]:
-    """A target that has kernels of loops only; what runs kernels does not ask what it could."""
+    """The table of a target with loop kernels only."""
     from weft.kernels.ops import LOOPS
     from weft.ops import OPS
 
@@ -227,10 +227,10 @@ def _loops_table() -> Mapping[type[Op], Cell]:
 
 @dataclass(frozen=True)
 class Target(ABC):
-    """What turns nodes into kernels and runs them.
+    """A target: turns nodes into kernels and runs them.
 
-    A target has a name, and a runtime: `load` and `commands`. What it does not say otherwise is as
-    here: kernels of loops, as tile has them, are run in the order of their factors.
+    A subclass needs a name and a runtime: `load` and `commands`. The defaults are loop kernels as
+    built by tile, run in the order of their factors.
     """
 
     options: Options = Options()
@@ -238,98 +238,98 @@ class Target(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What it is asked for by."""
+        """Its name, as in `target=`."""
 
-    # What it can
+    # Capabilities
 
     @property
     def table(self) -> Mapping[type[Op], Cell]:
-        """For every op one answer, and no hole."""
+        """One cell for every op, without holes."""
         return _loops_table()
 
     def can(self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
-        """Why no kernel computes an op of such types, or None if one does."""
+        """Why no kernel computes an op on these types, or None if one does."""
         cell = self.table[type(op)]
         return None if cell.how == "emitted" else cell.why
 
     def takes(self, kernel: Launch) -> str | None:
         """Why a whole kernel cannot be emitted, or None if it can.
 
-        Kernels that are read from a file are asked for, too, with whatever schedule they have.
+        Also called for kernels read from files, with arbitrary schedules.
         """
         from weft.kernels.kernel import Kernel
 
         return None if isinstance(kernel, Kernel) else "it is not a kernel of loops"
 
-    # How kernels are to be
+    # Limits and schedules
 
     @property
     def limits(self) -> Limits:
-        """How far tile may go."""
+        """The limits of fusion."""
         return Limits()
 
     def schedule(self, kernel: Kernel) -> Schedule:
-        """How the loops of a kernel run."""
+        """The schedule of a kernel's loops."""
         from weft.kernels.kernel import Schedule
 
         return Schedule("in_order", tuple(range(len(kernel.factors))))
 
     def candidates(self, kernel: Launch) -> Candidates | None:
-        """Ways to run a kernel that may be worth measuring; None if there is one way only."""
+        """Candidate schedules worth measuring; None if there is one only."""
         return None
 
-    # What they become
+    # Emission
 
     @property
     def forms(self) -> Mapping[str, str]:
-        """The forms of `text`, the usual one first, and how files of them end."""
+        """The formats of `text`, the default first, with their file suffixes."""
         return {"contract": "txt"}
 
     def text(self, kernel: Launch, form: str = "") -> str:
-        """What a kernel becomes, to be read: in the first one of `forms`, or another."""
+        """The emitted form of a kernel, for readers: in the first of `forms`, or another."""
         from weft.kernels.text import kernel_text
 
         return kernel_text(kernel)
 
     @property
     def identity(self) -> str | None:
-        """What its decisions depend on besides a kernel; None if none of them may be kept."""
+        """The cache key of its decisions besides the kernel; None if they must not be cached."""
         return None
 
     def remember(self, kernels: Sequence[Launch], name: str) -> None:  # noqa: B027  # optional
-        """Keep what kernels become under a name, for other processes of the same user."""
+        """Cache the emitted form of kernels under a name."""
 
     def recall(self, kernels: Sequence[Launch], name: str) -> None:  # noqa: B027  # optional
-        """Take what an earlier process has kept of these kernels, if it has."""
+        """Load the emitted form of these kernels from the cache, if present."""
 
     def packed(self, kernels: Sequence[Launch]) -> Mapping[str, bytes]:
-        """What different kernels become, for files that are trusted: `emitted` text and `code`."""
+        """The emitted form of kernels for trusted files: `emitted` text and `code`."""
         return {}
 
     def adopt(self, kernels: Sequence[Launch], text: bytes) -> bool:
-        """Use the `emitted` text of a trusted file; False if it is of another version."""
+        """Use the `emitted` text of a trusted file; False if its version differs."""
         return False
 
-    # What runs them
+    # The runtime
 
     @property
     def memory(self) -> Memory:
-        """Where the operands of kernels are: what else a program has is copied there and back."""
+        """The memory of kernels' operands; other values are copied there and back."""
         return HOST_MEMORY
 
     @property
     def stream(self) -> Stream | None:
-        """The queue that kernels are enqueued on; None if `Commands.run` waits for them."""
+        """The stream of launches; None if `Commands.run` is synchronous."""
         return None
 
     @abstractmethod
     def load(self, kernels: Sequence[Any]) -> Sequence[Any]:
-        """Kernels in memory, ready for `Commands.kernel`."""
+        """Load kernels for `Commands.kernel`."""
 
     @abstractmethod
     def commands(self) -> Commands:
-        """An empty list of commands."""
+        """An empty launch queue."""
 
     def with_options(self, options: Options) -> Self:
-        """The same target for another program."""
+        """The same target with other options."""
         return replace(self, options=options)

@@ -1,7 +1,7 @@
-"""The targets that can be asked for by name: those of Weft, and those of installed packages.
+"""The registry of targets: Weft's own, and those of installed packages.
 
-A package offers a target as an entry point of the group `weft.targets`: something that takes
-`weft.target.Options` and gives a `weft.target.Target`. It is imported when it is asked for.
+A package offers a target as an entry point of the group `weft.targets`: a factory from
+`weft.target.Options` to `weft.target.Target`. It is imported on demand.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _llvm(options: Options, *, runs: bool = True) -> Target:
 
 
 def _numpy(options: Options) -> None:
-    """Nodes run one by one in numpy: there are no kernels."""
+    """Nodes run one by one in numpy, without kernels."""
 
 
 BUILT_IN: dict[str, Callable[[Options], Target | None]] = {"llvm": _llvm, "numpy": _numpy}
@@ -46,14 +46,12 @@ def target_named(
     excess_precision: bool = True,
     runs: bool = True,
 ) -> Target | None:
-    """The target of a name; None, which is numpy node by node, has no kernels.
+    """The target of a name; None is numpy, node by node, without kernels.
 
-    Without a name it is llvm, where that is installed, or where nothing `runs`.
+    The default is llvm if it is installed, or if nothing `runs`.
     """
     if tune not in (None, *TUNES):
-        raise WeftError(
-            f"no way of tuning is called {tune!r}", help=f"there are {', '.join(TUNES)}"
-        )
+        raise WeftError(f"unknown tune mode {tune!r}", help=f"expected {', '.join(TUNES)}")
     from weft.target import Options
 
     options = Options(fold_sums, excess_precision, TUNE.value() if tune is None else tune)
@@ -69,12 +67,12 @@ def target_named(
     if name in BUILT_IN:
         return BUILT_IN[name](options)
     if name not in _plugins():
-        raise WeftError(f"no target {name!r}", help=f"targets are {', '.join(target_names())}")
+        raise WeftError(f"unknown target {name!r}", help=f"expected {', '.join(target_names())}")
     return _plugged(_plugins()[name], options)
 
 
 def code_identity(name: str) -> str | None:
-    """What machine code for a target depends on besides kernels; None if it has none to keep."""
+    """The cache key of machine code besides kernels; None if the target keeps none."""
     if name != "llvm" or not has_llvm():
         return None
     from weft.emit.llvm.jit.packed import code_identity
@@ -83,9 +81,9 @@ def code_identity(name: str) -> str | None:
 
 
 def unpacked(name: str, code: bytes) -> Runtime | None:
-    """What runs kernels whose machine code is there; None if it is of another version.
+    """The runtime for precompiled kernels; None if their version differs.
 
-    This imports what runs kernels, and nothing that makes them.
+    It imports the runtime only, not the emitter.
     """
     if code_identity(name) is None:
         return None
@@ -95,17 +93,17 @@ def unpacked(name: str, code: bytes) -> Runtime | None:
 
 
 def target_names() -> tuple[str, ...]:
-    """All that can be asked for, without importing any of them."""
+    """All target names, without importing any."""
     return (*BUILT_IN, *_plugins())
 
 
 def is_target(name: str) -> bool:
-    """Whether a target has that name."""
+    """Whether a target has this name."""
     return name in BUILT_IN or name in _plugins()
 
 
 def installed_targets() -> tuple[dict[str, Target], list[WeftError]]:
-    """All targets with kernels, to be looked at, and what is wrong with those that are broken."""
+    """All targets with kernels, and the errors of broken ones."""
     from weft.target import Options
 
     found: dict[str, Target] = {"llvm": _llvm(Options(), runs=False)}
@@ -120,7 +118,7 @@ def installed_targets() -> tuple[dict[str, Target], list[WeftError]]:
 
 @cache
 def _plugins() -> dict[str, EntryPoint]:
-    """The entry points of installed packages, by name; those of Weft's own are not theirs."""
+    """Entry points of installed packages, by name; Weft's own names take precedence."""
     from importlib.metadata import entry_points
 
     named = {found.name: found for found in entry_points(group=GROUP)}
@@ -135,9 +133,9 @@ def _plugged(found: EntryPoint, options: Options) -> Target:
         made = found.load()(options)
     except Exception as error:
         raise WeftError(
-            f"the target {found.name!r} of package {package} cannot be had: "
+            f"the target {found.name!r} of package {package} cannot be loaded: "
             f"{type(error).__name__}: {error}",
-            help=f"update or uninstall {package.partition(' ')[0]}, or ask for another target",
+            help=f"update or uninstall {package.partition(' ')[0]}, or choose another target",
         ) from error
     if not isinstance(made, Target):
         raise WeftError(

@@ -109,9 +109,9 @@ def test_the_whole_of_an_array_is_had_where_it_is():
 
 
 def test_a_process_has_to_say_which_it_is():
-    with pytest.raises(WeftError, match="not told which it has"):
+    with pytest.raises(WeftError, match="does not know which devices"):
         put(X, P("data"), MESH, stacked=["model"])
-    with pytest.raises(WeftError, match="device 9, which is none of the mesh's"):
+    with pytest.raises(WeftError, match="device 9, which is not in the mesh"):
         put(X, P("data"), MESH, stacked=["model"], process=alone(9))
     with pytest.raises(WeftError, match="cannot be stacked"):
         put(X, P(), Mesh(x=6), stacked=["x:(1)2", "x:(2)3", "x:(1)3"], process=alone(0))

@@ -204,7 +204,7 @@ def test_calls_bind_as_the_compiled_function_does(stepped):
         (({"w": 1}, 2), {"steps": 4, "rate": 5, "scale": 7}, "steps is static"),
         (({"w": 1}, 2, 3, 5, 6), {"scale": 7}, "step takes 4 positional arguments, 5 given"),
         (({"w": 1}, 2, 3, 5), {"scale": 7, "x": 2}, "step takes 4 positional arguments, 5 given"),
-        ((2, 3, 5), {"params": {"w": 1}, "scale": 7}, "step is given params by name, and argument"),
+        ((2, 3, 5), {"params": {"w": 1}, "scale": 7}, "step got params by keyword, and later arg"),
         (({"w": 1}, 2), {"scale": 7}, "rate is missing"),
         (({"w": 1}, 2, 3, 5), {}, "scale is missing"),
         (({"w": 1}, 2, 3, 5), {"scale": 7, "more": 1}, "more is not an argument of the program"),

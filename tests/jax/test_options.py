@@ -49,9 +49,9 @@ assert "No such compile option: 'weft_level'" in text, text
 assert "weft_opt_level, weft_explain, weft_target, weft_fold_sums" in text, text
 assert "3 is no level" in refused({"weft_opt_level": 3})
 assert "'high' is not a valid integer" in refused({"weft_opt_level": "high"})
-assert "targets are llvm, numpy" in refused({"weft_target": "grid"})
+assert "expected llvm, numpy" in refused({"weft_target": "grid"})
 assert "'maybe' is not a valid bool value." in refused({"weft_fold_sums": "maybe"})
-assert "'always' is no way of tuning" in refused({"weft_tune": "always"})
+assert "unknown tune mode 'always'" in refused({"weft_tune": "always"})
 assert "is not a valid bool value." in refused({"xla_embed_ir_in_executable": "invalid_value"})
 assert "'x' is not a valid int32 value." in refused({"xla_gpu_autotune_level": "x"})
 assert "'1' is not a valid bool value." in refused({"xla_dump_hlo_as_text": 1})

@@ -1,4 +1,4 @@
-"""Values of many devices: stacks, arrays, devices, and how arrays are split and put together."""
+"""Values of many devices: stacks, arrays, devices, and splitting and assembling arrays."""
 
 from weft.array.array import Array, Shard
 from weft.array.device import Device, devices

@@ -1,4 +1,4 @@
-"""The devices of a mesh that one process has, where other processes have the rest."""
+"""The addressable devices of a process, where other processes hold the rest of the mesh."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from weft.mesh.spelling import as_axes
 
 @dataclass(frozen=True)
 class Addressable:
-    """Which devices a process has: those that are alike along the absent digits of their places."""
+    """The devices of a process: those that agree in the absent digits of their places."""
 
-    count: int  # of all devices
-    absent: tuple[DigitRun, ...]  # runs of digits along which devices are in other processes
-    index: int  # of the process: the number that the absent digits make
+    count: int  # digits of all devices
+    absent: tuple[DigitRun, ...]  # digits that are distributed over processes
+    index: int  # process number: the absent digits, combined
 
     @cached_property
     def processes(self) -> Array:
@@ -35,7 +35,7 @@ class Addressable:
         return tuple(np.flatnonzero(self.processes == self.index).tolist())
 
     def window(self, stacked: Stacked) -> Stacked:
-        """What this process has of a stack of all devices, whose digits tell processes apart."""
+        """This process's part of a stack of all devices, whose digits separate the processes."""
         atoms, place = stacked.atoms, self.places[0]
         away = atoms.dims_of(self.absent)
         assert away is not None, "absent digits are digits of the stack"
@@ -48,7 +48,7 @@ class Addressable:
 
 
 def process_at(absent: Sequence[DigitRun], places: Array) -> Array:
-    """The processes of the devices at some places: the numbers that their absent digits make."""
+    """Process numbers of the devices at these places, from their absent digits."""
     found = np.zeros_like(places)
     for stride, size in absent:
         found = found * size + places // stride % size
@@ -56,11 +56,11 @@ def process_at(absent: Sequence[DigitRun], places: Array) -> Array:
 
 
 def addressable(atoms: Atoms, absent: Iterable[int], place: int) -> Addressable | None:
-    """The devices of the process that has one at a place; None if it has all of them."""
+    """The devices of the process that holds a place; None if it holds all of them."""
     spans: list[DigitRun] = []
     for dim in sorted(absent):
         stride, size = atoms.strides[dim], atoms.sizes[dim]
-        if spans and spans[-1][0] == stride * size:  # both are one run
+        if spans and spans[-1][0] == stride * size:  # they form one run of digits
             size *= spans.pop()[1]
         spans.append((stride, size))
     if not spans:
@@ -71,16 +71,16 @@ def addressable(atoms: Atoms, absent: Iterable[int], place: int) -> Addressable 
 def addressable_along(
     mesh: Mesh, stacked: Iterable[Axis | str], device: int | None = None
 ) -> Addressable | None:
-    """The devices of the process that has a device, and those along some axes; None if all.
+    """The devices of the process that holds a device and those along some axes; None if all.
 
-    Without a device it is the first process.
+    The default is the first process.
     """
     place = 0
     if device is not None:
         where = np.flatnonzero(mesh.devices().reshape(-1) == device)
         if not len(where):
             raise WeftError(
-                f"the process has device {device}, which is none of the mesh's",
+                f"the process has device {device}, which is not in the mesh",
                 help=f"its devices are {', '.join(map(str, mesh.devices().reshape(-1)[:8]))}, ...",
             )
         place = int(where[0])

@@ -1,4 +1,4 @@
-"""Arrays: whole values split over the devices of a mesh, perhaps still being computed."""
+"""Arrays: global values split over the devices of a mesh, perhaps still being computed."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ CPU = HOST_MEMORY.dlpack_device
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one device holds of an array: its piece, and where that lies in the whole."""
+    """One device's piece of an array, and its index in the global value."""
 
     device: Device
     index: Index
-    data: Any  # without padding; None if the device is another process's
+    data: Any  # without padding; None if held by another process
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """What an array is: of which shape and type, and how it is split over which devices.
+    """The shape, type, sharding and devices of an array.
 
-    There is one object for each, so that to compare two is to see whether they are the same one.
+    Placements are interned, so that equality is identity.
     """
 
     shape: tuple[int, ...]
     dtype: DType
     sharding: Sharding
     mesh: Mesh
-    here: Addressable | None  # the devices of this process; None if these are all
+    here: Addressable | None  # this process's devices; None if all
 
     @property
     def places(self) -> Sequence[int]:
@@ -63,20 +63,21 @@ def placement(
     mesh: Mesh,
     here: Addressable | None = None,
 ) -> Placement:
-    """The placement of arrays like this."""
-    return _placement(shape, dtype, sharding, mesh, here)  # one key however it is called
+    """The interned placement."""
+    # normalized, so that equal placements have one key
+    return _placement(shape, dtype, sharding, mesh, here)
 
 
 _placement = lru_cache(maxsize=1 << 14)(Placement)
 
 
 class Array(Operators, Awaited):
-    """A value of a global shape whose pieces the devices of a mesh hold.
+    """A value of a global shape whose pieces are held by the devices of a mesh.
 
-    It may be asked for anything before it is ready; whoever needs the elements waits. An error in
-    what computes it is raised then, and by whatever was computed from it.
+    Its metadata is available before it is ready; access to elements blocks. An error in the
+    computation is raised at that point, and propagates to arrays computed from it.
 
-    Libraries take it for an array of numpy's, which they convert: `isinstance` says so.
+    It passes `isinstance` checks for numpy arrays, so that libraries convert it.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Array(Operators, Awaited):
         self.place = _placement(shape, dtype, sharding, mesh, here)
         super().__init__(stacked)
 
-    _committed = False  # to devices of JAX's, which asks
+    _committed = False  # read by JAX to place it on devices
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -99,7 +100,7 @@ class Array(Operators, Awaited):
 
     @classmethod
     def of(cls, stacked: Stacked | None, place: Placement) -> Array:
-        """An array of a placement that is known, its elements there or not."""
+        """An array of a known placement, ready or not."""
         made = cls.__new__(cls)
         made.place = place
         made.held = stacked
@@ -143,7 +144,7 @@ class Array(Operators, Awaited):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the whole value."""
+        """The bytes of the global value."""
         return self.size * self.dtype.itemsize
 
     @property
@@ -155,7 +156,7 @@ class Array(Operators, Awaited):
 
     @property
     def addressable_shards(self) -> tuple[Shard, ...]:
-        """What each device of this process holds, in the order of the mesh; read-only views."""
+        """This process's shards, in the order of the mesh; read-only views."""
         lent = self.pinned()
         return tuple(self._shard(lent, place) for place in self.place.places)
 
@@ -183,19 +184,19 @@ class Array(Operators, Awaited):
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Whether all of its devices are this process's."""
+        """Whether this process holds all of its devices."""
         return self.place.here is None
 
     @property
     def is_fully_replicated(self) -> bool:
-        """Whether every device holds the whole value."""
+        """Whether every device holds the global value."""
         whole = all(n == 1 for n in counts(self.sharding, self.mesh))
         return whole and not self.sharding.unreduced
 
     def numpy(self) -> Numpy:
-        """The whole value, read-only; a view where the pieces lie side by side in memory already.
+        """The global value, read-only; a view where the pieces are contiguous.
 
-        As long as a view is alive its memory is pinned: a donation of the array does not reuse it.
+        A live view pins the memory: donating the array does not reuse it.
         """
         return self._whole(self.pinned())
 
@@ -209,7 +210,7 @@ class Array(Operators, Awaited):
         return made
 
     def _elsewhere(self, here: Addressable) -> WeftError:
-        """The refusal of a whole value of which other processes have parts."""
+        """The error for a global value that spans other processes."""
         return WeftError(
             f"this array is not fully addressable: process {here.index} has "
             f"{len(here.places)} of {here.count} devices, and the array is split over all as "
@@ -218,9 +219,9 @@ class Array(Operators, Awaited):
         )
 
     def _shared(self) -> Numpy:
-        """The whole value for libraries without read-only arrays, in memory that is pinned.
+        """The global value for protocols without read-only arrays, in pinned memory.
 
-        Memory that its own owner has as read-only is copied.
+        Memory that is read-only in its owner is copied.
         """
         stacked, lease = self.lend()
         if stacked.is_on_host and not stacked.data.flags.writeable:
@@ -232,18 +233,21 @@ class Array(Operators, Awaited):
         made = self.numpy()
         if dtype is not None and made.dtype != dtype:
             if copy is False:
-                raise ValueError(f"elements of {made.dtype} are no {dtype} without a copy")
+                raise ValueError(
+                    f"elements of {made.dtype} cannot be read as {dtype} without a copy"
+                )
             return made.astype(dtype)
         return made.copy() if copy else made
 
     def __dlpack__(self, *, max_version: tuple[int, int] | None = None, **options: Any) -> Any:
         if not self.stacked.is_on_host and options.get("dl_device") != CPU:
             raise BufferError("the elements are in a device's memory: ask for device='cpu'")
-        if max_version is not None and max_version >= (1, 0):  # it can say that it is read-only
+        # the only version with a read-only flag
+        if max_version is not None and max_version >= (1, 0):
             return self.numpy().__dlpack__(max_version=max_version, **options)
         return self._shared().__dlpack__(**options)
 
-    def __buffer__(self, flags: int) -> memoryview:  # asked for from Python 3.12 on
+    def __buffer__(self, flags: int) -> memoryview:  # called by Python 3.12 and newer
         return self.numpy().data
 
     def __jax_array__(self) -> Any:
@@ -253,27 +257,27 @@ class Array(Operators, Awaited):
         return self.stacked.memory.dlpack_device
 
     def to_jax(self) -> Any:
-        """The whole value as an array of JAX, without a copy where JAX can share the memory."""
+        """The global value as a JAX array, zero-copy where JAX can share the memory."""
         return to_jax(self.numpy())
 
     def to_torch(self) -> Any:
-        """The whole value as a tensor of PyTorch that shares the memory: do not write to it."""
+        """The global value as a PyTorch tensor that shares the memory: do not write to it."""
         return to_torch(self._shared())
 
     def item(self, *index: Any) -> Any:
-        """The only element, or the one at an index, as Python has it."""
+        """The only element, or the one at an index, as a Python number."""
         return self.numpy().item(*index)
 
     def tolist(self) -> Any:
-        """The elements as Python has them, in lists."""
+        """The elements as nested Python lists."""
         return self.numpy().tolist()
 
     def tobytes(self, order: Literal["C", "F", "A", "K"] = "C") -> bytes:
-        """The elements one after another."""
+        """The elements as contiguous bytes."""
         return self.numpy().tobytes(order)
 
     def copy(self, order: str = "C") -> Array:
-        """The same value, split alike, in memory of its own."""
+        """The same value and sharding in a new buffer."""
         if not self.is_fully_addressable:
             held = self.pinned()
             return Array.of(Stacked(copied(held.data), held.atoms, True), self.place)
@@ -323,14 +327,14 @@ class Array(Operators, Awaited):
 
 
 def _rebuilt(array: Numpy, sharding: Sharding, mesh: Mesh) -> Array:
-    """An array again from its whole value: pieces owe nothing any longer."""
+    """Rebuild a pickled array from its global value, which is fully reduced."""
     settled = replace(sharding, unreduced=())
     stacked = split(array, settled, mesh, atoms_for(settled, mesh))
     return Array(array.shape, dtype_of(array.dtype), settled, mesh, stacked)
 
 
 def atoms_for(sharding: Sharding, mesh: Mesh, here: Addressable | None = None) -> Atoms:
-    """The digits that a sharding splits the devices' numbers into, and processes."""
+    """The device digits of a sharding, refined by the processes."""
     used = [a for dim in sharding.dims for a in dim.axes]
     spans = [span_of(a, mesh) for a in (*used, *sharding.unreduced)]
     absent = () if here is None else here.absent

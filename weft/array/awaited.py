@@ -1,4 +1,4 @@
-"""Values that may still be computed: ready, failed or deleted, and who waits for them."""
+"""Futures: values that are pending, ready, failed or deleted, and their waiters."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from weft.array.memory import DeviceBuffer
 from weft.array.stacked import Stacked
 from weft.errors import WeftError
 
-# For a moment each, whatever the value; what is freed at that moment may wait for another value.
+# Global, and held briefly. Reentrant: freeing an object under it may wait on another value.
 _LOCK = threading.RLock()
 
 
 class Awaited:
-    """The pieces of all devices, which are there, or will be, or never will because of an error."""
+    """A future of the pieces of all devices."""
 
     changing = _LOCK
-    held: Stacked | None  # the pieces, if they are there to be taken
-    _ready: bool  # the elements, or an error, are there
+    held: Stacked | None  # the pieces, if available
+    _ready: bool  # resolved or failed
     _error: BaseException | None = None
     _deleted: str | None = None
-    # Made by who waits first, and held until it is ready. A lock, and not an event: an event whose
-    # waiting is interrupted at a bad moment stays locked for ever.
+    # Created by the first waiter and released on completion. A lock, not an event: an event whose
+    # wait is interrupted at a bad moment can stay locked.
     _waiting: threading.Lock | None = None
-    _claims = 0  # by those who take the elements even if the array is deleted
-    _claimed: Stacked | None = None  # what they take then
+    _claims = 0  # claims: consumers that keep the elements past deletion
+    _claimed: Stacked | None = None  # the elements kept for claims
     _helper: Callable[[Any, bool], None] | None = None
-    _told: tuple[Callable[[], None], ...] = ()  # called when it is ready
+    _told: tuple[Callable[[], None], ...] = ()  # callbacks on completion
 
     def __init__(self, stacked: Stacked | None = None) -> None:
         self.held = stacked
         self._ready = stacked is not None
 
     def helped_by(self, helper: Callable[[Self, bool], None]) -> Self:
-        """Have somebody asked who may do the work, before it is waited for (however long)."""
+        """Register a helper that may run pending work before a thread blocks on this value."""
         self._helper = helper
         return self
 
     def resolve(self, stacked: Stacked) -> None:
-        """Give the elements that others wait for."""
+        """Complete with elements."""
         with _LOCK:
             if self._deleted is None:
                 self.held = stacked
@@ -51,19 +51,19 @@ class Awaited:
         self._tell()
 
     def fail(self, error: BaseException) -> None:
-        """Say that there will be no elements, and why."""
+        """Complete with an error."""
         self._error = error
         self._tell()
 
     def failed(self, error: BaseException) -> Self:
-        """The array itself, after it was said why there will be no elements."""
+        """Complete with an error; returns the array."""
         self.fail(error)
         return self
 
     def _tell(self) -> None:
-        """Let those go on who wait."""
+        """Wake the waiters and run callbacks."""
         with _LOCK:
-            before, self._ready = self._ready, True  # who is let go on looks at it at once
+            before, self._ready = self._ready, True  # set before waking: waiters check it at once
             if self._waiting is not None and not before:
                 self._waiting.release()
             told, self._told = self._told, ()
@@ -71,7 +71,7 @@ class Awaited:
             callback()
 
     def then(self, callback: Callable[[], None]) -> None:
-        """Have something called when the elements, or an error, are there; at once if they are."""
+        """Register a completion callback; called at once if complete."""
         with _LOCK:
             if not self._ready:
                 self._told = (*self._told, callback)
@@ -80,29 +80,29 @@ class Awaited:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the elements, or an error, are there."""
+        """Whether it is complete, with elements or an error."""
         return self._ready
 
     def wait(self, timeout: float | None = None) -> Self:
-        """Wait until the elements are there; raise what has kept them from it."""
+        """Block until it is complete; raises its error."""
         if not self._ready and (helper := self._helper) is not None:
             helper(self, timeout is None)
         if not self._ready and not self._come(timeout):
             raise WeftError(
                 f"an array is not ready after {timeout} seconds",
-                help="wait longer; does the program run for ever, or wait for itself?",
+                help="wait longer, or check for an endless loop or a deadlock in the program",
             )
         if self._error is not None:
             raise self._error
         held = self.held
         if held is not None and held.data.__class__ is DeviceBuffer and held.data.event is not None:
-            held.data.event.wait()  # of the device, which may be behind the host
+            held.data.event.wait()  # the device's event, which may trail the host
         return self
 
     block_until_ready = wait
 
     def _come(self, timeout: float | None) -> bool:
-        """Wait; whether it is ready."""
+        """Block; returns whether it is complete."""
         with _LOCK:
             if self._ready:
                 return True
@@ -118,11 +118,11 @@ class Awaited:
 
     @property
     def error(self) -> BaseException | None:
-        """What has kept the elements from being computed, if something has."""
+        """The error of the computation, if any."""
         return self._error
 
     def delete(self, why: str = "deleted") -> None:
-        """Give the memory back; whoever asks for the elements from now on is told why."""
+        """Release the memory; later access to the elements raises with this reason."""
         with _LOCK:
             self._deleted = self._deleted or why
             if self._claims and self.held is not None:
@@ -130,12 +130,12 @@ class Awaited:
             self.held = None
 
     def claim(self) -> None:
-        """Have the elements kept for somebody who takes them when they are ready."""
+        """Keep the elements for a consumer, even if the array is deleted."""
         with _LOCK:
             self._claims += 1
 
     def take_claimed(self) -> Stacked:
-        """Wait for elements that were claimed, and take them out of the array if it is deleted."""
+        """Wait for claimed elements; releases them if the array was deleted."""
         self.wait()
         with _LOCK:
             found = self.held or self._claimed
@@ -147,12 +147,12 @@ class Awaited:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the elements are gone."""
+        """Whether the elements were released."""
         return self._deleted is not None
 
     @property
     def stacked(self) -> Stacked:
-        """The pieces of all devices."""
+        """The pieces of all devices; blocks."""
         self.check_alive()
         self.wait()
         found = self.held
@@ -162,9 +162,9 @@ class Awaited:
         return found
 
     def lend(self) -> tuple[Stacked, Lease]:
-        """The pieces for a reader outside, and what pins their memory.
+        """The pieces for an external reader, and the lease that pins their memory.
 
-        A donor deletes the array before it asks whether the memory is pinned.
+        Race with donation: a donor deletes the array first, and checks for pins afterwards.
         """
         self.check_alive()
         self.wait()
@@ -176,12 +176,12 @@ class Awaited:
         raise AssertionError("an array that is ready has elements, or an error")
 
     def pinned(self) -> Stacked:
-        """The pieces as read-only views; as long as one of them is alive, the memory is pinned."""
+        """Read-only views of the pieces; a live view pins the memory."""
         stacked, lease = self.lend()
         return Stacked(lease.view(), stacked.atoms)
 
     def check_alive(self) -> None:
-        """Refuse an array whose elements are gone."""
+        """Raise if the elements were released."""
         if self._deleted is not None:
             raise WeftError(
                 f"this array was {self._deleted}: its elements are gone",

@@ -1,4 +1,4 @@
-"""Pythons whose objects native code may read: their memory layout was tried, others' may differ."""
+"""CPython versions whose object layout native code may read: those that were tested."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import sys
 import warnings
 from functools import cache
 
-TRIED = ((3, 11), (3, 12), (3, 13))  # of CPython
+TRIED = ((3, 11), (3, 12), (3, 13))  # CPython versions
 _NAMES = {"cpython": "CPython", "pypy": "PyPy"}
 
 
 def untried() -> str | None:
-    """The name of this Python if its objects are not to be read in memory, else None."""
+    """The name of this Python if its object layout is untested, else None."""
     kind = sys.implementation.name
     name = " ".join([_NAMES.get(kind, kind), ".".join(map(str, sys.version_info[:3]))])
     if "free-threading build" in sys.version:
         return f"{name}, free-threaded,"
-    if hasattr(sys, "getobjects"):  # every object begins with two more words
+    if hasattr(sys, "getobjects"):  # debug builds prefix every object with two more words
         return f"{name} with traced references"
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return f"{name} with 32 bits"
@@ -27,7 +27,7 @@ def untried() -> str | None:
 
 @cache
 def reads_objects() -> bool:
-    """Whether native code reads Python's objects; warns, once, where it does not."""
+    """Whether native code reads Python objects; warns once if not."""
     name = untried()
     if name is None:
         return True

@@ -1,4 +1,4 @@
-"""Devices: their numbers, processes and memories, and where they stand in a mesh."""
+"""Devices: numbers, processes, memories, and mesh coordinates."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from weft.mesh import Axis, Mesh, as_mesh
 class Device:
     """A device, of this process or of another."""
 
-    id: int  # the only one in all processes
-    position: tuple[tuple[str, int], ...] = ()  # along each axis of its mesh
+    id: int  # unique over all processes
+    position: tuple[tuple[str, int], ...] = ()  # coordinates along the axes of its mesh
     process_index: int = 0
     platform: str = "lockstep"
-    memories: tuple[Memory, ...] = (HOST_MEMORY,)  # the default first
+    memories: tuple[Memory, ...] = (HOST_MEMORY,)  # default memory first
     attributes: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     def memory(self, kind: str | None = None) -> Memory:
-        """The memory of a kind, or the default."""
+        """The memory of a kind; by default the first."""
         for memory in self.memories:
             if kind is None or memory.kind == kind:
                 return memory
@@ -40,9 +40,9 @@ class Device:
 def devices(
     given: object = 1, *, stacked: Iterable[Axis | str] | None = None
 ) -> tuple[Device, ...]:
-    """The devices of a mesh, in its order; or so many, without one.
+    """The devices of a mesh, in its order; or a number of devices without a mesh.
 
-    A process has those along `stacked` axes; without them, all are in one.
+    A process holds those along `stacked` axes; by default one process holds all.
     """
     if isinstance(given, int):
         if given < 1:

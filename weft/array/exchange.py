@@ -1,4 +1,4 @@
-"""Arrays of other packages as numpy's, and back; the memory is shared where both sides can."""
+"""Conversion between numpy arrays and those of other packages, zero-copy where possible."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from weft.ir.types import BF16, Array, dtype_of
 
 
 def to_numpy(given: Any) -> Array:
-    """Anything that holds elements: arrays of numpy, JAX, PyTorch, DLPack; numbers and lists."""
-    if isinstance(given, np.ndarray):  # or one that says so, as Weft's own do
+    """Any array-like as a numpy array: numpy, JAX, PyTorch, DLPack, numbers and lists."""
+    if isinstance(given, np.ndarray):  # or a class that claims to be one, as Weft's own
         made = np.asarray(given)
     elif type(given).__module__.partition(".")[0] == "torch":
         made = _from_torch(given)
@@ -27,12 +27,12 @@ def to_numpy(given: Any) -> Array:
             f"{_shown(given)} holds Python objects, not numbers of one type",
             help="convert it first, as with numpy.asarray(x, dtype=numpy.float32)",
         )
-    dtype_of(dtype)  # refuses what has no element type
+    dtype_of(dtype)  # raises for an unknown element type
     return made.astype(dtype, copy=False)
 
 
 def in_native_order(dtype: Any) -> Any:
-    """The type of numpy's whose bytes are in this machine's order."""
+    """The dtype in native byte order."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
@@ -43,12 +43,12 @@ def _shown(given: Any) -> str:
 
 
 def _weak(given: Any) -> Array:
-    """An array; numbers and lists of Python's get the types that JAX gives them."""
+    """An array; Python numbers and lists get JAX's default types."""
     try:
         made = np.asarray(given)
     except ValueError as error:
         raise WeftError(
-            f"{_shown(given)} is not an array: {error}",
+            f"{_shown(given)} cannot be converted to an array: {error}",
             help="give every row the same number of elements",
         ) from None
     if isinstance(given, bool | int | float | complex | list | tuple):
@@ -70,7 +70,7 @@ def _from_torch(tensor: Any) -> Array:
 
 
 def to_torch(array: Array) -> Any:
-    """A tensor of PyTorch with the same memory, unless that must not be written to."""
+    """A PyTorch tensor that shares the memory, or a copy if it is read-only."""
     try:
         import torch
     except ImportError:
@@ -87,7 +87,7 @@ def to_torch(array: Array) -> Any:
 
 
 def to_jax(array: Array) -> Any:
-    """An array of JAX; JAX shares the memory where its alignment allows."""
+    """A JAX array, zero-copy where the alignment allows."""
     try:
         import jax
     except ImportError:

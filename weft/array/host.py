@@ -1,4 +1,4 @@
-"""Host memory: aligned, taken from what earlier values left, given back by itself."""
+"""Host memory: a caching allocator of aligned blocks with automatic release."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from weft.array.cpython import untried
 from weft.array.memory import Memory, on_host
 from weft.ir.types import Array
 
-ALIGNED = 64  # bytes
-SMALL = 1 << 16  # bytes below which the system's own allocation touches no new pages
+ALIGNED = 64  # alignment in bytes
+SMALL = 1 << 16  # bytes; smaller requests do not fault in new pages
 PAGE = 1 << 12
-LARGE = 1 << 22  # bytes from which large pages pay
-LEAST = 1 << 26  # bytes that may always be kept
+LARGE = 1 << 22  # bytes from which huge pages pay off
+LEAST = 1 << 26  # bytes that may always stay cached
 _BYTE = np.dtype(np.uint8)
-_HEADER = object.__basicsize__  # in numpy's arrays the address of the elements follows it
-_DENSE = 0x101  # of numpy's flags: in row-major order, and aligned to the elements
+_HEADER = object.__basicsize__  # PyObject header, which the data pointer follows in an ndarray
+_DENSE = 0x101  # ndarray flags: C-contiguous and aligned
 
 
 def _read(array: Array) -> int:
-    """The address of an array's elements, read where numpy keeps it: `ctypes.data` is slow."""
+    """The data address, read from the ndarray struct: `ctypes.data` is slow."""
     return ctypes.c_void_p.from_address(id(array) + _HEADER).value or 0
 
 
@@ -47,60 +47,61 @@ address_of = _read if _reads_right() else _ask
 
 
 class _Pages(mmap):
-    """Pages of the system's that the memory has."""
+    """Pages mapped from the system."""
 
     __slots__ = ("shelf",)
     shelf: _Shelf
 
 
 class _Block(np.ndarray[Any, np.dtype[np.uint8]]):
-    """Bytes that go back to where they come from when no array refers to them.
+    """Bytes that return to their allocator when no array refers to them.
 
-    The memory is no array's: numpy has views refer to the base of a base, past the block.
+    It is not an ndarray: numpy collapses chains of bases, so views would skip past the block.
     """
 
     __slots__ = ()
 
     def __del__(self) -> None:
         base: Any = self.base
-        if base.__class__ is _Pages:  # those of views of a block are not
+        if base.__class__ is _Pages:  # a block's own; views of it are not counted
             base.shelf.memory.free(base)
 
 
 class _Shelf:
-    """The memory of one size."""
+    """The cached blocks of one size."""
 
     __slots__ = ("asked", "memory", "size", "waiting")
 
     def __init__(self, memory: HostMemory, size: int) -> None:
         self.memory, self.size = memory, size
-        self.waiting: list[_Pages] = []  # what nobody uses, the last to be used at the end
-        self.asked = 0  # when it was last asked for
+        self.waiting: list[_Pages] = []  # free blocks, most recently used last
+        self.asked = 0  # time of the last request
 
 
 class HostMemory:
-    """The memory that numpy reads; bytes of values that are gone are kept for new ones.
+    """Memory that numpy reads; freed blocks are cached for reuse.
 
-    A program that runs again and again gets the memory of its earlier results, whose pages are
-    there already. No more is kept than values had at once; sizes that nobody asks for go first.
+    A program that runs repeatedly reuses the memory of earlier results, whose pages are already
+    faulted in. The cache is bounded by the peak of live bytes; sizes not requested recently are
+    evicted first.
 
-    Threads take and give without a lock: what they do to a list is done at once, and the sums are
-    only there to say how much is kept.
+    Lock-free: list append and pop are atomic under the GIL, and the byte counters are only
+    heuristics for eviction.
     """
 
-    kind = "device"  # virtual devices have no other
+    kind = "device"  # virtual devices have no other memory
     is_host = True
     dlpack_device = (1, 0)
     address = staticmethod(address_of)
 
     def __init__(self) -> None:
-        self.shelves: dict[int, _Shelf] = {}  # by size
-        self.kept = self.used = self.most = 0  # bytes
-        self.asked = 0  # counts what was asked for
-        self.lock = threading.RLock()  # a block may be given back while memory is let go
+        self.shelves: dict[int, _Shelf] = {}  # shelves by size
+        self.kept = self.used = self.most = 0  # live bytes and their peak
+        self.asked = 0  # counts requests
+        self.lock = threading.RLock()  # reentrant: a block may be freed during eviction
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array:
-        """An array of so many bytes whose elements are whatever they are."""
+        """An uninitialized array in a block of so many bytes."""
         if nbytes < SMALL:
             return np.empty(shape, dtype)
         size = -(-nbytes // PAGE) * PAGE
@@ -118,7 +119,7 @@ class HostMemory:
         return np.ndarray(shape, dtype, _Block((size,), _BYTE, raw))
 
     def free(self, block: _Pages) -> None:
-        """Take bytes back."""
+        """Return a block to the cache."""
         shelf = block.shelf
         shelf.waiting.append(block)
         self.used -= shelf.size
@@ -138,7 +139,7 @@ class HostMemory:
         into[...] = on_host(source)
 
     def place(self, array: Any) -> Array:
-        """An array whose elements lie one after another."""
+        """A dense version of an array."""
         return dense(np.asarray(on_host(array)))
 
     def _from_system(self, size: int) -> _Pages:
@@ -157,14 +158,14 @@ class HostMemory:
         return made
 
     def let_go(self) -> None:
-        """Let the system have what was not asked for of late."""
+        """Release blocks that were not requested recently."""
         with self.lock:
             for shelf in sorted(self.shelves.values(), key=attrgetter("asked")):
                 while self.kept > max(LEAST, self.most) and self._drop(shelf):
                     pass
 
     def _drop(self, shelf: _Shelf) -> bool:
-        """Let go of one block, if one waits."""
+        """Release one free block."""
         try:
             shelf.waiting.pop()
         except IndexError:
@@ -173,7 +174,7 @@ class HostMemory:
         return True
 
     def clear(self) -> None:
-        """Let go of all that is kept."""
+        """Release all cached blocks."""
         with self.lock:
             for shelf in self.shelves.values():
                 while self._drop(shelf):
@@ -185,32 +186,32 @@ HOST_MEMORY = HostMemory()
 
 
 def pages(size: int) -> _Pages:
-    """New pages of the system's memory; large ones where there are such, and they fill some."""
+    """Map new pages; huge ones where supported and worthwhile."""
     made = _Pages(-1, size)
     if size >= LARGE and hasattr(made, "madvise") and hasattr(mmap_module, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a system without large pages
+        with suppress(OSError):  # no huge pages on this system
             made.madvise(mmap_module.MADV_HUGEPAGE)
     return made
 
 
 def aligned_bytes(size: int, memory: Memory = HOST_MEMORY) -> Any:
-    """So many bytes, from an address that vectors can be loaded from."""
+    """So many bytes, aligned for vector loads."""
     room = memory.allocate((size + ALIGNED,), _BYTE, size + ALIGNED)
     return memory.view(room, -memory.address(room) % ALIGNED, (size,), _BYTE)
 
 
 def is_dense(array: Array) -> bool:
-    """Whether elements lie one after another in row-major order, aligned to their size."""
+    """Whether an array is row-major contiguous and aligned."""
     return array.flags.num & _DENSE == _DENSE
 
 
 def dense(array: Array) -> Array:
-    """The array itself if it is dense, or a copy that is."""
+    """The array itself if it is dense, else a dense copy."""
     return array if is_dense(array) else copied(array)
 
 
 def copied(array: Array) -> Array:
-    """A copy that is dense, in memory that may have been another value's."""
+    """A dense copy in cached memory."""
     made = HOST_MEMORY.allocate(array.shape, array.dtype, array.nbytes)
     made[...] = array
     return made

@@ -1,4 +1,4 @@
-"""Arrays of Weft as values of JAX: entries in the tables that JAX looks types up in."""
+"""Registration of Weft's arrays in JAX's type tables."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from weft.patches import replace_in_jax, table_of_jax
 
 
 def make_known_to_jax() -> None:
-    """Have JAX, if it was imported, take arrays of Weft's where it takes those of numpy.
+    """Register Weft's arrays with JAX, if it is imported, wherever it takes numpy arrays.
 
-    By `__jax_array__` alone only jax.numpy's functions would: jit, grad and lax refuse it.
+    `__jax_array__` alone covers only jax.numpy: jit, grad and lax would refuse them.
     """
     if sys.modules.get("jax") is not None:
         _enter()

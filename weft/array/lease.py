@@ -1,4 +1,4 @@
-"""Leases: memory of an array that readers outside of Weft hold, so that nothing may write to it."""
+"""Leases: pins on an array's memory while external readers hold views of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from weft.ir.types import Array
 
 
 class _Base:
-    """What numpy makes a view of, by the interface that it asks for.
+    """The base object of exported views, by numpy's array interface.
 
-    Of a buffer of a device's memory it is given a copy, while the buffer itself is pinned.
+    For device memory it exposes a host copy, while the buffer itself is pinned.
     """
 
     __slots__ = ("__array_interface__", "__weakref__", "data", "read_only")
@@ -32,31 +32,31 @@ class _Base:
         }
 
     def view(self) -> Array:
-        """A view of the memory, which refers to this."""
+        """A view whose base is this object."""
         if self.data.__class__ is DeviceBuffer:
             copy: Array = self.data.numpy()
             copy.flags.writeable = not self.read_only
             return copy
         made = np.asarray(self)
         dtype = self.data.dtype
-        return made if made.dtype is dtype else made.view(dtype)  # of ml_dtypes
+        return made if made.dtype is dtype else made.view(dtype)  # dtypes of ml_dtypes
 
 
 class Lease(_Base):
-    """The base of all views that were exported of one stack: alive as long as one of them is.
+    """The base of all exported views of one stack: alive as long as any of them.
 
-    numpy has a view refer to the first base that is not an array of its own kind. So views of
-    views, slices and DLPack tensors all keep the lease alive, whatever became of the first view.
+    numpy collapses a view's chain of bases down to the first non-ndarray. So views of views, slices
+    and DLPack tensors all keep the lease alive, even if the first view is gone.
     """
 
     __slots__ = ("beside",)
 
     def __init__(self, data: Any) -> None:
         super().__init__(data, read_only=True)
-        self.beside: Lease | None = None  # of another stack that has the same memory
+        self.beside: Lease | None = None  # the lease of another stack on the same memory
 
     def writeable_view(self) -> Array:
-        """A view for protocols without a read-only flag; writing to it is the reader's mistake."""
+        """A view for protocols without a read-only flag; writing to it is the reader's error."""
         return _Writeable(self).view()
 
 

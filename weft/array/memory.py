@@ -1,7 +1,7 @@
-"""Memories: where bytes of values live, the host's own (`weft.array.host`) and a device's.
+"""Memories: the allocators of a runtime, the host's own (`weft.array.host`) and a device's.
 
-Run allocates arenas, results and constants in the memory of a target's runtime, and gives kernels
-addresses in it. A buffer of host memory is an array of numpy's. One of a device's memory is a
+Arenas, results and constants are allocated in the memory of a target's runtime, whose addresses
+kernels receive. A buffer of host memory is a numpy array. A buffer of device memory is a
 `DeviceBuffer`: the host knows its address, and copies it to read it.
 """
 
@@ -17,43 +17,43 @@ from weft.ir.types import Array
 
 
 class Memory(Protocol):
-    """Bytes that a runtime's kernels read and write: dense buffers, in row-major order."""
+    """A memory that kernels read and write: dense, row-major buffers."""
 
     def __hash__(self) -> int: ...
 
     @property
     def kind(self) -> str:
-        """What it is asked for by among the memories of a device, as `device`."""
+        """Its name among a device's memories, such as `device`."""
         ...
 
     @property
     def is_host(self) -> bool:
-        """Whether numpy reads it as it is: its buffers are arrays then."""
+        """Whether numpy can read it directly: its buffers are arrays."""
         ...
 
     @property
     def dlpack_device(self) -> tuple[int, int]:
-        """The type and the number of the device, as DLPack has them."""
+        """The DLPack device type and number."""
         ...
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Any:
-        """A buffer of so many bytes whose elements are undefined."""
+        """An uninitialized buffer of so many bytes."""
         ...
 
     def free(self, block: Any) -> None:
-        """Take back an allocation; called once, when the last buffer that lies in it is gone."""
+        """Free an allocation; called once, after its last buffer is gone."""
         ...
 
     def view(self, buffer: Any, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """The elements from a byte of a buffer on as a buffer, which keeps the allocation alive."""
+        """A view from a byte offset of a buffer, which keeps the allocation alive."""
         ...
 
     def address(self, buffer: Any) -> int:
-        """Where a buffer begins, for kernels."""
+        """The address of a buffer, for kernels."""
         ...
 
     def copy(self, source: Any, into: Any) -> None:
-        """Copy a buffer; one of both may be the host's. What was launched before is waited for."""
+        """Copy a buffer, possibly from or to the host, after all earlier launches."""
         ...
 
     def place(self, array: Any) -> Any:
@@ -63,7 +63,7 @@ class Memory(Protocol):
 
 @final
 class DeviceBuffer:
-    """A dense array in the memory of a device, part of an allocation or all of it."""
+    """A dense array in a device's memory: an allocation or a part of it."""
 
     __slots__ = ("block", "dtype", "event", "memory", "nbytes", "offset", "shape")
 
@@ -78,7 +78,7 @@ class DeviceBuffer:
         self.memory, self.block, self.offset = memory, block, offset
         self.shape, self.dtype = shape, dtype
         self.nbytes = math.prod(shape) * dtype.itemsize
-        self.event: Event | None = None  # after which its elements are there, if not now
+        self.event: Event | None = None  # the event that makes its elements valid, if pending
 
     def numpy(self) -> Array:
         """A copy on the host."""
@@ -87,17 +87,17 @@ class DeviceBuffer:
         return made
 
     def copy(self) -> DeviceBuffer:
-        """The same elements in memory of their own."""
+        """A copy in a new allocation."""
         made = self.memory.allocate(self.shape, self.dtype, self.nbytes)
         self.memory.copy(self, made)
         return made
 
     def reshape(self, shape: tuple[int, ...]) -> DeviceBuffer:
-        """The same bytes as a buffer of another shape."""
+        """The same bytes with another shape."""
         return self.memory.view(self, 0, shape, self.dtype)
 
     def item(self, index: int) -> Any:
-        """One element, by its number in row-major order."""
+        """One element, by its row-major number."""
         at = index * self.dtype.itemsize
         return self.memory.view(self, at, (), self.dtype).numpy().item()
 
@@ -107,33 +107,33 @@ class Event(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether all that was enqueued before is done."""
+        """Whether all earlier work is done."""
         ...
 
     def wait(self) -> Any:
-        """Wait until it is, and raise what has kept it from being done."""
+        """Block until all earlier work is done; raises its error."""
         ...
 
 
 class Stream(Protocol):
-    """An ordered queue of work; several streams go on beside each other."""
+    """An ordered queue of work; streams run concurrently."""
 
     def record(self) -> Event:
-        """The point after all that is enqueued now."""
+        """An event after all work enqueued so far."""
         ...
 
     def wait(self, event: Event) -> None:
-        """Have what is enqueued from now on begin after an event, perhaps of another stream."""
+        """Make later work wait for an event, possibly of another stream."""
         ...
 
     def synchronize(self) -> None:
-        """Wait until all that is enqueued now is done."""
+        """Block until all work enqueued so far is done."""
         ...
 
 
 @final
 class MemoryBlock:
-    """An allocation, which goes back to its memory with the last buffer that lies in it."""
+    """An allocation, freed with its last buffer."""
 
     __slots__ = ("memory", "raw")
 
@@ -145,7 +145,7 @@ class MemoryBlock:
 
 
 class DeviceMemory(ABC):
-    """A memory that numpy cannot read: what has one says how bytes are allocated and copied."""
+    """A memory that numpy cannot read; subclasses implement allocation and copies."""
 
     kind = "device"
     is_host: Literal[False] = False
@@ -153,11 +153,11 @@ class DeviceMemory(ABC):
 
     @abstractmethod
     def reserve(self, nbytes: int) -> Any:
-        """Bytes that are aligned for any element, as whatever stands for them: its raw block."""
+        """Allocate bytes aligned for any element; returns the raw block."""
 
     @abstractmethod
     def free(self, block: Any) -> None:
-        """Take a raw block back."""
+        """Free a raw block."""
 
     @abstractmethod
     def start(self, block: Any) -> int:
@@ -165,13 +165,13 @@ class DeviceMemory(ABC):
 
     @abstractmethod
     def copy(self, source: DeviceBuffer | Array, into: DeviceBuffer | Array) -> None:
-        """Copy the bytes of a buffer of this memory, or of a dense array of the host, to another.
+        """Copy bytes between buffers of this memory, or from or to a dense host array.
 
-        What was launched on the buffers before is waited for, or goes first.
+        It is ordered after earlier launches on these buffers.
         """
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> DeviceBuffer:
-        """A buffer of its own."""
+        """A buffer with its own allocation."""
         return DeviceBuffer(self, MemoryBlock(self, self.reserve(nbytes)), 0, shape, dtype)
 
     def view(
@@ -188,7 +188,7 @@ class DeviceMemory(ABC):
         return self.start(buffer.block.raw) + buffer.offset
 
     def place(self, array: Any) -> DeviceBuffer:
-        """An array of the host's or of another memory as a buffer of this one."""
+        """An array of the host or of another memory, copied to this one."""
         if array.__class__ is DeviceBuffer:
             if array.memory is self:
                 return array
@@ -200,7 +200,7 @@ class DeviceMemory(ABC):
 
 
 def on_host(value: Any) -> Any:
-    """A value that numpy can read: an array, or a copy of a buffer; tuples of them part by part."""
+    """A host-readable value: an array, or a copy of a buffer; tuples elementwise."""
     if value.__class__ is DeviceBuffer:
         return value.numpy()
     return tuple([on_host(part) for part in value]) if value.__class__ is tuple else value

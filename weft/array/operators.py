@@ -1,7 +1,7 @@
-"""Operators and methods of arrays: one op each, with JAX's rules for types and shapes.
+"""Operators and methods of arrays: one op each, with JAX's type promotion and shapes.
 
-They are declared here by their names in jax.numpy. What computes them, a compiled program on the
-array's own devices, is given to `Operators.computed_by` when Weft is imported.
+They are declared here by their names in jax.numpy. The implementation, a compiled program on the
+array's own devices, is injected by `Operators.computed_by` when Weft is imported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SCALARS = (bool, int, float, complex, np.generic)
 
 
 def _never(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
-    raise AssertionError(f"nothing computes {name}: weft/__init__.py says what does")
+    raise AssertionError(f"no implementation of {name}: weft/__init__.py sets it")
 
 
 def _binary(name: str, *, swapped: bool = False) -> Callable[[Any, Any], Any]:
@@ -37,34 +37,34 @@ def _unary(name: str) -> Callable[[Any], Any]:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """A method with the arguments of jax.numpy's function; numpy's own functions call it, too."""
+    """A method with the signature of jax.numpy's function; numpy's functions call it, too."""
 
     def operate(self: Operators, *args: Any, out: None = None, **options: Any) -> Any:
         if out is not None:
-            raise TypeError(f"{name}: arrays are not written to, so there is no `out`")
+            raise TypeError(f"{name}: arrays are immutable, so `out` is not supported")
         return self.compute(name, (self, *args), options)
 
     return operate
 
 
 def _is_operand(other: Any) -> bool:
-    """Whether an operator is Weft's to compute: with arrays of JAX's, traced or not, it is JAX's.
+    """Whether an operator is Weft's to compute: with JAX arrays or tracers it is JAX's.
 
-    To return NotImplemented then has Python ask those.
+    For those, NotImplemented makes Python try the reflected operator of JAX.
     """
     return isinstance(other, (Operators, np.ndarray, *_SCALARS))
 
 
 class Operators:
-    """What can be written with arrays. The result of an operator is an array of Weft's."""
+    """The operators and methods of arrays; results are Weft arrays."""
 
     compute: Compute = staticmethod(_never)
 
-    __array_priority__ = 100  # numpy's operators ask for ours first
+    __array_priority__ = 100  # precedence over numpy's operators
 
     @classmethod
     def computed_by(cls, compute: Compute) -> None:
-        """Say what computes an op: its name in jax.numpy, operands, and options."""
+        """Set the implementation: a function of the name in jax.numpy, operands, and options."""
         cls.compute = staticmethod(compute)
 
     __add__, __radd__ = _binary("add"), _binary("add", swapped=True)
@@ -107,21 +107,21 @@ class Operators:
     real, imag = property(_unary("real")), property(_unary("imag"))
 
     def reshape(self, *shape: Any, order: str = "C") -> Any:
-        """The elements in another shape, which may be given as a tuple or as numbers."""
+        """The elements in another shape, given as a tuple or as numbers."""
         return self.compute("reshape", (self, _one(shape)), {"order": order})
 
     def transpose(self, *dims: Any) -> Any:
-        """The dims in another order, the reverse one if none is given."""
+        """The dims permuted; reversed by default."""
         return self.compute("transpose", (self,), {"axes": _one(dims)} if dims else {})
 
     def astype(self, dtype: Any, *, copy: bool = True) -> Any:
-        """The elements as another type."""
+        """The elements converted to another type."""
         return self.compute("astype", (self, dtype), {})
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Functions of numpy's: Weft computes those that JAX has, numpy the others.
+        """numpy ufuncs: computed by Weft if jax.numpy has them, else by numpy.
 
-        What is written into an array of numpy's, or reduced, is numpy's business.
+        Calls with `out` and ufunc methods such as `reduce` are numpy's.
         """
         plain = method == "__call__" and not options and all(map(_is_operand, inputs))
         if plain and ufunc.nin + ufunc.nout > 1 and _in_jax(ufunc.__name__):
@@ -133,11 +133,11 @@ class Operators:
 
 
 def _one(given: tuple[Any, ...]) -> Any:
-    """Numbers that were given one by one, or together."""
+    """Arguments given one by one or as one tuple."""
     return given[0] if len(given) == 1 else given
 
 
 def _in_jax(name: str) -> bool:
-    """Whether jax.numpy, if it is there, has a function of that name."""
+    """Whether jax.numpy, if installed, has this function."""
     jax = sys.modules.get("jax")
     return jax is not None and hasattr(jax.numpy, name)

@@ -1,4 +1,4 @@
-"""Offsets for buffers whose lifetimes are known: best fit, from both ends of the program."""
+"""Buffer placement: offsets for buffers of known live ranges, best fit in both directions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-ALIGNMENT = 64  # bytes
-_TIGHT = 1.01  # times the most bytes in use at once: a placement that low is not improved
-_FEW = 1500  # buffers up to which the largest-first placement is tried, too
+ALIGNMENT = 64  # alignment in bytes
+_TIGHT = 1.01  # of the lower bound: a placement below it is good enough
+_FEW = 1500  # buffers; more than these are not placed largest-first
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes that are in use from one point of the program to another, both included."""
+    """A buffer's bytes and live range, inclusive."""
 
     size: int
     begin: int
@@ -25,14 +25,14 @@ class Span:
 
 
 def aligned(size: int) -> int:
-    """The size that a buffer takes up."""
+    """The size rounded up to the alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def place(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """An offset for each span, and the height of them all.
+    """An offset for each span, and the total height.
 
-    Spans that meet in time never overlap. A placement that is not tight is tried in other orders.
+    Spans that are live together never overlap. A loose placement is retried in other orders.
     """
     placed = _in_time(spans)
     enough = most_alive(spans) * _TIGHT
@@ -50,12 +50,12 @@ def _height(placed: tuple[list[int], int]) -> int:
 
 
 def most_alive(spans: Sequence[Span]) -> int:
-    """The most bytes that are in use at once: no placement is lower."""
+    """The peak of live bytes: a lower bound of the height."""
     return int(alive(spans).max(initial=0))
 
 
 def alive(spans: Sequence[Span]) -> npt.NDArray[np.int64]:
-    """The bytes in use at every point, from the first to the last."""
+    """Live bytes at every point, from the first to the last."""
     if not spans:
         return np.zeros(0, np.int64)
     first = min(s.begin for s in spans)
@@ -66,16 +66,16 @@ def alive(spans: Sequence[Span]) -> npt.NDArray[np.int64]:
 
 
 class _Free:
-    """The free blocks below the top, by size and by address."""
+    """Free blocks below the top, by size and by address."""
 
     def __init__(self) -> None:
         self.by_size: list[tuple[int, int]] = []
-        self.sizes: dict[int, int] = {}  # of the free block that begins at an offset
-        self.ends: dict[int, int] = {}  # where the free block that ends at an offset begins
+        self.sizes: dict[int, int] = {}  # size of the free block at an offset
+        self.ends: dict[int, int] = {}  # start of the free block that ends at an offset
         self.top = 0
 
     def take(self, size: int) -> int:
-        """The smallest block that fits, or bytes at the top."""
+        """Allocate from the smallest block that fits, else at the top."""
         at = bisect_left(self.by_size, (size, 0))
         if at < len(self.by_size):
             held, offset = self.by_size[at]
@@ -83,14 +83,14 @@ class _Free:
             if held > size:
                 self._add(offset + size, held - size)
             return offset
-        offset = self.ends.get(self.top, self.top)  # a free block below the top grows
+        offset = self.ends.get(self.top, self.top)  # extend the free block at the top
         if offset < self.top:
             self._drop(offset, self.top - offset)
         self.top = offset + size
         return offset
 
     def give(self, offset: int, size: int) -> None:
-        """A block is free again, together with the free ones beside it."""
+        """Free a block, merging it with free neighbours."""
         if offset + size in self.sizes:
             size_after = self.sizes[offset + size]
             self._drop(offset + size, size_after)
@@ -113,7 +113,7 @@ class _Free:
 
 
 def _in_time(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """Place spans as they begin, the large ones first, each into the smallest gap that fits."""
+    """Place spans in order of begin, large ones first, each best-fit."""
     free = _Free()
     offsets = [0] * len(spans)
     ending: list[tuple[int, int]] = []
@@ -129,7 +129,7 @@ def _in_time(spans: Sequence[Span]) -> tuple[list[int], int]:
 
 
 def _largest_first(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """Place the largest spans first, each into the lowest gap between those it meets in time."""
+    """Place spans by decreasing size, each into the lowest gap among those live with it."""
     order = sorted(range(len(spans)), key=lambda n: (-spans[n].size, spans[n].begin, n))
     offsets = [0] * len(spans)
     begins, ends, lows, highs = (np.zeros(len(spans), np.int64) for _ in range(4))
@@ -150,7 +150,7 @@ def _largest_first(spans: Sequence[Span]) -> tuple[list[int], int]:
 
 
 def _lowest(lows: npt.NDArray[np.int64], highs: npt.NDArray[np.int64], size: int) -> int:
-    """The lowest offset at which so many bytes fit between the taken ones."""
+    """The lowest offset with a gap of this size between occupied ranges."""
     if lows.size == 0 or lows.min() >= size:
         return 0
     order = np.argsort(lows, kind="stable")

@@ -1,4 +1,4 @@
-"""Putting values onto devices: a whole array becomes pieces, copied only where it must be."""
+"""Placing values on devices: a global array is split into pieces, copied only if necessary."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def put(
     stacked: Iterable[Axis | str] | None = None,
     process: Process | None = None,
 ) -> Array:
-    """An array on the devices of a mesh, split as a sharding says; equal everywhere without one.
+    """An array on the devices of a mesh with a sharding; replicated without one.
 
-    The elements are not copied unless a dim must be padded, so whoever gives an array away must
-    not change it afterwards.
+    The elements are not copied unless a dim must be padded, so the caller must not mutate the array
+    afterwards.
 
     A `process` that has only the devices along `stacked` axes puts its own shards of the array.
     """
     if isinstance(array, Array):
         if sharding is None and mesh is None and stacked is None:
             return array
-        own = held_mesh(sharding)  # a sharding that knows its mesh moves the array to it
+        own = held_mesh(sharding)  # a sharding with its own mesh moves the array there
         array, mesh = array.numpy(), mesh or own or array.mesh
     make_known_to_jax()
     held = to_numpy(array)
@@ -50,7 +50,7 @@ def put(
 
 
 def put_here(array: Numpy, sharding: Sharding, mesh: Mesh, here: Addressable | None) -> Array:
-    """The shards of an array that some devices of a mesh have."""
+    """This process's shards of an array."""
     held = split(array, sharding, mesh, atoms_for(sharding, mesh, here))
     if here is not None:
         held = here.window(held)
@@ -61,14 +61,14 @@ def _here(mesh: Mesh, stacked: Iterable[Axis | str], process: Process | None) ->
     found = addressable_along(mesh, stacked, None if process is None else process.device)
     if found is not None and process is None:
         raise WeftError(
-            "the mesh has devices in other processes, and this one is not told which it has",
-            help="give a Process: one of its devices, and what reaches the others",
+            "the mesh spans several processes, and this one does not know which devices it has",
+            help="pass a Process: one of its devices, and the transport to the others",
         )
     return found
 
 
 def mesh_of(sharding: Any) -> Mesh:
-    """The mesh that a sharding knows; one device if there is no sharding."""
+    """The mesh of a sharding; a single device without a sharding."""
     if sharding is None:
         return Mesh(device=1)
     mesh = held_mesh(sharding)

@@ -1,7 +1,7 @@
-"""Where Python keeps what native code reads by itself: the stacks of a tuple, their kinds and data.
+"""Offsets in CPython objects that native code reads: stacks of a tuple, their kinds and data.
 
-A call with many arguments takes most of its time to say where each of them lies. Native code finds
-that out faster, from the tuple alone, if this Python keeps things where others of its kind do.
+In a call with many arguments most time would go to looking up their addresses in Python. Native
+code reads them from the tuple alone, if this CPython has the expected object layout.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from weft.array.cpython import reads_objects
 from weft.array.stacked import Stacked, kind_of
 from weft.mesh.parts import Atoms
 
-_WORD = 8  # bytes
+_WORD = 8  # word size in bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """How many bytes into an object what it refers to is."""
+    """Byte offsets of references inside of objects."""
 
-    items: int  # of a tuple: the first
-    type: int  # of any object
-    kind: int  # of a stack
-    data: int  # of a stack: an array of numpy
-    elements: int  # of an array
+    items: int  # tuple: first item
+    type: int  # any object: type
+    kind: int  # stack: kind
+    data: int  # stack: numpy array
+    elements: int  # ndarray: data pointer
 
 
 @cache
 def offsets() -> Offsets | None:
-    """Where things are; None if this Python does not keep them where it is known how to look."""
+    """The offsets, probed on live objects; None if the layout is not as expected."""
     if not reads_objects():
         return None
     data = np.zeros((1, 3), np.float32)
@@ -50,7 +50,7 @@ def offsets() -> Offsets | None:
 
 
 def _find(owner: object, held: object, *places: int) -> int | None:
-    """At which of some places of an object there is a word: the address of another, or a number."""
+    """The offset in an object of a word with this value: another object's address, or a number."""
     wanted = held if isinstance(held, int) else id(held)
     words = [ctypes.c_size_t.from_address(id(owner) + at).value for at in places]
     return places[words.index(wanted)] if wanted in words else None

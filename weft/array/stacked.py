@@ -1,4 +1,4 @@
-"""A value of all virtual devices at once: one numpy array, equal parts stored once."""
+"""Stacks: the values of all virtual devices as one array, equal pieces stored once."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from weft.mesh.pieces import local_shape
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What stacks have in common that a program takes alike; there is one object for each."""
+    """The type of a stack, interned: stacks of one kind are interchangeable for a program."""
 
     atoms: Atoms
-    shape: tuple[int, ...]  # leading dims included
+    shape: tuple[int, ...]  # with leading dims
     dtype: np.dtype[Any]
     memory: Memory
 
@@ -34,7 +34,7 @@ def kind_of(
     atoms: Atoms, shape: tuple[int, ...], dtype: np.dtype[Any], memory: Memory = HOST_MEMORY
 ) -> Kind:
     """The kind of dense stacks of these digits, shape and type, in a memory."""
-    return _kind_of(atoms, shape, dtype, memory)  # one key however it is called
+    return _kind_of(atoms, shape, dtype, memory)  # normalized, so that equal kinds have one key
 
 
 @lru_cache(maxsize=1 << 16)
@@ -45,18 +45,18 @@ def _kind_of(atoms: Atoms, shape: tuple[int, ...], dtype: np.dtype[Any], memory:
 @final
 @dataclass(slots=True, eq=False)
 class Stacked:
-    """The pieces of all devices: a leading dim for each digit of the device's number.
+    """The pieces of all devices: one leading dim for each digit of the device number.
 
-    A leading dim has size 1 where the value is equal for all values of that digit. The value never
-    changes; only where it lies may.
+    A leading dim has size 1 where the value does not vary along that digit. The value is immutable;
+    only its memory may move.
     """
 
-    data: Any  # an array, or a buffer of a device's memory
+    data: Any  # an array, or a device buffer
     atoms: Atoms
-    owned: bool = False  # nobody else holds the memory, so a donated value may be overwritten
-    kind: Kind | None = None  # known only of one that is dense
-    address: int = 0  # known once it has been asked for
-    lease: ref[Lease] | None = None  # of the views that were exported
+    owned: bool = False  # sole reference, so that a donated value may be overwritten
+    kind: Kind | None = None  # None unless dense
+    address: int = 0  # cached address
+    lease: ref[Lease] | None = None  # lease of exported views
 
     @property
     def lead(self) -> int:
@@ -75,28 +75,28 @@ class Stacked:
         return int(self.data.nbytes)
 
     def piece(self, place: int) -> Array:
-        """The piece of the device at that place of the mesh."""
+        """The piece of the device at a place of the mesh."""
         at = []
         for n, (stride, size) in enumerate(zip(self.atoms.strides, self.atoms.sizes, strict=True)):
             at.append(place // stride % size if self.data.shape[n] > 1 else 0)
-        index: tuple[Any, ...] = (*at, ...)  # a view, of a single element, too
+        index: tuple[Any, ...] = (*at, ...)  # a view even of a single element
         return np.asarray(on_host(self.data)[index])
 
     def pieces(self) -> Array:
-        """Every device's piece along one leading dim, in the order of the mesh."""
+        """The pieces of all devices along one leading dim, in the order of the mesh."""
         full = np.broadcast_to(on_host(self.data), (*self.atoms.sizes, *self.shape))
         return full.reshape(self.atoms.count, *self.shape)
 
     @property
     def is_writable(self) -> bool:
-        """Whether a donated value may be overwritten: no other value and no export has its memory.
+        """Whether a donated value may be overwritten: no alias and no export of its memory.
 
-        Exports are made of arrays that are not deleted; a donated array is deleted before this.
+        No race with exports: they need a live array, and a donated array is deleted before this.
         """
         return self.owned and (self.lease is None or self.lease() is None)
 
     def lend(self) -> Lease:
-        """Pin the memory for readers outside, as long as one of their views is alive."""
+        """Pin the memory for external readers while any of their views is alive."""
         lease = None if self.lease is None else self.lease()
         if lease is None:
             lease = Lease(self.data)
@@ -104,38 +104,38 @@ class Stacked:
         return lease
 
     def located(self) -> Kind:
-        """Have the elements lie in row-major order, if they do not, so that the kind is known."""
+        """Make the elements row-major, so that the kind is known."""
         if self.is_on_host and not is_dense(self.data):
-            self.lease = None  # first: an export that comes between these lines keeps its own
+            self.lease = None  # first: a concurrent export keeps the old memory
             self.data, self.owned = dense(self.data), True
         self.kind = kind_of(self.atoms, self.data.shape, self.data.dtype, self.memory)
         return self.kind
 
     def locate(self) -> int:
-        """The address of the elements, which are dense."""
+        """The address of the (dense) elements."""
         self.address = self.memory.address(self.data)
         return self.address
 
     @property
     def is_on_host(self) -> bool:
-        """Whether numpy reads it as it is."""
+        """Whether numpy can read it directly."""
         return self.data.__class__ is not DeviceBuffer
 
     @property
     def memory(self) -> Memory:
-        """Where it lies."""
+        """The memory that holds it."""
         return HOST_MEMORY if self.is_on_host else self.data.memory
 
     def on_host(self) -> Stacked:
-        """The same pieces where numpy reads them: itself, or a copy."""
+        """A host copy, or itself."""
         return self if self.is_on_host else Stacked(on_host(self.data), self.atoms)
 
     def read_only(self) -> Stacked:
-        """The same pieces, not to be written to."""
+        """The same pieces, read-only."""
         return Stacked(self.data, self.atoms)
 
     def to(self, atoms: Atoms) -> Stacked:
-        """The same value with other digits."""
+        """The same value over other digits."""
         if atoms == self.atoms:
             return self
         fine = common(self.atoms, atoms)
@@ -153,7 +153,7 @@ class Stacked:
 
 
 def _merge(data: Array, fine: Atoms, coarse: Atoms) -> Array:
-    """Neighbouring digits put together; equal along all of them, or spelled out along all."""
+    """Merge neighbouring digits; equal along all of them, or broadcast along all."""
     lead = len(fine.sizes)
     full, merged = list(data.shape[:lead]), []
     for span in zip(coarse.strides, coarse.sizes, strict=True):
@@ -164,28 +164,28 @@ def _merge(data: Array, fine: Atoms, coarse: Atoms) -> Array:
             full[dim] = fine.sizes[dim] if varies else 1
         merged.append(span[1] if varies else 1)
     rest = data.shape[lead:]
-    if data.shape[:lead] != (*full,):  # else the view stays one that may be written to
+    if data.shape[:lead] != (*full,):  # keeps the writeable flag of a plain view
         data = np.broadcast_to(data, (*full, *rest))
     return data.reshape(*merged, *rest)
 
 
 def one_for_all(array: Array, atoms: Atoms, owned: bool = False) -> Stacked:
-    """A value that is equal on all devices."""
+    """A value that is replicated over all devices."""
     return Stacked(array.reshape((1,) * len(atoms.sizes) + array.shape), atoms, owned)
 
 
 def stack(pieces: Array, atoms: Atoms, owned: bool = False) -> Stacked:
-    """A value from every device's piece along one leading dim, in the order of the mesh."""
+    """A stack from all devices' pieces along one leading dim, in the order of the mesh."""
     return Stacked(pieces.reshape(*atoms.sizes, *pieces.shape[1:]), atoms, owned)
 
 
 def split(array: Array, sharding: Sharding, mesh: Mesh, atoms: Atoms) -> Stacked:
-    """The pieces that a sharding makes of a whole array; padded where a size does not divide.
+    """Split a global array by a sharding; padded where a size does not divide.
 
     No copy is made unless something has to be padded.
     """
     way = way_to_split(array.shape, sharding, mesh, atoms)
-    if way is None:  # the parts of an axis cross those that are in use
+    if way is None:  # the sharding's axes do not subdivide these digits
         own = _own_digits(sharding, mesh, atoms)
         return stack(split(array, sharding, mesh, own).pieces(), atoms)
     return way.split(array, atoms)
@@ -193,15 +193,15 @@ def split(array: Array, sharding: Sharding, mesh: Mesh, atoms: Atoms) -> Stacked
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a whole array becomes a stack."""
+    """A plan to split a global array into a stack: reshape, transpose, reshape."""
 
-    room: tuple[int, ...]  # its sizes, padding included
-    apart: tuple[int, ...]  # with the digits of each dim before what is left of it
-    order: tuple[int, ...]  # digits first
-    shape: tuple[int, ...]  # with a leading dim for every digit
+    room: tuple[int, ...]  # sizes with padding
+    apart: tuple[int, ...]  # every dim split into its digits and the rest
+    order: tuple[int, ...]  # permutation, digits first
+    shape: tuple[int, ...]  # with one leading dim for each digit
 
     def split(self, array: Array, atoms: Atoms) -> Stacked:
-        """A whole array's pieces."""
+        """The pieces of a global array."""
         owned = False
         if self.room != array.shape:
             padding = [(0, new - size) for new, size in zip(self.room, array.shape, strict=True)]
@@ -214,7 +214,7 @@ class Way:
 def way_to_split(
     shape: tuple[int, ...], sharding: Sharding, mesh: Mesh, atoms: Atoms
 ) -> Way | None:
-    """How to split arrays of a shape, None if the sharding's axes are no unions of the digits."""
+    """The plan to split arrays of a shape; None if the sharding's axes are no unions of digits."""
     if _own_digits(sharding, mesh, atoms) != atoms:
         return None
     local = local_shape(shape, sharding, mesh)
@@ -224,7 +224,7 @@ def way_to_split(
         for part, split in zip(local, dims, strict=True)
     ]
     apart: list[int] = []
-    source: dict[int, int] = {}  # where the digit of that number is in the taken-apart array
+    source: dict[int, int] = {}  # position of each digit in the reshaped array
     kept: list[int] = []
     for part, digits in zip(local, dims, strict=True):
         for digit in digits:
@@ -240,9 +240,9 @@ def way_to_split(
 def assemble(
     stacked: Stacked, shape: Sequence[int], sharding: Sharding, mesh: Mesh, *, whole: bool = True
 ) -> Array:
-    """The whole array that the pieces of a sharding make; no copy is made where none is needed.
+    """Assemble the global array from the pieces of a sharding, without a copy if possible.
 
-    Where pieces owe a reduction they are added up. With `whole` false, padding is left in.
+    Unreduced pieces are summed. With `whole` false, padding is kept.
     """
     atoms, data = stacked.atoms, on_host(stacked.data)
     own = _own_digits(sharding, mesh, atoms)
@@ -254,7 +254,7 @@ def assemble(
         data = data.sum(tuple(owing), keepdims=True, dtype=data.dtype)
     dims = [dims_along(d.axes, mesh, atoms) for d in sharding.dims]
     used = {d for digits in dims for d in digits}
-    # Along digits that do not split it the value is equal: the first piece stands for all.
+    # Digits that do not split the value are replicated: take the first piece.
     data = data[tuple([slice(None) if d in used else slice(0, 1) for d in range(lead)])]
     full = [atoms.sizes[d] if d in used else 1 for d in range(lead)]
     if data.shape != (*full, *stacked.shape):
@@ -269,14 +269,14 @@ def assemble(
 
 
 def _own_digits(sharding: Sharding, mesh: Mesh, atoms: Atoms) -> Atoms:
-    """The digits given, or others if the sharding's axes are no unions of them."""
+    """The given digits, or finer ones if the sharding's axes are no unions of them."""
     axes = [*(a for d in sharding.dims for a in d.axes), *sharding.unreduced]
     spans = [span_of(axis, mesh) for axis in axes]
     return atoms if atoms.dims_of(spans) is not None else atoms_of(mesh.size, spans)
 
 
 def dims_along(axes: Sequence[Axis], mesh: Mesh, atoms: Atoms) -> tuple[int, ...]:
-    """The leading dims of a stack that these axes are made of, major first."""
+    """The leading dims of these axes, major first."""
     found = atoms.dims_of([span_of(axis, mesh) for axis in axes])
     assert found is not None, f"{axes} are no digits of {atoms}"
     return found

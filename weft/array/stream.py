@@ -1,14 +1,14 @@
-"""Host streams: work is enqueued and done in order by a thread, and callbacks may call back.
+"""Host streams: queues of tasks run in order by a thread; tasks may call user callbacks.
 
-While a run is inside of a callback, what the callback itself enqueues or waits for is done at once,
-by its own thread. A second thread goes on with the work that calls nobody, for whoever else waits;
-work with callbacks keeps its order.
+While a task is inside of a callback, work that the callback itself enqueues or waits for runs
+immediately on its own thread. A second thread continues with tasks without callbacks, for other
+waiters; tasks with callbacks keep their order.
 
-A thread that waits for a result takes over what has not been begun, if it is next and calls nobody:
-the stream's own thread may take long to wake up.
+A thread that waits for a result runs pending tasks itself, if they are next and have no callbacks:
+waking the stream's own thread may take longer.
 
-Threads end when there is no work for a moment, and the process ends after them: what was enqueued
-is done, also where nobody waits for it.
+Threads exit after a short idle time, and the process exits after them: enqueued work is always
+completed, even without a waiter.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from weft.array.awaited import Awaited
 from weft.array.memory import Event
 from weft.errors import WeftError
 
-LINGER = 0.05  # seconds that a thread waits for more work
+LINGER = 0.05  # seconds of idling before a thread exits
 
 
 class Task(Protocol):
-    """Something to be done, which must not raise."""
+    """A unit of work, which must not raise."""
 
     calls_host: bool
 
     @property
     def is_ready(self) -> bool:
-        """Whether all that it needs is there."""
+        """Whether all of its inputs are ready."""
         ...
 
     def __call__(self) -> None:
-        """Do it."""
+        """Run it."""
         ...
 
     def abandon(self, error: BaseException) -> None:
-        """Say that an interrupt has kept it from being done."""
+        """Fail its results because of an interrupt."""
         ...
 
 
 class _Here(threading.local):
-    """Whose thread this is, and which tasks it is in the midst of."""
+    """Thread-local state: the stream whose worker this is, and the tasks on its stack."""
 
     stream: HostStream | None = None
     tasks: list[Task]
@@ -59,19 +59,19 @@ _here = _Here()
 
 
 class HostEvent(Awaited):
-    """A point in a host stream, which is ready when all before it is done."""
+    """A point in a host stream, ready when all earlier work is done."""
 
     def reach(self) -> Self:
-        """Say that all before it is done."""
+        """Mark as reached."""
         self._helper = None
         self._tell()
         return self
 
 
 class _Mark:
-    """A task that waits for an event of another stream, or that says where an event is."""
+    """A task that waits for another stream's event, or that sets an event."""
 
-    calls_host = True  # so that it keeps its order
+    calls_host = True  # keeps its place in the order
 
     def __init__(self, event: HostEvent, after: Event | None = None) -> None:
         self.results, self.event, self.after = (event,), event, after
@@ -84,7 +84,7 @@ class _Mark:
         try:
             if self.after is not None:
                 self.after.wait()
-        except BaseException as error:  # noqa: BLE001  # what has failed is its own stream's work
+        except BaseException as error:  # noqa: BLE001  # the other stream's tasks own it
             report(error)
         self.event.reach()
 
@@ -93,28 +93,29 @@ class _Mark:
 
 
 def report(error: BaseException) -> None:
-    """Show an error that nothing waits for."""
+    """Print an error that has no waiter."""
     shown = (type(error), error, error.__traceback__, threading.current_thread())
     threading.excepthook(threading.ExceptHookArgs(shown))
 
 
 class HostStream:
-    """Work in order."""
+    """An ordered queue of tasks with worker threads."""
 
     def __init__(self, name: str = "weft") -> None:
         self.name = name
         self.tasks: deque[Task] = deque()
-        self.lock = threading.RLock()  # an interrupt cannot leave it locked, as it can a condition
+        self.lock = threading.RLock()  # safe under interrupts, unlike a condition variable
         self.changed = threading.Condition(self.lock)
-        self.free = 0  # threads that wait for work
-        self.busy = 0  # threads that do work and are not inside of a callback
-        self.outside = 0  # threads that are inside of a callback
-        # A mark for each run beside the queue. It is there before the run takes its arguments out
-        # of arrays: whoever deletes an array and then finds no mark may write over the memory.
+        self.free = 0  # idle threads
+        self.busy = 0  # threads running a task outside of callbacks
+        self.outside = 0  # threads inside of a callback
+        # A mark for each run that bypasses the queue. It is set before the run takes its arguments
+        # out of arrays: a donor that deletes an array and then sees no mark may overwrite the
+        # memory.
         self.beside: list[None] = []
 
     def enqueue(self, task: Task) -> None:
-        """Have something done after all that was enqueued before; from a callback, at once."""
+        """Run a task after all enqueued ones; inside of a callback, immediately."""
         if self.is_inside:
             self._do(task)
             return
@@ -124,7 +125,7 @@ class HostStream:
             self.changed.notify_all()
 
     def record(self) -> HostEvent:
-        """The point after all that is enqueued now."""
+        """An event after all work enqueued so far."""
         event = HostEvent().helped_by(self.help)
         with self.lock:
             if self.is_idle:
@@ -133,45 +134,45 @@ class HostStream:
         return event
 
     def wait(self, event: Event) -> None:
-        """Have what is enqueued from now on begin after an event of another stream."""
+        """Make later work wait for another stream's event."""
         if not event.is_ready:
             self.enqueue(_Mark(HostEvent(), event))
 
     def synchronize(self) -> None:
-        """Wait until all that is enqueued now is done."""
+        """Block until all work enqueued so far is done."""
         self.record().wait()
 
     @property
     def is_inside(self) -> bool:
-        """Whether this thread does the stream's work, so that a callback has called."""
+        """Whether this thread is a worker of the stream, so a callback is active."""
         return _here.stream is self
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was enqueued is done."""
+        """Whether the queue is drained."""
         return not (self.tasks or self.busy or self.outside)
 
     def _next(self) -> Task | None:
-        """The task that can be begun now; inside of a callback, one that calls nobody."""
+        """The next runnable task; inside of a callback, one without callbacks."""
         if self.busy or not self.tasks:
             return None
         if not self.outside:
             return self.tasks[0]
         for task in self.tasks:
             if isinstance(task, _Mark) and task.after is not None:
-                return None  # nothing passes it
+                return None  # order barrier
             if not task.calls_host and task.is_ready:
                 return task
         return None
 
     def _staff(self) -> None:
-        """Start a thread if there is work and nobody to do it."""
+        """Start a worker if tasks are pending and none is idle."""
         if not self.free and self._next() is not None:
             self.free += 1
             threading.Thread(target=self._work, name=self.name, daemon=False).start()
 
     def _go_on(self) -> None:
-        """Have what is left to do looked at: nobody is woken if that is nothing."""
+        """Wake a worker if tasks are pending."""
         if self.tasks:
             self._staff()
             self.changed.notify_all()
@@ -182,14 +183,14 @@ class HostStream:
             try:
                 self._do(task)
             finally:
-                del task  # what it holds must not live on while the thread waits
+                del task  # drop references before idling
                 with self.lock:
                     self.busy -= 1
                     self.free += 1
                     self._go_on()
 
     def _take(self) -> Task | None:
-        """Wait for a task and take it on; None if none comes for a while."""
+        """Wait for a task and take it; None after the idle timeout."""
         with self.lock:
             self.changed.wait_for(lambda: self._next() is not None, LINGER)
             self.free -= 1
@@ -206,11 +207,11 @@ class HostStream:
         finally:
             _here.tasks.pop()
             with self.lock:
-                self._go_on()  # what waited for its results may be begun
+                self._go_on()  # tasks that depend on its results may be runnable now
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Let another thread go on, while this one is inside of a callback."""
+        """Release the stream for the duration of a callback on this thread."""
         with self.lock:
             self.busy -= 1
             self.outside += 1
@@ -219,12 +220,12 @@ class HostStream:
             yield
         finally:
             with self.lock:
-                self.busy += 1  # for a while there may be two at work, on different programs
+                self.busy += 1  # two workers may overlap for a while, on different programs
                 self.outside -= 1
                 self._go_on()
 
     def help(self, array: Awaited, patient: bool = True) -> None:
-        """Do what must be done before an array is ready, if this thread is the one to do it.
+        """Run the tasks that an array waits for, if this thread may.
 
         One that is not patient, and of another's, only waits.
         """
@@ -241,14 +242,14 @@ class HostStream:
             with self.lock:
                 task = self.tasks.popleft() if self.tasks else None
             if task is None:
-                return  # another thread is at it
+                return  # another thread runs it
             self._do(task)
 
     def _take_over(self, array: Awaited) -> None:
-        """Do what is next, in order, until an array is ready or somebody else is at it.
+        """Run pending tasks in order until an array is ready or another thread takes over.
 
-        Tasks do not raise, but an interrupt may come at any time to a thread of the user's: what it
-        kept from being done is told to those who wait.
+        Tasks do not raise, but a user's thread may be interrupted at any time: waiters of an
+        interrupted task get the interrupt as its error.
         """
         while not array.is_ready:
             before, taken = _here.stream, False
@@ -278,7 +279,7 @@ class HostStream:
 
 @contextmanager
 def released() -> Iterator[None]:
-    """Let the stream whose thread this is go on, if it is one's, while a callback runs."""
+    """Release this thread's stream, if any, for the duration of a callback."""
     stream = _here.stream
     if stream is None:
         yield
@@ -291,13 +292,13 @@ _around: list[Callable[[], AbstractContextManager[None]]] = []
 
 
 def around_calls(enter: Callable[[], AbstractContextManager[None]]) -> None:
-    """Have something entered wherever a program calls a function of the user's."""
+    """Register a context manager to enter around user callbacks."""
     _around.append(enter)
 
 
 @contextmanager
 def calling() -> Iterator[None]:
-    """Where a program calls a function of the user's: others go on meanwhile."""
+    """The context of a user callback: other work proceeds meanwhile."""
     with ExitStack() as stack:
         stack.enter_context(released())
         for enter in _around:

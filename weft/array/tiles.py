@@ -1,4 +1,4 @@
-"""Shardings as tiles of devices, in HLO's words: `{devices=[2,4]<=[8]}`."""
+"""Shardings in HLO's tile notation: `{devices=[2,4]<=[8]}`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.parts import span_of
 from weft.mesh.pieces import counts
 
-REPLICATED, OTHER, UNREDUCED = 0, 3, 6  # numbers of the kinds of HLO's shardings
+REPLICATED, OTHER, UNREDUCED = 0, 3, 6  # HLO's OpSharding types
 _NAMES = {REPLICATED: "replicated", UNREDUCED: "unreduced"}
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Which device has which tile: `{devices=[2,1,4]<=[8] last_tile_dim_replicate}`."""
+    """A tile assignment: `{devices=[2,1,4]<=[8] last_tile_dim_replicate}`."""
 
-    shape: tuple[int, ...]  # how often each dim is split, and then how many devices have the same
+    shape: tuple[int, ...]  # tiles along each dim, then the sizes of subgroups
     devices: tuple[int, ...]
-    last: tuple[int, ...]  # of what kind the sizes at the end of the shape are
+    last: tuple[int, ...]  # types of the trailing subgroup dims
 
     @property
     def kind(self) -> int:
-        """Of what kind the sharding is as a whole."""
+        """The type of the sharding as a whole."""
         if math.prod(self.shape[: len(self.shape) - len(self.last)]) > 1 or len(self.last) > 1:
             return OTHER
         return self.last[0] if self.last else REPLICATED
@@ -38,7 +38,7 @@ class Tiles:
         return self.devices == tuple(range(len(self.devices)))
 
     def text(self) -> str:
-        """As HLO writes it."""
+        """HLO's text."""
         if self.kind != OTHER:
             return f"{{{_NAMES[self.kind]}}}"
         last = ""
@@ -52,7 +52,7 @@ class Tiles:
 
 
 def tiles(sharding: Sharding | None, mesh: Mesh, order: tuple[int, ...] | None) -> Tiles:
-    """Which partition has which tile of a sharding, on a mesh if the sharding has none."""
+    """The tile assignment of a sharding, on a mesh if the sharding has none."""
     if sharding is None:
         return Tiles((), (), ())
     mesh = mesh if isinstance(sharding.mesh, str) else sharding.mesh

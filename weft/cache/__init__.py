@@ -1,1 +1,1 @@
-"""The cache: what is remembered on disk from run to run, machine code and tuned choices."""
+"""The on-disk cache: machine code, tiled programs and tuning results, across runs."""

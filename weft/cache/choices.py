@@ -1,4 +1,4 @@
-"""Choices that were measured once: which way is the fastest, by machine and class of shapes."""
+"""Tuning results: the fastest candidate, by machine and shape class."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Choice: TypeAlias = "str | int | float | list[Choice] | dict[str, Choice]"
 
 
 def remembered(kind: str, machine: str, shape_class: str, *, counted: bool = True) -> Choice | None:
-    """What was chosen for a kind of kernel on this machine and such shapes, or None.
+    """The choice for a kind of kernel on this machine and shape class, or None.
 
-    Who only looks, and makes nothing where there is nothing, is not `counted` in the ledger.
+    A lookup that would not measure on a miss is not `counted` in the ledger.
     """
     data = the_store().get(_key(kind, machine, shape_class), counted=counted)
     if data is None:
@@ -26,21 +26,21 @@ def remembered(kind: str, machine: str, shape_class: str, *, counted: bool = Tru
 
 
 def is_anything_remembered() -> bool:
-    """Whether there may be choices at all: of a new cache nothing need be asked."""
+    """Whether any choices may exist: skips lookups in a new cache."""
     return the_store().holds("choice")
 
 
 def choices() -> Iterator[tuple[Stored, Choice]]:
-    """All that is remembered, of any machine."""
+    """All stored choices, of any machine."""
     for stored in the_store().entries("choice"):
-        with contextlib.suppress(OSError):  # gone meanwhile
+        with contextlib.suppress(OSError):  # removed concurrently
             data = decode(stored.path.read_bytes(), stored.record.key)
             if data is not None:
                 yield stored, json.loads(data)
 
 
 def remember(kind: str, machine: str, shape_class: str, choice: Choice) -> None:
-    """Write down a choice, for all processes to come."""
+    """Store a choice."""
     the_store().put(_key(kind, machine, shape_class), json.dumps(choice).encode())
 
 

@@ -1,4 +1,4 @@
-"""A digest of Weft's own code, for entries that another version would not make the same way."""
+"""A digest of Weft's own code, part of the cache key of entries that depend on it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _FOLDERS = ("ir", "ops", "kernels", "executable", "tile", "emit")
 
 @cache
 def code_digest() -> str:
-    """A number for the code that decides on kernels and emits them.
+    """The digest of the code that builds and emits kernels.
 
-    It is that of the files' contents, which are read once after each change: files of the same
-    names, sizes and times are taken for the same, as Python itself does it.
+    It hashes file contents, cached by names, sizes and modification times, which Python's own
+    bytecode cache relies on too.
     """
     key = Key("digest", "weft", (("files", _files_digest()),))
     known = the_store().get(key, counted=False)

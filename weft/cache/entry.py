@@ -1,4 +1,4 @@
-"""Entries of the cache: what names one, and how it is written so that damage shows."""
+"""Cache entries: keys, and a checksummed encoding."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from dataclasses import dataclass
 from functools import cached_property
 
 _MAGIC = b"weft-cache-1"
-HEADER_LIMIT = 1 << 16  # no header is longer than this
+HEADER_LIMIT = 1 << 16  # bytes; upper bound of a header
 
 
 @dataclass(frozen=True)
 class Key:
-    """What an entry was made of, part by part; the name is for readers only."""
+    """The cache key: all inputs of an entry, part by part; the name is informative."""
 
-    kind: str  # kernel, groups, texts, program, digest or choice: docs/cache.md
+    kind: str  # kernel, choice, ...
     name: str
     parts: tuple[tuple[str, str], ...]
 
     @cached_property
     def digest(self) -> str:
-        """What stands for all parts."""
+        """The digest of all parts."""
         text = json.dumps([self.kind, self.parts])
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What an entry says of itself: its key, and when it was made (in seconds since 1970)."""
+    """An entry's metadata: its key and creation time (in seconds since 1970)."""
 
     key: Key
     made: float
 
 
 def encode(key: Key, data: bytes) -> bytes:
-    """An entry: a line with a checksum of all that follows, a line of JSON, and the data."""
+    """Encode an entry: a line with a checksum of the rest, a line of JSON, and the data."""
     record = {"kind": key.kind, "name": key.name, "made": time.time(), "parts": dict(key.parts)}
     rest = json.dumps(record).encode() + b"\n" + data
     return _MAGIC + b" " + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
 
 
 def decode(content: bytes, key: Key) -> bytes | None:
-    """The data of an entry; None if it is damaged, or the entry of another key."""
+    """The data of an entry; None if it is corrupt, or of another key."""
     head, found, rest = content.partition(b"\n")
     if not found or head != _MAGIC + b" " + hashlib.sha256(rest).hexdigest().encode():
         return None
@@ -53,7 +53,7 @@ def decode(content: bytes, key: Key) -> bytes | None:
 
 
 def record_of(content: bytes) -> Record | None:
-    """What the beginning of an entry says of it; None if that cannot be read."""
+    """The metadata from an entry's first lines; None if malformed."""
     head, *lines = content.split(b"\n", 2)
     return _record(lines[0]) if lines and head.startswith(_MAGIC) else None
 

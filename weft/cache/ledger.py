@@ -1,4 +1,4 @@
-"""The ledger of the cache: hits and misses of all processes, and what `weft cache why` tells of."""
+"""The ledger of the cache: hits and misses of all processes, for `weft cache why`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from weft.cache.entry import Key
 
 Cause = Literal["absent", "damaged", "unreadable"]
 
-_MISSES = 64  # how many of the last misses are kept
-_EVICTED = 4096  # how many evicted entries are remembered by their digest
-_WRITE_EVERY = 1.0  # seconds
+_MISSES = 64  # recent misses kept
+_EVICTED = 4096  # digests of evicted entries kept
+_WRITE_EVERY = 1.0  # seconds between writes
 _TRIES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """A key that was looked for and not found."""
+    """A key that was looked up and not found."""
 
     key: Key
     cause: Cause
@@ -38,18 +38,18 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What the ledger says."""
+    """The contents of the ledger."""
 
-    hits: Counter[str] = field(default_factory=Counter)  # by kind
+    hits: Counter[str] = field(default_factory=Counter)  # hits and misses by kind
     misses: Counter[str] = field(default_factory=Counter)
-    missed: tuple[Miss, ...] = ()  # the last ones, the oldest first
-    evicted: tuple[str, ...] = ()  # digests
-    cleared: float = 0.0  # when
+    missed: tuple[Miss, ...] = ()  # most recent last
+    evicted: tuple[str, ...] = ()  # digests of evicted entries
+    cleared: float = 0.0  # time of the last clear, by kind
 
 
 @dataclass(slots=True)
 class _Counts:
-    """What a process has counted and not yet written."""
+    """Counts of this process that are not yet written."""
 
     hits: Counter[str] = field(default_factory=Counter)
     misses: Counter[str] = field(default_factory=Counter)
@@ -58,7 +58,7 @@ class _Counts:
 
 
 class Ledger:
-    """Counts in memory, added to those on disk now and then and when the process ends."""
+    """Counts in memory, merged into those on disk periodically and at exit."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -68,25 +68,25 @@ class Ledger:
         _LEDGERS.add(self)
 
     def hit(self, kind: str) -> None:
-        """Count an entry that was found."""
+        """Count a hit."""
         with self._lock:
             self._counts.hits[kind] += 1
         self._write_sometimes()
 
     def missed(self, key: Key, cause: Cause) -> None:
-        """Count and remember a key that was not found."""
+        """Count and record a miss."""
         with self._lock:
             self._counts.misses[key.kind] += 1
             self._counts.missed.append(Miss(key, cause, time.time()))
         self._write_sometimes()
 
     def evicted(self, digests: Sequence[str]) -> None:
-        """Remember what was removed because there was too much."""
+        """Record evicted entries."""
         with self._lock:
             self._counts.evicted += digests
 
     def clear(self, kind: str | None) -> None:
-        """Begin the counts of a kind, or all, at zero, and remember when."""
+        """Reset the counts of a kind, or all, and record the time."""
         with self._lock:
             self._counts = _Counts()
         with _held(self._folder) as folder:
@@ -97,12 +97,12 @@ class Ledger:
                 _write(folder, Page(hits, misses, page.missed, page.evicted, time.time()))
 
     def page(self) -> Page:
-        """What it says now, of all processes."""
+        """The current contents, of all processes."""
         self.write()
         return Page() if self._folder is None else _read(self._folder)
 
     def write(self) -> None:
-        """Add what this process has counted to what is on disk."""
+        """Merge this process's counts into those on disk."""
         with self._lock:
             mine, self._counts = self._counts, _Counts()
         self._written = time.monotonic()
@@ -117,7 +117,7 @@ class Ledger:
                 _write(folder, Page(hits, misses, tuple(missed), evicted, page.cleared))
 
     def begin_anew(self) -> None:
-        """In a forked child: what is counted here is the parent's to write."""
+        """In a forked child: drop the counts, which the parent will write."""
         self._lock = threading.Lock()
         self._counts = _Counts()
 
@@ -128,7 +128,7 @@ class Ledger:
 
 @contextlib.contextmanager
 def _held(folder: Path | None) -> Iterator[Path | None]:
-    """The folder of the ledger, locked against other processes; None where that cannot be."""
+    """The ledger's folder, locked against other processes; None if that fails."""
     if folder is None:
         yield None
         return
@@ -145,7 +145,7 @@ def _held(folder: Path | None) -> Iterator[Path | None]:
 
 
 def _locked(handle: int) -> bool:
-    """Lock a file, waiting a while: a process that was forked just then may hold it for long."""
+    """Lock a file with a timeout: a process forked meanwhile may hold the lock for long."""
     for _ in range(_TRIES):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -153,12 +153,12 @@ def _locked(handle: int) -> bool:
         except BlockingIOError:
             time.sleep(0.01)
         except OSError:
-            return False  # a file system without locks
+            return False  # no locks on this file system
     return False
 
 
 def _read(folder: Path) -> Page:
-    """The page on disk; an empty one where there is none, or it is damaged."""
+    """The contents on disk; empty if missing or corrupt."""
     try:
         said = json.loads((folder / "ledger.json").read_bytes())
         missed = tuple(_miss(row) for row in said["missed"])
@@ -192,13 +192,13 @@ def _write(folder: Path, page: Page) -> None:
         "evicted": page.evicted,
         "cleared": page.cleared,
     }
-    with contextlib.suppress(OSError):  # counts only: nothing is lost but they
+    with contextlib.suppress(OSError):  # best effort: only counts are lost
         handle, name = tempfile.mkstemp(prefix=".ledger", dir=folder)
         try:
             with os.fdopen(handle, "w") as file:
                 json.dump(said, file)
             os.replace(name, folder / "ledger.json")
-        except OSError:  # a full disk
+        except OSError:  # disk full
             os.unlink(name)
 
 

@@ -1,13 +1,13 @@
-"""The store on disk: one file an entry, written whole or not at all, by any number of processes.
+"""The store on disk: one file for each entry, written atomically, by any number of processes.
 
     FOLDER/kernel/3f/3f09...   an entry of the kind `kernel`, named by the digest of its key
     FOLDER/ledger.json         hits and misses, the last misses, what was evicted
-    FOLDER/size                the bytes of all entries when somebody last looked
+    FOLDER/size                the bytes of all entries at the last scan
 
 Files are written beside their place and renamed, so that a reader sees an old entry, a new one or
-none. Nothing waits for a lock: who finds a file gone has a miss, and who finds it damaged says so
-once and writes it again. A folder that cannot be written is said once, and done without. Entries
-are code, or lead to it: a folder or a file that others may write to is not read.
+none. It is lock-free: a file removed concurrently is a miss, a corrupt one is reported once and
+rewritten. An unwritable folder is reported once, and the cache is disabled. Entries contain code: a
+folder or file that other users may write to is not read.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from weft.errors import warn
 from weft.knobs import CACHE, cache_folder
 
 _SIZE = "size"
-LIMIT = 2 << 30  # bytes of all entries, above which the longest unused are removed
-_KEPT = 0.8  # how full the cache is after that
-_LASTS = 600.0  # seconds that a process relies on how another one found the store
+LIMIT = 2 << 30  # bytes of all entries; above it the least recently used are evicted
+_KEPT = 0.8  # fill level after eviction
+_LASTS = 600.0  # seconds that a scan by another process stays valid
 _NO_FOLDER = (
     f"weft remembers nothing from run to run: the user has no home folder, "
     f"and {CACHE.name} names no other"
@@ -38,34 +38,34 @@ _SHARED = (
     "weft does without its cache: others may write to {folder}, from where code is run; "
     "chown it to yourself, and chmod go-w it"
 )
-_ABANDONED = 3600.0  # seconds after which a file that is being written is nobody's
+_ABANDONED = 3600.0  # seconds after which a temporary file is abandoned
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An entry that lies in the store."""
+    """An entry in the store."""
 
     path: Path
     record: Record
     nbytes: int
-    used: float  # when it was last read or written, in seconds since 1970
+    used: float  # last access, in seconds since 1970
 
 
 class DiskStore:
-    """A folder of entries; without a folder nothing is ever found, and that is said once."""
+    """A folder of entries; without a usable folder every lookup misses, with one warning."""
 
     def __init__(self, folder: Path | None, limit: int = LIMIT) -> None:
         self.folder = folder
         self.limit = limit
         self.ledger = Ledger(folder)
         self._unwritable = False
-        self._ours: bool | None = None  # None before the folder was looked at
+        self._ours: bool | None = None  # None before the first check
         self._said: set[str] = set()
-        # Bytes to write before the size of the store is looked at; None before the first.
+        # Bytes to write before the next scan of the store's size; None before the first.
         self._until_look: int | None = None
 
     def get(self, key: Key, *, counted: bool = True) -> bytes | None:
-        """The data of a key, or None; the ledger remembers which, absence only if `counted`."""
+        """The data of a key, or None; recorded in the ledger, misses only if `counted`."""
         if self.folder is None:
             return None
         if not self._is_ours(self.folder):
@@ -88,19 +88,19 @@ class DiskStore:
             self.refuse(key)
             return None
         self.ledger.hit(key.kind)
-        with contextlib.suppress(OSError):  # evicted just now, or a folder that may only be read
+        with contextlib.suppress(OSError):  # evicted concurrently, or a read-only folder
             os.utime(path)
         return data
 
     def refuse(self, key: Key) -> None:
-        """Say that an entry is not what it should be; it is to be made and put again."""
+        """Report an invalid entry; the caller rebuilds and puts it again."""
         assert self.folder is not None, "an entry was found"
         path = self.folder / _place(key)
         self._say("heal", f"weft found damage in its cache and makes it anew: {path}")
         self.ledger.missed(key, "damaged")
 
     def put(self, key: Key, data: bytes) -> None:
-        """Write an entry, in place of any that is there."""
+        """Write an entry, replacing any that is there."""
         if self._unwritable:
             return
         if self.folder is None:
@@ -123,12 +123,12 @@ class DiskStore:
             self._say("write", f"weft remembers nothing in {self.folder}: {reason}")
 
     def _is_ours(self, folder: Path) -> bool:
-        """Whether nobody else can write to the folder: what is found there is run."""
+        """Whether only this user can write to the folder: its contents are executed."""
         if self._ours is None:
             try:
                 status = os.stat(folder)
             except OSError:
-                return True  # not there yet, or nothing that can be read
+                return True  # missing or unreadable
             self._ours = _is_trusted(status)
             if not self._ours:
                 self._say("trust", _SHARED.format(folder=folder))
@@ -136,27 +136,27 @@ class DiskStore:
 
     def holds(self, kind: str) -> bool:
         """Whether there may be entries of a kind."""
-        # Other than Path.is_dir, it is False where folders may not be looked into.
+        # Unlike Path.is_dir, False for an inaccessible parent.
         return self.folder is not None and os.path.isdir(self.folder / kind)
 
     def entries(self, kind: str | None = None) -> Iterator[Stored]:
-        """All entries that can be read, or those of a kind."""
+        """All readable entries, or those of a kind."""
         for path, status in _files(self.folder, kind):
             try:
                 with path.open("rb") as file:
                     record = record_of(file.read(HEADER_LIMIT))
             except OSError:
-                continue  # gone meanwhile
+                continue  # removed concurrently
             if record is not None:
                 yield Stored(path, record, status.st_size, status.st_mtime)
 
     def size(self) -> tuple[int, int]:
-        """How many entries there are, and their bytes; none of them is read."""
+        """The number of entries and their bytes, without reading them."""
         sizes = [status.st_size for _, status in _files(self.folder, None)]
         return len(sizes), sum(sizes)
 
     def clear(self, kind: str | None = None) -> tuple[int, int]:
-        """Remove all entries, or those of a kind; how many they were, and their bytes."""
+        """Remove all entries, or those of a kind; returns their number and bytes."""
         count = nbytes = 0
         for path, status in _files(self.folder, kind, unfinished=True):
             if _remove(path) and not path.name.startswith("."):
@@ -166,7 +166,7 @@ class DiskStore:
         return count, nbytes
 
     def _make_room(self, folder: Path, nbytes: int) -> None:
-        """Now and then, look whether there is too much, and remove the longest unused."""
+        """Periodically check the size, and evict the least recently used entries."""
         if self._until_look is None:
             self._until_look = self._found_by_another(folder)
         self._until_look -= nbytes
@@ -193,11 +193,12 @@ class DiskStore:
         _write(folder / _SIZE, str(total).encode())
 
     def _share(self, total: int) -> int:
-        """The bytes to write before the next look: others write, too, so an eighth of the rest."""
+        """The bytes to write before the next scan: an eighth of the rest, as other processes
+        write too."""
         return max(0, self.limit - total) // 8
 
     def _found_by_another(self, folder: Path) -> int:
-        """The same, as another process has found it of late; to look takes long if it is large."""
+        """The same, from another process's recent scan; scanning a large store is slow."""
         path = folder / _SIZE
         try:
             recent = time.time() - path.stat().st_mtime < _LASTS
@@ -206,14 +207,14 @@ class DiskStore:
             return 0
 
     def _say(self, what: str, message: str) -> None:
-        """Warn of something, once."""
+        """Warn once."""
         if what not in self._said:
             self._said.add(what)
             warn(message)
 
 
 def _is_trusted(status: os.stat_result) -> bool:
-    """Whether a file or folder is the user's or root's, and no others may write to it."""
+    """Whether a file is owned by the user or root, and not writable by others."""
     if not hasattr(os, "getuid"):  # Windows: the folder is in the user's own profile
         return True
     return status.st_uid in (0, os.getuid()) and not status.st_mode & 0o022
@@ -224,7 +225,7 @@ def _place(key: Key) -> Path:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file beside its place and move it there."""
+    """Write a file atomically."""
     for last in (False, True):
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -237,7 +238,7 @@ def _write(path: Path, content: bytes) -> None:
                 _remove(Path(name))
                 raise
             return
-        except FileNotFoundError:  # somebody cleared the cache between two of these lines
+        except FileNotFoundError:  # the cache was cleared concurrently
             if last:
                 return
 
@@ -245,7 +246,7 @@ def _write(path: Path, content: bytes) -> None:
 def _files(
     folder: Path | None, kind: str | None, *, unfinished: bool = False
 ) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files of entries, in the order of their names, and perhaps those being written."""
+    """Files of entries in the order of their names, optionally with temporary ones."""
     if folder is None:
         return
     kinds = [str(folder / kind)] if kind else [found.path for found in _listed(str(folder))]
@@ -256,11 +257,11 @@ def _files(
                 try:
                     yield Path(file.path), file.stat()
                 except OSError:
-                    continue  # gone meanwhile
+                    continue  # removed concurrently
 
 
 def _listed(folder: str) -> list[os.DirEntry[str]]:
-    """What is in a folder, by name; nothing if it is gone, or none."""
+    """A folder's contents by name; empty if it is missing or no folder."""
     try:
         with os.scandir(folder) as found:
             return sorted(found, key=attrgetter("name"))
@@ -271,7 +272,7 @@ def _listed(folder: str) -> list[os.DirEntry[str]]:
 def _remove(path: Path) -> bool:
     try:
         path.unlink()
-    except OSError:  # gone already, or not ours to remove
+    except OSError:  # already removed, or no permission
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Why a key was not in the cache: the entry that is nearest to it, and what differs."""
+"""Reasons for cache misses: the nearest entry, and how its key differs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.cache.store import Stored
 
 @dataclass(frozen=True, slots=True)
 class KeyDifference:
-    """A part of a key that two entries do not share, in words."""
+    """A part of a key that differs between two entries, as text."""
 
     part: str
     wanted: str
@@ -20,7 +20,7 @@ class KeyDifference:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why there was a miss."""
+    """The reason for a miss."""
 
     sentence: str
     nearest: Stored | None = None
@@ -28,7 +28,7 @@ class Reason:
 
 
 def why(miss: Miss, page: Page, stored: Iterable[Stored]) -> Reason:
-    """The reason of a miss, from what was in the store at that time."""
+    """The reason for a miss, from the store's contents at that time."""
     if miss.cause == "damaged":
         return Reason("the entry was there, but its checksum was wrong: it was made anew")
     if miss.cause == "unreadable":
@@ -50,7 +50,7 @@ def why(miss: Miss, page: Page, stored: Iterable[Stored]) -> Reason:
 
 
 def _distance(miss: Miss, stored: Stored) -> tuple[int, bool, float]:
-    """How far an entry is: parts that differ, another name, and the time between them."""
+    """A distance between keys: parts that differ, another name, and time."""
     key = stored.record.key
     parts = dict(key.parts)
     differing = sum(parts.get(part) != value for part, value in miss.key.parts)
@@ -67,7 +67,7 @@ def _differences(miss: Miss, stored: Stored) -> tuple[KeyDifference, ...]:
 
 
 def _apart(wanted: str, there: str) -> tuple[str, str]:
-    """Two values; of long lists (features of a processor) only what they do not share."""
+    """Two values; of long lists (processor features) only the difference."""
     first, second = wanted.split(","), there.split(",")
     if min(len(first), len(second)) < 2:
         return wanted, there

@@ -1,4 +1,4 @@
-"""Results and what lies between them, beside what they should be: where a program goes wrong."""
+"""Comparison of results and intermediate values with a reference, to locate errors."""
 
 from weft.compare.differences import Difference, difference, errors
 from weft.compare.kernels import Checked, KernelDifference, compare_kernels

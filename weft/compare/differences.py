@@ -1,4 +1,4 @@
-"""How far values are from what they should be."""
+"""Errors of values relative to a reference."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.types import Array, type_of
 
-_CANCELLED = 1e-2  # of operands' size: a sum that much smaller is mostly rounding
-# How far a value may be off, relative to its largest element, by the bits of its (real) numbers.
+_CANCELLED = 1e-2  # of the operands' magnitude: a smaller sum is mostly cancellation error
+# Tolerance relative to the largest element, by the bits of the (real) element type.
 _TOLERANCE = {64: 1e-9, 32: 1e-3, 16: 5e-2, 8: 0.25, 6: 0.25, 4: 0.5}
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far a value is from what it should be."""
+    """The error of a value relative to its reference."""
 
     name: str
-    what: str  # its type
-    relative: float  # the largest difference over the largest element
-    correlation: float  # NaN where one of the two does not vary, so that there is none
-    is_close: bool  # whether rounding alone explains it, or what the caller allows
+    what: str  # its type, as text
+    relative: float  # largest error over the largest element
+    correlation: float  # correlation; NaN if one of the two is constant
+    is_close: bool  # within rounding, or within the caller's tolerance
     loc: Location = UNKNOWN
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Difference:
         return f"{told}, correlation {self.correlation:.6f}"
 
     def told(self) -> str:
-        """With the line that it comes from."""
+        """The text with the source line."""
         return f"{self}\n  --> {self.loc.describe()}"
 
 
@@ -47,7 +47,7 @@ def difference(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> Difference:
-    """Compare a value with what it should be; NaN equals NaN, infinities their like.
+    """Compare a value with its reference; NaN equals NaN, infinities equal their like.
 
     The error is relative to the largest element, or to `scale` if that is larger. With `rtol` or
     `atol`, every element may be off by `atol + rtol * abs(expected)`, as in numpy's allclose.
@@ -86,7 +86,7 @@ def errors(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> list[Difference]:
-    """Each result against what it should be, within what rounding explains or the caller allows."""
+    """The error of each result, within rounding or the caller's tolerance."""
     return [
         difference(f"result {n}", a, b, rtol=rtol, atol=atol)
         for n, (a, b) in enumerate(zip(given, expected, strict=True))
@@ -95,7 +95,7 @@ def errors(
 
 
 def cancelled(operands: Iterable[Array]) -> float:
-    """What rounding may leave of large operands that cancel, as a size to compare with."""
+    """The magnitude of operands that may cancel, which bounds the rounding error."""
     found = 0.0
     for operand in operands:
         if operand.dtype.kind not in "biu" and operand.size:

@@ -1,4 +1,4 @@
-"""Kernels beside their nodes: every launch of a run against the nodes that it stands for."""
+"""Comparison of kernels with their nodes: every launch of a run against numpy."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from weft.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """How many launches and values were compared, and kernels of which some results were not."""
+    """The numbers of launches and values compared, and of kernels compared only in part."""
 
     launches: int = 0
     values: int = 0
-    excess: int = 0  # values that differ by excess precision, and are right without it
+    excess: int = 0  # values that differ by excess precision only
     skipped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class KernelDifference:
-    """The first kernel whose results differ from those of its nodes, and the first node in it."""
+    """The first kernel whose results differ from its nodes', and the first wrong node in it."""
 
     kernel: str
-    launch: int  # its number among the launches of the run
+    launch: int  # number of the launch
     result: Difference
-    step: Difference | None  # None if every node is right by itself, with those before it
-    node: str = ""  # the text of that node
+    step: Difference | None  # None if every prefix of its nodes is right
+    node: str = ""  # text of that node
 
     def told(self) -> str:
-        """The kernel, its result, and the step with the line that it comes from."""
+        """The kernel, its result, and the node with its source line."""
         lines = [f"kernel {self.kernel}, run {self.launch}, differs from its nodes: {self.result}"]
         if self.step is None:
             lines.append("  every step is right with only those before it; together they differ")
@@ -57,14 +57,14 @@ class KernelDifference:
 
 
 class _Found(Exception):
-    """The first kernel that differs."""
+    """Carries the first difference out of a run."""
 
     def __init__(self, difference: KernelDifference) -> None:
         self.difference = difference
 
 
 def compare_kernels(program: LocalProgram, arrays: Sequence[Array]) -> KernelDifference | Checked:
-    """Run a program's kernels one by one, and each one's nodes, in numpy, on the same operands."""
+    """Run a program's kernels one by one, and their nodes in numpy on the same operands."""
     if program.target is None:
         return Checked()
     checker = _Checker(program)
@@ -76,19 +76,19 @@ def compare_kernels(program: LocalProgram, arrays: Sequence[Array]) -> KernelDif
 
 
 class _Checker:
-    """Compares launches as they end."""
+    """Compares launches as they complete."""
 
     def __init__(self, program: LocalProgram) -> None:
         self.program = program
         self.checked = Checked()
         self.skipped: dict[str, None] = {}
-        self.parts: dict[int, _Part | None] = {}  # by the id of the group
+        self.parts: dict[int, _Part | None] = {}  # by id of the group
         self.names = {
             v: name for f in program.module.functions.values() for v, name in value_names(f).items()
         }
 
     def see(self, launched: Launched) -> None:
-        """Compare what a kernel gave with what its nodes give."""
+        """Compare a kernel's results with its nodes'."""
         group = launched.group
         assert group.kernel is not None, "only kernels are launched"
         if id(group) not in self.parts:
@@ -115,7 +115,7 @@ class _Checker:
             self.skipped[group.kernel.name] = None
 
     def difference(self, value: Value, given: Array, expected: Mapping[Value, Array]) -> Difference:
-        """A value of a kernel against the one of its nodes; devices may share it."""
+        """A kernel's value against its nodes'; devices may share it."""
         node, wanted = value.node, expected[value]
         assert node is not None, "a node makes it"
         whole = np.broadcast_to(given, np.broadcast_shapes(given.shape, wanted.shape))
@@ -127,7 +127,7 @@ class _Checker:
     def is_excess(
         self, part: _Part, value: Value, launched: Launched, expected: Mapping[Value, Array]
     ) -> bool:
-        """Whether a value is right where kernels have no excess precision."""
+        """Whether a value is right if kernels keep no excess precision."""
         target = self.program.target
         if target is None or not target.options.excess_precision:
             return False
@@ -136,7 +136,7 @@ class _Checker:
         return self.difference(value, made, expected).is_close
 
     def by_nodes(self, part: _Part, launched: Launched) -> dict[Value, Array]:
-        """What every node gives on the operands of a launch, in numpy."""
+        """The values of every node on a launch's operands, in numpy."""
         module, became = part.module(self.program.module, part.wanted)
         old = {new: value for value, new in became.items()}
         found: dict[Value, Array] = {}
@@ -155,7 +155,7 @@ class _Checker:
     def first_step(
         self, part: _Part, launched: Launched, expected: Mapping[Value, Array]
     ) -> tuple[Difference | None, str]:
-        """The first value that differs where kernels compute it and nothing after it."""
+        """The first value that differs when kernels compute only the nodes up to it."""
         target = self.program.target
         assert target is not None, "it has kernels"
         for node, only in part.steps:
@@ -169,20 +169,20 @@ class _Checker:
         return None, ""
 
     def by_kernels(self, part: _Part, value: Value, launched: Launched, target: Target) -> Array:
-        """A value of a part, where a target computes it."""
+        """A value of a part, computed by a target."""
         module, _ = part.module(self.program.module, [value])
         (made,) = self.local(module, target)(*self.stacks(launched))
         data: Array = made.on_host().data
         return data
 
     def local(self, module: Module, target: Target | None) -> LocalProgram:
-        """A part of the program, on stacks like those of the whole."""
+        """A local program of a part, on stacks like those of the whole."""
         return local_program(
             module, fold=target is not None, target=target, world=self.program.world
         )
 
     def stacks(self, launched: Launched) -> list[Stacked]:
-        """The inputs of a launch, spelled out for every device."""
+        """The inputs of a launch, broadcast to every device."""
         sizes = self.program.atoms.sizes
         whole = [np.broadcast_to(a, (*sizes, *a.shape[len(sizes) :])) for a in launched.inputs]
         return [Stacked(np.ascontiguousarray(a), self.program.atoms) for a in whole]
@@ -190,7 +190,7 @@ class _Checker:
 
 @dataclass(frozen=True)
 class _Part:
-    """The nodes between the inputs of a group and its outputs, in an order in which they run."""
+    """The nodes between a group's inputs and outputs, in topological order."""
 
     group: Group
     steps: tuple[NodeStep, ...]
@@ -202,7 +202,7 @@ class _Part:
         return self.group.inputs
 
     def module(self, whole: Module, results: Sequence[Value]) -> tuple[Module, dict[Value, Value]]:
-        """A module of these nodes alone, as far as results need them, and what values became."""
+        """A module of these nodes, pruned to the results, and the map of values."""
         copy = _Copy({v: Value(v.type) for v in self.inputs})
         args = tuple([copy.became[v] for v in self.inputs])
         for node, only in _steps_to(results, self.group) or ():
@@ -214,14 +214,14 @@ class _Part:
 
 
 class _Copy:
-    """Nodes with other operands."""
+    """Clones nodes onto other operands."""
 
     def __init__(self, became: dict[Value, Value]) -> None:
         self.became = became
         self.nodes: list[Node] = []
 
     def node(self, node: Node, only: Value | None = None) -> Node:
-        """The node on what its operands became; perhaps only one of its results is needed."""
+        """The clone of a node; optionally with only one of its results."""
         operands = tuple([self.operand(v, only) for v in node.operands])
         made = node.rebuilt(operands, tuple([self.region(r) for r in node.regions]))
         pairs = zip(node.results, made.results, strict=True)
@@ -229,7 +229,7 @@ class _Copy:
         return made
 
     def operand(self, value: Value, only: Value | None) -> Value:
-        """What an operand became; zeros for those that a needed result does not come from."""
+        """The clone of an operand; zeros for those that the result does not depend on."""
         if only is None or value in self.became:
             return self.became[value]
         assert isinstance(value.type, TensorType), "tensors are exchanged together"
@@ -246,25 +246,25 @@ class _Copy:
 
 
 def _part_of(group: Group) -> _Part | None:
-    """What a kernel stands for; None if that is not to be told from its inputs."""
+    """The nodes of a kernel; None if they cannot be recovered from its inputs."""
     wanted = tuple([v for v in group.outputs if _steps_to([v], group)])
     steps = _steps_to(wanted, group)
     return _Part(group, tuple(steps), wanted) if steps and wanted else None
 
 
-# A node; of one that only groups values, the one result that is needed.
+# A node, and for one that only groups values the single result that is needed.
 NodeStep: TypeAlias = tuple[Node, Value | None]
 
 
 def _only_groups(node: Node) -> bool:
-    """Whether each result comes from the operand of its number, and from no other."""
+    """Whether each result depends only on the operand of the same number."""
     if not node.op.collective and not isinstance(node.op, OptimizationBarrier):
         return False
     return len(node.results) == len(node.operands) > 1
 
 
 def _steps_to(results: Iterable[Value], group: Group) -> list[NodeStep] | None:
-    """The nodes that make results of a group's inputs, operands first; None if they need more."""
+    """The nodes from a group's inputs to its results; None if they need other values."""
     makers = {v: node for node in group.nodes for v in node.results}
     known, found = {*group.inputs}, list[NodeStep]()
     todo: list[tuple[Value, bool]] = [(v, False) for v in results]
@@ -272,7 +272,7 @@ def _steps_to(results: Iterable[Value], group: Group) -> list[NodeStep] | None:
         value, ready = todo.pop()
         if value in known:
             continue
-        node = makers.get(value, value.node)  # tile may have written a sum in another way
+        node = makers.get(value, value.node)  # tile may have rewritten a sum
         if node is None:
             return None
         apart = _only_groups(node)

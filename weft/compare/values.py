@@ -1,4 +1,4 @@
-"""Sharded beside unsharded: every value of a local program against the same value on one device."""
+"""Comparison of sharded with unsharded: every value of a local program against one device."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from weft.run import LocalProgram
 
 
 class _Found(Exception):
-    """The first value that differs."""
+    """Carries the first difference out of a run."""
 
     def __init__(self, difference: Difference) -> None:
         self.difference = difference
@@ -38,9 +38,9 @@ class _Found(Exception):
 def compare_every_op(
     sharded: Module, arrays: Sequence[Array], cache: Path | None = None
 ) -> Difference | int:
-    """The first value that differs from the one on one device, or how many were compared.
+    """The first value that differs from the single-device run, or the number compared.
 
-    What the reference gives is kept in the folder `cache`, if there is one, for the next time.
+    Reference values are stored in the folder `cache`, if given, for later runs.
     """
     places: dict[Value, list[Piece]] = {}
     local = partition(sharded, places=places)
@@ -69,20 +69,19 @@ def stacks_of(program: LocalProgram, arrays: Sequence[Array]) -> list[Stacked | 
 
 
 def _paid(stack: Stacked, placed: Piece, mesh: Mesh) -> Stacked:
-    """What a partial sum would be, reduced."""
+    """A partial sum, reduced over its devices."""
     if placed.partial is None:
         return stack
     data = stack.data
     combine = COMBINERS[placed.partial.combine].reference
     for dim in dims_along(placed.partial.axes, mesh, stack.atoms):
-        # A product that is summed over the devices right after may be computed as one: then it
-        # is equal on all of them already.
+        # A contraction whose all_reduce follows may be computed with it: it is replicated already.
         if data.shape[dim] > 1:
             data = functools.reduce(combine, np.split(data, data.shape[dim], dim))
     return Stacked(data, stack.atoms)
 
 
-Expected = dict[Value, list[Array]]  # what a value is, each time it is computed
+Expected = dict[Value, list[Array]]  # the values of a node, once for each execution
 
 
 def _reference(
@@ -107,7 +106,7 @@ def _reference(
 
 
 def _keep(file: Path, named: dict[str, Array]) -> None:
-    """Write arrays whole or, where the folder cannot be used, not at all, with a warning."""
+    """Store arrays atomically; a folder that cannot be used is a warning."""
     unfinished = file.with_suffix(f".{os.getpid()}.tmp")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +141,7 @@ def _key(module: Module, arrays: Sequence[Array]) -> str:
 
 
 class _Watcher:
-    """Compares local values with the global ones they stand for, as they are computed."""
+    """Compares local values with their global counterparts as they are computed."""
 
     def __init__(
         self, sharded: Module, local: Module, places: dict[Value, list[Piece]], expected: Expected
@@ -158,18 +157,19 @@ class _Watcher:
         }
         self.seen: dict[Value, int] = defaultdict(int)
         self.compared = 0
-        self.noise: set[Value] = set()  # values that rounding has made, or that are made of such
+        # values that rounding dominates, and those derived from them
+        self.noise: set[Value] = set()
         self.program: LocalProgram | None = None
 
     def see(self, node: Node, results: Sequence[Stacked]) -> None:
-        """Compare what a node of the local program gave."""
+        """Compare the results of a local node."""
         for local, stack in zip(node.results, results, strict=True):
             for value, placed in self.stands.get(local, ()):
                 if isinstance(value.type, TensorType):
                     self.compare(value, placed, stack)
 
     def scale(self, value: Value) -> float:
-        """What rounding may leave of large operands that cancel, as a size to compare with."""
+        """The magnitude of operands that may cancel, which bounds the rounding error."""
         operands = value.node.operands if value.node else ()
         return cancelled([times[-1] for v in operands if (times := self.expected.get(v))])
 

@@ -1,1 +1,1 @@
-"""What a program becomes: blocks of launches, host nodes, collectives, loops and branches; data."""
+"""Executables as data: blocks of launches, host nodes, collectives, loops and branches."""

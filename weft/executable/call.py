@@ -1,8 +1,8 @@
-"""Calls of an executable: arguments bound to its parameters, taken apart and checked.
+"""Calls of an executable: bind arguments to parameters, flatten and check them.
 
-A static argument is part of the program. A call may leave it out, or give it in its place if its
-value is one that a file can hold (numbers, strings, bytes, None, tuples of them): another value
-than the program was compiled for is refused.
+A static argument is part of the program. A call may omit it, or pass it if its value can be
+serialized (numbers, strings, bytes, None, tuples of them): a value other than the compiled one is
+refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft.ir.types import DType
 _SCALARS: dict[type, int] = {bool: 0, int: 1, float: 2, complex: 3}
 _RANKS = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 _NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
-FLOAT0 = np.dtype([("float0", np.void, 0)])  # of gradients of integers, which hold nothing
+FLOAT0 = np.dtype([("float0", np.void, 0)])  # dtype of gradients of integers, without content
 
 
 def leaves(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -36,7 +36,7 @@ def leaves(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def arguments(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """The arrays that the executable takes: Weft's own, or numpy's that no caller changes."""
+    """The executable's input arrays: Weft's own, or numpy arrays that no caller mutates."""
     found = leaves(signature, args, kwargs)
     narrows = signature.narrows
     return [argument(*pair, narrows) for pair in zip(found, signature.arguments, strict=True)]
@@ -66,7 +66,7 @@ def _path_name(signature: Signature, path: Path) -> str:
 def _bound(
     signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments as the program was compiled for."""
+    """The bound arguments in the form that the program was compiled for."""
     parameters = signature.parameters
     places = signature.names
     by_name = {places[name]: value for name, value in kwargs.items() if name in places}
@@ -82,7 +82,7 @@ def _bound(
     if filled and by_name and max(filled) > min(by_name):
         name = parameters[min(by_name)].name
         raise WeftError(
-            f"{signature.name} is given {name} by name, and arguments after it by position",
+            f"{signature.name} got {name} by keyword, and later arguments by position",
             help=f"give {_listed(parameters)} in this order, and by name only at the end",
         )
     values = by_name | dict(zip(filled, args, strict=True))
@@ -114,7 +114,7 @@ def _check_static(parameter: Parameter, index: int, value: object) -> None:
     name = parameter.name or f"argument {index}"
     if not parameter.is_known:
         raise WeftError(
-            f"{name} is static, and what it was is part of the program: no file holds its value",
+            f"{name} is static and compiled into the program, which does not store its value",
             help="leave it out of the call",
         )
     if type(value) is not type(parameter.value) or value != parameter.value:
@@ -127,7 +127,7 @@ def _check_static(parameter: Parameter, index: int, value: object) -> None:
 
 
 def argument(value: Any, spec: ValueSpec, narrows: bool = False) -> Any:
-    """One argument as an array of the executable's type; anything else is refused by name."""
+    """One argument as an array of the executable's type; a mismatch is an error with its name."""
     wanted = spec.type.dtype
     if type(value) in _SCALARS:
         return _scalar(value, spec)
@@ -149,7 +149,7 @@ def argument(value: Any, spec: ValueSpec, narrows: bool = False) -> Any:
         return array.astype(wanted.numpy)
     if isinstance(array, Array):
         return array
-    # A copy: the program may run when the caller has long gone on.
+    # A copy: execution is asynchronous, and the caller may mutate its array meanwhile.
     return copied(array) if array.flags.writeable else array
 
 
@@ -166,7 +166,7 @@ def _numpy(value: Any, spec: ValueSpec) -> Any:
 
 
 def _scalar(value: Any, spec: ValueSpec) -> Any:
-    """A number of Python's, which takes the program's type if that can hold it."""
+    """A Python scalar, converted to the program's type if that can represent it."""
     wanted = spec.type.dtype
     if spec.type.rank:
         raise WeftError(

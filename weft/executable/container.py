@@ -1,4 +1,4 @@
-"""Containers: one file of named sections, with a table in front that `head` can show.
+"""The file format of executables: named sections behind a text table that `head` can show.
 
     \\xf7weft\\r\\n\\n
     format 1 reader 1 header 421 sha256 6c41...
@@ -7,11 +7,11 @@
     section signature main 0 812 e3b0...
     section constant w0 4096 65536 9f86... tensor<128x128xf32>
 
-`format` is the version that the file is written in, and `reader` the oldest that can take it. Every
+`format` is the version of the file, and `reader` the oldest reader version that can load it. Every
 version begins with the magic bytes and that line, and has a `feature` line for everything that a
-reader must know. Offsets count from the end of the table, rounded up; sections begin at multiples
-of 64 bytes, so that constants are mapped from the file as they are. Nothing is compressed and
-nothing is executed: a length in the file is never more than the file has.
+reader must support. Offsets count from the end of the table, rounded up; sections are aligned to
+64 bytes, so that constants can be memory-mapped. Nothing is compressed and nothing is executed: a
+length in the file is checked against the file's size.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from weft.errors import WeftError
 from weft.executable.signature import Signature, parse_signature, tensor_type
 from weft.ir.types import Array, DType, TensorType, type_of
 
-FORMAT = 1  # that is written
-OLDEST_READER = 1  # that can take what is written
-MAGIC = b"\xf7weft\r\n\n"  # not UTF-8, and broken by whatever changes the ends of lines
-ALIGNED = 64  # bytes: a line of the processor's cache, and the widest vector
+FORMAT = 1  # version written
+OLDEST_READER = 1  # oldest version that can read it
+MAGIC = b"\xf7weft\r\n\n"  # invalid as UTF-8, and damaged by newline translation
+ALIGNED = 64  # bytes: a cache line, and the widest vector
 LARGEST_TABLE = 1 << 26
-SMALL = 1 << 10  # bytes up to which constants are written in texts
+SMALL = 1 << 10  # bytes; smaller constants are inline in texts
 MAIN = "main"
-TARGET = "target"  # the note that names the target of a program
-# What a section holds; `note` is what a door keeps with a program.
+TARGET = "target"  # the note with the program's target
+# Kinds of sections; a `note` is metadata of a front end.
 KINDS = ("signature", "tiled", "constant", "note", "emitted", "code")
-TRUSTED = ("emitted", "code")  # what runs as it is, so that only who trusts the file reads it
-# Everything that a reader must know and that the first readers did not, by name.
+TRUSTED = ("emitted", "code")  # native code, read for trusted files only
+# Features that the first readers lack, by name.
 FEATURES: dict[str, str] = {
     "asynchronous": "collectives that begin at one place and are waited for at another",
 }
@@ -65,7 +65,7 @@ _ANEW = "it is damaged or was changed: copy it again, or save the program anew"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Something to write: bytes, or a constant, by kind and name."""
+    """A section to write: bytes or a constant, by kind and name."""
 
     kind: str
     data: bytes | Array
@@ -74,11 +74,11 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A section as the table has it."""
+    """A row of the section table."""
 
     kind: str
     name: str
-    offset: int  # from the beginning of the file
+    offset: int  # from the start of the file
     length: int
     digest: str
     type: TensorType | None = None  # of a constant
@@ -90,7 +90,7 @@ class Entry:
 def container_bytes(
     sections: Sequence[Section], features: Sequence[str] = (), made_by: str = "weft"
 ) -> bytes:
-    """A container as bytes; the same for the same sections."""
+    """Serialize a container; deterministic for the same sections."""
     return b"".join(_pieces(sections, features, made_by))
 
 
@@ -100,7 +100,7 @@ def write_container(
     features: Sequence[str] = (),
     made_by: str = "weft",
 ) -> None:
-    """Write a container beside its place and rename it: a reader sees all of it, or what was."""
+    """Write to a temporary file and rename it: readers see the old file or the new one."""
     place = Path(path)
     pieces = _pieces(sections, features, made_by)
     draft = place.parent / f".{place.name}.{os.getpid()}.{os.urandom(4).hex()}"
@@ -115,7 +115,7 @@ def write_container(
                 with contextlib.suppress(OSError):
                     draft.unlink()
                 raise
-    except (OSError, ValueError) as error:  # the latter for names that no file can have
+    except (OSError, ValueError) as error:  # ValueError: an invalid file name
         raise WeftError(
             f"cannot write {place}: {getattr(error, 'strerror', None) or error}",
             help="name a file in a folder of yours that has room",
@@ -123,18 +123,18 @@ def write_container(
 
 
 def write_constants(text: str | os.PathLike[str], constants: Mapping[str, Array]) -> None:
-    """Write the constants that a text refers to by name into the file beside it."""
+    """Write the constants that a text refers to by name into the file next to it."""
     sections = [Section("constant", held, name) for name, held in constants.items()]
     write_container(beside(text), sections)
 
 
 def read_constants(text: str | os.PathLike[str]) -> Constants:
-    """The constants that lie beside a text."""
+    """The constants in the file next to a text."""
     return open_container(beside(text)).constants
 
 
 def beside(text: str | os.PathLike[str]) -> str:
-    """Where the constants of a text lie."""
+    """The path of a text's constants."""
     return f"{os.fspath(text)}.constants"
 
 
@@ -149,7 +149,7 @@ def _pieces(
     pieces: list[bytes | memoryview] = []
     at, seen = 0, set[tuple[str, str]]()
     for section in sections:
-        assert section.kind in KINDS, f"{section.kind} is no kind of section"
+        assert section.kind in KINDS, f"{section.kind} is not a kind of section"
         key = (section.kind, section.name)
         if key in seen or not _NAME.fullmatch(section.name):
             raise WeftError(
@@ -164,12 +164,12 @@ def _pieces(
         at += len(data) + pad
         pieces += [data, bytes(pad)]
     if pieces:
-        pieces.pop()  # nothing follows the last
+        pieces.pop()  # no padding after the last section
     return [*_head(FORMAT, OLDEST_READER, lines), *pieces]
 
 
 def _head(format: int, reader: int, lines: Sequence[str]) -> list[bytes | memoryview]:
-    """What comes before the sections."""
+    """The magic bytes, the first line and the table."""
     table = "".join([f"{line}\n" for line in lines]).encode("ascii")
     told = f"format {format} reader {reader} header {len(table)}".encode()
     digest = hashlib.sha256(told + b"\n" + table).hexdigest().encode()
@@ -178,7 +178,7 @@ def _head(format: int, reader: int, lines: Sequence[str]) -> list[bytes | memory
 
 
 def _encoded(section: Section) -> tuple[bytes | memoryview, str]:
-    """A section's bytes, and what the table says of them beside."""
+    """A section's bytes, and its type column in the table."""
     if isinstance(section.data, bytes):
         assert section.kind != "constant", "a constant is an array"
         return section.data, ""
@@ -189,7 +189,7 @@ def _encoded(section: Section) -> tuple[bytes | memoryview, str]:
 
 
 def _stored(array: Array, dtype: DType) -> Array:
-    """An array as it lies in a file: little-endian, elements below a byte in its low bits."""
+    """The file encoding of an array: little-endian, sub-byte elements in the low bits."""
     if sys.byteorder == "big":
         array = array.byteswap()
     if dtype.bits >= 8:
@@ -203,7 +203,7 @@ def _stored(array: Array, dtype: DType) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Container:
-    """A container that is open: its table is read, and its sections are when they are asked for."""
+    """An open container: its table is parsed, its sections are read on demand."""
 
     where: str  # the file's name, for errors
     format: int
@@ -221,13 +221,13 @@ class Container:
     def read(self, kind: str, name: str = MAIN) -> bytes:
         """The bytes of a section, checked."""
         entry = self._entry(kind, name)
-        # A copy, which stays as it was checked whatever becomes of the file.
+        # A copy: a mapped file may change after the checksum was verified.
         data = self.data[entry.offset : entry.offset + entry.length]
         self._compare(entry, data)
         return data
 
     def digest(self, kind: str, name: str = MAIN) -> str:
-        """The checksum of a section, as the table has it."""
+        """The checksum of a section, from the table."""
         return self._entry(kind, name).digest
 
     def text(self, kind: str, name: str = MAIN) -> str:
@@ -236,11 +236,12 @@ class Container:
             return self.read(kind, name).decode()
         except UnicodeDecodeError as error:
             raise WeftError(
-                f"{self.where}: the {kind} {name} is no UTF-8 at its byte {error.start}", help=_ANEW
+                f"{self.where}: the {kind} {name} is not valid UTF-8 at byte {error.start}",
+                help=_ANEW,
             ) from None
 
     def signature(self) -> Signature:
-        """What the program takes and gives; the other sections are not read."""
+        """The program's signature; no other section is read."""
         try:
             return parse_signature(self.text("signature"))
         except WeftError as error:
@@ -249,7 +250,7 @@ class Container:
             raise WeftError(f"{self.where}: {error.message}", help=error.help) from None
 
     def constant(self, name: str) -> Array:
-        """A constant: read-only, and mapped from the file where it is one."""
+        """A constant: read-only, and memory-mapped if the container is a file."""
         entry = self._entry("constant", name)
         self._check(entry)
         type = entry.type
@@ -257,7 +258,8 @@ class Container:
         held = np.frombuffer(self.data, np.uint8, entry.length, entry.offset)
         if type.dtype.bits < 8 and held.size and int(held.max()) >> type.dtype.bits:
             raise WeftError(
-                f"{self.where}: the constant {name} has bytes that are no {type.dtype}", help=_ANEW
+                f"{self.where}: the constant {name} has bytes that are not valid {type.dtype}",
+                help=_ANEW,
             )
         if entry.length and held.ctypes.data % ALIGNED:
             held, packed = aligned_bytes(entry.length), held
@@ -270,11 +272,11 @@ class Container:
 
     @property
     def constants(self) -> Constants:
-        """All constants by name, each read when it is asked for."""
+        """All constants by name, loaded on demand."""
         return Constants(self)
 
     def check(self) -> Container:
-        """The container itself, once the checksum of every section is seen to be right."""
+        """Verify the checksum of every section; returns the container."""
         for entry in self.entries.values():
             self._check(entry)
         return self
@@ -282,8 +284,8 @@ class Container:
     def _entry(self, kind: str, name: str) -> Entry:
         if kind in TRUSTED and not self.trusts:
             raise WeftError(
-                f"{self.where}: its {kind} for {name} would run as it is",
-                help="it is used with trust=True only, for files whose maker you trust",
+                f"{self.where}: its {kind} for {name} is native code",
+                help="pass trust=True to use it, for files whose origin you trust",
             )
         found = self.entries.get((kind, name))
         if found is None:
@@ -295,7 +297,7 @@ class Container:
         return found
 
     def _check(self, entry: Entry) -> None:
-        """Compare a section with its checksum, once."""
+        """Verify a section's checksum, once."""
         key = (entry.kind, entry.name)
         if key not in self._checked:
             end = entry.offset + entry.length
@@ -306,13 +308,13 @@ class Container:
     def _compare(self, entry: Entry, data: bytes | memoryview) -> None:
         if hashlib.sha256(data).hexdigest() != entry.digest:
             raise WeftError(
-                f"{self.where}: the {entry.kind} {entry.name} is not what its checksum says",
+                f"{self.where}: the {entry.kind} {entry.name} does not match its checksum",
                 help=_ANEW,
             )
 
 
 class Constants(Mapping[str, Array]):
-    """The constants of a container, by name."""
+    """A container's constants, loaded on demand."""
 
     def __init__(self, container: Container) -> None:
         self._container = container
@@ -334,13 +336,13 @@ class Constants(Mapping[str, Array]):
 
 
 def open_container(source: Source, *, trust: bool = False) -> Container:
-    """Open a container, a file or its bytes, and read its table; no section is read."""
+    """Open a container (a file or its bytes) and parse its table; no section is read."""
     if isinstance(source, bytes):
         return _opened("the program", source, trust)
     where = os.fspath(source)
     try:
         return _opened(where, _mapped(where), trust)
-    except (OSError, ValueError) as error:  # the latter for names that no file can have
+    except (OSError, ValueError) as error:  # ValueError: an invalid file name
         raise WeftError(
             f"cannot read {where!s}: {getattr(error, 'strerror', None) or error}",
             help="name a file that compiled.save has written",
@@ -348,17 +350,19 @@ def open_container(source: Source, *, trust: bool = False) -> Container:
 
 
 def _mapped(path: str) -> bytes | mmap.mmap:
-    """A file's bytes, of which only those are read that are looked at."""
+    """The memory-mapped bytes of a file."""
     with open(path, "rb", opener=_regular) as file:
         if os.fstat(file.fileno()).st_size == 0:
-            return b""  # which cannot be mapped
+            return b""  # an empty file cannot be mapped
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _regular(path: str, flags: int) -> int:
-    """Open a file; a pipe or a device is refused, without waiting for it."""
+    """Open a regular file; a pipe or a device is refused without blocking."""
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise WeftError(f"{path} is no file", help="name a file that compiled.save has written")
+        raise WeftError(
+            f"{path} is not a regular file", help="name a file that compiled.save has written"
+        )
     return os.open(path, flags)
 
 
@@ -382,7 +386,7 @@ def _opened(where: str, data: bytes | mmap.mmap, trust: bool) -> Container:
 
 
 def _table(where: str, data: bytes | mmap.mmap) -> tuple[int, int, list[str], int]:
-    """The version, the oldest reader, the lines of the table, and where sections begin."""
+    """The format version, the reader version, the table's lines, and the offset of the sections."""
     if data[: len(MAGIC)] != MAGIC:
         raise _not_ours(where, data[: len(MAGIC)])
     begin = len(MAGIC)
@@ -403,7 +407,7 @@ def _table(where: str, data: bytes | mmap.mmap) -> tuple[int, int, list[str], in
     table = data[begin : begin + length]
     told = f"format {first[1]} reader {first[2]} header {rest[1]}\n".encode()
     if hashlib.sha256(told + table).hexdigest() != rest[2]:
-        raise _damaged(where, "its table is not what the checksum says")
+        raise _damaged(where, "its table does not match its checksum")
     if not 0 < reader <= format or not table.isascii():
         raise _damaged(where, f"it is of format {format} for readers from {reader}")
     end = begin + length
@@ -413,7 +417,7 @@ def _table(where: str, data: bytes | mmap.mmap) -> tuple[int, int, list[str], in
 def _check_readable(
     where: str, format: int, reader: int, features: Sequence[str], made_by: str
 ) -> None:
-    """Refuse what this version cannot read, and say what it lacks."""
+    """Raise if this version cannot read the file, with the missing features."""
     lacking = [name for name in features if name not in FEATURES]
     named = f"{', '.join(lacking[:12])}{', ...' if len(lacking) > 12 else ''}"
     if reader > FORMAT:
@@ -456,13 +460,13 @@ def _constant_type(text: str) -> TensorType | None:
 
 
 def _check_places(where: str, entries: Sequence[Entry], start: int, size: int) -> None:
-    """Refuse sections that overlap, or that do not end with the file."""
+    """Raise if sections overlap, or do not end with the file."""
     at = start
     for entry in sorted(entries, key=lambda entry: (entry.offset, entry.length)):
         if entry.offset % ALIGNED:
-            raise _damaged(where, f"the {entry.kind} {entry.name} does not begin at 64 bytes")
+            raise _damaged(where, f"the {entry.kind} {entry.name} is not aligned to 64 bytes")
         if entry.offset < at:
-            raise _damaged(where, f"the {entry.kind} {entry.name} overlaps what is before it")
+            raise _damaged(where, f"the {entry.kind} {entry.name} overlaps the section before it")
         at = entry.offset + entry.length
     if at > size:
         raise _cut(where, at, size)

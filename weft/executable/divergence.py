@@ -1,4 +1,4 @@
-"""Devices that go different ways: the digits that a predicate varies along share a dim of rows."""
+"""Divergent control flow: digits that a predicate varies along share one row dim."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from weft.varying.masks import Mask, bits
 
 @dataclass(frozen=True)
 class Divergence:
-    """How stacks of one layout become rows of another: a row for each device that is active."""
+    """The change from an outer to an inner layout: one row for each active device."""
 
     outer: Layout
     inner: Layout
-    mask: int  # the outer leading dims that become rows
+    mask: int  # outer leading dims merged into rows
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The outer leading dims that become rows, in order."""
+        """The outer leading dims merged into rows, in order."""
         return bits(self.mask)
 
     def inside(self, mask: Mask) -> Mask:
-        """What a value varies along inside."""
+        """The inner mask of a value."""
         if isinstance(mask, tuple):
             return tuple(self.inside(m) for m in mask)
         rest = [d for d in range(self.outer.lead) if d not in self.dims]
@@ -30,13 +30,13 @@ class Divergence:
         return found | (1 if mask & self.mask else 0)
 
     def is_rows(self, dim: int) -> bool:
-        """Whether an outer leading dim is one of rows already."""
+        """Whether an outer leading dim is a row dim already."""
         return self.outer.has_rows and dim == 0
 
 
 @dataclass(frozen=True, slots=True)
 class OuterValue:
-    """A value from outside that a part reads: where it is, and what it varies along."""
+    """An outer value read in divergent code: its slot and its masks."""
 
     outer: int
     slot: int

@@ -1,4 +1,4 @@
-"""An executable: a tiled program with its memory, as data that is saved, sent and run."""
+"""Executables: a tiled program with its memory plan, as data to save, send and run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from weft.kernels.group import Launch as Kernel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Executable:
-    """What a program becomes: items over slots, their memory, and the text of kernels."""
+    """A tiled program: items over slots, the memory plan, and kernel texts."""
 
     tiled: Tiled
     plan: Plan
-    target: str  # the name of the target whose limits and schedules its kernels have
-    texts: Mapping[str, str] | None = None  # of kernels, by name, once they are emitted
+    target: str  # the target whose limits and schedules its kernels use
+    texts: Mapping[str, str] | None = None  # kernel texts by name, once emitted
 
     def kernels(self) -> list[Kernel]:
         """The distinct kernels, in the order of their first launches."""
@@ -27,14 +27,14 @@ class Executable:
         return [*dict.fromkeys([item.kernel for item in items])]
 
     def memory(self) -> MemoryUse:
-        """What one device holds in a run, before anything runs."""
+        """The memory use of one device in a run, known statically."""
         return memory_use(self.tiled, self.plan)
 
     def text(self, *, locations: bool = True) -> TiledText:
-        """The program as text, and the constants that are kept beside it."""
+        """The program's text, and the constants stored next to it."""
         return tiled_text(self.tiled, self.plan, locations=locations)
 
     def emitted_text(self, *, locations: bool = True) -> str:
-        """The text with those that its kernels have become."""
-        assert self.texts is not None, "it was emitted"
+        """The program's text followed by its kernels' emitted texts."""
+        assert self.texts is not None, "the executable is emitted"
         return emitted_text(self.text(locations=locations).text, self.target, self.texts)

@@ -1,4 +1,4 @@
-"""Executables in files: a container with the signature, the tiled text and the constants."""
+"""Saving and loading executables: a container of signature, tiled text and constants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def save(
     by: str,
     packed: Callable[[Sequence[Kernel]], Mapping[str, bytes]] | None = None,
 ) -> None:
-    """Write an executable to a file, and what its kernels become if it is to be `packed`, too."""
+    """Write an executable to a file, with native code if `packed`."""
     listed = sections(made, signature)
     if packed is not None:
         parts = packed(untuned(made).kernels())
@@ -36,18 +36,18 @@ def save(
 
 
 def features(made: Executable) -> tuple[str, ...]:
-    """What a reader of the program must know, beside what all of them do."""
+    """The format features that a reader of the program must support."""
     starts = any(isinstance(item, Start) for item in all_items(made.tiled.block))
     return ("asynchronous",) if starts else ()
 
 
 def sections(made: Executable, signature: Signature) -> list[Section]:
-    """The parts of a file."""
+    """The sections of a file."""
     return [Section("signature", str(signature).encode()), *program_sections(made)]
 
 
 def program_sections(made: Executable) -> list[Section]:
-    """The parts that a program is; an error for one that calls Python functions."""
+    """The sections of the program; an error if it calls Python functions."""
     _refuse_callbacks(made)
     text = untuned(made).text()
     return [
@@ -58,7 +58,7 @@ def program_sections(made: Executable) -> list[Section]:
 
 
 def untuned(made: Executable) -> Executable:
-    """The executable without what was measured on this machine."""
+    """The executable without options tuned on this machine."""
 
     def plain(kernel: Kernel) -> Kernel:
         if not isinstance(kernel, Loops) or not kernel.schedule.options:
@@ -70,7 +70,7 @@ def untuned(made: Executable) -> Executable:
 
 
 def read(container: Container) -> Executable:
-    """The executable of a file, verified: nothing it does leaves its buffers."""
+    """Load and verify an executable: no kernel accesses memory outside of its buffers."""
     target = container.text("note", TARGET)
     try:
         tiled, plan = read_tiled(container.text("tiled"), container.constants)
@@ -85,7 +85,7 @@ def read(container: Container) -> Executable:
 
 
 def _refuse_callbacks(made: Executable) -> None:
-    """Refuse Python functions, which are in no file; one that names some was not made by Weft."""
+    """Raise for Python callbacks, which cannot be saved; a file that names one is forged."""
     hosts = [item for item in all_items(made.tiled.block) if isinstance(item, Host)]
     functions = [n for f in made.tiled.module.functions.values() for n in walk(f.body)]
     inside = [n for i in hosts for region in i.site.node.regions for n in walk(region)]

@@ -1,8 +1,8 @@
-"""The items of a tiled program, in the order in which they run: frozen, and without closures.
+"""The items of a tiled program, in execution order: frozen data without closures.
 
-Values live in numbered slots. A slot is written by one item, or is an argument, a constant, or what
-a loop carries. Leading dims of a stack are the digits of the devices' numbers; a mask has a bit for
-each leading dim that a value varies along.
+Values live in numbered slots. A slot is written by one item, or is an argument, a constant, or a
+loop-carried value. Leading dims of a stack are the digits of the device numbers; a mask has a bit
+for each leading dim that a value varies along.
 """
 
 from __future__ import annotations
@@ -33,43 +33,43 @@ Masks: TypeAlias = tuple[Mask, ...]
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What a slot holds: a value of all devices; its shape, leading dims first, if it is known."""
+    """The contents of a slot: a value of all devices; its shape if static, leading dims first."""
 
     type: Type
     shape: tuple[int, ...] | None
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all devices together; 0 where the shape is not known."""
+        """The bytes of all devices; 0 where the shape is dynamic."""
         if self.shape is None or not isinstance(self.type, TensorType):
             return 0
         return math.prod(self.shape) * self.type.dtype.numpy.itemsize
 
     @property
     def piece(self) -> int:
-        """The bytes that one device has."""
+        """The bytes on one device."""
         return piece_bytes(self.type)
 
 
 def piece_bytes(type: Type) -> int:
-    """The bytes that one device has of a value."""
+    """The bytes of a value on one device."""
     return type.size * type.dtype.numpy.itemsize if isinstance(type, TensorType) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node where it stands: what its operands and results vary along, and on which devices."""
+    """A node in its context: masks of its operands and results, and the device layout."""
 
     node: Node
     layout: Layout
     world: World
-    module: Module  # of the functions that its regions may call
+    module: Module  # functions callable from its regions
     given: Masks
     made: Masks
-    # Leading dims that operands were summed over already, and that results are summed over here,
-    # by the value's number among operands and results; 0 everywhere but in `all_reduce(dot)`.
+    # Leading dims that operands were already reduced over, and that results are reduced over here,
+    # by the number of the value among operands and results; 0 except in `all_reduce(dot)`.
     summed: tuple[int, ...] = ()
-    spread_by_readers: bool = False  # a broadcast whose readers repeat its elements
+    spread_by_readers: bool = False  # a broadcast left to its readers
 
     @property
     def op(self) -> Op:
@@ -82,58 +82,58 @@ class Site:
         return self.layout.lead
 
     def operand(self, index: int) -> TensorType:
-        """The type of an operand, on one device."""
+        """The local type of an operand."""
         type = self.node.operands[index].type
         assert isinstance(type, TensorType)
         return type
 
     def result(self, index: int = 0) -> TensorType:
-        """The type of a result, on one device."""
+        """The local type of a result."""
         type = self.node.results[index].type
         assert isinstance(type, TensorType)
         return type
 
     def mask(self, index: int) -> int:
-        """What an operand varies along."""
+        """The mask of an operand."""
         return union(self.given[index])
 
     def out(self, index: int = 0) -> int:
-        """What a result varies along."""
+        """The mask of a result."""
         return union(self.made[index])
 
     def summed_before(self, index: int) -> int:
-        """The leading dims that an operand has been summed over already."""
+        """The leading dims that an operand was already summed over."""
         return self.summed[index] if self.summed else 0
 
     def summed_here(self, index: int = 0) -> int:
-        """The leading dims that a product sums over at once."""
+        """The leading dims that a contraction sums over by itself."""
         return self.summed[len(self.node.operands) + index] if self.summed else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the memory plan has to know of how a host node is computed."""
+    """Properties of a host node that the memory planner reads."""
 
-    shares: bool = False  # a result may share the memory of an operand
-    writes: bool = False  # the result can be written into memory that is given
-    in_place: tuple[int, ...] = ()  # operands in whose memory the result may be written
-    sees_outside: bool = False  # values that its regions read follow the operands
-    reads_rows: bool = False  # the rows that are active follow all operands
+    shares: bool = False  # a result may alias an operand
+    writes: bool = False  # the result can be written into a preallocated buffer
+    in_place: tuple[int, ...] = ()  # operands that the result may overwrite
+    sees_outside: bool = False  # values captured by its regions follow the operands
+    reads_rows: bool = False  # the active rows follow all operands
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """A kernel of the target on all devices of this process."""
+    """A launch of a target's kernel for all devices of this process."""
 
     kernel: AnyKernel
     ins: Slots
     outs: Slots
     loc: Location
-    group: Group | None = None  # the nodes that it computes, where they are still known
+    group: Group | None = None  # the nodes it computes, where known
 
     @property
     def operands(self) -> list[Slot]:
-        """The slots of the kernel's operands, in its own order."""
+        """The operand slots in the kernel's order."""
         ins, outs = iter(self.ins), iter(self.outs)
         return [next(outs if operand.output else ins) for operand in self.kernel.operands]
 
@@ -145,7 +145,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Host:
-    """A node without a kernel, which the host computes."""
+    """A node that the host computes."""
 
     site: Site
     ins: Slots
@@ -165,19 +165,19 @@ class Host:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collective(Host):
-    """A node in which devices meet, as no kernel's sum does it."""
+    """A collective that is not fused into a kernel."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Start(Collective):
-    """A collective that begins here; its one result is what its `Done` waits for."""
+    """An asynchronous collective's start; its result is a handle for its `Done`."""
 
-    stream: str | None = None  # as the schedule says
+    stream: str | None = None  # the stream that the schedule assigns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Done:
-    """The end of a collective: `ins` are what its start gave, and the operands that were sent."""
+    """An asynchronous collective's completion: `ins` are the handle and the operands being sent."""
 
     ins: Slots
     outs: Slots
@@ -187,19 +187,19 @@ class Done:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Move:
-    """Values that change hands: the `same` ones, `pack`ed, `unpack`ed, a `part`, a `token`."""
+    """Moves between slots: aliases (`same`), `pack`, `unpack`, a tuple's `part`, a `token`."""
 
     how: Literal["same", "pack", "unpack", "part", "token"]
     ins: Slots
     outs: Slots
     loc: Location
-    index: int = 0  # of a part
-    node: Node | None = None  # what it was, where that is still known
+    index: int = 0  # index of a part
+    node: Node | None = None  # the original node, where known
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Items that run one after another."""
+    """A sequence of items."""
 
     items: tuple[Item, ...]
     results: Slots
@@ -207,7 +207,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """A loop that all devices leave together; `carried` is where values are when a round begins."""
+    """A uniform loop: all devices leave together. `carried` are the slots of its carried values."""
 
     test: Block
     body: Block
@@ -215,7 +215,7 @@ class Loop:
     ins: Slots
     outs: Slots
     layout: Layout
-    # What values vary along: as they are given, as a round makes them, and as they are carried.
+    # Masks of the initial values, of the body's results, and of the carried values.
     given: Masks
     made: Masks
     masks: Masks
@@ -230,35 +230,35 @@ class Loop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
-    """A branch that all devices take together."""
+    """A uniform branch: all devices take the same block."""
 
     way: Literal["if", "case"]
     blocks: tuple[Block, ...]
     ins: Slots  # the predicate or the index
     outs: Slots
     layout: Layout
-    made: tuple[Masks, ...]  # what the results of each block vary along
-    masks: Masks  # what the results of the branch vary along
+    made: tuple[Masks, ...]  # masks of each block's results
+    masks: Masks  # masks of the branch's results
     loc: Location
     node: Node | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DivergentLoop:
-    """A loop that devices leave at different times: it runs on those that are still in it."""
+    """A divergent loop: devices leave at different times; it runs on the active ones."""
 
     test: Block
     body: Block
     carried: Slots
-    ins: Slots  # what is carried, and then what is seen from outside
+    ins: Slots  # carried values, then outer values
     outs: Slots
     divergence: Divergence
     seen: tuple[OuterValue, ...]
-    given: Masks  # outside, of what is carried
-    entered: Masks  # the same inside
+    given: Masks  # outer masks of the carried values
+    entered: Masks  # inner masks of the same
     made: Masks
     masks: Masks
-    results: Masks  # outside
+    results: Masks  # outer masks
     loc: Location
     node: Node | None = None
 
@@ -270,15 +270,15 @@ class DivergentLoop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DivergentBranch:
-    """A branch that devices take differently: every block runs on those that take it."""
+    """A divergent branch: each block runs on the devices that take it."""
 
     way: Literal["if", "case"]
     blocks: tuple[Block, ...]
-    ins: Slots  # the predicate or the index, and then what is seen from outside
+    ins: Slots  # the predicate or index, then outer values
     outs: Slots
     divergence: Divergence
     seen: tuple[OuterValue, ...]
-    given: Mask  # of the predicate
+    given: Mask  # mask of the predicate
     results: Masks
     loc: Location
     node: Node | None = None
@@ -288,7 +288,7 @@ Item: TypeAlias = Launch | Host | Done | Move | Loop | Branch | DivergentLoop | 
 
 
 def moved(move: Move, values: Sequence[Any]) -> tuple[Any, ...]:
-    """What values are that change hands."""
+    """The values of a move's results."""
     match move.how:
         case "same":
             return tuple(values)
@@ -303,7 +303,7 @@ def moved(move: Move, values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def item_text(item: Item) -> str:
-    """What an item is, in a line."""
+    """A one-line description of an item."""
     if item.node is not None:
         return node_text(item.node)
     return item.kernel.name if isinstance(item, Launch) else type(item).__name__.lower()
@@ -315,7 +315,7 @@ def blocks_of(item: Item) -> tuple[Block, ...]:
 
 
 def all_items(block: Block) -> Iterator[Item]:
-    """Every item, inner ones after what encloses them."""
+    """Every item in pre-order."""
     for item in block.items:
         yield item
         for inner in blocks_of(item):
@@ -323,7 +323,7 @@ def all_items(block: Block) -> Iterator[Item]:
 
 
 def all_blocks(block: Block) -> Iterator[Block]:
-    """A block and those inside of it."""
+    """A block and the blocks nested in it."""
     yield block
     for item in block.items:
         for inner in blocks_of(item):
@@ -331,7 +331,7 @@ def all_blocks(block: Block) -> Iterator[Block]:
 
 
 def with_kernels(block: Block, change: Callable[[AnyKernel], AnyKernel]) -> Block:
-    """The same block with other kernels, its inner blocks, too."""
+    """The block with its kernels mapped, in nested blocks too."""
     return Block(tuple([_with_kernels(item, change) for item in block.items]), block.results)
 
 
@@ -344,13 +344,13 @@ def _with_kernels(item: Item, change: Callable[[AnyKernel], AnyKernel]) -> Item:
             return replace(item, test=test, body=body)
         case Branch():
             return replace(item, blocks=tuple([with_kernels(b, change) for b in item.blocks]))
-        case _:  # where devices go different ways there are no kernels
+        case _:  # divergent code has no kernels
             return item
 
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """A program as items over slots, without memory; slots 0 and 1 are the runtime's."""
+    """A program as items over slots, before memory planning; slots 0 and 1 are reserved."""
 
     module: Module
     function: str
@@ -358,7 +358,7 @@ class Tiled:
     layout: Layout
     block: Block
     inputs: Slots
-    stacks: tuple[Stack | None, ...]  # by slot
+    stacks: tuple[Stack | None, ...]  # indexed by slot
     constants: dict[Slot, object] = field(default_factory=dict)
     masks: Masks = ()  # of the arguments
     result_masks: Masks = ()

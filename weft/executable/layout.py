@@ -1,8 +1,8 @@
-"""Where the digits of the devices are in a stack: each in a dim of its own, or some in one row dim.
+"""Stack layouts: which leading dim of a stack holds which digit of the device numbers.
 
-Devices that go different ways through a program no longer fill a grid. Inside such a part their
-digits share the first dim, a row for each device that is active. A process may have only some of
-the devices: the digits along which the others lie are absent, and their dims have size 1.
+Devices in divergent code no longer form a full array. There the digits that differ share the first
+dim, one row for each active device. A process may hold only some of the devices: digits that are
+distributed over processes are absent, and their dims have size 1.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Layout:
-    """The leading dims of the stacks of one part of a program."""
+    """The leading dims of the stacks in one region of a program."""
 
     atoms: Atoms
-    rows: tuple[int, ...] = ()  # digits that share the first dim
-    active: int | None = None  # the slot that holds the numbers that the rows' digits make
-    absent: tuple[int, ...] = ()  # digits along which devices are in other processes
+    rows: tuple[int, ...] = ()  # digits merged into rows, the first dim
+    active: int | None = None  # the slot with the active rows' digit numbers
+    absent: tuple[int, ...] = ()  # digits distributed over processes
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
-        """The digits with a dim of their own."""
+        """The digits that have their own dim."""
         return tuple(n for n in range(len(self.atoms.sizes)) if n not in self.rows)
 
     @property
     def has_rows(self) -> bool:
-        """Whether the first dim is one of rows."""
+        """Whether the first dim is a row dim."""
         return bool(self.rows)
 
     @cached_property
@@ -49,12 +49,12 @@ class Layout:
 
     @cached_property
     def everything(self) -> int:
-        """The mask of a value that differs on all devices; nothing differs where there is one."""
+        """The mask of a value that varies over all devices; 0 for a single device."""
         sizes = (2, *self._sizes) if self.has_rows else self._sizes
         return self.mask(dim for dim, size in enumerate(sizes) if size > 1)
 
     def dims(self, atoms: Iterable[int] | None) -> tuple[int, ...] | None:
-        """The leading dims of digits; None if one of them is in the rows, or absent."""
+        """The leading dims of these digits; None if one is merged into rows, or absent."""
         if atoms is None:
             return None
         found = tuple(atoms)
@@ -63,7 +63,7 @@ class Layout:
         return tuple(self.kept.index(a) + self.has_rows for a in found)
 
     def size(self, dim: int) -> int:
-        """The size of a leading dim, which is not that of the rows."""
+        """The size of a leading dim other than rows."""
         return self._sizes[dim - self.has_rows]
 
     def mask(self, dims: Iterable[int]) -> int:
@@ -83,7 +83,7 @@ class Layout:
         return found
 
     def shown(self, mask: Mask) -> Mask:
-        """The leading dims that a value varies along, from the digits that it does."""
+        """Mask over leading dims from a mask over digits."""
         if isinstance(mask, tuple):
             return tuple([self.shown(part) for part in mask])
         if self.rows:
@@ -93,7 +93,7 @@ class Layout:
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
-        """The sizes of the leading dims that are not one of rows."""
+        """The sizes of the leading dims except rows."""
         return tuple([1 if a in self.absent else self.atoms.sizes[a] for a in self.kept])
 
     @cached_property
@@ -101,7 +101,7 @@ class Layout:
         return {}
 
     def shape(self, mask: int, rows: int = 1) -> tuple[int, ...]:
-        """The leading dims of a value that varies along a mask."""
+        """The leading shape of a value with this mask."""
         found = self._shapes.get((mask, rows))
         if found is None:
             sizes = (rows, *self._sizes) if self.has_rows else self._sizes
@@ -111,21 +111,21 @@ class Layout:
 
 
 def group_dims(op: Op, layout: Layout, world: World) -> tuple[int, ...] | None:
-    """The leading dims along which devices meet; None if they meet one group at a time."""
+    """The leading dims of a collective's groups; None if groups are not whole dims."""
     return layout.dims(world.meets_along(op))
 
 
 def meeting_dims(op: Op, layout: Layout, world: World) -> tuple[int, ...] | None:
-    """The leading dims along which values meet or move; None if they do one group at a time."""
+    """The leading dims that a collective or permute acts along; None if not whole dims."""
     if isinstance(op, CollectivePermute | PermuteAlongAxes):
         return layout.dims(world.moves(op)[0])
     return group_dims(op, layout, world)
 
 
 def moves(op: Op, layout: Layout, world: World) -> tuple[tuple[int, ...], Array] | None:
-    """The leading dims along which values move, and for each index along them its source.
+    """The leading dims of a permute, and the source of each index along them.
 
-    None if the devices meet one group at a time.
+    None if its pairs do not map to whole leading dims.
     """
     assert isinstance(op, CollectivePermute | PermuteAlongAxes)
     digits, sources = world.moves(op)

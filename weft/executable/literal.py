@@ -1,4 +1,4 @@
-"""Literals in the text of an executable: plain Python values that come back exactly."""
+"""Literals in the text of an executable: plain Python values that round-trip exactly."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _TOKEN = re.compile(
     r"|(?P<float>-?\d+(?:\.\d+(?:e[+-]?\d+)?|e[+-]?\d+))|(?P<int>-?\d+)"
     r"|(?P<word>-?[^\W\d]\w*)|(?P<mark>[()\[\]{},:=*]))"
 )
-MOST_DEPTH = 100  # levels of nesting; far below Python's own limit
-_WIDEST = 1 << 63  # larger integers may all have one hash, which makes a dict of them slow
+MOST_DEPTH = 100  # nesting depth, far below Python's recursion limit
+_WIDEST = 1 << 63  # larger integers can be chosen to collide in a dict
 
 
 def is_literal(value: object, depth: int = 0) -> bool:
-    """Whether a value can be written as a literal; NaN cannot, as it equals nothing."""
+    """Whether a value has a literal form; NaN has none, as it is not equal to itself."""
     kind = type(value)
     if kind is tuple:
         assert isinstance(value, tuple)
@@ -61,7 +61,7 @@ class Tokens:
         self._next()
 
     def _next(self) -> None:
-        """Look at the token that follows."""
+        """Scan the next token."""
         match = _TOKEN.match(self.text, self.at)
         self.start = self.at
         if match is None:
@@ -73,30 +73,30 @@ class Tokens:
         self.kind, self.token = str(match.lastgroup), match[match.lastgroup or 0]
 
     def take(self) -> str:
-        """The token here; go on to the next."""
+        """Consume the current token."""
         token = self.token
         self._next()
         return token
 
     def accept(self, mark: str) -> bool:
-        """Go on if this mark is here."""
+        """Consume this mark if it is the current token."""
         if self.kind == "mark" and self.token == mark:
             self._next()
             return True
         return False
 
     def expect(self, mark: str) -> None:
-        """Go on past a mark that must be here."""
+        """Consume this mark, or fail."""
         if not self.accept(mark):
             raise self.wrong(repr(mark))
 
     def finish(self) -> None:
-        """Refuse anything that follows."""
+        """Fail unless all tokens are consumed."""
         if self.kind != "end":
             raise self.wrong("the end")
 
     def wrong(self, wanted: str, start: int | None = None) -> WeftError:
-        """The refusal of what is here, or of what began earlier."""
+        """The syntax error at the current token, or at an earlier start."""
         start = self.start if start is None else start
         here = self.text[start : start + 30].strip()
         return WeftError(
@@ -124,7 +124,7 @@ class Tokens:
             raise self.wrong("a literal")
         try:
             value: Literal = _READ[kind](self.token)
-        except ValueError:  # a number with thousands of digits, an unknown escape
+        except ValueError:  # an integer with thousands of digits, an unknown escape
             raise self.wrong("a literal") from None
         if not is_literal(value):
             raise self.wrong("a literal")
@@ -141,7 +141,7 @@ _READ: dict[str, Callable[[str], Literal]] = {
 
 
 def parse_literal(text: str) -> Literal:
-    """The value that a literal's text stands for."""
+    """Parse a literal."""
     tokens = Tokens(text)
     value = tokens.literal()
     tokens.finish()

@@ -1,4 +1,4 @@
-"""When the memory of every value of a tiled program is in use, and which values share it."""
+"""Live ranges of slots, and which slots alias one buffer."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from weft.executable.items import (
 
 @dataclass(slots=True)
 class SlotLiveRange:
-    """When a piece of memory is in use, by all values that share it."""
+    """The live range of a buffer, over all slots that alias it."""
 
     begin: int
     end: int
-    escapes: bool = False  # it is read where nobody looks, or leaves the program
-    slots: int = 0  # that share it
+    escapes: bool = False  # it has untracked readers, or is a result of the program
+    slots: int = 0  # slots that alias it
 
 
 class SlotLiveRanges:
-    """Positions of all items, inner ones between the two of what encloses them; lives of slots."""
+    """Positions of all items (nested ones lie inside their parent's span), and live ranges."""
 
     def __init__(
         self, block: Block, inputs: Slots, rotating: Mapping[Slot, frozenset[int]]
     ) -> None:
         self.block = block
-        self.rotating = rotating  # by loop, the carried values that its kernels make in rotations
-        self.items: list[tuple[Item, int, int]] = []  # with the positions it covers
-        self.parent: dict[int, int] = {}  # slots that share memory, as a forest
+        self.rotating = rotating  # by loop, the numbers of its values in rotating buffers
+        self.items: list[tuple[Item, int, int]] = []  # items with the positions they span
+        self.parent: dict[int, int] = {}  # aliasing slots, as a union-find forest
         self.begin: dict[int, int] = {}
         self.end: dict[int, int] = {}
         self.escaping: set[int] = set(block.results)
-        self.depth: dict[int, tuple[int, ...]] = {}  # where a slot is written: enclosing items
-        self.around: dict[int, tuple[int, ...]] = {}  # where an item stands: enclosing items
-        self.ends: dict[int, int] = {}  # the last position of an item that encloses others
+        self.depth: dict[int, tuple[int, ...]] = {}  # nesting of the item that writes a slot
+        self.around: dict[int, tuple[int, ...]] = {}  # nesting depth of an item
+        self.ends: dict[int, int] = {}  # last position of an item with nested blocks
         self.clock = 0
         for slot in inputs:
             self.begin[slot], self.depth[slot] = -1, ()
@@ -57,11 +57,11 @@ class SlotLiveRanges:
                 self.by_root[root].escapes = True
 
     def of(self, slot: int) -> SlotLiveRange:
-        """The life of a slot's memory."""
+        """The live range of a slot's buffer."""
         return self.by_root[self.root(slot)]
 
     def root(self, slot: int) -> int:
-        """The slot that stands for all that share its memory; the way there becomes shorter."""
+        """The representative of a slot's alias set, with path compression."""
         parent = self.parent
         while (up := parent.get(slot, slot)) != slot:
             parent[slot] = parent.get(up, up)
@@ -69,7 +69,7 @@ class SlotLiveRanges:
         return slot
 
     def sharing(self, slot: int) -> list[int]:
-        """The slot, and those that items make of its memory."""
+        """The slot and the slots that alias it."""
         root = self.root(slot)
         return [slot, *(other for other in (*self.parent, root) if self._is_made(other, root))]
 
@@ -77,11 +77,11 @@ class SlotLiveRanges:
         return slot in self.begin and self.root(slot) == root
 
     def covers(self, item: Item) -> tuple[int, int]:
-        """The first and the last position of an item."""
+        """The first and last position of an item."""
         return next((start, stop) for other, start, stop in self.items if other is item)
 
     def is_shared(self, slot: int) -> bool:
-        """Whether a slot's memory is that of others, too."""
+        """Whether a slot is aliased."""
         life = self.by_root.get(self.root(slot))
         return life is not None and life.slots > 1
 
@@ -103,7 +103,7 @@ class SlotLiveRanges:
             self.clock += 1
 
     def _note_escapes(self, item: Item) -> None:
-        """What goes into control flow may come out again, or be carried round."""
+        """Operands of control flow escape: they may be returned or carried on."""
         if isinstance(item, Launch | Host | Done | Move):
             return
         if not isinstance(item, Loop) or item.layout.has_rows:
@@ -123,7 +123,7 @@ class SlotLiveRanges:
                 self.escaping.update((given, out, item.body.results[n]))
 
     def _read(self) -> None:
-        """Note when slots are read for the last time, and which share memory."""
+        """Record last uses and aliases."""
         for item, start, stop in self.items:
             if shares(item):
                 for slot in (*item.ins, *item.outs[1:]):
@@ -132,7 +132,7 @@ class SlotLiveRanges:
             for slot in item.ins:
                 self._is_read(slot, start, stop)
             if isinstance(item, Loop) and not item.layout.has_rows:
-                self._is_read(item.test.results[0], start, stop)  # after every round
+                self._is_read(item.test.results[0], start, stop)  # read after every iteration
         for slot in self.block.results:
             self.end[slot] = self.clock
 
@@ -150,7 +150,7 @@ class SlotLiveRanges:
             self.parent[a] = b
 
     def _found(self) -> dict[int, SlotLiveRange]:
-        """When each piece of memory is in use, by the slot that stands for it."""
+        """Live ranges by representative slot."""
         found: dict[int, SlotLiveRange] = {}
         for slot, begin in self.begin.items():
             root = self.root(slot)
@@ -167,7 +167,7 @@ class SlotLiveRanges:
 
 
 def shares(item: Item) -> bool:
-    """Whether the results of an item may lie in the memory of its operands."""
+    """Whether an item's results may alias its operands."""
     if isinstance(item, Host):
         return item.traits.shares
     return isinstance(item, Move) and item.how != "token"

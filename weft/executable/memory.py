@@ -1,4 +1,4 @@
-"""The memory of one device that runs an executable: what is allocated, when, and for what."""
+"""Memory use of one device: which buffers are live when, and for which values."""
 
 from __future__ import annotations
 
@@ -18,64 +18,64 @@ from weft.ir.types import Type
 from weft.machine import Machine, bytes_text
 
 Kind: TypeAlias = Literal["argument", "constant", "result", "temporary"]
-_SHOWN = 8  # values that an error or a table names
-_COLUMNS, _BYTES = 80, 10  # of a table, and of the bytes in it
+_SHOWN = 8  # values listed in errors and tables
+_COLUMNS, _BYTES = 80, 10  # widths of the table, and of its bytes column
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBuffer:
-    """Bytes of a device, and the value that they hold first; others may take them over.
+    """A buffer of one device, named by the first value it holds.
 
-    They are in use from one position of the program to another, both included; -1 is before it.
+    It is live from `begin` to `end`, inclusive; position -1 is before the program.
     """
 
     kind: Kind
     size: int
     begin: int
     end: int
-    name: str  # of a value as in the tiled text, or of an argument
+    name: str  # of a value in the tiled text, or of an argument
     type: Type
     loc: Location
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """The bytes that one device holds in a run."""
+    """The memory use of one device in a run, in bytes."""
 
     function: str
     buffers: tuple[HeldBuffer, ...]
     arguments: int
     results: int
     constants: int
-    arena: int  # of values that are computed into memory which is planned
-    others: int  # the most that other values take at once
-    aliased: int  # of results that take no memory: it is that of arguments, or of another value
+    arena: int  # values with planned memory
+    others: int  # peak of other values
+    aliased: int  # results that alias arguments or other values
 
     @property
     def temporaries(self) -> int:
-        """The bytes of values that are neither arguments nor results."""
+        """Bytes of temporaries."""
         return self.arena + self.others
 
     @property
     def peak(self) -> int:
-        """The most bytes at once."""
+        """Peak bytes."""
         held = self.arguments + self.results + self.constants + self.temporaries
         return held - self.aliased
 
     @property
     def needed(self) -> int:
-        """The most bytes that are read later, at once; the rest of the peak is reserved."""
+        """Peak of live bytes; the rest of the peak is reserved but unused."""
         return int(self._in_use().max(initial=0))
 
     def _in_use(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """The bytes in use at every position, from -1 on."""
+        """Live bytes at every position, from -1 on."""
         change = np.zeros(max([b.end for b in self.buffers], default=-1) + 3, np.int64)
         np.add.at(change, [b.begin + 1 for b in self.buffers], [b.size for b in self.buffers])
         np.add.at(change, [b.end + 2 for b in self.buffers], [-b.size for b in self.buffers])
         return np.cumsum(change)[:-1]
 
     def at_peak(self) -> tuple[HeldBuffer, ...]:
-        """What is in use when most is, the largest first."""
+        """The buffers that are live at the peak, largest first."""
         point = int(self._in_use().argmax()) - 1
         found = [b for b in self.buffers if b.begin <= point <= b.end and b.size]
         return tuple(sorted(found, key=lambda b: -b.size))
@@ -107,7 +107,7 @@ class MemoryUse:
         return "\n".join(lines)
 
     def fits(self, machine: Machine) -> MemoryUse:
-        """This, if the machine can hold it; else an error with the largest values."""
+        """Raise if the machine cannot hold it, with the largest values; returns itself."""
         if self.peak <= machine.memory:
             return self
         shown = self.at_peak()
@@ -130,7 +130,7 @@ class MemoryUse:
 
 
 def _cells(buffer: HeldBuffer) -> tuple[str, ...]:
-    """A value at the peak: its bytes, kind, name, type and line."""
+    """A row of the table: bytes, kind, name, type and source line."""
     type, loc = str(buffer.type).removeprefix("tensor<").removesuffix(">"), buffer.loc
     line = loc.describe().partition("  ")[0].rpartition("/")[2] if loc.line else ""
     name = buffer.name if loc.line else loc.name or buffer.name
@@ -138,12 +138,12 @@ def _cells(buffer: HeldBuffer) -> tuple[str, ...]:
 
 
 def memory_use(tiled: Tiled, plan: Plan) -> MemoryUse:
-    """What one device holds in a run of a program."""
+    """The memory use of one device in a run of a program."""
     return _Use(tiled, plan).use()
 
 
 def live_ranges_of(tiled: Tiled, plan: Plan) -> SlotLiveRanges:
-    """When the memory of every value is in use."""
+    """Live ranges of all slots."""
     rotating = {
         slot: frozenset([n for rotation in rotations for n in rotation.indices])
         for slot, rotations in plan.rotations.items()
@@ -154,13 +154,13 @@ def live_ranges_of(tiled: Tiled, plan: Plan) -> SlotLiveRanges:
 def outside_arena(
     tiled: Tiled, plan: Plan, lives: SlotLiveRanges
 ) -> Iterator[tuple[Slot, int, int, int]]:
-    """Values with memory of their own beside arguments and results: how many, and from when on."""
+    """Values outside the arena, except arguments and results: count and live range."""
     results = {lives.root(slot) for slot in tiled.block.results}
     rotated = {rotation.result for rotations in plan.rotations.values() for rotation in rotations}
     for item, start, stop in lives.items:
         if isinstance(item, Loop) and item.carried:
             for rotation in plan.rotations.get(item.carried[0], ()):
-                if not rotation.places:  # one of its buffers is what the loop gives
+                if not rotation.places:  # one of its buffers becomes the loop's result
                     yield rotation.result, rotation.buffers - 1, start, stop
         if shares(item):
             continue
@@ -174,7 +174,7 @@ def outside_arena(
 def overwritten(
     tiled: Tiled, plan: Plan, lives: SlotLiveRanges
 ) -> Iterator[tuple[Slot, Slot, int]]:
-    """Donated arguments with the values that are written over them, and from when on."""
+    """Donated arguments, the values that overwrite them, and from which position."""
     for item, start, _ in lives.items:
         for slot in item.outs:
             index, always = plan.over.get(slot, (-1, True))
@@ -184,7 +184,7 @@ def overwritten(
 
 
 def results_over_arguments(tiled: Tiled, plan: Plan, lives: SlotLiveRanges) -> list[int]:
-    """The donated arguments, by number, in whose memory results are."""
+    """Numbers of donated arguments that results alias."""
     results = {lives.root(slot) for slot in tiled.block.results}
     pairs = overwritten(tiled, plan, lives)
     found = {donor for donor, slot, _ in pairs if lives.root(slot) in results}
@@ -237,7 +237,7 @@ class _Use:
         return HeldBuffer(kind, size, begin, end, f"b{slot}", stack.type, loc)
 
     def arguments(self) -> Iterator[HeldBuffer]:
-        """The arguments; one that is written over ends where that begins."""
+        """Argument buffers; an overwritten one ends where its successor begins."""
         over = {n: start for n, _, start in overwritten(self.tiled, self.plan, self.lives)}
         locs = self.main.body.arg_locs
         for n, (slot, type) in enumerate(zip(self.tiled.inputs, self.main.arg_types, strict=True)):
@@ -245,14 +245,14 @@ class _Use:
             yield HeldBuffer("argument", piece_bytes(type), -1, end, f"%arg{n}", type, locs[n])
 
     def over_arguments(self) -> Iterator[HeldBuffer]:
-        """The values in the memory of donated arguments that are no results."""
+        """Temporaries in the memory of donated arguments."""
         results = {self.lives.root(slot) for slot in self.tiled.block.results}
         for _, slot, start in overwritten(self.tiled, self.plan, self.lives):
             if self.lives.root(slot) not in results:
                 yield self.buffer("temporary", slot, start, self.lives.of(slot).end)
 
     def results(self) -> Iterator[HeldBuffer]:
-        """The results that are not in the memory of another, or of an argument."""
+        """Results that alias neither another result nor an argument."""
         found: set[int] = set()
         for n, slot in enumerate(self.tiled.block.results):
             root = self.lives.root(slot)
@@ -262,21 +262,21 @@ class _Use:
             yield self.buffer("result", slot, self.lives.by_root[root].begin, self.lives.clock)
 
     def constants(self) -> Iterator[HeldBuffer]:
-        """The constants; one of a number that is repeated takes no memory."""
+        """Constant buffers; a splat takes no memory."""
         for slot, value in self.tiled.constants.items():
             if isinstance(value, np.ndarray) and (value.size <= 1 or any(value.strides)):
                 made = self.buffer("constant", slot, -1, self.lives.clock)
                 yield replace(made, size=min(made.size, value.nbytes))
 
     def arena(self) -> Iterator[HeldBuffer]:
-        """The buffers of the arena; what is at one place while it is in use is one of them."""
+        """Arena buffers; values that reuse one offset while it is live are one buffer."""
         plan, lives = self.plan, self.lives
         made = [(slot, self.makers[slot][1]) for slot in plan.places]
-        latest: dict[int, HeldBuffer] = {}  # by place
+        latest: dict[int, HeldBuffer] = {}  # by offset
         for slot, start in sorted(made, key=lambda entry: entry[1]):
             at, end = plan.places[slot], lives.of(slot).end
             found, new = latest.get(at), self.buffer("temporary", slot, start, end)
-            if found is not None and start <= found.end:  # it was written over
+            if found is not None and start <= found.end:  # it was overwritten
                 size, end = max(found.size, new.size), max(found.end, end)
                 new = replace(found, size=size, end=end)
             elif found is not None:

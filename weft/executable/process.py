@@ -1,4 +1,4 @@
-"""A process that has some of the devices, and the transport of what it sends to the others."""
+"""Processes that hold some of the devices, and the transport between them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from weft.errors import WeftError
 from weft.ir.module import Node
 from weft.ir.types import Array
 
-Group: TypeAlias = tuple[int, ...]  # of devices that meet, by number
-Peer: TypeAlias = int  # a process, by the first of its devices
+Group: TypeAlias = tuple[int, ...]  # device numbers of a group
+Peer: TypeAlias = int  # a process, identified by its first device
 Values: TypeAlias = tuple[Array, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """A collective as one process comes to it: the node, and the groups with devices of its own."""
+    """A collective in one process: its node, and the groups with devices of this process."""
 
     here: Peer
     node: Node
-    stream: str | None  # of an asynchronous start, as the schedule says
+    stream: str | None  # stream of an asynchronous start
     groups: Sequence[Group]
-    devices: Mapping[Peer, Group]  # of every process
+    devices: Mapping[Peer, Group]  # index of this collective in every process
 
     def never_came(self, absent: Sequence[Peer], seconds: float) -> WeftError:
-        """The error for peers that did not come in time."""
+        """The error for peers that timed out."""
         missing = [device for peer in absent for device in self.devices[peer]]
         group = next(group for group in self.groups if {*group} & {*missing})
         return WeftError(
@@ -39,7 +39,7 @@ class Meeting:
         )
 
     def elsewhere(self, peer: Peer, other: Node) -> WeftError:
-        """The error for a peer that has come to another collective."""
+        """The error for a peer that reached another collective."""
         return WeftError(
             f"{self.node.op.name}: devices {list(self.devices[peer])[:8]} are in {other.op.name} "
             f"of {other.loc.describe()}",
@@ -50,7 +50,7 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What one process sends in a collective, and from whom it awaits arrays of which kinds."""
+    """One process's part of a collective: arrays to send, and the arrays to receive by peer."""
 
     meeting: Meeting
     sent: Mapping[Peer, Values]
@@ -58,25 +58,25 @@ class Exchange:
 
 
 class Transport(Protocol):
-    """Messages between processes.
+    """Message transport between processes.
 
-    Two processes start the exchanges that both of them are in in the same order. What is sent stays
-    as it is until the exchange has been waited for, and may be written over afterwards.
+    Any two processes start their common exchanges in the same order, so messages need no tags. A
+    send buffer must not change until the exchange was waited for.
     """
 
     def start(self, exchange: Exchange) -> object:
-        """Begin to send and to receive; what `wait` needs."""
+        """Start sending and receiving; returns the handle for `wait`."""
         ...
 
     def wait(self, started: Any) -> Mapping[Peer, Values]:
-        """What the peers have sent, in arrays of the caller's own."""
+        """The received arrays, owned by the caller."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Which process of a program this is: the one that has this device."""
+    """The identity of this process: it holds this device."""
 
     device: int
     transport: Transport
-    stream: HostStream = DEFAULT  # of its programs' runs, so that they meet others in order
+    stream: HostStream = DEFAULT  # orders the runs of its programs

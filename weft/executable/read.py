@@ -1,4 +1,4 @@
-"""Read the text of a tiled program; what is wrong in it is an error with its line."""
+"""The parser of tiled programs; errors name the line."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ CONSTANT = "stablehlo.constant"
 def read_tiled(
     text: str, resources: Mapping[str, Array] = {}, *, opaque: bool = False
 ) -> tuple[Tiled, Plan]:
-    """A tiled program and its memory, from its text and the constants that are beside it.
+    """Parse a tiled program and its memory plan, given the constants stored next to the text.
 
-    Kernels that are `opaque`, as their code is there, have names and operands only.
+    With `opaque`, kernels have precompiled code: only their names and operands are parsed.
     """
     reader = _Reader(text, resources, opaque)
     try:
@@ -101,31 +101,31 @@ class _Reader:
 
     @property
     def next(self) -> str:
-        """The next line; nothing at the end."""
+        """The current line; empty at the end."""
         return self.all[self.at] if self.at < len(self.all) else ""
 
     def line(self) -> Line:
-        """Read a line."""
+        """Consume a line."""
         text = self.next.strip()
         self.at += 1
         return Line(text)
 
     def after(self, *words: str) -> Line:
-        """Read a line behind the words that it begins with."""
+        """Consume a line after its leading words."""
         line = self.line()
         line.expect(*words)
         return line
 
     def begins(self, word: str) -> bool:
-        """Whether the next line begins with a word."""
+        """Whether the current line begins with a word."""
         return self.next.strip().partition(" ")[0] == word
 
     def below(self) -> list[str]:
-        """Read the lines that are indented more than the last one."""
+        """Consume the lines nested under the last one."""
         return self.deeper(_depth(self.all[self.at - 1]))
 
     def deeper(self, depth: int) -> list[str]:
-        """Read the lines that are indented more than so much."""
+        """Consume the lines with more than this indentation."""
         found = list[str]()
         while self.next and _depth(self.next) > depth:
             found.append(self.next)
@@ -156,7 +156,7 @@ class _Reader:
         world = World(grid, parse_mesh(self.raw("order")), self.meshes)
         world.atoms = Atoms(tuple(sizes))
         if world.atoms.count != grid[0] * grid[1] or world.mesh.size != world.atoms.count:
-            raise wrong(f"digits {sizes} are not those of {grid} devices on {world.mesh}")
+            raise wrong(f"digits {sizes} do not factor {grid} devices on {world.mesh}")
         if absent != sorted({*absent} & {*range(len(sizes))}):
             raise wrong(f"the absent digits {absent} are none of {sizes}")
         layout = Layout(world.atoms, absent=tuple(absent))
@@ -176,7 +176,8 @@ class _Reader:
             line.finish()
         block = self.block(layout)
         rest = self.memory()
-        if self.next and not self.begins("text"):  # what kernels become is the target's to say
+        # emitted kernel texts may follow, which only the target reads
+        if self.next and not self.begins("text"):
             raise wrong(f"the program should end before {self.next.strip()[:40]!r}")
         stacks = tuple([self.stacks.get(n) for n in range(max(self.stacks) + 1)])
         result_masks = self.result_masks
@@ -188,7 +189,7 @@ class _Reader:
         return tiled, plan
 
     def raw(self, word: str) -> str:
-        """What follows a word on a line."""
+        """The rest of a line after a word."""
         text = self.next.strip()
         if not text.startswith(f"{word} "):
             raise wrong(f"expected {word!r}, found {text[:40]!r}")
@@ -243,7 +244,7 @@ class _Reader:
             line = self.after("reused")
             reused = tuple(line.separated(line.integer))
         memory = self.bytes_of("all")
-        self.bytes_of("one")  # for those who read it: what a device holds follows from the rest
+        self.bytes_of("one")  # memory-use line: informative, derived from the rest
         return owned, lent, reused, memory
 
     def bytes_of(self, word: str) -> MemoryBytes:
@@ -264,18 +265,18 @@ class _Reader:
         return found
 
     def read(self, line: Line) -> Slots:
-        """Values that are read: they were made before."""
+        """Operands: slots that must be defined before."""
         found = tuple(line.listed("(", ")", lambda: slot_of(line)))
         for slot in found:
             if slot not in self.stacks:
-                raise wrong(f"b{slot} is read before it is made")
+                raise wrong(f"b{slot} is used before its definition")
         return found
 
     def defined(self, line: Line) -> Slot:
-        """A value where it is made."""
+        """A definition of a slot."""
         slot = slot_of(line)
         if slot in self.stacks:
-            raise wrong(f"b{slot} is made twice")
+            raise wrong(f"b{slot} is defined twice")
         if line.taken("@"):
             self.places[slot] = line.integer()
         while line.taken("over"):
@@ -363,7 +364,7 @@ class _Reader:
                 return self.divergent_branch(line, layout)
             case "branch":
                 return self.branch(line, layout)
-        raise wrong(f"no item is called {word!r}")
+        raise wrong(f"unknown item {word!r}")
 
     def flow(self, line: Line) -> tuple[Slots, Slots, Location]:
         ins = self.read(line)
@@ -382,8 +383,8 @@ class _Reader:
 
     def kernel(self, lines: list[str]) -> AnyKernel:
         if self.opaque:
-            return cast("AnyKernel", opaque_kernel(lines[0]))  # enough for what runs it
-        from weft.kernels.read import parse_kernel  # and all that kernels are made of
+            return cast("AnyKernel", opaque_kernel(lines[0]))  # sufficient to run it
+        from weft.kernels.read import parse_kernel  # imported here: the kernel parser and all ops
 
         return parse_kernel("\n".join(lines))
 
@@ -406,7 +407,7 @@ class _Reader:
         types = tuple([self.stack(slot).type for slot in operands])
         *constants, node = read_node("\n".join(lines), types, _ops())
         if not all(n.op.name == CONSTANT for n in constants):
-            raise wrong("a host node is one node, and constants before it")
+            raise wrong("a host item is one node, preceded by constants")
         node.loc = loc
         rest = (given, made, tuple(m for m in summed if isinstance(m, int)), spread)
         site = Site(node, layout, self.world, self.module, *rest)
@@ -420,7 +421,7 @@ class _Reader:
     def move(self, line: Line) -> Move:
         how = line.name()
         if how not in ("same", "pack", "unpack", "part", "token"):
-            raise wrong(f"values do not move as {how!r}")
+            raise wrong(f"unknown kind of move {how!r}")
         index = line.integer() if how == "part" else 0
         ins, outs, loc = self.flow(line)
         return Move(how, ins, outs, loc, index)  # type: ignore[arg-type]
@@ -538,6 +539,6 @@ def _functions(lines: Sequence[str]) -> dict[str, Function]:
 
 
 def _ops() -> Mapping[str, type[Op]]:
-    from weft.ops import BY_NAME  # most programs run kernels only
+    from weft.ops import BY_NAME  # imported on demand: most programs have kernels only
 
     return BY_NAME

@@ -35,29 +35,29 @@ from weft.mesh import Mesh, Sharding, as_sharding, parse_mesh, parse_sharding
 from weft.mesh.pieces import local_shape
 
 How = Literal["position", "keyword", "static"]
-DEVICE = "device"  # the memory that values are in unless another is named
+DEVICE = "device"  # the default memory
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _NAMED = re.compile(rf"({_STRING.pattern})(:?) ?(.*)", re.S)
 _PART = re.compile(r"(\w+)(?: (.*))?", re.S)
-MOST_DIMS = 64  # of numpy's arrays
-_LONGEST = 2000  # characters of a type of so many dims
+MOST_DIMS = 64  # dims of a numpy array
+_LONGEST = 2000  # characters of a type with that many dims
 _HELP = "save the program anew: compiled.save(path)"
 
 
 @dataclass(frozen=True, slots=True)
 class ValueSpec:
-    """One argument or result: its name and path, whole type, type on a device, and where it is."""
+    """One argument or result: name, path, global and local type, sharding, layout and memory."""
 
     name: str
     type: TensorType
     local: TensorType
     sharding: Sharding | None = None
-    layout: tuple[int, ...] | None = None  # dims from minor to major; None: row-major
+    layout: tuple[int, ...] | None = None  # minor-to-major dims; None: row-major
     memory: str = DEVICE
     donated: bool = False
-    weak: bool = False  # a Python scalar's type, which gives way to others
-    logical: str = ""  # the element type that JAX shows: key<fry>, float0
-    attrs: Attrs = ()  # what a door notes of it
+    weak: bool = False  # weakly typed, from a Python scalar
+    logical: str = ""  # the dtype shown by JAX: key<fry>, float0
+    attrs: Attrs = ()  # metadata of a front end
 
     def __str__(self) -> str:
         """One line of a signature, without its first word."""
@@ -79,16 +79,16 @@ class ValueSpec:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of the function that was compiled, in its order.
+    """A parameter of the compiled function, in order.
 
-    The value of a static one is part of the program. It is kept as a literal where it is one, so
-    that a call with another value is refused.
+    A static value is part of the program. It is stored if it has a literal form, so that a call
+    with another value is refused.
     """
 
-    name: str  # "" where it can only be given by position
-    how: How = "position"  # how it was given when the program was compiled
+    name: str  # "" if positional-only
+    how: How = "position"  # passed by keyword at compile time
     value: Value = None
-    is_known: bool = False  # whether the value of a static one could be kept
+    is_known: bool = False  # whether a static value is stored
 
     def __str__(self) -> str:
         words = [json.dumps(self.name)]
@@ -104,14 +104,14 @@ class Signature:
     """The calling convention of an executable: parameters, values, structures and meshes."""
 
     name: str
-    mesh: Mesh  # of all devices
-    takes: Structure  # a tuple of the positional arguments, and a dict of the others
+    mesh: Mesh  # mesh of all devices
+    takes: Structure  # (positional tuple, keyword dict)
     gives: Structure
     arguments: tuple[ValueSpec, ...]
     results: tuple[ValueSpec, ...]
     parameters: tuple[Parameter, ...] = ()
-    meshes: tuple[tuple[str, Mesh], ...] = ()  # that shardings name
-    narrows: bool = False  # whether it takes 64-bit arrays for 32-bit ones, as JAX does by default
+    meshes: tuple[tuple[str, Mesh], ...] = ()  # meshes named by shardings
+    narrows: bool = False  # narrows 64-bit arrays to 32 bits, as JAX does by default
 
     def __str__(self) -> str:
         """The text that `parse_signature` reads."""
@@ -130,16 +130,16 @@ class Signature:
 
     @cached_property
     def is_positional(self) -> bool:
-        """Whether every parameter was given by position."""
+        """Whether every parameter is positional."""
         return all(parameter.how == "position" for parameter in self.parameters)
 
     @cached_property
     def names(self) -> dict[str, int]:
-        """The parameters that can be given by name."""
+        """The parameters that have names."""
         return {p.name: n for n, p in enumerate(self.parameters) if p.name}
 
     def check(self) -> Signature:
-        """The signature itself; refused where its parts contradict each other."""
+        """Raise if the parts are inconsistent; returns the signature."""
         self._check_structure()
         meshes = dict(self.meshes)
         for word, specs in (("argument", self.arguments), ("result", self.results)):
@@ -149,15 +149,15 @@ class Signature:
         return self
 
     def _check_structure(self) -> None:
-        """Whether parameters and values are as many as the structures have."""
+        """Check parameter and leaf counts against the structures."""
         takes = self.takes
         kinds = [part.kind for part in takes.parts]
         if takes.kind != "tuple" or kinds != ["tuple", "dict"]:
-            raise _wrong("what is taken is no tuple of positional and of keyword arguments")
+            raise _wrong("`takes` is not a pair of positional and keyword arguments")
         positional, keywords = takes.parts
         names = [p.name for p in self.parameters if p.name]
         if not all(isinstance(key, str) for key in keywords.keys) or len({*names}) < len(names):
-            raise _wrong("the names of parameters are no names, or not distinct")
+            raise _wrong("parameter names are not distinct identifiers")
         given = [p for p in self.parameters if p.how == "position"]
         named = {p.name for p in self.parameters if p.how == "keyword"}
         if len(given) != len(positional.parts) or not named <= {*keywords.keys}:
@@ -177,7 +177,7 @@ def flat_signature(
     results: Sequence[ValueSpec],
     meshes: Mapping[str, Mesh] | None = None,
 ) -> Signature:
-    """The signature of a program whose arguments and results are arrays, one after another."""
+    """The signature of a program on flat lists of arrays."""
     inside = Structure("tuple", (flat_structure(len(arguments)), Structure("dict")))
     return Signature(
         name,
@@ -192,7 +192,7 @@ def flat_signature(
 
 
 def _problem(spec: ValueSpec, meshes: Mapping[str, Mesh], mesh: Mesh) -> str | None:
-    """What is wrong with an argument or a result, if anything is."""
+    """The inconsistency of an argument or result, or None."""
     rank = spec.type.rank
     if spec.layout is not None and sorted(spec.layout) != [*range(rank)]:
         return f"has the layout {list(spec.layout)}, which is no order of {rank} dims"
@@ -218,7 +218,7 @@ def _wrong(message: str) -> WeftError:
 
 
 def parse_signature(text: str) -> Signature:
-    """The signature that a text stands for, checked."""
+    """Parse and check a signature."""
     found: dict[str, list[str]] = {word: [] for word in _WORDS}
     for number, line in enumerate(text.split("\n"), 1):
         word, _, rest = line.strip().partition(" ")
@@ -248,7 +248,7 @@ _WORDS = ("signature devices mesh narrows parameter takes gives argument result"
 
 
 def _line(word: str, rest: str, read: Callable[[str], Any]) -> Any:
-    """A line's value; what its parts are refused with, of whatever kind, is about the line."""
+    """Parse a line; any error in it is reported with the line."""
     try:
         return read(rest)
     except WeftError as error:
@@ -258,8 +258,8 @@ def _line(word: str, rest: str, read: Callable[[str], Any]) -> Any:
 
 
 def json_string(text: str) -> str:
-    """The string that a JSON text stands for."""
-    if _STRING.fullmatch(text) is None:  # no list, which could be nested too deeply to be read
+    """Parse a JSON string."""
+    if _STRING.fullmatch(text) is None:  # a nested list could exceed the recursion limit
         raise ValueError(text)
     found = json.loads(text)
     assert isinstance(found, str), "what is in quotes is a string"
@@ -278,7 +278,7 @@ def _named_mesh(text: str) -> tuple[str, Mesh]:
 
 
 def _named(text: str) -> tuple[str, str, str]:
-    """A string in front of a text, the colon after it, and the rest."""
+    """Split a quoted string, its colon, and the rest."""
     match = _NAMED.fullmatch(text)
     if match is None:
         raise ValueError(text)
@@ -286,19 +286,19 @@ def _named(text: str) -> tuple[str, str, str]:
 
 
 def _check_exact(text: str, written: str) -> None:
-    """Refuse a text that means more than what was read: MLIR's parsers skip what they can."""
+    """Raise unless the text round-trips: MLIR's parsers skip trailing text."""
     if written != text:
         raise WeftError(f"expected {written}"[:200], help=_HELP)
 
 
 def tensor_type(text: str) -> TensorType:
-    """The tensor that a text stands for: of known sizes, and one that numpy can have."""
+    """Parse a tensor type of static shape that numpy can represent."""
     plain = text.startswith("tensor<") and len(text) <= _LONGEST
     found = parse_type(text) if plain else None
     if not isinstance(found, TensorType):
         raise ValueError(text)
     _check_exact(text, str(found))
-    # numpy counts the elements of an empty array without its dims of size 0.
+    # numpy checks the element count of an empty array without its dims of size 0.
     elements = math.prod([size or 1 for size in found.sizes])
     if found.rank > MOST_DIMS or elements * found.dtype.numpy.itemsize > sys.maxsize:
         raise ValueError(text)

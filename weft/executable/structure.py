@@ -1,4 +1,4 @@
-"""The structure of nested arguments and results, as data: no JAX is needed to take them apart.
+"""The tree structure of nested arguments and results, as data that does not need JAX.
 
     ({"w0": *, "w1": *}, [*, None], AdamState(count=*, mu=*))
 
@@ -24,15 +24,23 @@ from weft.executable.literal import MOST_DEPTH, Tokens, literal_text
 from weft.executable.literal import Literal as Key
 
 Kind = Literal["leaf", "None", "tuple", "list", "dict", "OrderedDict", "defaultdict", "namedtuple"]
-Path: TypeAlias = tuple[Any, ...]  # keys of dicts, positions in sequences, fields as `.name`
+Path: TypeAlias = tuple[Any, ...]  # dict keys, sequence indices, fields as `.name`
 Describe: TypeAlias = Callable[[Path], str]
 FACTORIES: dict[str, Callable[[], Any] | None] = {
     "None": None,
     **{kind.__name__: kind for kind in (bool, int, float, str, list, tuple, dict, set)},
 }
 _DICTS = ("dict", "OrderedDict", "defaultdict")
-_NESTED = (dict, list, tuple, type(None))  # no leaf is one of these
-_LEAVES = {Array, np.ndarray, bool, int, float, complex}  # nor these, which need no second look
+_NESTED = (dict, list, tuple, type(None))  # containers are not leaves
+# Types that are always leaves: a fast path.
+_LEAVES = {
+    Array,
+    np.ndarray,
+    bool,
+    int,
+    float,
+    complex,
+}
 
 
 @dataclass(frozen=True)
@@ -41,8 +49,8 @@ class Structure:
 
     kind: Kind
     parts: tuple[Structure, ...] = ()
-    keys: tuple[Key, ...] = ()  # of a dict, in the order of the parts; fields of a namedtuple
-    name: str = ""  # of a namedtuple's class, or of what makes a defaultdict's values
+    keys: tuple[Key, ...] = ()  # dict keys in order; fields of a namedtuple
+    name: str = ""  # name of a namedtuple's class or of a defaultdict's factory
 
     @cached_property
     def leaves(self) -> int:
@@ -55,7 +63,7 @@ class Structure:
         return all(part.kind == "leaf" for part in self.parts)
 
     def flatten(self, value: Any, describe: Describe | None = None) -> list[Any]:
-        """The leaves of a value of this structure; another one is refused by the path."""
+        """Flatten a value of this structure; a mismatch is an error with its path."""
         leaves: list[Any] = []
         if not _flatten(self, value, leaves):
             path, message, help = next(_differences(self, value, ()))
@@ -64,7 +72,7 @@ class Structure:
         return leaves
 
     def unflatten(self, leaves: Sequence[Any]) -> Any:
-        """The value of this structure that has these leaves."""
+        """Unflatten leaves into this structure."""
         if len(leaves) != self.leaves:
             raise WeftError(
                 f"{len(leaves)} values for a structure of {self.leaves} leaves",
@@ -123,7 +131,7 @@ def path_text(path: Path) -> str:
 
 
 class Field(str):
-    """A step of a path to a field: `.mu`."""
+    """A path component for a field: `.mu`."""
 
     __slots__ = ()
 
@@ -135,7 +143,7 @@ def _steps(node: Structure) -> Sequence[Any]:
 
 
 def _flatten(node: Structure, value: Any, leaves: list[Any]) -> bool:
-    """Append the leaves of a value, or say that it has another structure; nothing is described."""
+    """Append the leaves; False if the structure differs, without a description."""
     kind, found = node.kind, type(value)
     if kind == "leaf":
         leaves.append(value)
@@ -146,7 +154,7 @@ def _flatten(node: Structure, value: Any, leaves: list[Any]) -> bool:
     if kind in _DICTS:
         if not isinstance(value, dict) or len(value) != len(parts):
             return False
-        # A defaultdict would make what it lacks.
+        # Indexing a defaultdict would insert missing keys.
         if found is not dict and not all(key in value for key in node.keys):
             return False
         try:
@@ -172,7 +180,7 @@ def _flatten(node: Structure, value: Any, leaves: list[Any]) -> bool:
 
 
 def _differences(node: Structure, value: Any, path: Path) -> Iterator[tuple[Path, str, str]]:
-    """Where a value differs from a structure: the path, what is wrong there, and what to do."""
+    """Mismatches between a value and a structure: path, message and help."""
     wanted = _noun(node)
     if node.kind in _DICTS and isinstance(value, dict):
         yield from _key_differences(node, value, path)
@@ -259,7 +267,7 @@ def _unflatten(node: Structure, leaves: Iterator[Any]) -> Any:
 
 @lru_cache(maxsize=4096)
 def _class(name: str, fields: tuple[Any, ...]) -> Any:
-    """A namedtuple's class, the same for the same name and fields."""
+    """A namedtuple class, cached by name and fields."""
     return namedtuple(name, fields, module=__name__)
 
 
@@ -267,7 +275,7 @@ def _class(name: str, fields: tuple[Any, ...]) -> Any:
 
 
 def parse_structure(text: str) -> Structure:
-    """The structure that a text stands for."""
+    """Parse a structure."""
     tokens = Tokens(text)
     found = _read(tokens, 0)
     tokens.finish()
@@ -275,7 +283,7 @@ def parse_structure(text: str) -> Structure:
 
 
 def is_name(text: str) -> bool:
-    """Whether a class or a field can be called this: an identifier as Python keeps it."""
+    """Whether a name is a valid identifier in Python's normal form."""
     plain = text.isidentifier() and not keyword.iskeyword(text)
     return plain and unicodedata.normalize("NFKC", text) == text
 

@@ -1,4 +1,4 @@
-"""A tiled program as text that a person can follow, and that `read_tiled` reads back exactly.
+"""The text form of tiled programs, which `read_tiled` reads back exactly.
 
     tiled @main on 1x8 devices, digits [2, 2, 2], arena 65536
       mesh @mesh = <["data"=2, "model"=4]>
@@ -7,10 +7,10 @@
       launch contract_maximum_590fd115(b2, b3) -> b6@0: f32[2,2,2|8,64]   ; mlp.py:4
         kernel ...
 
-A value is `b6`; behind `@` is its place in the arena, and then what it holds: the element type, the
-leading dims of the devices, and the dims of one device's piece. What stands behind a kernel's first
-launch is the kernel. A host node stands in MLIR's generic form below its line, with its operands as
-%arg0, %arg1 ... Masks name the leading dims along which values vary: `d0.d2`, or `-` for none.
+`b6` is a slot; `@0` is its arena offset; its type lists the element type, the leading device dims,
+and the dims of one device's piece. A kernel follows its first launch. A host node follows its line
+in MLIR's generic form, with operands %arg0, %arg1 ... Masks name the leading dims that values vary
+along: `d0.d2`, or `-` for none.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ from weft.kernels.text import kernel_text
 from weft.ops.shape import Constant
 from weft.varying.masks import Mask, bits
 
-INLINE = 1 << 10  # bytes of a constant that stands in the text; a larger one is a resource
+INLINE = 1 << 10  # bytes; a larger constant is a resource
 
 
 @dataclass(frozen=True, slots=True)
 class TiledText:
-    """The text, and the constants that are kept beside it."""
+    """The text, and the constants stored next to it."""
 
     text: str
     resources: Mapping[str, Array] = field(default_factory=dict)
 
 
 def tiled_text(tiled: Tiled, plan: Plan, *, locations: bool = True) -> TiledText:
-    """The text of a tiled program with its memory; lines are short ones without `locations`."""
+    """The text of a tiled program; source lines are abbreviated without `locations`."""
     writer = _Writer(tiled, plan, locations)
     return TiledText("\n".join([*writer.lines(), ""]), writer.resources)
 
@@ -132,7 +132,7 @@ class _Writer:
         yield f"  memory of one: {memory_text(one, one.aliased)}"
 
     def functions(self) -> Iterator[Function]:
-        """The functions that the regions of host nodes call."""
+        """The functions called from regions of host nodes."""
         module, found = self.tiled.module, dict[str, Function]()
         waiting = [
             n for i in all_items(self.tiled.block) if isinstance(i, Host) for n in _inside(i)
@@ -147,7 +147,7 @@ class _Writer:
     # Values
 
     def defined(self, slot: Slot) -> str:
-        """A value where it is made: its place, and what it holds."""
+        """A definition: slot, arena offset and type."""
         plan, stack = self.plan, self.tiled.stacks[slot]
         text = f"b{slot}"
         if slot in plan.places:
@@ -279,7 +279,7 @@ class _Writer:
 
 
 def kernel_names(tiled: Tiled) -> dict[AnyKernel, str]:
-    """A name for every distinct kernel, in the order of their first launches."""
+    """Names of the distinct kernels, in the order of their first launches."""
     names: dict[AnyKernel, str] = {}
     seen: Counter[str] = Counter()
     for item in all_items(tiled.block):
@@ -293,7 +293,7 @@ def kernel_names(tiled: Tiled) -> dict[AnyKernel, str]:
 
 
 def emitted_text(tiled: str, target: str, texts: Mapping[str, str]) -> str:
-    """The text of an emitted program: that of the tiled one, and behind it those of its kernels."""
+    """The text of an emitted program: the tiled text followed by its kernels' code."""
     lines = [f"emitted for {target}", *tiled.splitlines()]
     for name, text in texts.items():
         lines += [f"text {name}", *[f"  {line}".rstrip() for line in text.splitlines()]]
@@ -301,7 +301,7 @@ def emitted_text(tiled: str, target: str, texts: Mapping[str, str]) -> str:
 
 
 def _constants(node: Node) -> list[Node]:
-    """The constants of one element, repeated or not, that are operands: functions are made so."""
+    """Splat constants among the operands, which are printed inline."""
     made = [value.node for value in dict.fromkeys(node.operands) if value.node is not None]
     return [n for n in made if isinstance(n.op, Constant) and n.op.value.is_splat]
 
@@ -335,7 +335,7 @@ def masks_text(masks: Masks) -> str:
 
 
 def stack_text(stack: Stack) -> str:
-    """`f32[2,1|8,64]`; the leading dims are not known where devices go different ways."""
+    """`f32[2,1|8,64]`; leading dims are dynamic in divergent code."""
     type = stack.type
     if not isinstance(type, TensorType) or not all(isinstance(n, int) for n in type.shape):
         return f"<{type}>"
@@ -347,7 +347,7 @@ def stack_text(stack: Stack) -> str:
 
 
 def memory_text(memory: MemoryBytes | MemoryUse, reused: int) -> str:
-    """The bytes of a run."""
+    """Memory use of a run."""
     return (
         f"arguments {memory.arguments} results {memory.results} arena {memory.arena} "
         f"others {memory.others} reused {reused}"

@@ -1,8 +1,8 @@
-"""Verify a tiled program that came from elsewhere: nothing it does leaves its buffers.
+"""Verification of tiled programs from files: no access outside of buffers.
 
-Kernels are native code that trusts its operands, so what they read must have been made before, with
-the shape that they expect, and what they write must lie inside of the arena or of memory that is
-taken for it. What the host computes is checked by numpy when it runs.
+Kernels are native code that trusts its operands: their inputs must be defined before, with the
+expected shapes, and their outputs must lie inside the arena or a buffer allocated for them. Host
+nodes are bounds-checked by numpy at run time.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from weft.ir.types import TensorType
 from weft.kernels.group import Launch as AnyKernel
 from weft.kernels.verify import verify_kernel
 
-ALIGNED = 64  # bytes: what kernels may take for granted of every place
+ALIGNED = 64  # bytes: the alignment that kernels assume
 MOST_BYTES = 1 << 46
 
 
 def verify_tiled(tiled: Tiled, plan: Plan) -> None:
-    """Refuse a program whose kernels could read or write what is not theirs."""
+    """Raise if a kernel could access memory outside of its operands."""
     _Verifier(tiled, plan).run()
 
 
@@ -97,7 +97,7 @@ class _Verifier:
             known.add(slot)
 
     def block(self, block: Block, before: set[Slot], layout: Layout) -> set[Slot]:
-        """What is known after a block, which sees what is known before it."""
+        """The slots defined after a block, given those defined before it."""
         known = set(before)
         for item in block.items:
             self.reads(item.ins, known)
@@ -149,7 +149,7 @@ class _Verifier:
             )
 
     def done(self, done: Done) -> None:
-        """Refuse what waits for anything but a start, or lets go of what that is sending."""
+        """Raise unless a done waits for a start and keeps its operands alive."""
         start = self.makers.get(done.ins[0]) if done.ins else None
         if not isinstance(start, Start):
             raise _wrong("a done without a start")
@@ -181,18 +181,18 @@ class _Verifier:
         good = bool(rotation.indices) and all(0 <= n < count for n in rotation.indices)
         _require(
             good and rotation.slots == tuple([loop.carried[n] for n in rotation.indices]),
-            "a rotation",
+            "a rotating buffer",
         )
         made = {slot for i in loop.body.items if isinstance(i, Launch) for slot in i.outs}
-        _require(rotation.result in made, "a rotation that no kernel makes")
+        _require(rotation.result in made, "a rotating buffer that no kernel writes")
         result = self.stack(rotation.result)
         slots = (*rotation.slots, *[loop.outs[n] for n in rotation.indices])
-        _require(all(self.stack(s) == result for s in slots), "what turns are of")
+        _require(all(self.stack(s) == result for s in slots), "slots of a rotating buffer")
         _require(
             len(rotation.slots) <= rotation.buffers <= len(rotation.slots) + 1,
-            "buffers of a rotation",
+            "the number of rotating buffers",
         )
-        _require(len(rotation.places) in (0, rotation.buffers), "places of a rotation")
+        _require(len(rotation.places) in (0, rotation.buffers), "offsets of rotating buffers")
         for place in rotation.places:
             self.inside(place, result)
 
@@ -212,7 +212,7 @@ class _Verifier:
             self.block(block, inside, item.divergence.inner)
 
     def alike(self, slots: Slots, masks: Masks, layout: Layout) -> None:
-        """Refuse values whose shapes are not what they are said to vary along."""
+        """Raise if shapes contradict the masks."""
         _require(len(slots) == len(masks), "the number of masks")
         for slot, mask in zip(slots, masks, strict=True):
             stack = self.stack(slot)
@@ -247,7 +247,7 @@ class _Verifier:
 
 
 def plan_numbers(plan: Plan) -> list[int]:
-    """The numbers of arguments that a plan names."""
+    """Argument numbers in a plan."""
     return [*plan.lent.values(), *plan.reused]
 
 

@@ -1,4 +1,4 @@
-"""Words of the text of a tiled program: slots, masks, locations, attributes and types."""
+"""Lexical elements of tiled text: slots, masks, locations, attributes and types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_SLOTS = 1 << 24
 
 
 def is_slot(token: str) -> bool:
-    """Whether a token names a value."""
+    """Whether a token is a slot."""
     return token[:1] == "b" and token[1:].isdecimal()
 
 
@@ -26,7 +26,7 @@ def slot_of(line: Line) -> Slot:
         raise wrong(f"expected a value such as b12, found {line.token!r}")
     slot = int(line.take()[1:])
     if slot >= MOST_SLOTS:
-        raise wrong(f"b{slot} is too many")
+        raise wrong(f"b{slot} is out of range")
     return slot
 
 
@@ -47,7 +47,7 @@ def mask(line: Line) -> Mask:
     for part in line.take().split("."):
         dim = int(part.removeprefix("d"))
         if not 0 <= dim < 64:
-            raise wrong(f"no leading dim is called {part!r}")
+            raise wrong(f"unknown leading dim {part!r}")
         found |= 1 << dim
     return found
 
@@ -58,7 +58,7 @@ def masks(line: Line) -> Masks:
 
 
 def location(line: Line) -> Location:
-    """`loc(...)` at the end of a line; a short one is only there to be looked at."""
+    """`loc(...)` at the end of a line; an abbreviated one is informative only."""
     if line.token == ";" or not line.token:
         return UNKNOWN
     line.expect("loc")
@@ -73,7 +73,7 @@ def attributes(line: Line) -> Attrs:
 
 
 def symbol(line: Line) -> str:
-    """`@main`, in quotes where it is no identifier."""
+    """`@main`, quoted if not an identifier."""
     line.expect("@")
     if line.token == '"':
         start = line.text.index('"')
@@ -102,7 +102,7 @@ def pair(line: Line) -> tuple[int, int]:
 
 
 def branch_way(line: Line) -> Any:
-    """How a branch chooses."""
+    """The kind of a branch."""
     if line.token not in ("if", "case"):
         raise wrong(f"a branch is an if or a case, not {line.token!r}")
     return line.take()

@@ -1,4 +1,4 @@
-"""The JAX door: `JAX_PLATFORMS=weft python train.py` runs a JAX program on Weft's devices."""
+"""The JAX front end: `JAX_PLATFORMS=weft python train.py` runs a JAX program on Weft's devices."""
 
 from weft.jax.plugin import configure
 

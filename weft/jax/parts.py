@@ -1,6 +1,6 @@
-"""What fills the slots that are asked for once a program computes: the compiler and its runtime.
+"""Slots needed once a program compiles: the compiler and its runtime, imported lazily.
 
-`jax.devices()` does not need it, and it takes longer to import than all the rest.
+`jax.devices()` does not need them, and their import takes longer than everything else.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ SLOTS = (
 
 
 def connect(shield: Shield) -> None:
-    """Let a second signal through while a program calls a function of the user's."""
+    """Allow a second signal through while a program calls a user's function."""
     around_calls(shield.lowered)

@@ -1,4 +1,4 @@
-"""The plugin: a table of functions that JAX calls, and how JAX learns of it."""
+"""The PJRT plugin: its function table, and its registration with JAX."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from weft.jax.processes import check_alone
 from weft.jax.versions import check_versions, too_old, weft_version
 from weft.knobs import DEVICES
 
-MOST_DEVICES = 1 << 14  # jaxlib takes 14 us for each when it starts, used or not
-PATIENCE = 0.5  # seconds that threads have to come to rest when the process ends
+MOST_DEVICES = 1 << 14  # jaxlib spends 14 us on each at startup, used or not
+PATIENCE = 0.5  # seconds for threads to park at process exit
 
 
 class _Table(ctypes.Structure):
-    """What JAX is given: a head, the version, and a pointer for every slot."""
+    """PJRT_Api: a header, the version, and a pointer for every slot."""
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -46,7 +46,7 @@ class _Table(ctypes.Structure):
 
 
 class Plugin:
-    """The table, and what it leads to."""
+    """The function table and the objects behind it."""
 
     def __init__(self, devices: int) -> None:
         spoken = api()
@@ -72,9 +72,9 @@ class Plugin:
             os.register_at_fork(after_in_child=self.close)
 
     def close(self) -> None:
-        """Call Python no longer: this process is a child of a fork, which has no other threads.
+        """Stop calling Python: this process is a forked child, which has no other threads.
 
-        JAX's clients wait for theirs when they are destroyed, so they never are.
+        JAX's clients would wait for their threads on destruction, so they are leaked.
         """
         self.handles.close()
         from jax._src import xla_bridge
@@ -83,7 +83,7 @@ class Plugin:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
 
     def end(self) -> None:
-        """The process ends: threads that nobody waits for rest where they call Weft next."""
+        """Process exit: daemon threads park at their next call of Weft."""
         state, until = self.native.state, time.monotonic() + PATIENCE
         daemons = _daemons()
         if not daemons or not state[STATE["others"]]:
@@ -104,17 +104,17 @@ class Plugin:
 
 
 def _chain(extensions: Mapping[int, Sequence[str]], addresses: Mapping[str, int]) -> int:
-    """The extensions, each of which leads to the next: the address of the first."""
+    """The linked list of extensions; returns the first address."""
     first = 0
     for number, names in extensions.items():
-        # Its size, its number, the next one, and its functions.
+        # size, type, next extension, functions
         entries = [8 * (3 + len(names)), number, first, *[addresses[name] for name in names]]
         first = list_at(entries)
     return first
 
 
 def _daemons() -> list[threading.Thread]:
-    """Threads of Python that nobody waits for; those that JAX has made are not Python's."""
+    """Daemon threads; those created by JAX are not Python's."""
     found = threading.enumerate()
     return [t for t in found if t.daemon and not isinstance(t, threading._DummyThread)]
 
@@ -125,7 +125,7 @@ def _is_daemon() -> int:
 
 
 def _before_threads_are_joined(act: Callable[[], None]) -> None:
-    """Have something done when the process ends, and threads still run."""
+    """Register an exit hook that runs while threads are still alive."""
     early: Any = getattr(threading, "_register_atexit", atexit.register)
     early(act)
 
@@ -145,7 +145,7 @@ _devices: list[int] = []
 
 
 def configure(*, devices: int) -> None:
-    """Set the number of virtual devices, before JAX asks for them."""
+    """Set the number of virtual devices, before JAX starts its backends."""
     if _MADE and len(_MADE[0].client.devices) != devices:
         raise WeftError(
             f"JAX has {len(_MADE[0].client.devices)} devices of Weft already",
@@ -158,7 +158,7 @@ def configure(*, devices: int) -> None:
 
 
 def _check_count(devices: int) -> None:
-    """Refuse more devices than JAX starts with in a moment: it asks about each of them."""
+    """Raise for more devices than JAX can enumerate quickly at startup."""
     if devices > MOST_DEVICES:
         raise WeftError(
             f"{devices:,} devices for JAX: at most {MOST_DEVICES:,}",
@@ -167,16 +167,16 @@ def _check_count(devices: int) -> None:
 
 
 def _check_python() -> None:
-    """Refuse a Python whose threads run at the same time: records are guarded by its lock."""
+    """Raise on a free-threaded Python: records are guarded by the GIL."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         raise WeftError(
-            "Weft's devices need Python's lock, and this Python runs without it",
+            "Weft's devices need the GIL, and this Python runs without it",
             help="set PYTHON_GIL=1, or use a build of Python that is not free-threaded",
         )
 
 
 def the_plugin() -> Plugin:
-    """The plugin of this process, made when it is first needed."""
+    """The plugin of this process, created on demand."""
     _check_python()
     with _LOCK:
         if not _MADE:
@@ -185,13 +185,13 @@ def the_plugin() -> Plugin:
             made = Plugin(count)
             FOR_EVER.append(made)
             for thing in (FOR_EVER, made.handles.kept, made):
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # also when Python ends
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # also at interpreter exit
             _MADE.append(made)
     return _MADE[0]
 
 
 def backend() -> Any:
-    """JAX's client of the plugin."""
+    """JAX's client for the plugin."""
     from jax._src import xla_bridge
     from jax._src.lib import xla_client
     from jax.errors import JaxRuntimeError

@@ -1,4 +1,4 @@
-"""Several processes, each with devices of its own: not yet."""
+"""Multi-process JAX, which is not supported yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from weft.errors import Unsupported
 
 
 def check_alone() -> None:
-    """Refuse `jax.distributed.initialize` with more than one process."""
+    """Raise if `jax.distributed.initialize` has more than one process."""
     from jax._src import distributed
 
     count = distributed.global_state.num_processes or 1

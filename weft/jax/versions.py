@@ -1,4 +1,4 @@
-"""Which versions of jaxlib Weft works with, and what becomes of others."""
+"""Supported versions of jaxlib, and the errors and warnings for others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from importlib.metadata import PackageNotFoundError, version
 from weft.errors import WeftError
 from weft.jax.abi import api
 
-TRIED = ((0, 10), (0, 11), (0, 12))  # releases, by their first two numbers
-_TOO_OLD = "is older than the minimum supported version"  # what jaxlib says of a plugin
+TRIED = ((0, 10), (0, 11), (0, 12))  # releases by major and minor number
+# jaxlib's error about an incompatible plugin
+_TOO_OLD = "is older than the minimum supported version"
 
 
 def check_versions() -> None:
-    """Refuse a jaxlib before those that were tried, and warn of one that is newer."""
+    """Raise for a jaxlib older than the tested ones, and warn about a newer one."""
     found = jaxlib_version()
     numbers = release(found)
     known = ", ".join([f"{major}.{minor}" for major, minor in TRIED])
@@ -37,7 +38,7 @@ def _warn_of(found: str, known: str) -> None:
 
 
 def too_old(error: Exception) -> WeftError | None:
-    """The refusal of a jaxlib that no longer speaks Weft's version of PJRT, if it says so."""
+    """The error for a jaxlib that does not support Weft's PJRT version, if this is one."""
     if _TOO_OLD not in str(error):
         return None
     ours = ".".join(map(str, api().version))
@@ -54,7 +55,7 @@ def _install() -> str:
 
 
 def release(text: str) -> tuple[int, int] | None:
-    """The first two numbers of a version; None if it has none."""
+    """Major and minor number of a version; None if malformed."""
     parts = text.split(".")
     if len(parts) < 2 or not all(part.isdigit() for part in parts[:2]):
         return None
@@ -63,7 +64,7 @@ def release(text: str) -> tuple[int, int] | None:
 
 @cache
 def jaxlib_version() -> str:
-    """The version of jaxlib that is installed."""
+    """The installed version of jaxlib."""
     try:
         return version("jaxlib")
     except PackageNotFoundError:

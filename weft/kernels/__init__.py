@@ -1,1 +1,1 @@
-"""Kernels: what tile makes of a program's nodes, and every target's emitter takes."""
+"""Kernels: the contract between tile, which builds them, and the emitters of all targets."""

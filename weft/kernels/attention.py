@@ -6,10 +6,10 @@ At every point of the outer dims (devices, batch, heads), for queries i and keys
     out[i]      = sum over s of softmax(score[i])[s] * v[s]
     lse[i]      = log(sum over s of exp(score[i, s]))
 
-Query i sees the keys i + shift - left .. i + shift + right; None is no bound. Where a mask hides
-a key the score becomes its `fill`. A row that sees no key gives `empty` (0 or NaN), and -inf as its
-logsumexp. Heads share keys and values along an outer dim in which these have stride 0; gradients
-are added up along an outer dim in which they have stride 0.
+Query i attends to keys i + shift - left .. i + shift + right; None means unbounded. Where a mask
+hides a key the score becomes its `fill`. A row without visible keys yields `empty` (0 or NaN), and
+-inf as its logsumexp. Grouped heads share keys and values along outer dims of stride 0; gradients
+are accumulated along outer dims in which they have stride 0.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from weft.kernels.kernel import Operand
 class Access:
     """Where the elements of an operand lie: an offset, and strides in elements.
 
-    A row is a query or a key. A column is one of the depth; of a mask or a bias, a key. A stride of
-    0 is a value that is shared.
+    A row is a query or a key. A column is an index of the depth; of a mask or a bias, a key.
+    Stride 0 broadcasts.
     """
 
     operand: int
@@ -40,21 +40,21 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Query i sees keys i + shift - left .. i + shift + right, both included; None: no bound."""
+    """The band of visible keys: i + shift - left .. i + shift + right; None: unbounded."""
 
     left: int | None = None
     right: int | None = None
     shift: int = 0  # 0 aligns the first query and key, keys - queries the last ones
 
     def seen(self, query: int, keys: int) -> range:
-        """The keys that a query sees."""
+        """The keys that a query attends to."""
         begin = 0 if self.left is None else max(0, query + self.shift - self.left)
         end = keys if self.right is None else min(keys, query + self.shift + self.right + 1)
         return range(begin, max(begin, end))
 
     @property
     def is_open(self) -> bool:
-        """Whether every query sees every key."""
+        """Whether every query attends to every key."""
         return self.left is None and self.right is None
 
 
@@ -69,10 +69,10 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """What the backward kernel reads (the gradient of out) and writes (those of the inputs).
+    """Operands of the backward kernel: it reads the gradient of out and writes those of the inputs.
 
-    The gradients of q and k are multiplied by `q_scale` and `k_scale`, which are those of the
-    scores unless said otherwise. That of the bias has a place for every pair at every point.
+    The gradients of q and k are multiplied by `q_scale` and `k_scale`, by default the scale of the
+    scores. The gradient of the bias has one element for each (query, key) pair and outer point.
     """
 
     out: Access
@@ -93,8 +93,8 @@ class Gradients:
 class Attention:
     """One launch of attention.
 
-    With `gradients` it is the backward one: it reads out and lse, and computes the probabilities
-    again.
+    With `gradients` it is the backward pass: it reads out and lse, and recomputes the
+    probabilities.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Attention:
     bias: Access | None = None
     empty: Literal["zero", "nan"] = "zero"
     gradients: Gradients | None = None
-    options: tuple[tuple[str, int], ...] = ()  # tile sizes; what the tuner may change
+    options: tuple[tuple[str, int], ...] = ()  # tile sizes, set by the schedule or the tuner
     bias_scale: float = 1.0
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class Attention:
 
     @property
     def held(self) -> DType:
-        """The dtype that scores and sums are held in."""
+        """The accumulator dtype of scores and sums."""
         return F64 if self.dtype(self.q) is F64 else F32
 
     def dtype(self, access: Access) -> DType:
@@ -133,12 +133,12 @@ class Attention:
 
     @property
     def may_be_alike(self) -> bool:
-        """Whether a query whose keys are all hidden sees them alike: the fill is a number."""
+        """Whether a fully masked row attends to its keys uniformly: the fill is finite."""
         return self.mask is not None and math.isfinite(self.mask.fill)
 
     @property
     def points(self) -> int:
-        """How many (query, key) pairs are seen, at all points of the outer dims."""
+        """The number of visible (query, key) pairs, over all outer points."""
         return math.prod(self.outer) * self._seen()
 
     @property
@@ -150,7 +150,7 @@ class Attention:
 
     @property
     def pairs(self) -> dict[str, Access]:
-        """What there is of a bias and a mask, whose elements are pairs of a query and a key."""
+        """The bias and mask operands, which have one element for each (query, key) pair."""
         found = {} if self.bias is None else {"bias": self.bias}
         return found if self.mask is None else found | {"mask": self.mask.access}
 

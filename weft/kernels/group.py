@@ -15,10 +15,10 @@ Launch: TypeAlias = Kernel | SingleNode | Attention
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes that run together: as one kernel, or (one node, no kernel) as the runtime has it.
+    """Nodes that run together: as one kernel, or (a single node without a kernel) on the host.
 
-    `inputs` are the values that the kernel's input operands hold, in order; `outputs` those of its
-    output operands. Nodes may be in several groups: what is cheap is computed again.
+    `inputs` are the values of the kernel's input operands, in order; `outputs` those of its output
+    operands. A node may be in several groups: cheap values are recomputed.
     """
 
     nodes: tuple[Node, ...]

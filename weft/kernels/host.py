@@ -1,4 +1,4 @@
-"""How the host computes a node: a function of stacked arrays, made once for where it stands."""
+"""Host kernels: numpy functions on stacked arrays, one for each node that the host computes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HostKernel:
-    """A function that computes a node.
+    """The function that computes one node on the host.
 
-    `run` takes the operands and gives the result, or all results where there are several; `into`,
-    if there is one, takes the operands and the array that the result is to be written into. What
-    waits for other processes can be run in two: `begin` gives what `finish` needs.
+    `run` takes the operands and returns the result, or a tuple of results; `into`, if present,
+    takes the operands and the output array. A kernel that communicates with other processes can be
+    split: `begin` returns the state that `finish` waits on.
     """
 
     run: Callable[..., Any]
     into: Callable[..., object] | None = None
-    shares: bool = False  # a result may share the memory of an operand
-    in_place: tuple[int, ...] = ()  # operands in whose memory the result may be written
-    sees_outside: bool = False  # values that its regions read follow the operands
-    reads_rows: bool = False  # the rows that are active follow all operands
+    shares: bool = False  # a result may alias an operand
+    in_place: tuple[int, ...] = ()  # operands that the result may overwrite
+    sees_outside: bool = False  # values captured by its regions follow the operands
+    reads_rows: bool = False  # the active rows follow all operands
     begin: Callable[..., Any] | None = None
     finish: Callable[[Any], Any] | None = None
 
     @property
     def traits(self) -> Traits:
-        """What the memory plan has to know of it."""
+        """The properties that the memory planner reads."""
         writes = self.into is not None
         return Traits(self.shares, writes, self.in_place, self.sees_outside, self.reads_rows)
 
@@ -41,7 +41,7 @@ class HostKernel:
 def in_two(
     begin: Callable[..., Any], finish: Callable[[Any], Any], reads_rows: bool = False
 ) -> HostKernel:
-    """A kernel of two halves; without other work between them they are one."""
+    """A kernel split into `begin` and `finish`; run as one if nothing overlaps it."""
     return HostKernel(
         lambda *arrays: finish(begin(*arrays)), reads_rows=reads_rows, begin=begin, finish=finish
     )
@@ -51,12 +51,12 @@ Maker: TypeAlias = Callable[[Site], HostKernel]
 
 
 class Collectives(Protocol):
-    """What does the collectives of an engine: lockstep along the stack, workers by a transport."""
+    """The collectives of an engine: lockstep along the stack, or workers over a transport."""
 
     process: Process | None  # None if all devices are here
 
     def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
-        """The function of a collective, or of a node that asks where its devices are."""
+        """The function of a collective, or of a node that reads its devices' positions."""
         ...
 
 
@@ -66,7 +66,7 @@ def local(array: Array, lead: int) -> tuple[int, ...]:
 
 
 def several(run: Callable[..., tuple[Any, ...]], count: int) -> Callable[..., Any]:
-    """A function of one result as kernels want it: without the tuple."""
+    """Adapts a function of several results to the single-result convention: no tuple of one."""
     if count != 1:
         return run
 

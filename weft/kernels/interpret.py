@@ -1,4 +1,4 @@
-"""What a kernel means, slowly and plainly: every step an array with one dim for each factor."""
+"""The reference semantics of kernels: each step as a numpy array with one dim for each factor."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from weft.ops.shape import BitcastConvert
 
 
 def interpret(kernel: Kernel, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """The outputs of a kernel, given an array for each of its inputs; 0 where nothing is stored."""
+    """The outputs of a kernel for these inputs; 0 where nothing is stored."""
     return _Interpreter(kernel, arrays).run()
 
 
 def held(dtype: DType) -> DType:
-    """The dtype that values of a dtype are computed in: f32 for narrower floats."""
+    """The compute dtype of a dtype: f32 for narrower floats."""
     return F32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
@@ -64,7 +64,7 @@ class _Interpreter:
         return tuple([b.reshape(o.shape) for o, b in pairs if o.output])
 
     def value(self, step: Step) -> Array:
-        """A step at every point that it spans; its other dims have size 1."""
+        """The value of a step at every point that it spans; its other dims have size 1."""
         match step:
             case Load():
                 return self.load(step)
@@ -93,7 +93,7 @@ class _Interpreter:
                 return np.zeros((1,) * len(self.sizes))
 
     def apply(self, step: Apply) -> Array:
-        """An op by its reference; what asks for the bits of its operands gets them rounded."""
+        """Apply an op by its reference; bitwise ops get operands rounded to their types."""
         args = self.aligned([self.values[a] for a in step.args])
         if isinstance(step.op, BitcastConvert | NextAfter):
             kinds = [self.dtypes[a] for a in step.args]
@@ -103,7 +103,7 @@ class _Interpreter:
         return self.hold(np.asarray(step.op.reference(*args)), step.dtype)
 
     def affine(self, at: Affine) -> Array:
-        """An affine number at every point that it spans."""
+        """An affine index at every point that it spans."""
         found = np.full((1,) * len(self.sizes), at.offset, np.int64)
         for dim, (stride, size) in enumerate(zip(at.strides, self.sizes, strict=True)):
             if stride:
@@ -112,7 +112,7 @@ class _Interpreter:
         return found
 
     def inside(self, guards: tuple[Guard, ...]) -> Array:
-        """Where all guards hold."""
+        """The mask of points where all guards hold."""
         found = np.ones((1,) * len(self.sizes), bool)
         for guard in guards:
             index = self.affine(guard.index)
@@ -123,7 +123,7 @@ class _Interpreter:
         place, good = self.affine(step.at), self.inside(step.guards)
         for shift in step.shifts:
             index = self.values[shift.index]
-            if self.dtypes[shift.index].kind == "uint":  # beyond every limit, and no int64
+            if self.dtypes[shift.index].kind == "uint":  # beyond any limit, in int64
                 index = np.minimum(index, index.dtype.type(min(shift.limit + 1, _most(index))))
             index = index.astype(np.int64)
             kept = np.clip(index, 0, shift.limit)
@@ -144,7 +144,7 @@ class _Interpreter:
         self.buffers[step.operand][place[good]] = value[good]
 
     def hold(self, value: Array, dtype: DType) -> Array:
-        """A value as other steps read it."""
+        """The value that other steps read: rounded to its type where the contract rounds."""
         if is_rounded(dtype, excess_precision=self.kernel.excess_precision):
             value = arithmetic.fit(value, dtype)
         return value.astype(held(dtype).numpy, copy=False)
@@ -156,7 +156,7 @@ class _Interpreter:
         return np.asarray(COMBINERS[how].reference(*self.aligned([a, b])))
 
     def fold(self, how: Combine, value: Array, over: tuple[int, ...], dtype: DType) -> Array:
-        """A value combined along factors, in halves."""
+        """Reduce a value along factors, by pairwise halving."""
         for dim in over:
             size = self.sizes[dim]
             value = np.moveaxis(self.spread(value, dim), dim, 0)
@@ -169,20 +169,20 @@ class _Interpreter:
         return value
 
     def pick(self, how: Combine, key: Array, value: Array, over: tuple[int, ...]) -> Array:
-        """A value where a key is best: NaN before all else, then the first one."""
+        """The value at the argmax or argmin of a key: NaN first, then the first occurrence."""
         for dim in over:
             key, value = self.spread(key, dim), self.spread(value, dim)
         key, value = np.broadcast_arrays(key, value)
         kept = [d for d in range(len(self.sizes)) if d not in over]
         rows = key.transpose(*kept, *over).reshape(*(key.shape[d] for d in kept), -1)
-        best_of = np.argmax if how == "max" else np.argmin  # NaN first, as numpy has
+        best_of = np.argmax if how == "max" else np.argmin  # NaN compares first, as in numpy
         found = best_of(rows, axis=-1)
         values = value.transpose(*kept, *over).reshape(rows.shape)
         best = np.take_along_axis(values, found[..., None], axis=-1)[..., 0]
         return np.expand_dims(best, tuple(sorted(over)))
 
     def spread(self, value: Array, dim: int) -> Array:
-        """The value repeated along a factor that it does not span."""
+        """Broadcast a value along a factor that it does not span."""
         shape = list(value.shape)
         shape[dim] = self.sizes[dim]
         return np.broadcast_to(value, shape)

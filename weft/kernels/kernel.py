@@ -5,7 +5,7 @@ row-major order; its body is a list of steps, each a value at every point of the
 loads, arithmetic, reductions along factors, stores. Where an element is read or written is affine
 in the factors, so that transposes, broadcasts, slices and splits of dims cost nothing. The device
 axes of a lockstep program are factors like any other, with stride 0 where devices share a value.
-How the loops run (order, vectors, tasks, scratch) is said by the schedule, kept apart.
+How the loops run (order, vectors, tasks, scratch) is the schedule's part, kept separate.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ LoopRole = Literal["parallel", "reduction"]
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One loop of a kernel. A reduction factor is gone after the step that combines along it."""
+    """One loop of a kernel. A reduction factor ends with the step that reduces along it."""
 
     name: str
     size: int
     role: LoopRole = "parallel"
-    device: bool = False  # it counts devices of a lockstep program
+    device: bool = False  # counts the devices of a lockstep program
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """A number at every point: an offset, and a stride for each factor of the kernel."""
+    """An affine index: an offset, and a stride for each factor of the kernel."""
 
     strides: tuple[int, ...]
     offset: int = 0
@@ -51,9 +51,9 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A part of a place that is known at run time: an integer step, kept in 0..limit, times stride.
+    """A dynamic term of an index: an integer step, clamped to 0..limit, times stride.
 
-    With `clamped` false an index outside of 0..limit reads nothing: the load gives 0.
+    Without `clamped`, an index outside of 0..limit reads nothing: the load yields 0.
     """
 
     index: int  # the number of the step
@@ -64,7 +64,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A buffer: its elements in row-major order of a shape that leading device dims are part of."""
+    """A buffer in row-major order; leading device dims are part of its shape."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -81,12 +81,12 @@ class Operand:
         return self.size * self.dtype.numpy.itemsize
 
 
-# Steps. Those that give a value say of which dtype; they are referred to by number.
+# Steps, referred to by number; those with a value have a dtype.
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """An element of an operand; 0 where a guard does not hold (nothing is read then)."""
+    """An element of an operand; 0 where a guard fails (no access then)."""
 
     operand: int
     at: Affine
@@ -97,7 +97,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fill:
-    """A constant: a Python bool, int, float or complex; 0.0 and -0.0 are not the same."""
+    """A constant: a Python bool, int, float or complex; 0.0 and -0.0 are distinct."""
 
     value: bool | int | float | complex
     dtype: DType
@@ -113,7 +113,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where the point lies: an affine number, as iota counts."""
+    """An affine index as a value, like iota."""
 
     at: Affine
     dtype: DType
@@ -130,7 +130,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """One step where all guards hold, another elsewhere: padding, concatenation."""
+    """Select by position (padding, concatenation): one step where all guards hold, else another."""
 
     guards: tuple[Guard, ...]
     inside: int
@@ -140,9 +140,9 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """A step combined along factors, beginning with `init` (a step without these factors).
+    """A reduction of a step along factors, starting from `init` (a step without these factors).
 
-    Narrow floats are combined in f32, in any order, and the whole is rounded once.
+    Narrow floats are reduced in f32, in any order, and rounded once at the end.
     """
 
     how: Combine
@@ -154,9 +154,9 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Where along a factor a step is largest or smallest (NaN first, then the lower index).
+    """Argmax or argmin along a factor (NaN first, then the lower index).
 
-    The result is the step `value` there: an index (a Position) for argmax and argmin.
+    The result is the step `value` at that point: an index (a Position) for argmax and argmin.
     """
 
     how: Literal["max", "min"]
@@ -168,7 +168,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """The sum along factors of the products of two steps, added up in the dtype `held`."""
+    """A contraction: the sum along factors of products of two steps, accumulated in `held`."""
 
     lhs: int
     rhs: int
@@ -179,7 +179,7 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Write a step to a place of an output operand."""
+    """A store of a step to an element of an output operand."""
 
     operand: int
     at: Affine
@@ -192,32 +192,32 @@ Step: TypeAlias = Load | Fill | Position | Apply | Choose | Reduce | Pick | Cont
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How the loops run, as a target has chosen; empty until it has.
+    """How the loops run, as chosen by a target; empty before that.
 
-    `kind` is a word of that target. `order` lists the factors from the outermost to the innermost.
+    `kind` is the target's own name for the loop shape. `order` lists the factors, outermost first.
 
-    However a kernel runs, an element is read before anything is written at its place by the same
-    point, a task writes what depends on a sum along its own factors after it has read all that the
-    sum is of, and what follows a product is computed once at every point. A result may be written
-    over an operand because of that (`weft/tile/memory/in_place.py`).
+    Every schedule guarantees: a point reads an element before it overwrites it; a task stores
+    values that depend on a reduction along its own factors only after it has read all inputs of
+    that reduction; the steps after a contraction run once at every point. In-place results rely on
+    this (`weft/tile/memory/in_place.py`).
     """
 
     kind: str = ""
     order: tuple[int, ...] = ()
-    tasks: int = 0  # how many leading factors of `order` tasks are made of
-    options: tuple[tuple[str, int], ...] = ()  # block sizes and the like; what the tuner may change
+    tasks: int = 0  # the number of leading factors of `order` that form tasks
+    options: tuple[tuple[str, int], ...] = ()  # block sizes and the like, tunable
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One launch."""
+    """One kernel: what a launch runs."""
 
     name: str
     factors: tuple[Factor, ...]
     operands: tuple[Operand, ...]
     steps: tuple[Step, ...]
     schedule: Schedule = Schedule()
-    excess_precision: bool = True  # steps may compute more exactly than their types and ops say
+    excess_precision: bool = True  # allows steps to keep more precision than their types
 
     @cached_property
     def _hash(self) -> int:
@@ -225,11 +225,11 @@ class Kernel:
         return hash((*facts, self.excess_precision))
 
     def __hash__(self) -> int:
-        return self._hash  # kernels are looked up more often than they are made
+        return self._hash  # kernels are hashed far more often than built
 
     @cached_property
     def spans(self) -> tuple[frozenset[int], ...]:
-        """For each step the factors that it varies along."""
+        """The factors that each step varies along."""
         found: list[frozenset[int]] = []
         for step in self.steps:
             found.append(_span(step, found))
@@ -244,14 +244,14 @@ class Kernel:
 def is_rounded(dtype: DType, *, excess_precision: bool = True) -> bool:
     """Whether a step's value is rounded to its type before another step reads it.
 
-    Narrow floats are held in f32; of them, only bf16 may keep what it has more of there.
+    Narrow floats are computed in f32; of them, only bf16 may keep the excess precision.
     """
     narrow = dtype.is_float and dtype.bits < 32
     return narrow and not (excess_precision and dtype.name == "bf16")
 
 
 def held_in(dtype: DType) -> DType:
-    """The type that sums of products are added up in."""
+    """The accumulator type of sums of products."""
     if dtype.kind == "float" and dtype.bits < 32:
         return F32
     return I32 if dtype.is_integer and dtype.bits < 32 else dtype

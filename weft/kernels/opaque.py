@@ -1,4 +1,4 @@
-"""Kernels whose code is there: of their text only the first line is looked at."""
+"""Opaque kernels: precompiled ones, of whose text only the first line is parsed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OPERAND = re.compile(r"(in|out)\d+: ", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """An operand: whether the kernel writes it."""
+    """An operand of an opaque kernel: only whether it is written is known."""
 
     output: bool
 
@@ -23,16 +23,16 @@ _READ, _WRITTEN = Side(False), Side(True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opaque:
-    """A kernel as what runs it sees it: its name, and which operands it writes."""
+    """A precompiled kernel as the runtime sees it: its name, and which operands it writes."""
 
     name: str
     operands: tuple[Side, ...]
 
 
 def opaque_kernel(line: str) -> Opaque:
-    """The kernel that a line of its text begins."""
+    """The opaque kernel whose text begins with this line."""
     head = _HEAD.fullmatch(line)
     if head is None:
-        raise wrong(f"{line[:60]!r} does not begin a kernel")
+        raise wrong(f"{line[:60]!r} is not the first line of a kernel")
     words = _OPERAND.findall(head[2])
     return Opaque(head[1], tuple([_WRITTEN if word == "out" else _READ for word in words]))

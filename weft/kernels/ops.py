@@ -1,4 +1,4 @@
-"""The ops that tile makes loops of, whatever the target: steps, and other places to load from."""
+"""The ops that tile can lower to loops on any target: steps, and changes of index."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from weft.ir.op import Op
 from weft.ops import OPS, contract, control, convolution, index, reduce, shape, slicing
 from weft.ops.distributed import collective, local
 
-# What is moved: a load at another place, a choice between loads, a number that is counted.
+# Data movement: a load at another index, a select between loads, a counter.
 MOVED: frozenset[type[Op]] = frozenset(
     {
         *(shape.Constant, shape.Iota, shape.Reshape, shape.Transpose, shape.BroadcastInDim),
@@ -16,7 +16,7 @@ MOVED: frozenset[type[Op]] = frozenset(
         *(collective.CollectiveBroadcast, local.PermuteAlongAxes, local.AllSlice),
     }
 )
-# What is combined along factors.
+# Reductions along factors.
 REDUCED: frozenset[type[Op]] = frozenset(
     {reduce.Reduce, collective.AllReduce, collective.ReduceScatter}
 )

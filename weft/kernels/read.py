@@ -1,6 +1,6 @@
-"""Reading the text of a kernel, which `weft.kernels.text` explains.
+"""The parser of kernel text, whose grammar `weft.kernels.text` describes.
 
-What is read is well formed, but it need not make sense: `verify_kernel` says whether it does.
+The parser checks syntax and types; `verify_kernel` checks bounds and consistency.
 """
 
 from __future__ import annotations
@@ -60,38 +60,38 @@ from weft.ops.elementwise.pointwise import Compare
 from weft.ops.shape import Constant
 
 _HOW = {word: how for how, word in REDUCED.items()}
-_ENDS = (",", "]", "|")  # of a subscript
-_DEEPEST = 50  # expressions inside of each other
-# What the readers of types, attributes and numbers raise on text that is none of theirs.
+_ENDS = (",", "]", "|")  # in a subscript
+_DEEPEST = 50  # nesting depth of expressions
+# Raised by the parsers of types, attributes and numbers on malformed text.
 _MISREAD = (
     ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, AssertionError
 )  # fmt: skip
 
 
 def parse_kernel(text: str) -> Launch:
-    """The kernel of a text; an error with the line where it is none."""
+    """Parse a kernel; a syntax error names the line."""
     return _Reader(text.split("\n")).kernel()
 
 
 class _Reader:
-    """The lines of a kernel, one after another."""
+    """Parser state: the lines of a kernel, and the steps read so far."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines
-        self.number = 0  # of lines that were begun
-        self.names: dict[str, int] = {}  # of the factors
+        self.number = 0  # lines started
+        self.names: dict[str, int] = {}  # factor names
         self.operands: tuple[Operand, ...] = ()
-        self.called: dict[str, int] = {}  # operands by name
+        self.called: dict[str, int] = {}  # operand names
         self.steps: list[Step] = []
-        self.untyped: dict[int, complex] = {}  # numbers whose type is known by what follows
-        self.bare: set[int] = set()  # products that add up in their own dtype
+        self.untyped: dict[int, complex] = {}  # literals typed by the operand beside them
+        self.bare: set[int] = set()  # contractions that accumulate in their own dtype
         self.depth = 0
 
     def next(self) -> Line:
         """The next line."""
         self.number += 1
         if self.number > len(self.lines):
-            raise wrong("the text ends too early")
+            raise wrong("unexpected end of text")
         return Line(self.lines[self.number - 1])
 
     @property
@@ -110,7 +110,7 @@ class _Reader:
             ) from error
 
     def here(self) -> str:
-        """The line that is being read."""
+        """The current line."""
         text = self.lines[self.number - 1] if self.number <= len(self.lines) else ""
         return f"line {self.number}: {text.strip()[:100]}"
 
@@ -131,6 +131,7 @@ class _Reader:
         return self.loops(name, line, excess)
 
     def operand(self, line: Line) -> Operand:
+        """One operand of the header."""
         name = line.name()
         line.expect(":")
         dtype = line.dtype()
@@ -159,7 +160,7 @@ class _Reader:
             else:
                 order.append(self.names[line.take()])
         if tasks < 0:
-            raise wrong("a schedule has a bar behind the factors of its tasks")
+            raise wrong("expected '|' after the task factors of the schedule")
         schedule = Schedule(kind, tuple(order), tasks, line.options())
         while not self.is_done:
             self.line(self.next())
@@ -169,7 +170,7 @@ class _Reader:
     def factor(self, line: Line) -> Factor:
         name = line.name()
         if name in self.names:
-            raise wrong(f"there are two factors {name!r}")
+            raise wrong(f"duplicate factor {name!r}")
         self.names[name] = len(self.names)
         line.expect("[")
         size, device = line.integer(), bool(line.taken("devices"))
@@ -178,13 +179,13 @@ class _Reader:
         return Factor(name, size, "reduction" if reduced else "parallel", device)
 
     def line(self, line: Line) -> None:
-        """A store, or a step with its number and its dtype."""
+        """A store, or a named step with its number and dtype."""
         if not line.token.startswith("%"):
             operand, at, guards, shifts = self.place(line)
             line.expect("=")
             (arg,) = self.typed([self.expression(line)], self.operands[operand].dtype)
             if shifts:
-                raise wrong("a store has no place that is known at run time only")
+                raise wrong("a store cannot have a dynamic index")
             self.steps.append(Store(operand, at, arg, guards))
         else:
             number = int(line.take()[1:])
@@ -206,7 +207,7 @@ class _Reader:
     # Expressions: each reads its arguments and gives the number of its step
 
     def expression(self, line: Line) -> int:
-        """A comparison, or a sum."""
+        """A comparison or a sum; returns the number of its step."""
         self.depth += 1
         if self.depth > _DEEPEST:
             raise wrong("expressions are nested too deeply")
@@ -251,11 +252,11 @@ class _Reader:
     def reference(self, line: Line) -> int:
         token = line.take()
         if (number := int(token[1:])) >= len(self.steps):
-            raise wrong(f"there is no step {token} before this one")
+            raise wrong(f"step {token} is not defined before its use")
         return number
 
     def called_step(self, line: Line) -> int:
-        """`name(args)` or `name[factors](args)`."""
+        """A call: `name(args)` or `name[factors](args)`."""
         name = line.take()
         if name == "position":
             line.expect("(")
@@ -285,7 +286,7 @@ class _Reader:
         return self.add(Choose(guards, inside, outside, self.dtype(inside)))
 
     def folded(self, name: str, line: Line) -> int:
-        """A reduction, a pick or a product along factors."""
+        """A reduction, a pick or a contraction along factors."""
         line.expect("[")
         over: list[int] = []
         while line.token not in ("]", "in"):
@@ -295,7 +296,7 @@ class _Reader:
         first, *rest = self.typed(self.args(line))
         along, dtype = tuple(over), self.dtype(first)
         if len(rest) != 1 and not (name in _HOW and not rest):
-            raise wrong(f"{name} takes another number of arguments")
+            raise wrong(f"{name} is called with the wrong number of arguments")
         if name in _HOW:
             init = rest[0] if rest else None
             return self.add(Reduce(_HOW[name], first, init, along, dtype))
@@ -310,7 +311,7 @@ class _Reader:
         return self.add(Contract(first, rest[0], along, dtype, held or dtype))
 
     def op(self, name: str, line: Line) -> Op:
-        """The op of a name, with its attributes."""
+        """The op of this name, with its attributes."""
         if name in DTYPES:
             return Convert(TensorType((), DTYPES[name]))
         given: dict[str, str] = {}
@@ -334,7 +335,7 @@ class _Reader:
     def apply(self, op: Op, args: Sequence[int]) -> int:
         dtype = scalar_result(op, tuple([self.dtype(a) for a in args]))
         if dtype is None:
-            raise wrong(f"{op.name} gives no number")
+            raise wrong(f"{op.name} has no numeric result")
         return self.add(Apply(op, tuple(args), dtype))
 
     def dtype(self, n: int) -> DType:
@@ -344,25 +345,27 @@ class _Reader:
         return step.dtype
 
     def typed(self, args: Sequence[int], peer: DType | None = None) -> Sequence[int]:
-        """Arguments, of which numbers without a type get that of the last of the others."""
+        """Arguments; untyped literals take the type of the last typed one."""
         for n in args:
             peer = peer if n in self.untyped else self.dtype(n)
         for n in args:
             if n in self.untyped:
                 if peer is None:
-                    raise wrong("a number beside no other operand needs a type, as in 0.5:f32")
+                    raise wrong(
+                        "a literal without typed operands beside it needs a type, as in 0.5:f32"
+                    )
                 self.steps[n] = Fill(self.untyped.pop(n), peer)
         return args
 
     # Places
 
     def place(self, line: Line) -> tuple[int, Affine, tuple[Guard, ...], tuple[Shift, ...]]:
-        """`in0[i, clip(%3, 7) | 0 <= i < 5]`: an operand, and where in it."""
+        """An indexed operand: `in0[i, clip(%3, 7) | 0 <= i < 5]`."""
         name = line.take()
         flat = name.endswith(".flat")
         number = self.called.get(name.removesuffix(".flat"))
         if number is None:
-            raise wrong(f"there is no operand {name!r}")
+            raise wrong(f"unknown operand {name!r}")
         scales = [1] if flat else row_major(self.operands[number].shape)
         strides, offset, shifts = [0] * len(self.names), 0, list[Shift]()
         guards: tuple[Guard, ...] = ()
@@ -379,9 +382,9 @@ class _Reader:
     def terms(
         self, line: Line, strides: list[int], scale: int, shifts: list[Shift] | None = None
     ) -> int:
-        """`8*i - clip(%3, 7) + 3`: add what it has of each factor, and return the rest."""
+        """Index terms `8*i - clip(%3, 7) + 3`: adds strides of factors, returns the offset."""
         factor = self.names.get(line.token)
-        if factor is not None and line.tokens[line.at + 1] in _ENDS:  # as most of them are
+        if factor is not None and line.tokens[line.at + 1] in _ENDS:  # the common case
             line.take()
             strides[factor] += scale
             return 0
@@ -441,7 +444,7 @@ class _Reader:
         types = [TensorType(o.shape[lead:], o.dtype) for o in self.operands if not o.output]
         *constants, node = read_node("\n".join(self.lines[self.number :]), tuple(types), BY_NAME)
         if any(not isinstance(n.op, Constant) for n in constants):
-            raise wrong("regions read constants only")
+            raise wrong("regions may capture constants only")
         return SingleNode(name, node.op, self.operands, lead, node.regions, tuple(known), excess)
 
     def attention(self, name: str, line: Line) -> Attention:
@@ -478,7 +481,7 @@ class _Reader:
         return Attention(name, outer, **fixed, **words)
 
     def words(self, line: Line) -> dict[str, Any]:
-        """`scale=0.25 empty=nan` up to the end of the line."""
+        """Keyword words `scale=0.25 empty=nan` up to the end of the line."""
         found: dict[str, Any] = {}
         while line.token:
             name = line.name()

@@ -1,4 +1,4 @@
-"""Steps and kernels in other terms: other numbers, other places, factors taken apart."""
+"""Rewrites of steps and kernels: renumbering, other indices, split factors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.kernels.kernel import (
 
 
 def renumbered(step: Step, numbers: Sequence[int]) -> Step:
-    """A step whose arguments have other numbers."""
+    """A step with its arguments renumbered."""
     match step:
         case Apply(args=args):
             return replace(step, args=tuple([numbers[a] for a in args]))
@@ -44,7 +44,7 @@ def renumbered(step: Step, numbers: Sequence[int]) -> Step:
 
 
 def map_affines(step: Step, affine: Callable[[Affine], Affine]) -> Step:
-    """A step whose affine numbers are written in another way."""
+    """A step with every affine index mapped."""
 
     def guards(given: tuple[Guard, ...]) -> tuple[Guard, ...]:
         return tuple([replace(g, index=affine(g.index)) for g in given])
@@ -60,7 +60,7 @@ def map_affines(step: Step, affine: Callable[[Affine], Affine]) -> Step:
 
 
 def split_factor(kernel: Kernel, factor: int, inner: int) -> Kernel:
-    """The kernel with a factor of so many points inside of one, which has that many fewer."""
+    """The kernel with a factor split in two; the inner one has `inner` points."""
     last = len(kernel.factors)
 
     def affine(at: Affine) -> Affine:

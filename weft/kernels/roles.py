@@ -1,4 +1,4 @@
-"""What the factors of a kernel are to its product: batch, rows, columns, depth."""
+"""The roles of a kernel's factors in its contraction: batch, rows, columns, depth."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from weft.kernels.kernel import Contract, Kernel, Reduce, args_of
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], by factors of each kind.
+    """result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], factors by role.
 
     Rows are factors of the left side only, columns of the right side only. Where a reduction of
-    the result combines along some of the rows, the others count as batch; so it is with columns.
+    the result runs along some of the rows, the remaining rows are treated as batch; likewise for
+    columns.
     """
 
     batch: tuple[int, ...]
@@ -23,7 +24,7 @@ class Roles:
 
 
 def roles_of(kernel: Kernel) -> Roles:
-    """The roles of a kernel's factors, by its first product."""
+    """The roles of a kernel's factors, by its first contraction."""
     at = next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
     contract = kernel.steps[at]
     assert isinstance(contract, Contract)
@@ -39,24 +40,24 @@ def roles_of(kernel: Kernel) -> Roles:
 
 
 def _along(role: list[int], over: set[int]) -> list[int]:
-    """The factors of a role that a reduction combines along; all of them if it does along none."""
+    """The factors of a role that a reduction runs along; all of them if none."""
     return [f for f in role if f in over] if over & {*role} else role
 
 
 def results_reduced(kernel: Kernel) -> tuple[int, ...]:
-    """The reductions in a kernel of a product; all of them come after it."""
+    """The reductions in a kernel with a contraction; all of them follow it."""
     return tuple([n for n, step in enumerate(kernel.steps) if isinstance(step, Reduce)])
 
 
 def combined_along(kernel: Kernel, number: int) -> set[int]:
-    """The factors of more than one point that a reduction combines along."""
+    """The factors of more than one point that a reduction runs along."""
     step = kernel.steps[number]
     assert isinstance(step, Reduce)
     return {f for f in step.over if kernel.factors[f].size != 1}
 
 
 def derived(kernel: Kernel, numbers: Iterable[int]) -> set[int]:
-    """The steps that are computed from any of these."""
+    """The steps that depend on any of these."""
     given, found = {*numbers}, set[int]()
     for n, step in enumerate(kernel.steps):
         if any(arg in given or arg in found for arg in args_of(step)):
@@ -65,7 +66,7 @@ def derived(kernel: Kernel, numbers: Iterable[int]) -> set[int]:
 
 
 def cannot_reduce(kernel: Kernel) -> str | None:
-    """Why reductions of a product's result cannot be computed block by block; None if they can."""
+    """Why reductions of the contraction's result cannot run block by block; None if they can."""
     reduced, roles = results_reduced(kernel), roles_of(kernel)
     late = derived(kernel, reduced)
     if known := late.intersection(reduced):

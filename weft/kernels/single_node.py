@@ -1,4 +1,4 @@
-"""A node that is a kernel by itself, because its loops are not the steps of the contract."""
+"""Kernels of a single node, for ops whose loops the steps of a `Kernel` cannot express."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.ops.slicing import DynamicUpdateSlice
 
 Scalar: TypeAlias = bool | int | float | complex
 
-# Those whose results begin as copies of their first operands.
+# Ops whose results start as copies of their first operands.
 _IN_PLACE: frozenset[type[Op]] = frozenset({DynamicUpdateSlice, Scatter})
 
 
@@ -38,8 +38,8 @@ class SingleNode:
     operands: tuple[Operand, ...]
     lead: int
     regions: tuple[Region, ...] = ()
-    known: tuple[Scalar | None, ...] = ()  # for each input: what it is, if it is a known scalar
-    excess_precision: bool = True  # as of other kernels
+    known: tuple[Scalar | None, ...] = ()  # per input: its value if it is a constant scalar
+    excess_precision: bool = True  # as in `Kernel`
 
     @cached_property
     def node(self) -> Node:
@@ -58,7 +58,7 @@ class SingleNode:
 
     @cached_property
     def _identity(self) -> tuple[object, ...]:
-        """What makes two of them equal: regions by what they say, known scalars with their sign."""
+        """The equality key: regions by their text, constant scalars with their sign."""
         known = repr([k for k in enumerate(self.known) if k[1] is not None])
         facts = (self.name, self.op, self.operands, self.lead, self.excess_precision, known)
         return (*facts, self.lines if self.regions else ())
@@ -89,10 +89,10 @@ class SingleNode:
 
     @property
     def in_place(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of an input and an output, by number, that may be one buffer.
+        """Input and output numbers that may share one buffer.
 
-        What is not written stays as it is then, and need not be copied. No other input may be in
-        that buffer.
+        Elements that the op leaves unwritten then need no copy. No other input may be in that
+        buffer.
         """
         given, made = self.inputs, self.outputs
         count = len(made) if type(self.op) in _IN_PLACE else 0
@@ -101,10 +101,10 @@ class SingleNode:
 
 
 def single_node_kernel(placed: StackedNode, sizes: Sequence[int]) -> SingleNode | None:
-    """The node as a kernel on its stacks, or None if it is none that may stand alone.
+    """The kernel of a node on its stacks, or None if the node does not qualify.
 
-    All results must vary alike, and no operand along more than they do; sizes must be known, and
-    regions may read constants from outside, but nothing else.
+    All results must vary along the same dims, and no operand along more; sizes must be static,
+    and regions may capture constants only.
     """
     node = placed.node
     made = placed.made[0] if placed.made else 0
@@ -126,7 +126,7 @@ def single_node_kernel(placed: StackedNode, sizes: Sequence[int]) -> SingleNode 
 
 
 def _known(value: Value) -> Scalar | None:
-    """What a value is, if it is a constant without dims."""
+    """The value of a constant without dims, or None."""
     if value.node is None or not isinstance(value.node.op, Constant):
         return None
     dense = value.node.op.value
@@ -141,7 +141,7 @@ def _is_constant(value: Value) -> bool:
 def _operand(
     type: Type, mask: int, sizes: Sequence[int], *, output: bool = False
 ) -> Operand | None:
-    """The stack of a value, or None if its sizes are not known or it is no tensor."""
+    """The operand for a value's stack, or None if its sizes are dynamic or it is no tensor."""
     if not isinstance(type, TensorType) or not all(isinstance(n, int) for n in type.shape):
         return None
     lead = [size if mask >> n & 1 else 1 for n, size in enumerate(sizes)]
@@ -149,5 +149,5 @@ def _operand(
 
 
 def strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """How many elements a step along each dim goes; 0 along dims of size 1."""
+    """Strides in elements, row-major; 0 along dims of size 1, so that devices share one element."""
     return tuple([math.prod(shape[n + 1 :]) if size > 1 else 0 for n, size in enumerate(shape)])

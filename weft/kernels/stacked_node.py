@@ -1,4 +1,4 @@
-"""Nodes of a stacked program where they stand."""
+"""Nodes of a lockstep program with the device dims that their values vary along."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from weft.ir.module import Node
 
 @dataclass(frozen=True, slots=True)
 class StackedNode:
-    """A node of a lockstep program, and the leading dims (a bit mask) that its values vary along.
+    """A node of a lockstep program, and the leading dims (a bit mask) that each value varies along.
 
-    A value is a stack: leading device dims, of size 1 where it does not vary, before its own dims.
+    Values are stacks: leading device dims, of size 1 where a value is replicated, before its own.
     """
 
     node: Node
-    given: tuple[int, ...]  # for each operand
-    made: tuple[int, ...]  # for each result
-    along: tuple[int, ...] | None = None  # of a collective: the leading dims that meet, major first
-    # Of a permute: for each index along these dims the one that sends to it, -1 for none.
+    given: tuple[int, ...]  # per operand
+    made: tuple[int, ...]  # per result
+    along: tuple[int, ...] | None = None  # of a collective: its group dims, major first
+    # Of a permute: the source index for each index along these dims, -1 for none.
     sources: tuple[int, ...] = ()
-    sends: bool = False  # the start of a collective that leaves the process
+    sends: bool = False  # an asynchronous collective with devices of other processes

@@ -1,16 +1,16 @@
-"""A kernel as text that `read_kernel` reads back exactly: its buffers, its loops, its steps.
+"""The text form of kernels, which `parse_kernel` reads back exactly: buffers, loops, steps.
 
     kernel contract_maximum(in0: f32[2,1,8,64], in1: f32[1,4,64,64], out2: f32[2,4,8,64])
       for d0[2 devices] d1[4 devices] i[8] j[64] k[64 reduced]
       packed: d0 d1 | i j k
         out2[d0, d1, i, j] = maximum(dot[k](in0[d0, 0, i, k], in1[0, d1, k, j]), 0.0)
 
-Factors of devices and those that are reduced say so; the schedule has the factors of tasks before
-the bar. A line is a store, or a step that has a name because several steps read it, or because its
-number is not the next one of an expression: steps are numbered from left to right, inner first. A
-place is one subscript for each dim of its operand, or a single number in `in0.flat[...]`;
-conditions follow behind a bar. `clip(%3, 7)` is a step kept in 0..7, and where `inside(%3, 7)` is
-not, the load gives 0. A number has the type of the last operand beside it, unless it names one.
+Device factors and reduction factors are marked; the schedule has the task factors before the bar.
+A line is a store, or a named step: one with several readers, or one whose number is out of order
+(steps are numbered from left to right, inner first). An index is one subscript for each dim of its
+operand, or a single number in `in0.flat[...]`; guards follow a bar. `clip(%3, 7)` is a step clamped
+to 0..7; where `inside(%3, 7)` does not hold, the load yields 0. A literal has the type of the last
+operand beside it, unless it names one.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from weft.ops.elementwise.pointwise import Add, Compare, Divide, Multiply, Subtr
 
 INFIX: dict[str, type[Op]] = {"+": Add, "-": Subtract, "*": Multiply, "/": Divide}
 COMPARED = {"<": "LT", "<=": "LE", ">": "GT", ">=": "GE", "==": "EQ", "!=": "NE"}
-COMPARE_KINDS = {"int": "SIGNED", "uint": "UNSIGNED", "bool": "UNSIGNED"}  # others: FLOAT
-# Ops by name: a dialect is left out, StableHLO's before the others.
+COMPARE_KINDS = {"int": "SIGNED", "uint": "UNSIGNED", "bool": "UNSIGNED"}  # any other: FLOAT
+# Ops by name without the dialect; StableHLO's take precedence.
 BY_SHORT_NAME: dict[str, type[Op]] = {op.name.removeprefix("chlo."): op for op in OPS} | {
     op.name.removeprefix("stablehlo."): op for op in OPS
 }
@@ -61,12 +61,12 @@ REDUCED: dict[Combine, str] = {how: how for how in COMBINERS} | {"add": "sum", "
 _SYMBOLS = {op: symbol for symbol, op in INFIX.items()}
 _DIRECTIONS = {word: symbol for symbol, word in COMPARED.items()}
 _SHORT = {BY_SHORT_NAME[name]: name for name in sorted(BY_SHORT_NAME, key=len, reverse=True)}
-_BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}  # comparisons 0, all else 3
-_DEEPEST, _WIDEST = 6, 72  # of an expression inside of another one
+_BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}  # binding strength: comparisons 0, everything else 3
+_DEEPEST, _WIDEST = 6, 72  # nesting depth of inlined expressions
 
 
 def kernel_text(kernel: Launch) -> str:
-    """The contract of a kernel, without the newline at its end."""
+    """The text of a kernel, without a trailing newline."""
     operands = ", ".join(map(_operand, range(len(kernel.operands)), kernel.operands))
     strict = not (isinstance(kernel, Attention) or kernel.excess_precision)
     lines = [f"kernel {kernel.name}({operands}){' rounded' if strict else ''}"]
@@ -81,14 +81,14 @@ def kernel_text(kernel: Launch) -> str:
 
 
 def operand_name(number: int, operand: Operand) -> str:
-    """`in0`, `out2`: what the text of a kernel calls an operand."""
+    """The name of an operand in the text: `in0`, `out2`."""
     return f"{'out' if operand.output else 'in'}{number}"
 
 
 def natural_dtype(
     step: Step, dtypes: Sequence[DType | None], operands: Sequence[Operand]
 ) -> object:
-    """The dtype of a step that its text need not say; None if it has to."""
+    """The dtype that the reader infers for a step; None if the text has to name it."""
     match step:
         case Load(operand=operand):
             return operands[operand].dtype
@@ -102,14 +102,14 @@ def natural_dtype(
 
 
 def scalar_result(op: Op, given: tuple[DType | None, ...]) -> DType | None:
-    """The dtype of an elementwise op of scalars."""
+    """The result dtype of an elementwise op on scalars."""
     types = tuple([TensorType((), dtype) for dtype in given if dtype is not None])
     made = infer(op, types)[0]
     return made.dtype if isinstance(made, TensorType) else None
 
 
 def number_text(value: complex) -> str:
-    """A Python number, so that it is read back with its type and its sign."""
+    """A Python number as text that keeps its type and sign."""
     if isinstance(value, complex):
         return f"c({value.real!r}, {value.imag!r})"
     return repr(value).lower() if isinstance(value, bool) else repr(value)
@@ -146,20 +146,20 @@ def _schedule(schedule: Schedule, names: Sequence[str]) -> str:
 
 
 class _Steps:
-    """The steps of a kernel as expressions, each inside of the one that reads it if that can be."""
+    """The steps of a kernel as expressions, inlined into their only reader where possible."""
 
     def __init__(self, kernel: Kernel, names: Sequence[str]) -> None:
         self.kernel, self.names = kernel, names
         self.dtypes = [None if isinstance(s, Store) else s.dtype for s in kernel.steps]
         self.readers = Counter([arg for step in kernel.steps for arg in args_of(step)])
         self.texts: list[str] = []
-        self.binds: list[int] = []  # how strongly the outermost operator of each text does
+        self.binds: list[int] = []  # binding strength of each text's outermost operator
         self.depths: list[int] = []
-        self.first: list[int] = []  # the first step that a text has inside
-        self.within: set[int] = set()  # steps that are part of another one's text
+        self.first: list[int] = []  # the first step inlined into each text
+        self.within: set[int] = set()  # steps inlined elsewhere
 
     def lines(self) -> Iterator[str]:
-        """A line for every step that is in no other."""
+        """One line for every step that is not inlined."""
         for n in range(len(self.kernel.steps)):
             self.add(n)
         for n, text in enumerate(self.texts):
@@ -168,7 +168,7 @@ class _Steps:
                 yield f"    {text}" if dtype is None else f"    %{n}: {dtype} = {text}"
 
     def add(self, n: int) -> None:
-        """Write the next step."""
+        """Format the next step."""
         step, binds = self.kernel.steps[n], 3
         args = () if isinstance(step, Load) else args_of(step)
         inside, first = self.taken(n, args)
@@ -191,7 +191,7 @@ class _Steps:
         self.depths.append(1 + max([self.depths[a] for a in inside], default=0))
 
     def taken(self, n: int, args: tuple[int, ...]) -> tuple[set[int], int]:
-        """The arguments inside of a step's text, which end where the next one begins."""
+        """The arguments that can be inlined: each ends where the next one begins."""
         found, first = set[int](), n
         for arg in reversed(args):
             if arg == first - 1 and self.fits(arg):
@@ -200,7 +200,7 @@ class _Steps:
         return found, first
 
     def fits(self, n: int) -> bool:
-        """Whether a step can be inside of another one's text."""
+        """Whether a step can be inlined into its reader."""
         step = self.kernel.steps[n]
         return (
             self.readers[n] == 1
@@ -213,12 +213,12 @@ class _Steps:
         return isinstance(self.kernel.steps[n], Fill)
 
     def argument(self, n: int, peer: DType | None) -> str:
-        """A step inside of another one; a number that has not the type of its peers says so."""
+        """An inlined step; a literal whose type differs from its peers' names it."""
         typed = self.is_number(n) and self.dtypes[n] is not peer
         return f"{self.texts[n]}:{self.dtypes[n]}" if typed else self.texts[n]
 
     def symbol(self, step: Apply) -> str | None:
-        """The operator that an op is written as, if there is one."""
+        """The infix operator of an op, if it has one."""
         if isinstance(step.op, Compare):
             kind = self.dtypes[step.args[0]]
             usual = COMPARE_KINDS.get(kind.kind if kind else "", "FLOAT")
@@ -230,7 +230,7 @@ class _Steps:
         return _SYMBOLS.get(type(step.op)) if len(step.args) == 2 else None
 
     def step(self, step: Step, args: Sequence[str]) -> str:
-        """A step that is no infix operator, given the texts of its arguments."""
+        """A step in call form, from the texts of its arguments."""
         given = ", ".join(args)
         match step:
             case Load(operand=operand, at=at, guards=guards, shifts=shifts):
@@ -256,7 +256,7 @@ class _Steps:
     def place(
         self, n: int, at: Affine, guards: Sequence[Guard], shifts: Sequence[Shift] = ()
     ) -> str:
-        """`in0[i, j]`, with conditions."""
+        """An indexed operand with guards: `in0[i, j | 0 <= i < 5]`."""
         told = f" | {self.guards(guards)}" if guards else ""
         name = operand_name(n, self.kernel.operands[n])
         return place_text(name, self.kernel.operands[n], at, self.names, shifts, told)
@@ -270,7 +270,7 @@ class _Steps:
 
 
 def op_text(op: Op) -> str:
-    """`reduce_precision<exponent_bits = 5 : i32>`: an op with what it says beside its operands."""
+    """An op with its attributes: `reduce_precision<exponent_bits = 5 : i32>`."""
     if isinstance(op, Convert) and not op.out.shape:
         return str(op.out.dtype)
     told = [f"{name} = {value}" for name, value in op.attributes()]
@@ -283,7 +283,7 @@ def op_text(op: Op) -> str:
 
 
 def affine_text(at: Affine, names: Sequence[str]) -> str:
-    """`8*i - j + 3`."""
+    """An affine index: `8*i - j + 3`."""
     return _sum([(s, n) for s, n in zip(at.strides, names, strict=True) if s], at.offset)
 
 
@@ -298,7 +298,7 @@ def _sum(terms: Sequence[tuple[int, str]], offset: int) -> str:
 
 
 def row_major(shape: Sequence[int]) -> list[int]:
-    """How many elements a step along each dim goes."""
+    """Row-major strides in elements."""
     return [math.prod(shape[n + 1 :]) for n in range(len(shape))]
 
 
@@ -310,7 +310,7 @@ def place_text(
     shifts: Sequence[Shift] = (),
     told: str = "",
 ) -> str:
-    """A place by a subscript for each dim, as far as there are dims that add up to it."""
+    """An index with one subscript for each dim, or flat if the strides do not decompose."""
     moved = [f"{'clip' if s.clamped else 'inside'}(%{s.index}, {s.limit})" for s in shifts]
     every = [*zip(at.strides, names, strict=True)]
     every += zip([s.stride for s in shifts], moved, strict=True)
@@ -318,7 +318,7 @@ def place_text(
     dims = [n for n, size in enumerate(operand.shape) if size > 1] or [len(strides) - 1]
     parts = [_digits(stride, strides, dims) for stride, _ in every]
     offset = _digits(at.offset, strides, dims)
-    behind = parts[len(names) :]  # shifts: each in one dim, and in the order of the dims
+    behind = parts[len(names) :]  # each shift belongs to one dim, in the order of the dims
     homes = [[n for n, count in enumerate(p) if count] for p in behind]
     if not strides and (at.offset or any(count for count, _ in every)):
         homes = [[]]
@@ -334,7 +334,7 @@ def place_text(
 
 
 def _digits(number: int, strides: Sequence[int], dims: Sequence[int]) -> list[int]:
-    """A number of elements as counts along dims, the largest first."""
+    """An offset decomposed over strides, largest first."""
     found = [0] * len(strides)
     left, sign = abs(number), -1 if number < 0 else 1
     for n in dims if strides else ():

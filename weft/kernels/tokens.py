@@ -1,4 +1,4 @@
-"""Lines of a kernel's text, token by token."""
+"""The tokenizer of kernel text, line by line."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _TOKEN = re.compile(
 
 
 class Line:
-    """A line of text."""
+    """One line, tokenized."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._read(0)
 
     def _read(self, begin: int) -> None:
-        """The tokens up to a quote: what is quoted is long, and often nobody looks at it."""
+        """Tokenize up to the next quote: quoted resources are long and often skipped."""
         self.begin = begin
         self.end = self.text.find('"', begin) + 1 or len(self.text)
         self.tokens = _TOKEN.findall(self.text, begin, self.end)
         self.at = 0
-        self.token: str = self.tokens[0]  # the next one; nothing at the end of the line
+        self.token: str = self.tokens[0]  # the current token; empty at the end of the line
 
     def take(self) -> str:
-        """Read a token."""
+        """Consume a token."""
         token = self.token
         if token:
             self.at += 1
@@ -44,7 +44,7 @@ class Line:
         return token
 
     def brackets(self) -> str:
-        """All up to the bracket that closes the next token, as it is written."""
+        """Consume up to the bracket that closes the current one, verbatim."""
         matches = _TOKEN.finditer(self.text, self.begin, self.end)
         begin = next(itertools.islice(matches, self.at, None)).start(1)
         end = balanced(self.text, begin)
@@ -52,11 +52,11 @@ class Line:
         return self.text[begin:end]
 
     def taken(self, *tokens: str) -> str:
-        """The next token if it is one of these, else nothing."""
+        """Consume the current token if it is one of these; else return an empty string."""
         return self.take() if self.token in tokens else ""
 
     def expect(self, *tokens: str) -> None:
-        """Read tokens that must be there."""
+        """Consume these tokens, or fail."""
         for token in tokens:
             if self.token != token:
                 raise wrong(f"expected {token!r}, found {self.token or 'the end of the line'!r}")
@@ -76,7 +76,7 @@ class Line:
         return sign * int(self.take())
 
     def number(self) -> bool | int | float | complex | None:
-        """A Python number as `number_text` writes it; None if there is none."""
+        """A Python number as `number_text` formats it; None if there is none."""
         if self.token in ("true", "false"):
             return self.take() == "true"
         if self.token == "c" and self.tokens[self.at + 1] == "(":
@@ -93,7 +93,7 @@ class Line:
         return int(sign + token) if token.isdecimal() else float(sign + token)
 
     def listed(self, begin: str, end: str, read: Callable[[], T]) -> list[T]:
-        """Things between brackets, with commas."""
+        """A bracketed, comma-separated list."""
         self.expect(begin)
         found: list[T] = []
         while not self.taken(end):
@@ -103,7 +103,7 @@ class Line:
         return found
 
     def separated(self, read: Callable[[], T]) -> list[T]:
-        """One thing or more, with commas."""
+        """A comma-separated list of at least one item."""
         found = [read()]
         while self.taken(","):
             found.append(read())
@@ -123,16 +123,16 @@ class Line:
         return DTYPES[self.take()] if self.token in DTYPES else unknown("element type", self.token)
 
     def finish(self) -> None:
-        """Refuse what is left."""
+        """Fail unless the line is consumed."""
         if self.token:
-            raise wrong(f"the line should end before {self.token!r}")
+            raise wrong(f"unexpected {self.token!r}")
 
 
 def wrong(message: str) -> WeftError:
-    """An error about text."""
+    """The syntax error with this message."""
     return WeftError(message, help="the text is damaged, or of another version of weft")
 
 
 def unknown(what: str, name: str) -> Any:
-    """Raise that a name stands for nothing."""
+    """Raise for an unknown name."""
     raise wrong(f"unknown {what} {name!r}")

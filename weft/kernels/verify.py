@@ -1,8 +1,7 @@
-"""What a kernel has to be so that nothing outside of its operands is read or written.
+"""Verification of kernels: no access outside of their operands, and consistent types.
 
-Emitters rely on it: a kernel that comes from a file, or from anyone but `tile`, is verified first.
-Which schedules and options there are is for its target to say (`takes`). Whether it computes what
-its user wants is another question.
+Emitters rely on it: a kernel that was not built by `tile` in this process, such as one from a
+file, is verified first. Schedules and options are checked by the target (`takes`).
 """
 
 from __future__ import annotations
@@ -46,25 +45,25 @@ from weft.ops.combiners import COMBINERS
 from weft.ops.shape import BitcastConvert, Constant
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
-MOST_POINTS = 1 << 62  # of all factors; indices are 64-bit integers
-MOST_BYTES = 1 << 47  # of an operand: an address space
+MOST_POINTS = 1 << 62  # points of all factors; indices are 64-bit integers
+MOST_BYTES = 1 << 47  # bytes of an operand: the address space
 MOST_STEPS, MOST_FACTORS, MOST_OPERANDS, MOST_DIMS = 1 << 14, 64, 1 << 12, 64
-_COMBINATIONS, _COUNTED = 256, 1 << 20  # ways to bound a place; points to count one by one
+_COMBINATIONS, _COUNTED = 256, 1 << 20  # combinations of guards to try; points to enumerate
 
 
 def verify_kernel(kernel: Launch) -> None:
-    """Refuse a kernel that is not one, with the reason."""
+    """Raise if a kernel is invalid, with the reason."""
     try:
         _verify(kernel)
     except _Refused as refused:
         raise WeftError(
             f"kernel {kernel.name[:60]}: {refused}",
-            help="it is damaged, or of another version of weft: compile the program again",
+            help="it is corrupt, or from another version of weft: compile the program again",
         ) from None
 
 
 class _Refused(Exception):
-    """Why a kernel is none."""
+    """The reason why a kernel is invalid."""
 
 
 def _require(condition: object, reason: str) -> None:
@@ -104,7 +103,7 @@ class _Loops:
         self.dtypes: list[DType | None] = []
 
     def verify(self) -> None:
-        """The parts of a kernel, and how they fit together."""
+        """Check the header, the schedule and every step."""
         kernel, names = self.kernel, [factor.name for factor in self.kernel.factors]
         _require(len(names) <= MOST_FACTORS, "it has too many factors")
         _require(all(map(_NAME.fullmatch, names)), "a factor has no name")
@@ -128,7 +127,7 @@ class _Loops:
         _options(schedule.options)
 
     def step(self, n: int, step: Step) -> None:
-        """One step, given those before it."""
+        """Check one step against the steps before it."""
         for arg in args_of(step):
             _require(0 <= arg < n, f"it reads step {arg}, which does not come before it")
             _require(self.dtypes[arg] is not None, f"it reads step {arg}, a store")
@@ -152,7 +151,7 @@ class _Loops:
                 self.folded(step)
 
     def folded(self, step: Reduce | Pick | Contract) -> None:
-        """A step that combines others along factors."""
+        """Check a reduction, a pick or a contraction."""
         over, dtype = step.over, step.dtype
         _require(all(0 <= f < len(self.sizes) for f in over), "there are no such factors")
         _require(len({*over}) == len(over), "it combines twice along one factor")
@@ -182,7 +181,7 @@ class _Loops:
             _require(self.dtypes[arg] is dtype, f"step {arg} is {self.dtypes[arg]}, not {dtype}")
 
     def access(self, step: Load | Store) -> None:
-        """An element of an operand, at any point."""
+        """Check that an access stays inside of its operand at every point."""
         kernel, shifts = self.kernel, step.shifts if isinstance(step, Load) else ()
         _require(0 <= step.operand < len(kernel.operands), f"there is no operand {step.operand}")
         operand = kernel.operands[step.operand]
@@ -219,7 +218,7 @@ class _Loops:
 
 
 def _fits(value: complex, dtype: DType) -> bool:
-    """Whether a number is one of a dtype."""
+    """Whether a number is representable in a dtype."""
     if isinstance(value, complex):
         return dtype.is_complex
     if dtype.kind == "bool":
@@ -230,7 +229,7 @@ def _fits(value: complex, dtype: DType) -> bool:
     return isinstance(value, float) or abs(value) < 1 << 100
 
 
-# Where accesses reach
+# Bounds of accesses
 
 
 def reach(
@@ -240,10 +239,10 @@ def reach(
     sizes: Sequence[int],
     wanted: int,
 ) -> tuple[int, int] | None:
-    """Bounds of a place wherever its guards hold, or None if they never do.
+    """Bounds of an index wherever its guards hold, or None if they never do.
 
-    They are exact where that is easy, and where they matter: outside of 0..wanted few points are
-    counted one by one.
+    They are exact where that is cheap. Otherwise an interval bound that leaves 0..wanted is refined
+    by enumeration, if the points are few.
     """
     ranges = _ranges(guards, sizes)
     if ranges is None or any(s and not sizes[f] for f, s in enumerate(at.strides)):
@@ -252,7 +251,7 @@ def reach(
     below, above = sum(min(0, m) for m in moved), sum(max(0, m) for m in moved)
     several = [g for g in guards if len(_along(g.index)) > 1]
     low, high = _bounds(at, several, ranges)
-    if low > high:  # no point is in all of them
+    if low > high:  # contradictory guards
         return None
     if low + below >= 0 and high + above < wanted:
         return low + below, high + above
@@ -268,7 +267,7 @@ def _along(at: Affine) -> list[int]:
 
 
 def _ranges(guards: Sequence[Guard], sizes: Sequence[int]) -> list[tuple[int, int]] | None:
-    """The points of each factor where guards of one factor hold; None if there is none."""
+    """The range of each factor by its single-factor guards; None if one is empty."""
     ranges = [(0, size - 1) for size in sizes]
     for guard in guards:
         along, offset = _along(guard.index), guard.index.offset
@@ -289,7 +288,7 @@ def _ranges(guards: Sequence[Guard], sizes: Sequence[int]) -> list[tuple[int, in
 
 
 def _interval(at: Affine, ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The least and the greatest value of an affine number."""
+    """The least and the greatest value of an affine index."""
     low = high = at.offset
     for stride, (first, last) in zip(at.strides, ranges, strict=True):
         if stride:
@@ -301,10 +300,10 @@ def _interval(at: Affine, ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
 def _bounds(
     at: Affine, guards: Sequence[Guard], ranges: Sequence[tuple[int, int]]
 ) -> tuple[int, int]:
-    """Bounds of a place by guards of several factors.
+    """Bounds of an index by guards of several factors.
 
-    A place is any multiples of what guards bound and an affine rest; each choice bounds it, and
-    the tightest one counts.
+    The index is written as multiples of the guarded expressions plus an affine rest; each such
+    combination bounds it, and the tightest bound counts.
     """
     choices, within = [], []
     for guard in guards:
@@ -333,7 +332,7 @@ def _bounds(
 def _counted(
     at: Affine, guards: Sequence[Guard], ranges: Sequence[tuple[int, int]]
 ) -> tuple[int, int] | tuple[()] | None:
-    """Exact bounds point by point; nothing if no point is left, None if there are too many."""
+    """Exact bounds by enumeration; empty if no point is left, None if there are too many."""
     used = sorted({f for a in (at, *(g.index for g in guards)) for f in _along(a)})
     counts = [ranges[f][1] - ranges[f][0] + 1 for f in used]
     if math.prod(counts) > _COUNTED:
@@ -355,7 +354,7 @@ def _counted(
     return (int(kept.min()), int(kept.max())) if kept.size else ()
 
 
-# Nodes alone
+# Single nodes
 
 
 def _verify_single_node(kernel: SingleNode) -> None:
@@ -379,7 +378,7 @@ def _verify_single_node(kernel: SingleNode) -> None:
 
 
 def _verify_region(region: Region) -> None:
-    """A region of scalars that reads its arguments and constants."""
+    """Check a scalar region that reads its arguments and constants only."""
     known = {*region.args}
 
     def read(values: Sequence[Value]) -> None:
@@ -423,7 +422,7 @@ def _verify_attention(kernel: Attention) -> None:
 
 
 def _accesses(kernel: Attention) -> Iterator[tuple[str, Access, int, int, bool]]:
-    """Every access with its name, its rows and columns, and whether it writes."""
+    """Every access with its name, rows, columns, and whether it is written."""
     queries, keys, deep, values = kernel.queries, kernel.keys, kernel.depth, kernel.value_depth
     slopes = kernel.gradients
     yield "q", kernel.q, queries, deep, False

@@ -27,10 +27,10 @@ from weft.kernels.single_node import SingleNode
 
 
 def work_of(kernel: Launch) -> Work:
-    """All that a launch has to do; an element of an operand counts once, however often it is read.
+    """The work of one launch; an element of an operand counts once, however often it is read.
 
-    A step counts at each point of the factors that it spans: what is the same in a row is computed
-    once.
+    A step counts once for each point of the factors that it spans: loop-invariant steps are
+    hoisted.
     """
     if isinstance(kernel, SingleNode):
         return _single_node_work(kernel)
@@ -43,7 +43,7 @@ def work_of(kernel: Launch) -> Work:
 
 
 def bytes_moved(kernel: Kernel) -> int:
-    """The bytes of operands that are read or written, each of them once."""
+    """The bytes of operands that are read or written, each counted once."""
     touched: dict[tuple[int, object], int] = {}
     for step in kernel.steps:
         if isinstance(step, Load | Store):
@@ -58,7 +58,7 @@ def bytes_moved(kernel: Kernel) -> int:
 
 
 def _single_node_work(kernel: SingleNode) -> Work:
-    """The work of the op on every device; what devices share is moved once."""
+    """The work of the op on every device; replicated operands are moved once."""
     given, made = (
         tuple([TensorType(o.shape[kernel.lead :], o.dtype) for o in listed])
         for listed in (kernel.inputs, kernel.outputs)
@@ -71,7 +71,7 @@ def _single_node_work(kernel: SingleNode) -> Work:
 
 
 def _attention_work(kernel: Attention) -> Work:
-    """Products, one exponential a score, and what is done to each score on the way."""
+    """Contractions, one exponential a score, and the arithmetic on each score."""
     moved = sum(operand.nbytes for operand in kernel.operands)
     return Work(kernel.flops + 4 * kernel.points, kernel.points, moved)
 
@@ -85,7 +85,7 @@ def _region_work(region: Region) -> Work:
 
 
 def product_flops(kernel: Launch) -> Mapping[DType, int]:
-    """The flops of the kernel's products, by the element type of what is multiplied."""
+    """The flops of the kernel's contractions, by the element type of their operands."""
     found: dict[DType, int] = {}
     if isinstance(kernel, Attention):
         return {kernel.operands[kernel.q.operand].dtype: kernel.flops}
@@ -121,7 +121,7 @@ def _step_work(kernel: Kernel, number: int) -> Work:
 
 @cache
 def _one_element(op: Op, given: tuple[DType, ...], made: DType) -> Work:
-    """What an elementwise op does for one element, without moving it."""
+    """The work of an elementwise op for one element, without memory traffic."""
     counted = op.work(tuple([TensorType((), d) for d in given]), (TensorType((), made),))
     return Work(counted.flops, counted.transcendentals)
 
@@ -141,9 +141,9 @@ def _place(step: Load | Store) -> object:
 
 
 def _reached(kernel: Kernel, step: Load | Store) -> int:
-    """How many elements of its operand a step reads or writes, at most."""
+    """The most elements of its operand that a step can read or write."""
     span = {n for n, stride in enumerate(step.at.strides) if stride}
     if isinstance(step, Load):
-        for arg in args_of(step):  # what is found at run time may be anywhere
+        for arg in args_of(step):  # a dynamic index may be anywhere
             span |= kernel.spans[arg]
     return _points(kernel, frozenset(span))

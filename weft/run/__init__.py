@@ -1,4 +1,4 @@
-"""Run: a tiled program and arrays become arrays, on all virtual devices in lockstep."""
+"""Run: execute a tiled program on arrays, on all virtual devices in lockstep."""
 
 from weft.run.execute import run
 from weft.run.local import LocalProgram

@@ -1,4 +1,4 @@
-"""The arguments of a call: checked against their types, and put where the program reads them."""
+"""Arguments of a call: type checks, conversion, and placement into slots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.varying.masks import Mask, union
 
 
 class Arguments:
-    """What a program takes, and into which slots."""
+    """The argument types of a program and their slots."""
 
     def __init__(
         self,
@@ -32,15 +32,15 @@ class Arguments:
         places: Mapping[int, list[Place]],
         memory: Memory,
     ) -> None:
-        self.memory = HOST_MEMORY if memory.is_host else memory  # kernels read all of the host's
+        self.memory = HOST_MEMORY if memory.is_host else memory  # kernels read all host arguments
         self.function, self.layout, self.atoms = function, layout, layout.atoms
         self.types, self.slots = function.arg_types, slots
         self.masks = [union(mask) for mask in masks]
-        # For each argument its kind, its slot, and where kernels want its address.
+        # For each argument its fast-path kind, its slot, and the table entries for its address.
         self.listed = [(self._kind(n), slot, places.get(slot, [])) for n, slot in enumerate(slots)]
 
     def _kind(self, index: int) -> Kind | None:
-        """What an argument is that fits as it is."""
+        """The kind of an argument that needs no conversion."""
         type = self.types[index]
         if not isinstance(type, TensorType):
             return None
@@ -61,7 +61,7 @@ class Arguments:
                 s[table][place] = address
 
     def miscounted(self, count: int) -> WeftError:
-        """What is said to whoever gives another number of arguments."""
+        """The error for a wrong number of arguments."""
         return WeftError(
             f"{self.function.name} takes {len(self.listed)} arguments, {count} given",
             help="give one value for each argument",
@@ -69,23 +69,23 @@ class Arguments:
         )
 
     def writable(self, stacks: Sequence[Stacked | None], donated: Sequence[int]) -> list[int]:
-        """The donated arguments whose memory nobody else holds, by number."""
+        """Numbers of donated arguments with no other reference."""
         owned = [n for n in donated if (s := stacks[n]) is not None and s.is_writable]
         listed = [id(s.data) for s in stacks if s is not None]
         if len({*listed}) == len(listed):
             return owned
-        given = Counter(listed)  # one may be given twice
+        given = Counter(listed)  # an array may be passed twice
         return [n for n in owned if (s := stacks[n]) is not None and given[id(s.data)] == 1]
 
     def _put(
         self, index: int, given: Stacked | None, kind: Kind | None, places: Sequence[Place]
     ) -> tuple[Any, int]:
-        """An argument that is not known to fit, and its address if a kernel reads it."""
+        """Convert an argument off the fast path; returns its address if a kernel reads it."""
         array = self.array(index, given)
         if array is None or (not places and self.memory.is_host):
             return array, 0
         assert given is not None
-        if array is given.data:  # the next time it fits
+        if array is given.data:  # hits the fast path next time
             if given.located() is kind:
                 return given.data, given.locate()
             array = given.data
@@ -93,9 +93,9 @@ class Arguments:
         return array, self.memory.address(array)
 
     def array(self, index: int, given: Stacked | None) -> Any:
-        """One argument, spelled out along what the program takes it to vary along.
+        """One argument, broadcast to the mask that the program takes it with.
 
-        It lies in the program's own memory, or else where the host reads it.
+        The result is in the program's memory, or in host memory if only the host reads it.
         """
         type, mask = self.types[index], self.masks[index]
         if not isinstance(type, TensorType):
@@ -117,7 +117,8 @@ class Arguments:
         varies = [n for n, size in enumerate(head) if size == 1 < data.shape[n]]
         if varies:
             raise WeftError(
-                f"argument {index} differs between devices that the program takes to have the same",
+                f"argument {index} differs between devices over which the program takes it "
+                "replicated",
                 help="split it as the argument's weft.sharding says",
             )
         return np.broadcast_to(on_host(data), head + type.sizes)

@@ -1,4 +1,4 @@
-"""From a block to code: a step for every item, consecutive launches as one native call."""
+"""Binding blocks to code: a step for each item, adjacent launches as one native call."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 
 class HostKernels(Protocol):
-    """What computes the nodes that no kernel does."""
+    """Kernels for the nodes that the host computes."""
 
-    process: Process | None  # None if all devices are here
+    process: Process | None  # None if all devices are in this process
 
     def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
-        """The function of a node; of an asynchronous one, on a stream."""
+        """The function of a node; on a stream if it is asynchronous."""
         ...
 
 
 class Binder:
-    """Turns the blocks of a program into code."""
+    """Translates blocks to code."""
 
     def __init__(
         self, tiled: Tiled, plan: Plan, host: HostKernels, calls: Calls | None, slots: Iterator[int]
@@ -54,22 +54,22 @@ class Binder:
         self.stacks, self.constants = tiled.stacks, tiled.constants
         self.is_on_host = calls is None or calls.memory.is_host
         self._slots = slots
-        self._finish: dict[Slot, Callable[[Any], Any]] = {}  # by what a start gives
+        self._finish: dict[Slot, Callable[[Any], Any]] = {}  # by the handle of a start
 
     def new(self) -> Slot:
-        """A slot of the runtime's own."""
+        """Allocate a runtime-internal slot."""
         return next(self._slots)
 
     def is_read_by_kernels(self, slot: Slot) -> bool:
-        """Whether a kernel reads a slot, and wants its elements in order."""
+        """Whether a kernel reads a slot and needs it dense."""
         return self.calls is not None and slot in self.calls.places
 
     def settled(self, slots: Iterable[Slot]) -> Step | None:
-        """What tells kernels where these slots' values are, if they read them."""
+        """The action that updates kernels' address tables for these slots, or None."""
         return None if self.calls is None else self.calls.settled(slots)
 
     def code(self, block: Block, owned: Iterable[Slot] = ()) -> Code:
-        """The code of a block; `owned` are slots that it begins with, and that die in it, too."""
+        """The code of a block; `owned` slots are defined before it and die in it."""
         code = Code([], block.results, self.stacks)
         dying = dead_slots(block, owned, self.constants)
         lasting = () if self.calls is None else self.calls.lasting
@@ -88,7 +88,7 @@ class Binder:
         return code
 
     def inner(self, block: Block, code: Code, owned: Iterable[Slot] = ()) -> Code:
-        """The code of a block inside of an item of another."""
+        """The code of a nested block."""
         made = self.code(block, owned)
         code.inner.append(made)
         return made
@@ -104,9 +104,11 @@ class Binder:
         code.steps.append(step)
 
     def _start(self, item: Start, dead: tuple[Slot, ...]) -> Step:
-        """The step that begins a collective; another one waits for it."""
+        """The step that starts a collective; its `Done` waits for it."""
         kernel = self.host.kernel(item.site, item.stream)
-        assert kernel.begin is not None and kernel.finish is not None, "it leaves the process"
+        assert kernel.begin is not None and kernel.finish is not None, (
+            "it communicates with other processes"
+        )
         self._finish[item.outs[0]] = kernel.finish
         return simple_step(kernel.begin, item.ins, item.outs, dead)
 
@@ -132,7 +134,7 @@ class Binder:
                 return branch_step(self, item, dead, code)
 
     def _fetching(self, item: Item, step: Step) -> Step:
-        """A step of the host, which reads copies of what lies in a device's memory."""
+        """A host step that first copies device-resident operands to the host."""
         if self.is_on_host:
             return step
         ins = tuple(dict.fromkeys(item.ins))
@@ -144,14 +146,14 @@ class Binder:
                 s[n] = value
             step(s)
             for n, before, value in zip(ins, held, read, strict=True):
-                if s[n] is value:  # neither dead nor written
+                if s[n] is value:  # restored: neither dead nor written
                     s[n] = before
 
         return fetching
 
 
 def _then(step: Step, after: Step | None) -> Step:
-    """One step after another."""
+    """Two steps as one."""
     if after is None:
         return step
 
@@ -163,29 +165,29 @@ def _then(step: Step, after: Step | None) -> Step:
 
 
 def all_codes(code: Code) -> Iterator[Code]:
-    """Code, and what is inside of it."""
+    """A code and its nested codes."""
     yield code
     for inner in code.inner:
         yield from all_codes(inner)
 
 
 def is_native(code: Code) -> bool:
-    """Whether nothing is computed by the host."""
+    """Whether every unit is a kernel."""
     others = [u for c in all_codes(code) for u in c.units if isinstance(u, Host | Done | Move)]
     return not others
 
 
-BRIEF = 1 << 25  # bytes: going through fewer takes no longer than waking another thread may
+BRIEF = 1 << 25  # bytes; streaming fewer takes less time than waking a thread
 
 
 def is_brief(code: Code, nbytes: int) -> bool:
-    """Whether a program only runs kernels, once each, that have little memory to go through."""
+    """Whether a program is straight-line kernels over little memory."""
     few = nbytes <= BRIEF and len(code.units) <= 1
     return few and all(isinstance(unit, Call) for unit in code.units)
 
 
 def loaded_kernels(calls: Calls) -> list[tuple[Launch, Any]]:
-    """Every launch of a program with what the target has loaded for it."""
+    """Every launch with its loaded kernel."""
     return [
         (launch, loaded)
         for call in calls.calls

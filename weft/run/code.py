@@ -1,4 +1,4 @@
-"""A block as Python closures over slots, made once and run many times."""
+"""Code: blocks as Python closures over slots, built once and run many times."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from weft.executable.items import Item, Launch, Stack, Start, blocks_of, item_te
 from weft.ir.module import Node
 from weft.ir.types import TensorType
 
-Slots: TypeAlias = list[Any]  # arrays; None for tokens and for what is dead; tuples of these
+Slots: TypeAlias = list[Any]  # arrays; None for tokens and dead slots; tuples of these
 Step: TypeAlias = Callable[[Slots], None]
-Watch: TypeAlias = Callable[[Node, tuple[Any, ...]], None]  # a node, and what it gave
-Stacks: TypeAlias = Sequence[Stack | None]  # what each slot holds
+Watch: TypeAlias = Callable[[Node, tuple[Any, ...]], None]  # called with a node and its results
+Stacks: TypeAlias = Sequence[Stack | None]  # type of each slot
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """Kernels that run in one native call."""
+    """Kernels launched by one native call."""
 
     launches: list[Launch]
     loaded: list[Any]
-    commands: int  # the slot that holds them in a frame
-    table: int  # the slot that holds their table
+    commands: int  # slot of the bound commands in a frame
+    table: int  # slot of their address table
 
 
 Unit: TypeAlias = "Item | Call"
 
 
 class _Checks(threading.local):
-    """Whether the program that this thread runs is looked at op by op, and by whom."""
+    """Thread-local state: whether ops are checked one by one, and the observer."""
 
     on = False
     watch: Watch | None = None
@@ -44,7 +44,7 @@ _CHECKS = _Checks()
 
 @contextmanager
 def checking(watch: Watch | None = None) -> Iterator[None]:
-    """Look at what every op gives, as long as this lasts; `watch` sees it, too."""
+    """Check the results of every op in this context, and show them to `watch`."""
     before, _CHECKS.on = _CHECKS.on, True
     watched, _CHECKS.watch = _CHECKS.watch, watch
     try:
@@ -82,7 +82,7 @@ class Code:
             raise told from None
 
     def explained(self, error: BaseException, unit: Unit) -> BaseException:
-        """An error in a unit, as those are told who run the program."""
+        """The user-facing form of an error in a unit."""
         item = unit.launches[0] if isinstance(unit, Call) else unit
         loc, text = item.loc, item_text(item)
         if isinstance(error, WeftError):
@@ -93,8 +93,8 @@ class Code:
         return error
 
     def _look(self, unit: Unit, slots: Slots) -> None:
-        """Refuse a result that is not what the analysis said: it would be wrong later on."""
-        if isinstance(unit, Call | Start):  # what a start gives is nobody's value
+        """Check a result against the analysis: a mismatch would corrupt later steps."""
+        if isinstance(unit, Call | Start):  # a start's handle has no type
             return
         for slot in unit.outs:
             stack, made = self.stacks[slot], slots[slot]
@@ -111,9 +111,10 @@ class Code:
 def shortage(
     units: Iterable[Unit], stacks: Stacks, what: str, needed: int | None = None
 ) -> WeftError:
-    """The refusal of values that do not fit into memory, at the line of the largest of them.
+    """The out-of-memory error, at the source line of the largest value.
 
-    `what` they are, and how many bytes of all devices they take; without that, the largest does.
+    `what` names the values; `needed` is their bytes over all devices, by default those of the
+    largest.
     """
     sizes = [
         (stack.nbytes, item)
@@ -134,7 +135,7 @@ def shortage(
 
 
 def _every(units: Iterable[Unit]) -> Iterator[Item]:
-    """Items, those inside of them, and the kernels that run in one call."""
+    """All items, nested ones and those of native calls included."""
     for unit in units:
         if isinstance(unit, Call):
             yield from unit.launches

@@ -1,4 +1,4 @@
-"""Which slots nothing reads after an item: a run lets go of their values then."""
+"""Dead slots after each item, so that a run releases their values early."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from weft.executable.items import Block, Item, Slot, Slots, blocks_of
 
 
 def dead_slots(block: Block, owned: Iterable[Slot], kept: Collection[Slot]) -> list[Slots]:
-    """For each item of a block, the slots that are dead after it.
+    """For each item of a block, the slots that die after it.
 
-    These are what items of the block write, and the `owned` ones that it begins with, but not its
-    results and none that is `kept`.
+    Candidates are slots written in the block and the `owned` ones; its results and `kept` slots
+    never die.
     """
     last = dict.fromkeys(owned, -1)
     for position, item in enumerate(block.items):
@@ -29,7 +29,7 @@ def dead_slots(block: Block, owned: Iterable[Slot], kept: Collection[Slot]) -> l
 
 
 def _reads(item: Item) -> set[Slot]:
-    """What an item reads, and those inside of it."""
+    """The slots read by an item and by its nested items."""
     found = {*item.ins}
     for block in blocks_of(item):
         found.update(block.results)
@@ -39,7 +39,7 @@ def _reads(item: Item) -> set[Slot]:
 
 
 def results_made(block: Block, kept: Collection[Slot]) -> Slots:
-    """The results of a block that its own items compute."""
+    """The results of a block that its own items define."""
     made = {slot for item in block.items for slot in item.outs}
     return tuple(
         [slot for slot in dict.fromkeys(block.results) if slot in made and slot not in kept]

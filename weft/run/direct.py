@@ -1,4 +1,4 @@
-"""Programs that are one native call: stacks go in and out as they are, and Python does little."""
+"""Direct programs: one native call that reads and writes stacks, with little Python around it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Direct:
-    """A program whose kernels run in one native call, which finds the memory of stacks by itself.
+    """A program whose kernels run in one native call, which reads the stacks' memory by itself.
 
-    A stack that native code cannot read as it is, is put into order and tried again.
+    A stack with an unsupported layout is converted, and the call retried.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class Direct:
         self.donated = donated
         self.given = [(kind, _numbers(places)) for kind, _, places in arguments.listed if kind]
         self.kinds = [kind for kind, _ in self.given]
-        self.made: list[tuple[Kind, int, bool]] = []  # what it is, its bytes, whether it is owned
+        self.made: list[tuple[Kind, int, bool]] = []  # kind, bytes, whether owned
         self.written: list[tuple[Kind, list[int]]] = []
-        self.over: dict[int, int] = {}  # by number of what is made, whose memory it may take
+        self.over: dict[int, int] = {}  # by output: the donor argument
         slots = {slot: n for n, slot in enumerate(arguments.slots)}
         numbers, owned = dict[int, int](), dict(results)
         for made in self.call.launches:
@@ -59,18 +59,18 @@ class Direct:
             (*_taking(kind, nbytes, memory), own, kind) for kind, nbytes, own in self.made
         ]
         self.is_whole = [slot for slot, _ in results] == [*numbers]
-        # What each result is: one that is made, an argument, or else a constant in a slot.
+        # Source of each result: an output, an argument, or a constant's slot.
         self.picked = [(numbers.get(slot), slots.get(slot), slot, own) for slot, own in results]
         self.frames = frames
 
     def ready(self, slots: Slots) -> Slots:
-        """A new frame with what runs the kernels on its memory, where their table was."""
+        """A new frame with its bound commands in place of the address table."""
         commands: TakesStacks = slots[self.call.commands]
         slots[self.call.table] = commands.on_stacks(self.given, self.written)
         return slots
 
     def unattended(self, new: Callable[[], Slots]) -> Any:
-        """What native code needs to run the kernels by itself, in a frame that is theirs alone."""
+        """Handles for native code to launch the kernels without Python, in a frame of its own."""
         slots = new()
         commands: TakesStacks = slots[self.call.commands]
         return commands.unattended(slots)
@@ -78,7 +78,7 @@ class Direct:
     def __call__(
         self, stacks: tuple[Stacked | None, ...], new: Callable[[], Slots]
     ) -> tuple[Stacked, ...]:
-        """Run on all devices; `new` gives another frame."""
+        """Run on all devices; `new` allocates a frame."""
         if len(stacks) != len(self.given):
             raise self.arguments.miscounted(len(stacks))
         try:
@@ -101,14 +101,14 @@ class Direct:
         return made if self.is_whole else self._results(stacks, made, slots)
 
     def _taken(self) -> tuple[Stacked, ...]:
-        """Memory for all that is made."""
+        """Allocate all outputs."""
         atoms = self.arguments.atoms
         return tuple(
             [Stacked(take(*needed), atoms, owned, kind) for take, needed, owned, kind in self.taken]
         )
 
     def _taken_over(self, stacks: Sequence[Stacked | None]) -> tuple[Stacked, ...]:
-        """The same, some of it from arguments that are donated."""
+        """Allocate all outputs, reusing donated arguments."""
         writable = {*self.arguments.writable(stacks, self.donated)}
         made: list[Stacked] = []
         for number, (kind, nbytes, owned) in enumerate(self.made):
@@ -121,7 +121,7 @@ class Direct:
         return tuple(made)
 
     def _fitted(self, stacks: tuple[Stacked | None, ...]) -> tuple[Stacked | None, ...]:
-        """The arguments in an order that native code can read."""
+        """The arguments in layouts that native code can read."""
         if [stack and stack.kind for stack in stacks] == self.kinds:
             return stacks
         return tuple([self._fit(n, stack) for n, stack in enumerate(stacks)])
@@ -132,7 +132,7 @@ class Direct:
             return given
         array = self.arguments.array(index, given)
         assert given is not None and array is not None, "arguments of direct programs are tensors"
-        if array is given.data and given.located() is kind:  # the next time it fits
+        if array is given.data and given.located() is kind:  # hits the fast path next time
             return given
         made = Stacked(dense(array), self.arguments.atoms)
         assert made.located() is kind, "arguments are what their types say"
@@ -141,7 +141,7 @@ class Direct:
     def _results(
         self, stacks: Sequence[Stacked | None], made: Sequence[Stacked], slots: Slots
     ) -> tuple[Stacked, ...]:
-        """The results, where they are not all that is made, in order."""
+        """Assemble the results when they are not exactly the outputs."""
         return tuple([self._result(stacks, made, slots, *picked) for picked in self.picked])
 
     def _result(
@@ -169,13 +169,13 @@ def direct_of(
     donated: Sequence[int],
     frames: list[Slots],
 ) -> Direct | None:
-    """A program as one native call, if it is one and the target can read stacks."""
+    """The direct form of a program, or None if it does not qualify."""
     if len(code.units) != 1 or not isinstance(code.units[0], Call):
         return None
     known = {*calls.fresh, *arguments.slots, *calls.constants}
     if not known.issuperset(slot for slot, _ in results):
         return None
-    if not calls.memory.is_host:  # native code reads stacks that are arrays
+    if not calls.memory.is_host:  # native code reads ndarray-backed stacks
         return None
     if offsets() is None or not isinstance(calls.target.commands(), TakesStacks):
         return None
@@ -187,13 +187,13 @@ def direct_of(
 def _taking(
     kind: Kind, nbytes: int, memory: Memory
 ) -> tuple[Callable[..., Array], tuple[Any, ...]]:
-    """What takes memory for something, and what it has to be told."""
+    """The allocator of an output and its argument."""
     needed = (kind.shape, kind.dtype)
-    if memory is HOST_MEMORY and nbytes < SMALL:  # what it does, without asking it
+    if memory is HOST_MEMORY and nbytes < SMALL:  # the bound method, to skip an attribute lookup
         return np.empty, needed
     return memory.allocate, (*needed, nbytes)
 
 
 def _numbers(places: Sequence[Place]) -> list[int]:
-    """Where in the only table there is."""
+    """Positions in the only address table."""
     return [place for _, place in places]

@@ -1,7 +1,7 @@
-"""Devices that go different ways: each branch runs on those that take it, loops on who goes on.
+"""Divergent control flow: each branch runs on the devices that take it, loops on the active ones.
 
-The digits that a predicate varies along share one dim of rows then, a row for each device that is
-active. A collective finds its whole group among the rows, or says who is missing.
+The digits that a predicate varies along share one row dim, with one row for each active device. A
+collective needs its whole group among the rows; otherwise its error names the missing devices.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """Stacks as rows, and rows as stacks."""
+    """Conversion between stacks and rows."""
 
     def __init__(self, divergence: Divergence) -> None:
         self.divergence, self.outer, self.inner = divergence, divergence.outer, divergence.inner
 
     def sizes(self, active: Array | None) -> list[int]:
-        """The sizes of the dims that become rows."""
+        """The sizes of the dims merged into rows."""
         return [
             len(active) if self.outer.has_rows and d == 0 and active is not None
             else self.outer.size(d)
@@ -38,7 +38,7 @@ class Rows:
         ]  # fmt: skip
 
     def numbers(self, active: Array | None) -> Array:
-        """The number that the rows' digits make, for each row."""
+        """The device digits' number of each row."""
         added = math.prod(
             self.outer.size(d) for d in self.divergence.dims if not self.divergence.is_rows(d)
         )
@@ -46,7 +46,7 @@ class Rows:
         return (base[:, None] * added + np.arange(added)).reshape(-1)
 
     def split(self, x: Any, mask: Mask, active: Array | None) -> Any:
-        """A value as rows; one row if it does not vary among them."""
+        """A value as rows; a single row if it is uniform."""
         if x is None:
             return None
         if isinstance(mask, tuple):
@@ -63,7 +63,7 @@ class Rows:
         return x.transpose([*dims, *rest]).reshape(count, *kept, *x.shape[lead:])
 
     def joined(self, x: Any, mask: Mask, active: Array | None) -> Any:
-        """Rows as a stack of the outer layout; of rows that do not vary there, the first."""
+        """Rows as a stack of the outer layout; the first row where the value is uniform."""
         if x is None:
             return None
         sizes, dims = self.sizes(active), list(self.divergence.dims)
@@ -74,14 +74,14 @@ class Rows:
 
 
 def pick(x: Any, mask: Mask, chosen: Array) -> Any:
-    """Some rows of a value; a value that does not vary among them stays as it is."""
+    """A selection of rows; a uniform value is unchanged."""
     if isinstance(mask, tuple):
         return tuple([pick(p, m, chosen) for p, m in zip(x, mask, strict=True)])
     return x[chosen] if x is not None and mask & 1 else x
 
 
 class Results:
-    """The results of a part, filled in row by row."""
+    """Results of divergent code, filled row by row."""
 
     def __init__(
         self, divergence: Divergence, types: Sequence[Type], made: Masks, count: int
@@ -93,7 +93,7 @@ class Results:
         self.arrays: list[Any] = [self.room(n) for n in range(len(types))]
 
     def room(self, index: int) -> Array | None:
-        """An array for all rows of a result."""
+        """An uninitialized array for all rows of a result."""
         type, mask = self.types[index], self.masks[index]
         if not isinstance(type, TensorType):
             return None
@@ -101,11 +101,12 @@ class Results:
         return np.empty(head + type.sizes, type.dtype.numpy)
 
     def fill(self, rows: Array, values: list[Any]) -> None:
-        """Write the rows of those devices that are done; `values` have a row for each, or one."""
+        """Write rows of finished devices; `values` have one row each, or one for all."""
         for out, value in zip(self.arrays, values, strict=True):
             if out is None:
                 continue
-            # What differs by the analysis inside, but not outside, is equal: the first will do.
+            # Varying inside, uniform outside by the analysis: all rows are equal, so take the
+            # first.
             window = [slice(None)] + [slice(0, size) for size in out.shape[1:]]
             out[rows] = value[tuple(window)]
 
@@ -117,7 +118,7 @@ def _types(binder: Binder, slots: tuple[Slot, ...]) -> list[Type]:
 def divergent_branch_step(
     binder: Binder, branch: DivergentBranch, dead: tuple[Slot, ...], code: Code
 ) -> Step:
-    """The step of a branch that devices take differently: blocks run on those that take them."""
+    """The step of a divergent branch: blocks run on the rows that take them."""
     codes = [binder.inner(block, code) for block in branch.blocks]
     rows, seen, outs = Rows(branch.divergence), branch.seen, branch.outs
     chooser, choose = branch.ins[0], chooser_of(branch.way, len(codes))
@@ -155,7 +156,7 @@ def divergent_branch_step(
 def divergent_loop_step(
     binder: Binder, loop: DivergentLoop, dead: tuple[Slot, ...], code: Code
 ) -> Step:
-    """The step of a loop that devices leave at different times."""
+    """The step of a divergent loop."""
     test, work = binder.inner(loop.test, code), binder.inner(loop.body, code)
     run = _Loop(loop, test, work, _types(binder, loop.outs))
     results = {*test.results, *work.results} - set(binder.constants)
@@ -175,7 +176,7 @@ def divergent_loop_step(
 
 
 class _Loop:
-    """The rounds of a loop that devices leave at different times."""
+    """The iterations of a divergent loop."""
 
     def __init__(self, loop: DivergentLoop, test: Code, work: Code, types: Sequence[Type]) -> None:
         self.loop, self.test, self.work, self.types = loop, test, work, types
@@ -187,7 +188,7 @@ class _Loop:
         self.here = inner.active
 
     def begin(self, s: Slots, active: Array | None, numbers: Array) -> None:
-        """Bring the carried values, and those that are read, into rows."""
+        """Convert carried and outer values to rows."""
         s[self.here] = numbers
         for entry in self.loop.seen:
             s[entry.slot] = self.rows.split(s[entry.outer], entry.mask, active)
@@ -199,7 +200,7 @@ class _Loop:
             s[slot] = value
 
     def __call__(self, s: Slots, active: Array | None) -> Results:
-        """Run until nobody is left."""
+        """Iterate until no device is active."""
         loop, numbers = self.loop, self.rows.numbers(active)
         found = Results(loop.divergence, self.types, loop.results, len(numbers))
         self.begin(s, active, numbers)
@@ -222,7 +223,7 @@ class _Loop:
                 s[slot] = value
 
     def leave(self, s: Slots, found: Results, still: Array, goes_on: Array) -> None:
-        """Keep the values of devices that are done, and drop their rows."""
+        """Save the values of devices that leave, and drop their rows."""
         done, loop = np.flatnonzero(~goes_on), self.loop
         held = zip(loop.carried, loop.masks, strict=True)
         found.fill(still[done], [pick(s[slot], mask, done) for slot, mask in held])

@@ -1,4 +1,4 @@
-"""Running a program on arrays: enqueued, so that results can be held before they are computed."""
+"""Asynchronous execution on arrays: runs are enqueued, results are futures."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def run(
     sync_every_op: bool = False,
     stream: HostStream | None = None,
 ) -> tuple[Array, ...]:
-    """Run a program on arrays; the results are there at once, and ready when they are computed.
+    """Run a program on arrays; results are returned at once and become ready when computed.
 
-    Arrays that the program was compiled to take over are deleted. With `sync_every_op` nothing is
-    enqueued: every op is waited for, its result is checked, and an error names it.
+    Donated arrays are deleted. With `sync_every_op` the run is synchronous: every op's result is
+    checked, and an error names the op.
     """
     signature, stream = array_signature_of(program), stream or program.runs_on
     if len(arguments) != len(signature.taken):
@@ -44,7 +44,8 @@ def run(
     arrays = dict(zip(signature.taken, listed, strict=True))
     help_ = stream.help
     results = {n: Array.of(None, place).helped_by(help_) for n, place in signature.given.items()}
-    with stream.lock:  # a donor beside the queue sees the task, or the task the deleted array
+    # Under the lock: a synchronous run sees this task, or this task sees the deleted array.
+    with stream.lock:
         task = Run(program, arrays, results, stream)
         for n in program.donated:
             arrays[n].delete("donated to a program")
@@ -62,9 +63,9 @@ def run(
 def at_once(
     program: LocalProgram, signature: ArraySignature, arrays: Sequence[Array], stream: HostStream
 ) -> tuple[Array, ...] | None:
-    """The results of a program that takes less time than to enqueue it; None if it has to wait.
+    """Run a short program synchronously; None if it has to be enqueued.
 
-    The arrays are split as the program takes them.
+    The arrays already have the program's shardings.
     """
     if not signature.is_brief or stream.tasks or stream.busy or stream.outside:
         return None
@@ -76,7 +77,7 @@ def at_once(
         if program.donated:
             take_over(stream, program.donated, arrays, stacks)
         made = program(*stacks)
-    except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
+    except BaseException as error:  # noqa: BLE001  # re-raised when results are fetched
         return tuple([Array.of(None, place).failed(error) for place in signature.placements])
     finally:
         stream.beside.pop()
@@ -89,7 +90,7 @@ def take_over(
     arrays: Sequence[Awaited],
     stacks: MutableSequence[Stacked | None],
 ) -> None:
-    """Delete donated arrays, and keep their memory as it is where another thread may read it."""
+    """Delete donated arrays; copy their memory if another thread may still read it."""
     with stream.lock:
         for n in donated:
             arrays[n].delete("donated to a program")
@@ -101,7 +102,7 @@ def take_over(
 
 
 def tensors(types: Sequence[Type]) -> list[int]:
-    """Which of these are tensors: tokens, which only order effects, are nobody's business."""
+    """Which of these are tensors; tokens only order effects."""
     return [n for n, type in enumerate(types) if isinstance(type, TensorType)]
 
 
@@ -120,32 +121,32 @@ class Run:
         self.results = tuple(results.values())
         self.stream = stream
         self.calls_host = program.calls_host
-        # An array that is ready gives its stack now: it may be deleted before the task runs.
+        # Take a ready array's stack now: it may be deleted before the task runs.
         self.given: dict[int, Stacked | Awaited] = {n: _held(a) for n, a in arrays.items()}
 
     @property
     def is_ready(self) -> bool:
-        """Whether all arguments are there."""
+        """Whether all arguments are ready."""
         return all(isinstance(a, Stacked) or a.is_ready for a in self.given.values())
 
     def __call__(self) -> None:
-        """Run; an error is kept for whoever asks for the results, and told if nobody can."""
+        """Run; an error is stored in the results, or printed if none are referenced."""
         try:
             self._resolve(self.program(*self._stacks()))
-        except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
+        except BaseException as error:  # noqa: BLE001  # re-raised when results are fetched
             for result in self.results:
                 result.fail(error)
             if not self.results:
                 report(error)
 
     def abandon(self, error: BaseException) -> None:
-        """Say that an interrupt has kept it from running."""
+        """Fail the results because of an interrupt."""
         for result in self.results:
             if not result.is_ready:
                 result.fail(error)
 
     def check(self) -> None:
-        """Run here and now, op by op; an error is raised at once."""
+        """Run synchronously, op by op; errors are raised immediately."""
         self._resolve(self.program.checked(*self._stacks()))
 
     def _resolve(self, made: Sequence[Stacked]) -> None:
@@ -155,7 +156,7 @@ class Run:
     def _stacks(self) -> list[Stacked | None]:
         """A stack for each argument; None for tokens."""
         found = {n: self._wait(given) for n, given in self.given.items()}
-        # Another run waits for a callback, or runs beside the queue, and may read them still.
+        # A run that waits for a callback, or bypasses the queue, may still read them.
         if self.stream.outside or self.stream.beside:
             found = {n: s.read_only() for n, s in found.items()}
         return [found.get(n) for n in range(len(self.program.arg_types))]
@@ -164,7 +165,7 @@ class Run:
         if isinstance(given, Stacked):
             return given
         if not given.is_ready:
-            with released():  # others may have to run first
+            with released():  # runs pending tasks meanwhile
                 given.wait()
         return given.take_claimed()
 
@@ -177,7 +178,7 @@ def _held(array: Awaited) -> Stacked | Awaited:
 
 
 class ArraySignature:
-    """A program as those see it who have arrays: what it takes and gives, worked out once."""
+    """A program's array-level calling convention, computed once."""
 
     def __init__(self, program: LocalProgram) -> None:
         self.types, self.shardings = program.arg_types, program.shardings
@@ -187,12 +188,12 @@ class ArraySignature:
         whole = len(self.taken) == len(program.arg_types)
         self.is_brief = program.is_brief and whole and len(self.given) == len(program.results)
         self.placements = tuple(self.given.values())
-        # What fitted the last time, by argument, and how what did not was split.
+        # Fast path: arguments that matched last time, and cached resharding plans for others.
         self.known: dict[int, Placement] = {}
         self.split: dict[int, tuple[Placement, Kind, Way]] = {}
 
     def argument(self, index: int, given: Any) -> Array:
-        """An argument on the program's devices, split as it takes it."""
+        """An argument with the program's devices and sharding."""
         if not isinstance(given, Array):
             return self._put(index, given)
         given.check_alive()
@@ -204,7 +205,7 @@ class ArraySignature:
         return self._put(index, given)
 
     def takes(self, arrays: Sequence[Array]) -> bool:
-        """Whether arrays like these are split as the program takes them."""
+        """Whether these arrays have the program's shardings."""
         listed = zip(self.taken, arrays, strict=False)
         same = len(arrays) == len(self.taken)
         return same and all(self._fits(index, given) for index, given in listed)
@@ -239,7 +240,7 @@ class ArraySignature:
         return made
 
     def _put_here(self, held: Any, wanted: Sharding) -> Array:
-        """This process's shards of an argument that it has whole."""
+        """This process's shards of a global argument."""
         whole = to_numpy(held)
         return put_here(whole, as_sharding(wanted, whole.ndim, self.mesh), self.mesh, self.here)
 
@@ -253,7 +254,7 @@ def array_signature_of(program: LocalProgram) -> ArraySignature:
 
 
 def _splits_alike(given: Sharding, wanted: Sharding | None) -> bool:
-    """Whether two shardings put the same pieces onto the same devices."""
+    """Whether two shardings place the same pieces on the same devices."""
     if wanted is None:
         return not any(d.axes for d in given.dims)
     mine, theirs = ([d.axes for d in s.dims] for s in (given, wanted))
@@ -269,7 +270,7 @@ def _whole(rank: int, mesh: Mesh) -> Sharding:
 
 
 def _result(program: LocalProgram, index: int) -> Placement:
-    """What an array is that holds a result, whole."""
+    """The global type and sharding of a result's array."""
     type = program.result_types[index]
     assert isinstance(type, TensorType), "only tensors are arrays"
     sharding = program.result_shardings[index]
@@ -280,5 +281,5 @@ def _result(program: LocalProgram, index: int) -> Placement:
 
 
 def _joined(sizes: Sequence[int], sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:
-    """The whole shape, where every piece is full."""
+    """The global shape from local sizes, without padding."""
     return tuple(n * size for n, size in zip(counts(sharding, mesh), sizes, strict=True))

@@ -1,4 +1,4 @@
-"""What branches and loops share: which block is taken, and spelling values out."""
+"""Shared by branches and loops: block selection, and broadcasting values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.varying.masks import Mask
 
 
 def chooser_of(way: Literal["if", "case"], count: int) -> Callable[[Any], int]:
-    """From a predicate or an index to the number of the block."""
+    """The function from a predicate or index to a block number."""
     if way == "if":
         return lambda value: 0 if value else 1
     last = count - 1
@@ -21,7 +21,7 @@ def chooser_of(way: Literal["if", "case"], count: int) -> Callable[[Any], int]:
 
 
 def widen(given: Mask, wanted: Mask, layout: Layout) -> Any:
-    """A function that spells a value out along more leading dims; it is told the active rows."""
+    """A function that broadcasts a value to a wider mask, given the active rows."""
     if given == wanted:
         return lambda x, active: x
     if isinstance(given, tuple) and isinstance(wanted, tuple):

@@ -1,4 +1,4 @@
-"""The steps of host nodes: where results are written, and which values die."""
+"""Steps of host nodes: output placement and release of dead values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def host_step(binder: Binder, item: Host, dead: tuple[int, ...]) -> Step:
-    """The step of a host node, made for its number of operands."""
+    """The step of a host node, specialized by operand count."""
     kernel, plan, ins, outs = binder.host.kernel(item.site), binder.plan, item.ins, item.outs
     if not binder.is_on_host:
         return simple_step(kernel.run, ins, outs, dead)
@@ -30,7 +30,7 @@ def host_step(binder: Binder, item: Host, dead: tuple[int, ...]) -> Step:
 
 
 def move_step(move: Move, dead: tuple[int, ...]) -> Step:
-    """The step of values that change hands."""
+    """The step of a move."""
     run: Callable[..., Any] = partial(moved, move)
     match move:
         case Move(how="same", outs=(_,)):
@@ -61,7 +61,7 @@ def _token(*_: Any) -> None:
 def simple_step(
     run: Callable[..., Any], ins: tuple[int, ...], outs: tuple[int, ...], dead: tuple[int, ...]
 ) -> Step:
-    """The step of a function that gives its result, or all where there are several."""
+    """The step of a function of one or several results, without planned memory."""
     if len(outs) != 1:
         return _several(run, ins, outs, dead)
     (out,) = outs
@@ -104,9 +104,9 @@ def _several(
 
 
 def _planned(binder: Binder, item: Host, kernel: HostKernel, dead: tuple[int, ...]) -> Step:
-    """The step of a node that is computed into memory which is kept from run to run.
+    """The step of a node with planned memory, which is reused from run to run.
 
-    How the result lies in memory is seen when it is first computed.
+    The layout of the result is taken from its first run.
     """
     into, run, ins, (out,) = kernel.into, kernel.run, item.ins, item.outs
     buffer, offset, dense = binder.new(), binder.plan.places[out], binder.is_read_by_kernels(out)
@@ -128,7 +128,7 @@ def _planned(binder: Binder, item: Host, kernel: HostKernel, dead: tuple[int, ..
 
 
 def _writer(into: Callable[..., object], ins: tuple[int, ...]) -> Callable[[Slots, Any], object]:
-    """A function that is made for its number of operands."""
+    """A writer specialized by operand count."""
     match ins:
         case (a,):
             return lambda s, held: into(s[a], held)
@@ -138,9 +138,9 @@ def _writer(into: Callable[..., object], ins: tuple[int, ...]) -> Callable[[Slot
 
 
 def _written_over(binder: Binder, item: Host, kernel: HostKernel, dead: tuple[int, ...]) -> Step:
-    """The step of a node that may write its result over an operand.
+    """The step of a node that may overwrite an operand.
 
-    That is what a loop carries, or an argument that is donated in this run.
+    The operand is loop-carried, or an argument donated in this run.
     """
     run, into, ins, (out,) = kernel.run, kernel.into, item.ins, item.outs
     over, always = binder.plan.over[out]
@@ -164,18 +164,18 @@ def _written_over(binder: Binder, item: Host, kernel: HostKernel, dead: tuple[in
 
 
 def like(made: Any, arena: Any, offset: int) -> Any:
-    """An array of the arena's memory that lies as another one does."""
+    """A view of the arena with the strides of another array."""
     strides = made.strides if _compact(made) else None
     return np.ndarray(made.shape, made.dtype, arena, offset, strides)
 
 
 def _in_order(made: Any, arena: Any, offset: int) -> Any:
-    """An array of the arena's memory in row-major order."""
+    """A row-major view of the arena."""
     return np.ndarray(made.shape, made.dtype, arena, offset)
 
 
 def _compact(array: Any) -> bool:
-    """Whether the elements fill their memory without gaps, in whatever order of the dims."""
+    """Whether the array is dense in some order of its dims."""
     dims = sorted(zip(array.strides, array.shape, strict=True))
     expected = array.itemsize
     for stride, size in dims:

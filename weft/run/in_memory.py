@@ -1,4 +1,4 @@
-"""Processes that are threads of one, and their transport: mailboxes that all of them see."""
+"""In-memory transport: processes are threads that exchange messages in mailboxes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from weft.executable.process import Exchange, Peer, Process, Values
 from weft.ir.module import Node
 
 T = TypeVar("T")
-MessageKey = tuple[Peer, Peer, int]  # from, to, and how many messages there were before
+MessageKey = tuple[Peer, Peer, int]  # sender, receiver, sequence number
 
 
 @dataclass(eq=False)
 class Mailboxes:
-    """What was sent and not yet received."""
+    """Messages sent and not yet received."""
 
-    timeout: float = 60.0  # seconds that a process waits for another
+    timeout: float = 60.0  # timeout in seconds
     posted: dict[MessageKey, tuple[Node, Values]] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
     failed: BaseException | None = None
@@ -32,7 +32,7 @@ class Mailboxes:
         return Process(device, InMemory(self), HostStream())
 
     def run(self, works: Sequence[Callable[[], T]]) -> list[T]:
-        """What every process gives, each in a thread; the first error, if one has one."""
+        """Run each process in a thread; returns their results, or raises the first error."""
 
         def watched(work: Callable[[], T]) -> T:
             try:
@@ -52,7 +52,7 @@ class Mailboxes:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """An exchange under way: the messages that are awaited."""
+    """A pending exchange: the keys of expected messages."""
 
     exchange: Exchange
     keys: Mapping[Peer, MessageKey]
@@ -60,14 +60,14 @@ class Started:
 
 @dataclass(eq=False)
 class InMemory:
-    """The transport of one process: what it sends is copied, and lies in a mailbox."""
+    """The transport of one process: messages are copied into mailboxes."""
 
     boxes: Mailboxes
-    nbytes: int = 0  # sent so far
+    nbytes: int = 0  # sequence numbers by peer
     _met: Counter[tuple[Peer, Peer]] = field(default_factory=Counter)
 
     def start(self, exchange: Exchange) -> Started:
-        """Send to every peer, and take note of what is awaited."""
+        """Send to every peer, and record the expected messages."""
         boxes, me = self.boxes, exchange.meeting.here
         sent = {self._key(me, peer): values for peer, values in exchange.sent.items()}
         with boxes.changed:
@@ -83,7 +83,7 @@ class InMemory:
         return *pair, self._met[pair]
 
     def wait(self, started: Started) -> Mapping[Peer, Values]:
-        """What the peers have sent."""
+        """The received arrays."""
         boxes, meeting, keys = self.boxes, started.exchange.meeting, started.keys
 
         def missing() -> list[Peer]:

@@ -1,9 +1,9 @@
-"""Kernels of a target: which run in one native call, and where their operands are.
+"""Launches: grouping into native calls, and the address tables of their operands.
 
-Every call has a table of addresses. Values in the arena and constants have fixed ones, written when
-a frame is made; others are written when the value is: an argument is given, the host has computed
-something, memory for a result is taken. Kernels read rows of elements one after another, so what
-does not lie so is copied then.
+Every call has an address table. Arena values and constants have fixed addresses, written when a
+frame is created; others are written when the value appears: an argument is passed, the host has
+computed a result, an output is allocated. Kernels assume dense row-major operands, so a value with
+other strides is copied at that point.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weft.executable.plan import Plan
     from weft.target import Runtime
 
-Place: TypeAlias = tuple[int, int]  # the slot of a call's table, and where in it
+Place: TypeAlias = tuple[int, int]  # the slot of a call's table, and the index in it
 
 
 class Calls:
@@ -33,8 +33,8 @@ class Calls:
         self.target, self.tiled, self.plan = target, tiled, plan
         self.memory: Memory = target.memory
         self.constants, self.new = dict[Slot, Any](tiled.constants), slots.__next__
-        self.places: dict[Slot, list[Place]] = {}  # by slot, where its address is to be written
-        self.views: dict[Slot, int] = {}  # by slot, where an array of it in the arena is kept
+        self.places: dict[Slot, list[Place]] = {}  # by slot: table entries of its address
+        self.views: dict[Slot, int] = {}  # by slot: the slot of its arena view
         launches = [i for i in all_items(tiled.block) if isinstance(i, Launch)]
         made = {slot for launch in launches for slot in launch.outs}
         self.arena = {slot: place for slot, place in plan.places.items() if slot in made}
@@ -43,7 +43,7 @@ class Calls:
         }
         for slot in (set(tiled.block.results) | {*_read_by_others(tiled.block)}) & {*self.arena}:
             self.views[slot] = self.new()
-        # What nobody empties: memory that results take later, and what loops carry on.
+        # Slots that are never cleared: later outputs and loop-carried buffers.
         rotating = [t for rotations in plan.rotations.values() for t in rotations]
         self.lasting = {*plan.donors.values(), *[s for t in rotating for s in (*t.slots, t.result)]}
         loaded = target.load([launch.kernel for launch in launches])
@@ -55,11 +55,11 @@ class Calls:
         self.fresh = {slot for launch in launches for slot, *_ in self.fresh_of(launch)}
 
     def call_of(self, first: Launch) -> Call:
-        """The call that begins with a launch."""
+        """The call that starts with a launch."""
         return self._by_first[id(first)]
 
     def _joined(self, block: Block) -> Iterator[Call]:
-        """Launches that follow each other, as calls; those of inner blocks, too."""
+        """Adjacent launches merged into calls, in nested blocks too."""
         for part in all_blocks(block):
             waiting: list[Launch] = []
             for item in (*part.items, None):
@@ -71,14 +71,14 @@ class Calls:
                     waiting = []
 
     def alone_in(self, code: Code) -> Call | None:
-        """The call that is all there is of a code, if it takes no memory when it runs."""
+        """The only call of a code, if it allocates nothing at run time."""
         call = code.units[0] if len(code.units) == 1 else None
         if not isinstance(call, Call):
             return None
         return None if any(any(self.fresh_of(launch)) for launch in call.launches) else call
 
     def _find_places(self, call: Call) -> None:
-        """Where in the table of a call the addresses are that are not known before it runs."""
+        """Table entries of addresses that are only known at run time."""
         commands = self.target.commands()
         for launch, loaded in zip(call.launches, call.loaded, strict=True):
             slots = launch.operands
@@ -92,7 +92,7 @@ class Calls:
     # Frames
 
     def fill(self, slots: Slots) -> None:
-        """Write the commands of a frame that has its arena."""
+        """Write the commands of a frame with an allocated arena."""
         arena = slots[0]
         base = self.memory.address(arena)
         for slot, where in self.views.items():
@@ -112,7 +112,7 @@ class Calls:
         return 0 if known is None else self.memory.address(known)
 
     def _viewed(self, stack: Stack | None, place: int, arena: Any) -> Any:
-        """A result as a buffer in the arena."""
+        """A view of the arena as a result."""
         assert stack is not None and stack.shape is not None
         assert isinstance(stack.type, TensorType), "kernels make tensors"
         return self.memory.view(arena, place, stack.shape, stack.type.dtype.numpy)
@@ -120,7 +120,7 @@ class Calls:
     # Steps
 
     def settled(self, slots: Iterable[Slot]) -> Step | None:
-        """What writes the addresses of these slots' values, or None if no kernel reads them."""
+        """The action that writes these slots' addresses, or None if no kernel reads them."""
         listed = [
             (slot, stack.shape, self.places[slot])
             for slot in dict.fromkeys(slots)
@@ -137,7 +137,7 @@ class Calls:
                 array = s[slot]
                 if array.__class__ is not np.ndarray or not is_there(array):
                     s[slot] = array = put(array)
-                if array.shape != shape:  # a kernel would read what is not there
+                if array.shape != shape:  # guards against out-of-bounds reads
                     raise AssertionError(f"a kernel reads {array.shape}, expected {shape}")
                 address = locate(array)
                 for table, place in places:
@@ -146,7 +146,7 @@ class Calls:
         return settle
 
     def step(self, call: Call, dead: tuple[Slot, ...]) -> Step:
-        """The step that runs a call."""
+        """The step of a call."""
         commands = call.commands
         fresh = [entry for launch in call.launches for entry in self.fresh_of(launch)]
         outs = [slot for launch in call.launches for slot in launch.outs]
@@ -179,7 +179,7 @@ class Calls:
         return step
 
     def fresh_of(self, launch: Launch) -> Iterator[tuple[Any, ...]]:
-        """The results of a kernel that memory is taken for when it runs."""
+        """A kernel's outputs that are allocated at run time."""
         for slot in launch.outs:
             if slot in self.arena or slot in self.rotated:
                 continue
@@ -192,7 +192,7 @@ class Calls:
 
 
 def reshaped(buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any], memory: Memory) -> Any:
-    """The memory of a dense buffer as one of another shape and type."""
+    """A dense buffer viewed as another shape and type."""
     if buffer.shape == shape and buffer.dtype == dtype:
         return buffer
     return memory.view(buffer, 0, shape, dtype)
@@ -203,7 +203,7 @@ def _never(_: Any) -> bool:
 
 
 def _read_by_others(block: Block) -> Iterator[Slot]:
-    """The slots that are read by what is no kernel of the target."""
+    """The slots read by items that are no launches."""
     for part in all_blocks(block):
         yield from part.results
         for item in part.items:

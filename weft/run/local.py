@@ -1,4 +1,4 @@
-"""A tiled program in memory, ready to run on all devices of this process in lockstep."""
+"""Loaded programs: a tiled program bound to run on all devices of this process."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 
 class LocalProgram:
-    """A program on stacks of all devices' values: `program(*stacks)` gives a `Stacked` a result.
+    """A program on stacks of all devices' values: `program(*stacks)` returns a `Stacked` a result.
 
-    The target runs its kernels, unless another runtime does; the host computes other nodes.
-    `op_by_op` gives the same program without kernels, for those who look at every op.
+    The target, or another runtime, launches its kernels; the host computes other nodes. `op_by_op`
+    builds the same program without kernels, to inspect every op.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LocalProgram:
         self.module: Module = tiled.module
         self.function = tiled.module.function(tiled.function)
         self.frames: list[list[Any]] = []
-        self.array_signature: Any = None  # what it is to those who have arrays
+        self.array_signature: Any = None  # its array signature, cached
         self.here = self._addressable() if tiled.layout.absent else None
         process = host.process
         self.runs_on = DEFAULT if process is None else process.stream
@@ -69,21 +69,21 @@ class LocalProgram:
             self._load()
 
     def _addressable(self) -> Addressable | None:
-        """The devices of this process, one of several that has to know which it is."""
+        """The devices of this process; raises if the program spans processes and none is given."""
         process, world, layout = self.host.process, self.tiled.world, self.tiled.layout
         count = world.count
         if process is None or not 0 <= process.device < count:
             raise WeftError(
-                f"{self.tiled.function} has devices in other processes, and this one is not told "
-                f"which of all {count} it has",
-                help="give it a Process: one of its devices, and what reaches the others",
+                f"{self.tiled.function} spans several processes, and this one does not know "
+                f"which of the {count} devices it has",
+                help="pass a Process: one of its devices, and the transport to the others",
             )
         return addressable(world.atoms, layout.absent, int(world.places()[process.device]))
 
     def _load(self) -> None:
-        """Load the kernels, and make steps of the items."""
+        """Load the kernels and bind the items."""
         tiled, function = self.tiled, self.function
-        self.callbacks = host_functions(self.module)  # alive as long as the program may call them
+        self.callbacks = host_functions(self.module)  # keeps callbacks alive
         self.calls_host = has_calls(self.module)
         no_attrs = ((),)
         arg_attrs = function.arg_attrs or no_attrs * len(function.body.args)
@@ -115,7 +115,7 @@ class LocalProgram:
             self.direct = direct_of(self.code, self.calls, *known)
 
     def _known_kinds(self) -> list[tuple[int, Kind]]:
-        """The results that kernels write into memory of their own, and what they are."""
+        """The results with buffers of their own, and their kinds."""
         if self.calls is None:
             return []
         where = self.arguments.memory
@@ -128,17 +128,17 @@ class LocalProgram:
         ]
 
     def memory(self) -> MemoryBytes:
-        """The bytes that one run holds, all devices together, equal parts counted once."""
+        """Memory use of a run over all devices, replicated values counted once."""
         return self.plan.memory
 
     def memory_of_one(self) -> MemoryUse:
-        """The bytes that one run holds of one device."""
-        from weft.executable.memory import memory_use  # for those who ask, which no run does
+        """Memory use of a run on one device."""
+        from weft.executable.memory import memory_use  # computed on demand: no run needs it
 
         return memory_use(self.tiled, self.plan)
 
     def frame(self) -> list[Any]:
-        """Slots for one run: those of an earlier one, with its memory, or new ones."""
+        """A frame for one run: a pooled one with its arena, or a new one."""
         try:
             return self.frames.pop()
         except IndexError:
@@ -152,12 +152,12 @@ class LocalProgram:
             return made
 
     def shortage(self, what: str, needed: int) -> WeftError:
-        """The refusal of values that do not fit into memory, at the line of the largest."""
+        """The out-of-memory error, at the source line of the largest value."""
         return shortage(self.code.units, self.tiled.stacks, what, needed)
 
     @property
     def layout(self) -> Layout:
-        """Where the devices' digits are in a stack."""
+        """The stack layout."""
         return self.tiled.layout
 
     @property
@@ -167,22 +167,22 @@ class LocalProgram:
 
     @property
     def lent(self) -> Any:
-        """By number, the results that lie in the memory of an argument, and which one that is."""
+        """Results that alias an argument, by number."""
         return self.plan.lent
 
     @property
     def reused(self) -> tuple[int, ...]:
-        """The donated arguments that results are written over."""
+        """Donated arguments that results overwrite."""
         return self.plan.reused
 
     @property
     def atoms(self) -> Atoms:
-        """The digits of the devices' numbers that the program uses."""
+        """The device digits of the program."""
         return self.tiled.world.atoms
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh in whose order the stacks are."""
+        """The mesh whose device order the stacks have."""
         return self.tiled.world.mesh
 
     @cached_property
@@ -199,7 +199,7 @@ class LocalProgram:
         """Run on all devices."""
         for n in self.plan.lent.values():
             if n < len(stacks) and (given := stacks[n]) is not None:
-                given.owned = False  # from now on a result lies there, too
+                given.owned = False  # a result aliases it from here on
         if self.direct is not None:
             return self.direct(stacks, self.frame)
         slots = self.frame()
@@ -222,7 +222,7 @@ class LocalProgram:
         return tuple(made)
 
     def _place_results(self, slots: list[Any]) -> None:
-        """Have all results in the memory of the runtime, and know when they are there."""
+        """Move all results to the runtime's memory, with ready events."""
         event = None if self.stream is None else self.stream.record()
         for slot, _ in self.results:
             if slots[slot] is not None:
@@ -232,10 +232,10 @@ class LocalProgram:
     def checked(
         self, *stacks: Stacked | None, watch: Callable[[Node, list[Stacked]], None] | None = None
     ) -> tuple[Stacked, ...]:
-        """Run on all devices, waiting for every op and looking at what it gives; so does `watch`.
+        """Run synchronously, checking every op's result and showing it to `watch`.
 
-        What only some devices compute, in a branch that others do not take, is not shown to it.
-        A target's kernels give no results of single ops, so this is done without the target.
+        Results of divergent code are not shown. Fused kernels have no results of single ops, so
+        this runs without the target.
         """
         if self.calls is not None:
             return self._op_by_op.checked(*stacks, watch=watch)
@@ -264,18 +264,18 @@ class LocalProgram:
         return self.op_by_op()
 
     def _writable(self, stacks: Sequence[Stacked | None]) -> frozenset[int]:
-        """The slots of donated arguments whose memory nobody else holds."""
+        """The slots of donated arguments with no other reference."""
         writable = self.arguments.writable(stacks, self.donated)
         return frozenset([self.inputs[n] for n in writable])
 
     def global_shape(self, index: int) -> tuple[int, ...] | None:
-        """The shape of a whole result, where the program says it."""
+        """The global shape of a result, where known."""
         attrs = self.function.res_attrs[index] if self.function.res_attrs else ()
         text = dict(attrs).get(GLOBAL)
         if text is None:
             return None
         type = parse_type(text)
-        assert isinstance(type, TensorType), f"{text} is no type of a whole result"
+        assert isinstance(type, TensorType), f"{text} is not a global result type"
         return type.sizes
 
 

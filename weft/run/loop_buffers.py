@@ -1,4 +1,4 @@
-"""What the kernels of a loop make in rotations, and loops that run without Python."""
+"""Rotating buffers of loop-carried values, and loops that run without Python."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from weft.run.bind import Binder
     from weft.run.code import Code, Slots
 
-AT_ONCE = 1 << 12  # rounds that nothing interrupts
+AT_ONCE = 1 << 12  # iterations between checks for interrupts
 
 
 class BufferRotation:
-    """A value that a kernel of the body makes anew in every round, each time in another buffer.
+    """A loop-carried value that the body writes to alternating buffers.
 
-    On level 0 is what the last round has made, on level 1 what the one before has, and so on.
+    Level 0 holds the value of the last iteration, level 1 that of the one before, and so on.
     """
 
     def __init__(self, rotation: RotatingBuffer, binder: Binder) -> None:
@@ -34,17 +34,17 @@ class BufferRotation:
         self.shape, self.dtype, self.nbytes = stack.shape, stack.type.dtype.numpy, stack.nbytes
         self.slots, self.result, self.count = rotation.slots, rotation.result, rotation.buffers
         self.offsets = rotation.places
-        self.held = binder.new()  # the arrays, and their addresses
+        self.held = binder.new()  # buffers and their addresses
         self.read = [calls.places.get(slot, []) for slot in rotation.slots]
         self.written = calls.places[rotation.result]
 
     @property
     def settles(self) -> bool:
-        """Whether nothing moves after the first round."""
+        """Whether a single buffer suffices, so that nothing rotates."""
         return self.count == 1
 
     def begin(self, s: Slots) -> None:
-        """Have memory for the rounds, and say where the first one writes."""
+        """Allocate the buffers, and set the output address of the first iteration."""
         if not self.is_on_host:
             for slot in self.slots:
                 s[slot] = self.memory.place(s[slot])
@@ -61,7 +61,7 @@ class BufferRotation:
         return [memory.allocate(shape, dtype, self.nbytes) for _ in range(self.count)]
 
     def go_on(self, s: Slots, count: int) -> None:
-        """Every level is what the one above was, and the next round writes into another buffer."""
+        """Rotate: every level takes the value above it, and the output gets the freed buffer."""
         held = s[self.held]
         for level in range(len(self.slots) - 1, 0, -1):
             buffer = s[self.slots[level]] = s[self.slots[level - 1]]
@@ -77,7 +77,7 @@ class BufferRotation:
             s[table][place] = address
 
     def end(self, s: Slots, count: int) -> None:
-        """All levels lie in the loop's memory, also what no round has made."""
+        """Bind all levels to result slots, also those that no iteration has written."""
         held = [array for array, _ in s[self.held]]
         given = [s[slot] for slot in self.slots] if count < len(self.slots) else []
         for level, slot in enumerate(self.slots):
@@ -93,9 +93,9 @@ class BufferRotation:
 def native_rounds(
     binder: Binder, test: Code, work: Code, rotations: Sequence[BufferRotation]
 ) -> Callable[[Slots], int] | None:
-    """What runs all rounds of a loop in one call, and says how many there were; None if none can.
+    """The native loop over all iterations, which returns their number; None if not possible.
 
-    Its test and its body are one call each, and the test's verdict has a fixed place.
+    That needs a test and a body of one call each, and a fixed address for the test's result.
     """
     calls = binder.calls
     if calls is None or not isinstance(calls.target.commands(), Repeats):
@@ -116,7 +116,8 @@ def native_rounds(
             last = run(rest, said, where, AT_ONCE)
             count += last
         count -= AT_ONCE
-        for rotation, arrays in zip(rotations, given, strict=True):  # levels that no round has made
+        # levels that no iteration has written
+        for rotation, arrays in zip(rotations, given, strict=True):
             for level in range(len(arrays) - 1, count - 1, -1):
                 s[rotation.slots[level]] = arrays[level - count]
         return count
@@ -125,7 +126,7 @@ def native_rounds(
 
 
 def _moves(s: Slots, rotations: Sequence[BufferRotation]) -> list[int]:
-    """What changes places after a round, as the target wants it."""
+    """The rotations, in the target's format."""
     listed = [len(rotations)]
     for rotation in rotations:
         listed += [len(rotation.slots), rotation.count, 0]

@@ -1,4 +1,4 @@
-"""The parts of a run, a target's kernels and the nodes that numpy computes, and their times."""
+"""Profiling: the kernels and host nodes of a run, with their times."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ ROUNDS = 7
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A kernel with its group, or a node that numpy computes; seconds and runs of one whole run."""
+    """A kernel with its nodes, or a host node; seconds and launches of one run."""
 
     node: Node
     group: Group | None
-    runs: int = 1  # more where it stands in a loop
+    runs: int = 1  # more inside a loop
     seconds: float | None = None
 
 
 def parts_of(program: LocalProgram) -> list[Part]:
-    """What a program runs, in no loop more than once."""
+    """The parts of a program, each once."""
     return [Part(node_of(item), group_of(item)) for item, _ in _items(program)]
 
 
 def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[list[Part], float]:
-    """The parts with their times in one run of some, and the whole of it: the median of them.
+    """The parts with their times in the median of several runs, and that run's total.
 
-    Every kernel is a native call of its own here, which costs it some microseconds.
+    Every kernel is a separate native call here, which adds some microseconds.
     """
     clock = _Clock()
     target = None if program.target is None else SeparateTarget(program.target, clock.launch)
@@ -57,9 +57,9 @@ def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[lis
         for result in run(timed, *arguments):
             result.wait()
         rounds.append((timed.seconds, clock.times))
-    # The first round only warms up; of the others, the one in the middle tells a whole story.
+    # The first run warms up. Of the others, report the median run: its parts add up to its total.
     whole, times = sorted(rounds[1:], key=lambda one: one[0])[ROUNDS // 2]
-    alike = Counter(key for _, key in items)  # a kernel that is there once may be launched by many
+    alike = Counter(key for _, key in items)  # several launches may share a kernel
     made = [
         Part(
             node_of(item),
@@ -73,7 +73,7 @@ def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[lis
 
 
 class _TimedProgram(LocalProgram):
-    """A program that says how long its latest run took, without bringing arguments into place."""
+    """A program that records the time of its latest run, without argument conversion."""
 
     seconds = 0.0
 
@@ -85,7 +85,7 @@ class _TimedProgram(LocalProgram):
 
 
 def _items(program: LocalProgram) -> list[tuple[Launch | Host, int]]:
-    """Every kernel and every node of the host, with the key of its times."""
+    """Every launch and host node, with its timing key."""
     found: list[tuple[Launch | Host, int]] = [
         (launch, id(loaded.own if isinstance(loaded, SeparateKernel) else loaded))
         for launch, loaded in (loaded_kernels(program.calls) if program.calls else ())
@@ -94,24 +94,24 @@ def _items(program: LocalProgram) -> list[tuple[Launch | Host, int]]:
 
 
 def hosts_of(program: LocalProgram) -> list[Host]:
-    """The nodes that the host computes."""
+    """The host nodes."""
     units = [unit for code in all_codes(program.code) for unit in code.units]
     return [u for u in units if isinstance(u, Host) and not u.traits.shares]
 
 
 def group_of(item: Launch | Host) -> Group | None:
-    """The nodes that a kernel computes."""
+    """The nodes of a launch."""
     return item.group if isinstance(item, Launch) else None
 
 
 def node_of(item: Launch | Host) -> Node:
-    """The node of the host, or the last one that a kernel computes."""
+    """The host node, or a launch's last node."""
     assert item.node is not None, "a program that was compiled here knows its nodes"
     return item.node
 
 
 class _Clock:
-    """Times of this run, by key."""
+    """Times of the current run, by key."""
 
     def __init__(self) -> None:
         self.times: defaultdict[int, list[float]] = defaultdict(list)
@@ -122,11 +122,11 @@ class _Clock:
         self.times[key].append(time.perf_counter() - begin)
 
     def launch(self, loaded: SeparateKernel, _: Addresses, run: Callable[[], None]) -> None:
-        """Run a kernel, timed."""
+        """Time a launch."""
         self.time(id(loaded.own), run)
 
     def around(self, step: Step, key: int) -> Step:
-        """The same step, timed."""
+        """A timed step."""
 
         def timed(slots: Slots) -> None:
             self.time(key, lambda: step(slots))

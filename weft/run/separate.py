@@ -1,4 +1,4 @@
-"""A target whose kernels are launched one by one, so that each launch can be timed or watched."""
+"""A wrapper target that launches kernels one by one, to time or observe each launch."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from weft.target import Addresses, Commands, OneByOne, Runtime
 
 @dataclass(slots=True, eq=False)
 class SeparateKernel:
-    """A loaded kernel of one launch; alike ones share `own`, what the target has loaded."""
+    """A loaded kernel of one launch; equal kernels share `own`, the target's handle."""
 
     own: Any
-    group: Group | None = None  # noted by a reader that wants to know it
+    group: Group | None = None  # set by an observer
 
 
-# What is called for each launch: the kernel, its operands' addresses, and what runs it.
+# Called for each launch: the kernel, its operand addresses, and the launch function.
 Around: TypeAlias = Callable[[SeparateKernel, Addresses, Callable[[], None]], None]
 
 
 class SeparateTarget:
-    """A target that gives every launch to `around`."""
+    """A target that hands every launch to `around`."""
 
     def __init__(self, target: Runtime, around: Around) -> None:
         self.target, self.around = target, around
@@ -37,7 +37,7 @@ class SeparateTarget:
 
 
 class _Commands(OneByOne):
-    """Commands of one kernel each, which share a table of operands."""
+    """Commands of one kernel each, sharing an address table."""
 
     def __init__(self, target: Runtime, around: Around) -> None:
         super().__init__(self._launch)

@@ -1,4 +1,4 @@
-"""Loops and branches that all devices take together."""
+"""Uniform loops and branches: all devices take the same path."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from weft.run.loop_buffers import BufferRotation, native_rounds
 if TYPE_CHECKING:
     from weft.run.bind import Binder
 
-Changing = tuple[Slot, Any, Slot]  # where a value is carried, how it is spelled out, the next one
+Changing = tuple[Slot, Any, Slot]  # carried slot, broadcast function, next value's slot
 
 
 def loop_step(binder: Binder, loop: Loop, dead: tuple[Slot, ...], code: Code) -> Step:
-    """The step of a loop whose predicate is the same on all devices."""
+    """The step of a uniform loop."""
     slots, ins, outs, rows = loop.carried, loop.ins, loop.outs, loop.layout.active
     test = binder.inner(loop.test, code)
     work = binder.inner(loop.body, code, loop.carried)
@@ -63,7 +63,7 @@ def _rounds(
     changing: Sequence[Changing],
     rotations: Sequence[BufferRotation],
 ) -> Callable[[Slots], int]:
-    """What runs all rounds, one after another, and says how many there were."""
+    """The function that runs all iterations and returns their number."""
     (verdict,), rows = loop.test.results, loop.layout.active
     every_round = [rotation for rotation in rotations if not rotation.settles]
     settled = binder.settled([slot for slot, _, _ in changing])
@@ -90,7 +90,7 @@ def _rounds(
 
 
 def _changing(loop: Loop, rotating: set[int]) -> list[Changing]:
-    """What is carried anew after every round."""
+    """The carried values that change in every iteration."""
     again = [widen(m, c, loop.layout) for m, c in zip(loop.made, loop.masks, strict=True)]
     listed = zip(loop.carried, again, loop.body.results, strict=True)
     return [
@@ -101,7 +101,7 @@ def _changing(loop: Loop, rotating: set[int]) -> list[Changing]:
 
 
 def branch_step(binder: Binder, branch: Branch, dead: tuple[Slot, ...], code: Code) -> Step:
-    """The step of a branch that all devices take together."""
+    """The step of a uniform branch."""
     (chooser,), outs, layout = branch.ins, branch.outs, branch.layout
     codes = [binder.inner(block, code) for block in branch.blocks]
     wide = [

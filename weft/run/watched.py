@@ -1,4 +1,4 @@
-"""A run whose kernels are launched one by one: what each was given, and what it gave."""
+"""Observed runs: kernels are launched one by one, with copies of their operands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ See: TypeAlias = Callable[[Launched], None]
 
 
 def run_watched(program: LocalProgram, stacks: Sequence[Stacked | None], see: See) -> None:
-    """Run a program's kernels on the arguments of all devices, and show every launch."""
+    """Run a program and show every launch to `see`."""
     assert program.target is not None, "without a target there are no kernels"
     if not program.target.memory.is_host:
         raise WeftError(
@@ -46,7 +46,7 @@ def run_watched(program: LocalProgram, stacks: Sequence[Stacked | None], see: Se
         group = loaded.group
         assert group is not None and group.kernel is not None, "noted before the run"
         operands = [*zip(group.kernel.operands, places, strict=True)]
-        # Before the launch: a result may be written over an operand.
+        # Copy inputs before the launch: an output may overwrite them.
         inputs = tuple(_arrays(operands, output=False))
         run()
         see(Launched(group, inputs, tuple(_arrays(operands, output=True))))
@@ -68,4 +68,4 @@ def _arrays(operands: Sequence[tuple[Operand, Any]], *, output: bool) -> Iterato
 
 
 _NOTHING = ctypes.create_string_buffer(1)
-_NOWHERE = ctypes.addressof(_NOTHING)  # of an operand without elements
+_NOWHERE = ctypes.addressof(_NOTHING)  # a zero-size operand

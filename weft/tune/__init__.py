@@ -1,4 +1,4 @@
-"""Tuning: of several ways to run a kernel, the one that is fastest here, measured once."""
+"""Tuning: the fastest of several schedules of a kernel, measured once."""
 
 from weft.tune.choice import Chosen, choice, explained, tuned
 

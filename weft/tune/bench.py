@@ -1,4 +1,4 @@
-"""How long candidates of a kernel take: the kernels themselves, on operands that are made up."""
+"""Timing of candidate kernels, on synthetic operands."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from weft.ir.types import Array
 from weft.kernels.kernel import Kernel, Operand
 from weft.target import Commands, Runtime
 
-_SHORT = 1e-3  # seconds: what takes less is run several times
+_SHORT = 1e-3  # seconds; shorter runs are repeated
 _ALIGNED = 128
-_DRAWN = 4093  # numbers that are drawn and then repeated
+_DRAWN = 4093  # random numbers drawn, then tiled
 
 
 class Bench:
-    """Candidates that are ready to run, all of them on the same operands."""
+    """Candidates loaded on common operands."""
 
     def __init__(self, kernel: Kernel, candidates: Mapping[str, Kernel], runtime: Runtime) -> None:
         self._arrays = [_made_up(operand) for operand in kernel.operands]
@@ -28,12 +28,12 @@ class Bench:
             self._commands[name].kernel(loaded, places)
 
     def seconds(self, name: str) -> float:
-        """One run, after one that is not counted: caches are filled, and threads awake."""
+        """The time of one run, after a warm-up that fills caches and wakes threads."""
         commands = self._commands[name]
         began = time.perf_counter()
         commands.run()
         took = time.perf_counter() - began
-        if took > 20 * _SHORT:  # what was cold does not matter any more
+        if took > 20 * _SHORT:  # only warm runs count
             return took
         count = max(1, int(_SHORT / max(took, 1e-6)))
         began = time.perf_counter()
@@ -43,7 +43,7 @@ class Bench:
 
 
 def _made_up(operand: Operand) -> Array:
-    """Normal numbers; integers that may be positions are 0."""
+    """Normal numbers; integers, which may be indices, are 0."""
     memory = np.zeros(operand.nbytes + _ALIGNED, np.uint8)
     begin = -memory.ctypes.data % _ALIGNED
     array = memory[begin : begin + operand.nbytes].view(operand.dtype.numpy)

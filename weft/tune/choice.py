@@ -1,6 +1,6 @@
-"""The way that a kernel takes: the one that was measured to be the fastest, or the model's.
+"""The schedule of a kernel: the fastest measured one, or the cost model's.
 
-Measured are classes of kernels on this machine, each once; what was found is remembered on disk.
+Each class of kernels is measured once on a machine, and cached on disk.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from weft.target import AS_MODELLED, Candidates, Target
 from weft.tune.bench import Bench
 from weft.tune.measured import Measure, Measured, known, tune
 
-_ROOM = 2 << 30  # bytes of operands that are made up
-_BUDGET = 1.0  # seconds that candidates of a class may run
-# What this process has looked up, by folder, machine and class: it does not change its mind.
+_ROOM = 2 << 30  # bytes of synthetic operands
+_BUDGET = 1.0  # seconds of measurement for a class
+# Lookups of this process, by folder, machine and class: a process never changes its choice.
 _KNOWN: dict[tuple[tuple[Path | None, str, str], Tune], Measured | None] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A candidate, and why it is the one."""
+    """The chosen candidate, and the reason."""
 
     name: str
     why: str
@@ -34,7 +34,7 @@ class Chosen:
 
 
 def tuned(kernel: Launch, target: Target) -> Launch:
-    """The kernel with the options of the candidate that it takes."""
+    """The kernel with its chosen options."""
     if not isinstance(kernel, Kernel) or target.options.tune == "off":
         return kernel
     found = choice(kernel, target)
@@ -42,7 +42,7 @@ def tuned(kernel: Launch, target: Target) -> Launch:
 
 
 def choice(kernel: Kernel, target: Target) -> Chosen | None:
-    """The candidate that a kernel takes; None if it has none."""
+    """The candidate for a kernel; None if it has none."""
     how, found = target.options.tune, target.candidates(kernel)
     if found is None:
         return None
@@ -63,12 +63,12 @@ def choice(kernel: Kernel, target: Target) -> Chosen | None:
 
 
 def explained(kernel: Launch, target: Target) -> Chosen | None:
-    """The choice for a kernel that has its options already, if it has candidates."""
+    """The choice of a kernel whose options are already set, if it has candidates."""
     return choice(_with(kernel, {}), target) if isinstance(kernel, Kernel) else None
 
 
 def _chosen(measured: Measured | None, found: Candidates) -> Chosen:
-    """The best one that can be had here."""
+    """The best candidate available here."""
     if measured is None or (measured.seconds and AS_MODELLED not in measured.seconds):
         return Chosen(AS_MODELLED, "nothing like it was measured on this machine")
     if measured.busy:
@@ -86,7 +86,7 @@ def _chosen(measured: Measured | None, found: Candidates) -> Chosen:
 
 
 def _measured(kernel: Kernel, found: Candidates, target: Target) -> Measured:
-    """Times from an earlier run, or measured now."""
+    """Times from the cache, or measured now."""
     ways = found.ways()
     if sum(operand.nbytes for operand in kernel.operands) > _ROOM:
         ways = {AS_MODELLED: {}}

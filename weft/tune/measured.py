@@ -1,4 +1,4 @@
-"""Which of several ways is the fastest: measured in turns, and remembered by machine."""
+"""Measurement of candidates: interleaved, and cached by machine."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import TypeAlias
 
 from weft.cache.choices import Choice, remember, remembered
 
-_HOPELESS = 2.0  # times the best one, after two rounds: such a candidate is measured no more
-_CLEARLY = 0.97  # of the first one's time: who takes more than that has not beaten it
-_AGREE = 1.15  # times the least time: a second one below that confirms it
+_HOPELESS = 2.0  # of the best time: a slower candidate is dropped after two rounds
+_CLEARLY = 0.97  # of the first candidate's time: the gain that a winner needs
+_AGREE = 1.15  # of the least time: a second time below it confirms it
 _ROUNDS, _TWICE = 7, 2
-_MORE = 8  # times that a candidate may be measured again until two of its times agree
-_AT_LEAST = 3  # candidates that are measured twice, however long they take
+_MORE = 8  # repetitions of a candidate until two of its times agree
+_AT_LEAST = 3  # candidates that are always measured twice
 
-Measure: TypeAlias = Callable[[str], float]  # runs a candidate once, and gives seconds
+Measure: TypeAlias = Callable[[str], float]  # runs a candidate once and returns seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured for a class of shapes: the least seconds of candidates, in their order."""
+    """The measurements of a shape class: the least seconds of candidates, in their order."""
 
     best: str
     seconds: dict[str, float]
-    tried: tuple[str, ...]  # all candidates, those included for which there was no time
-    busy: bool = False  # so that nothing could be found out
+    tried: tuple[str, ...]  # all candidates, also those not timed
+    busy: bool = False  # too noisy to decide
 
     def best_of(self, can_be_had: Callable[[str], bool]) -> str | None:
-        """The fastest of those that can be had here; the first one, if none is clearly faster."""
+        """The fastest available candidate; the first, if none is clearly faster."""
         left = {name: took for name, took in self.seconds.items() if can_be_had(name)}
         return preferred(left) if left else None
 
 
 def known(kind: str, machine: str, shape_class: str, *, counted: bool = True) -> Measured | None:
-    """What an earlier run on a machine has measured; `counted` if a miss is worth telling."""
+    """The measurements of an earlier run; `counted` records a miss."""
     return _read(remembered(kind, machine, shape_class, counted=counted))
 
 
@@ -48,11 +48,10 @@ def tune(
     ready: Callable[[], Measure],
     budget: float = math.inf,
 ) -> Measured:
-    """The least seconds of candidates, from an earlier run on this machine or measured now.
+    """The least seconds of candidates, cached for this machine or measured now.
 
-    What `ready` makes runs a candidate once and gives seconds. What was not there when the others
-    were measured may be faster than they: then all are measured again. What a busy machine gives
-    is not remembered, and then the first candidate is the one.
+    `ready` builds the function that runs a candidate once and returns seconds. A new candidate
+    causes all to be measured again. Noisy measurements are not cached; the first candidate is used.
     """
     assert candidates, "one of none cannot be chosen"
     if len(candidates) == 1:
@@ -79,13 +78,13 @@ def tune(
 
 
 def is_settled(times: Sequence[float]) -> bool:
-    """Whether the two least times agree: on a busy machine hardly any two do."""
+    """Whether the two least times agree: on a busy machine they rarely do."""
     least, *others = sorted(times)
     return bool(others) and others[0] <= _AGREE * least
 
 
 def preferred(seconds: Mapping[str, float]) -> str:
-    """The fastest, or the first one where that is nearly as fast: noise must not decide."""
+    """The fastest, or the first one if it is nearly as fast: noise must not decide."""
     first, best = next(iter(seconds)), min(seconds, key=lambda name: seconds[name])
     return best if seconds[best] < _CLEARLY * seconds[first] else first
 
@@ -103,9 +102,9 @@ def timed(
 ) -> dict[str, list[float]]:
     """The seconds of candidates, several times each.
 
-    The rounds go over all candidates, each time in another order, so that a moment in which the
-    machine is busy meets all of them. When the budget is spent, in seconds, nothing more is
-    measured; the first few candidates are, twice, in any case.
+    Rounds interleave all candidates in varying order, so that background load affects all of them.
+    Measurement stops when the budget, in seconds, is spent; the first few candidates are always
+    measured twice.
     """
     end = time.perf_counter() + budget
     found: dict[str, list[float]] = {}
@@ -122,7 +121,7 @@ def timed(
 
 
 def _read(choice: Choice | None) -> Measured | None:
-    """What was remembered; None if there is nothing, or nothing that can be understood."""
+    """A cached measurement; None if missing or malformed."""
     if not isinstance(choice, dict):
         return None
     seconds, tried = choice.get("seconds"), choice.get("tried")

@@ -313,5 +313,5 @@ def test_programs_take_what_was_measured(monkeypatch):
 
 
 def test_a_way_of_tuning_that_is_not_there():
-    with pytest.raises(WeftError, match="no way of tuning is called 'always'"):
+    with pytest.raises(WeftError, match="unknown tune mode 'always'"):
         weft.compile(PROGRAM, tune="always")

@@ -1,8 +1,7 @@
-"""PJRT's C API as data: which functions a plugin has, in order, and how their arguments lie.
+"""PJRT's C API as data: its functions in order, and the layout of their argument structs.
 
-Every function is a slot of a table and takes one pointer to a structure. Structures only grow at
-their ends, and slots are only added after the others, so the table of one version serves later
-ones, too.
+Every function is a slot of a table and takes a pointer to one struct. Structs only grow at their
+ends and slots are only appended, so the table of one version also serves later ones.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 StructureType = type[ctypes.Structure]
-VERSION = ("pjrt_0_112.txt", "extensions_0_112.txt")  # what jaxlib 0.10 speaks
+VERSION = ("pjrt_0_112.txt", "extensions_0_112.txt")  # the version of jaxlib 0.10
 
 _WORDS: dict[str, Any] = {
     "pointer": ctypes.c_size_t,
@@ -38,26 +37,26 @@ class Api:
     version: tuple[int, int]
     slots: tuple[str, ...]
     structs: dict[str, StructureType]
-    extensions: dict[int, tuple[str, ...]]  # the slots of each, by its number
+    extensions: dict[int, tuple[str, ...]]  # slots of each extension, by its type number
 
     def args(self, slot: str) -> StructureType:
-        """The structure that a slot is called with."""
+        """The argument struct of a slot."""
         return self.structs[f"{slot}_Args"]
 
     def offset(self, slot: str, name: str) -> tuple[int, int]:
-        """Where a field of a slot's arguments lies, and how many bytes it has."""
+        """The offset and size of a field of a slot's arguments."""
         field = getattr(self.args(slot), name)
         return field.offset, field.size
 
 
 @cache
 def api() -> Api:
-    """The version of PJRT that Weft speaks."""
+    """The PJRT version that Weft implements."""
     return parse("\n".join([files(__name__).joinpath(name).read_text() for name in VERSION]))
 
 
 def parse(text: str) -> Api:
-    """A version from its text: `version`, `slot`, `extension` and `struct` lines."""
+    """Parse a version: `version`, `slot`, `extension` and `struct` lines."""
     version, slots, structs = (0, 0), [], dict[str, StructureType]()
     extensions: dict[int, tuple[str, ...]] = {}
     for word, name, *fields in _lines(text):

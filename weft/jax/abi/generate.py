@@ -1,4 +1,4 @@
-"""Write down a version of PJRT from its header: `python -m weft.jax.abi.generate pjrt_c_api.h`."""
+"""Generate the description of a PJRT version: `python -m weft.jax.abi.generate pjrt_c_api.h`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _KINDS = (
 
 
 def described(header: str) -> str:
-    """The slots and structures of a header, one a line."""
+    """The slots and structs of a header, one a line."""
     source = re.sub(r"//[^\n]*", "", header)
     minor = re.search(r"PJRT_API_MINOR (\d+)", source)
     table = re.search(r"typedef struct PJRT_Api \{(.*?)\n\} PJRT_Api;", source, re.S)
     if minor is None or table is None:
-        raise SystemExit("this is no header of PJRT: it has no PJRT_API_MINOR or no PJRT_Api")
+        raise SystemExit("not a header of PJRT: PJRT_API_MINOR or PJRT_Api is missing")
     lines = [
         "# PJRT's C API: its slots in order, and the fields of its structures.",
         "# Written by `python -m weft.jax.abi.generate pjrt_c_api.h`.",
@@ -46,7 +46,7 @@ def _fields(name: str, body: str) -> Iterator[str]:
 
 
 def _declared(name: str, body: str) -> Iterator[str]:
-    # Of a layout only tiles are used: they are the larger part of the union.
+    # Only tiled layouts are used, the larger member of the union.
     union = "tiled:Buffer_MemoryLayout_Tiled" if name == "Buffer_MemoryLayout" else "u:union"
     body = re.sub(r"union \{.*?\n?  \};", "UNION;", body, flags=re.S)
     body = re.sub(r"_PJRT_API_STRUCT_FIELD\(.*?\)", "", body)

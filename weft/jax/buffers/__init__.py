@@ -1,1 +1,1 @@
-"""Buffers: devices and their memories, what buffers stand for, and how values come and go."""
+"""Buffers: devices and memories, sharded arrays behind buffers, and transfers."""

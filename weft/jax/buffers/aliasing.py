@@ -1,4 +1,4 @@
-"""Arrays of the host that become buffers without a copy."""
+"""Zero-copy buffers of host arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.jax.native.handles import Handles
 
 
 class _Now(threading.local):
-    """What is taken over without a copy, by whoever puts it onto a device."""
+    """Thread-local: the host array to alias in the next transfer."""
 
     array: Array | None = None
 
@@ -23,7 +23,7 @@ _ALIASING = STATE["aliasing"]
 
 @contextmanager
 def aliased(handles: Handles, array: Array) -> Iterator[None]:
-    """Have this array, which is dense and nobody changes, put onto a device without a copy."""
+    """Alias this dense, immutable array when it is put onto a device in this context."""
     state = handles.native.state
     NOW.array = array
     state[_ALIASING] += 1

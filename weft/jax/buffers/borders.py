@@ -1,4 +1,4 @@
-"""Borders: what JAX asks of each argument and result, besides its type and its sharding."""
+"""Formats of arguments and results: the layouts, memories and device orders that JAX requests."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from weft.run import LocalProgram
 
 @dataclass(frozen=True, slots=True)
 class BufferFormat:
-    """How an argument or a result goes in or out."""
+    """The format of one argument or result."""
 
-    order: tuple[int, ...] | None  # the place in a stack of each partition's piece; None: its own
-    memory: str  # its kind
+    order: tuple[int, ...] | None  # index in the stack of each partition's piece; None: identity
+    memory: str  # memory kind
     minor_to_major: DimOrder
-    told: Sharding | None = None  # how it is split in JAX's eyes, if not as the program says
+    told: Sharding | None = None  # the sharding shown to JAX, if it differs from the program's
 
     @property
     def is_row_major(self) -> bool:
-        """Whether the last dim is the minor one, and so on."""
+        """Whether the layout is row-major."""
         return self.minor_to_major == row_major(len(self.minor_to_major))
 
 
 def borders(program: LocalProgram) -> tuple[list[BufferFormat], list[BufferFormat]]:
-    """The borders of the arguments, and those of the results."""
+    """The formats of the arguments and of the results."""
     function = program.function
     places: DimOrder = tuple(program.world.places().tolist())
     return (
@@ -63,7 +63,7 @@ def _border(attrs: Attrs, type: Type, places: DimOrder) -> BufferFormat:
 
 
 def taken_over(program: LocalProgram) -> tuple[int, ...]:
-    """The donated arguments whose memory a result can have; JAX keeps the others as they are."""
+    """The donated arguments whose memory a result can take; JAX keeps the others alive."""
     attrs = program.function.arg_attrs
     free = [*map(piece_bytes, program.result_types)]
     found: list[int] = []

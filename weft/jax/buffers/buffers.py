@@ -1,4 +1,4 @@
-"""Buffers: from and to the host, between devices, deleted, and lent to others."""
+"""Buffer slots: host transfers, copies between devices, deletion, external references."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Sizes = [ctypes.c_int64 * max(1, n) for n in range(64)]
 
 
 def sizes_at(address: int, count: int) -> tuple[int, ...]:
-    """A list of sizes."""
+    """A list of sizes at an address."""
     return tuple(_Sizes[count].from_address(address)[:count]) if count else ()
 
 
@@ -50,7 +50,7 @@ def _from_host(handles: Handles, args: Any) -> None:
     lent = NOW.array
     if lent is None and is_dense and 0 < nbytes < SMALL_ARRIVAL and rank <= MOST_DIMS:
         _enter(args.type, shape, dtype)
-        if handles.native.arrive(ctypes.addressof(args)):  # as it takes the next ones by itself
+        if handles.native.arrive(ctypes.addressof(args)):  # native code handles the following ones
             return
     if lent is not None and lent.ctypes.data == address and lent.shape == shape:
         value = PjrtArray(one_for_all(lent, ONE_DEVICE))
@@ -68,7 +68,7 @@ def _from_host(handles: Handles, args: Any) -> None:
 def _elements(
     number: int, shape: tuple[int, ...], strides: tuple[int, ...] | None
 ) -> tuple[np.dtype[Any], int, bool]:
-    """The type of elements, how many bytes they are, and whether they lie one after another."""
+    """The element type, its bytes, and whether the array is dense."""
     dtype = dtype_at(number)
     nbytes = math.prod(shape) * dtype.itemsize
     steps = [math.prod(shape[n + 1 :]) * dtype.itemsize for n in range(len(shape))]
@@ -77,7 +77,7 @@ def _elements(
 
 
 def _enter(number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Have native code take arrays of the host like this one."""
+    """Register host arrays of this type with native code."""
     kind = kind_of(ONE_DEVICE, (1,) * len(ONE_DEVICE.sizes) + shape, dtype)
     place = place_in_table(number, shape)
     made = ctypes.create_string_buffer(template(shape, dtype, READY, kind=kind, native=True), SIZE)
@@ -85,21 +85,21 @@ def _enter(number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     _entered[place] = made
 
 
-_entered: dict[int, Any] = {}  # what is there
+_entered: dict[int, Any] = {}  # registered so far
 
 
 def _moved(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Stacked:
-    """A copy of dense memory of the host."""
+    """A copy of dense host memory."""
     made = HOST_MEMORY.allocate((1, *shape), dtype, nbytes)
     ctypes.memmove(address_of(made), address, nbytes)
     return Stacked(made, ONE_DEVICE, owned=True)
 
 
-_last: list[tuple[int, tuple[int, ...], np.dtype[Any], ref[PjrtArray]]] = []  # what was put last
+_last: list[tuple[int, tuple[int, ...], np.dtype[Any], ref[PjrtArray]]] = []  # the last transfer
 
 
 def _shared(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> PjrtArray:
-    """A copy of dense memory of the host; one for all devices that are given the same."""
+    """A copy of dense host memory, shared by all devices that receive the same array."""
     for *known, value in _last:
         held = value()
         if known == [address, shape, dtype] and held is not None and not held.is_part:
@@ -112,19 +112,19 @@ def _shared(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: 
     return made
 
 
-_compare = ctypes.PyDLL(None).memcmp  # with Python's lock held: nothing happens meanwhile
+_compare = ctypes.PyDLL(None).memcmp  # atomic under the GIL
 _compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 def space_of(memory: int, device: int) -> Space:
-    """The memory that is asked for: that, or the first one of a device."""
+    """The requested memory, or the device's default."""
     return the_client().devices.space_at(memory or device)
 
 
 def host_array(
     address: int, shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...] | None
 ) -> Array:
-    """Memory of the host as an array."""
+    """Host memory as an array."""
     if not math.prod(shape):
         return np.empty(shape, dtype)
     if strides is None:
@@ -151,10 +151,11 @@ def _to_host(handles: Handles, args: Any) -> None:
 
     waits = not (value.is_ready and value.error is None)
     if waits:
-        value.claim()  # it may be deleted before it is there
+        value.claim()  # it may be deleted before it is ready
 
     def copy() -> None:
-        # Who has waited copies before the stream goes on; else another thread may donate it.
+        # A waiting thread copies before the stream continues; otherwise another thread could donate
+        # it.
         at = place if value.order is None else value.order[place]
         array = value.take_claimed().piece(at) if waits else value.piece(place)
         if order is not None:
@@ -168,7 +169,7 @@ def _to_host(handles: Handles, args: Any) -> None:
 
 
 def _host_order(layout: int) -> tuple[int, ...] | None:
-    """The dims from major to minor, where they are not in their own order."""
+    """The dims from major to minor, or None for row-major."""
     if not layout:
         return None
     asked: Any = api().structs["Buffer_MemoryLayout"].from_address(layout)
@@ -182,7 +183,7 @@ def _host_order(layout: int) -> tuple[int, ...] | None:
 
 
 def after(handles: Handles, value: PjrtArray, act: Any) -> int:
-    """Do something when a value is there; the event that it is done."""
+    """Run an action when a value is ready; returns the completion event."""
     if value.is_ready and value.error is None:
         act()
         return handles.ready
@@ -191,10 +192,10 @@ def after(handles: Handles, value: PjrtArray, act: Any) -> int:
     def go() -> None:
         try:
             act()
-        except BaseException as error:  # noqa: BLE001  # told to who waits for the event
+        except BaseException as error:  # noqa: BLE001  # set on the event
             done.fail(error)
         else:
-            done.resolve(NOTHING)  # the value may be deleted by now
+            done.resolve(NOTHING)  # the value may be deleted meanwhile
 
     value.then(go)
     return event_of(handles, done)
@@ -209,7 +210,7 @@ def _to_memory(handles: Handles, args: Any) -> None:
 
 
 def _copy(handles: Handles, buffer: int, space: Space) -> int:
-    """The same piece elsewhere; nobody writes to it, so the memory is shared."""
+    """The same piece on another device; buffers are immutable, so the memory is shared."""
     handles.drain()
     value, place = value_of(handles, buffer)
     family = words(words(buffer)[FIELDS["buffer"]["family"]])
@@ -237,10 +238,10 @@ def _opaque_pointer(handles: Handles, args: Any) -> None:
 
 
 def _pointer(handles: Handles, buffer: int) -> int:
-    """Where a piece lies; from now on others may read it, whatever JAX does with the buffer."""
+    """The address of a piece; it is pinned from now on, also after the buffer is deleted."""
     address = words(buffer)[FIELDS["buffer"]["family"]]
     value, place = value_of(handles, buffer)
-    value.lent = value.stacked  # from now on the memory stays where it is
+    value.lent = value.stacked  # pin before reading the address
     value.stacked.located()
     value.lent = stacked = value.borrow()
     family = words(address)
@@ -248,19 +249,19 @@ def _pointer(handles: Handles, buffer: int) -> int:
     if minor != tuple(reversed(range(len(minor)))):
         return address_of(value.in_order(place, minor[::-1]))
     step = step_of(stacked.located()) if value.order is None else None
-    if step is not None and handles.kept.get(address) is value:  # from now on native code knows it
+    if step is not None and handles.kept.get(address) is value:  # publish to native code
         family[FIELDS["family"]["step"]] = step
         family[FIELDS["family"]["data"]] = address_of(stacked.data)
     return address_of(stacked.piece(place if value.order is None else value.order[place]))
 
 
 def _lend(handles: Handles, args: Any) -> None:
-    """Hold the memory for somebody outside, as long as there is a buffer."""
+    """Add an external reference: pin the memory while a buffer is alive."""
     _pointer(handles, args.buffer)
 
 
 def _error_buffer(handles: Handles, args: Any) -> None:
-    """A buffer that only says why it has no elements."""
+    """A buffer that carries an error instead of elements."""
     message = ctypes.string_at(args.error_message, args.error_message_size).decode()
     failed = PjrtArray().failed(Refused(args.error_code, message))
     shape = sizes_at(args.shape_dims, args.shape_num_dims)
@@ -269,7 +270,7 @@ def _error_buffer(handles: Handles, args: Any) -> None:
 
 
 def _memory_stats(handles: Handles, args: Any) -> None:
-    """The device's share of the memory that all have: equal pieces are there once."""
+    """The device's share of all memory; replicated pieces are stored once."""
     count = len(the_client().devices)
     args.bytes_in_use = HOST_MEMORY.used // count
     args.peak_bytes_in_use, args.peak_bytes_in_use_is_set = HOST_MEMORY.most // count, True

@@ -1,4 +1,4 @@
-"""The client: its devices and their memories."""
+"""The PJRT client: devices and memories."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from weft.jax.native.records import FIELDS, SIZE, STATIC, words
 from weft.jax.native.slots import SlotFunction
 
 PLATFORM = "weft"
-KINDS = ("device", "pinned_host", "unpinned_host")  # of memory, the default first
+KINDS = ("device", "pinned_host", "unpinned_host")  # memory kinds, the default first
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A memory of a device as JAX has it: the handles of both."""
+    """A memory of a device: the handles of both."""
 
     handle: int
     device: int
 
 
 class Devices(Sequence[Device]):
-    """All devices; a Python object is made of one when it is asked for.
+    """All devices; Python objects are created on demand.
 
-    Their records lie one after another, and so do those of their memories: a handle tells a number.
+    Their records are contiguous, as are those of their memories: a handle determines the number.
     """
 
     def __init__(self, count: int) -> None:
@@ -60,12 +60,12 @@ class Devices(Sequence[Device]):
     def space(self, device: Device, kind: str = KINDS[0]) -> Space:
         """The memory of a kind of a device."""
         if kind not in KINDS:
-            raise Refused(INVALID, f"there is no memory {kind!r}: there are {', '.join(KINDS)}")
+            raise Refused(INVALID, f"unknown memory {kind!r}; expected {', '.join(KINDS)}")
         which = device.id * len(KINDS) + KINDS.index(kind)
         return Space(int(self.memory_handles[which]), int(self.handles[device.id]))
 
     def space_at(self, handle: int) -> Space:
-        """The memory of a handle; of a device's handle, its first one."""
+        """The memory of a handle; for a device's handle, its default memory."""
         found = self._spaces.get(handle)
         if found is None:
             number, rest = divmod(handle - int(self.handles[0]), SIZE)
@@ -115,14 +115,14 @@ IndexArray: TypeAlias = npt.NDArray[np.int64]
 
 
 def _records(count: int) -> IndexArray:
-    """Records that stay for ever, a row each."""
+    """Immortal records, one a row."""
     made = _kept(np.zeros((count, SIZE // 8), np.int64))
     made[:, FIELDS["record"]["what"]] = STATIC
     return made
 
 
 def _kept(array: IndexArray) -> IndexArray:
-    """An array that stays for ever."""
+    """Make an array immortal."""
     dense = np.ascontiguousarray(array)
     FOR_EVER.append(dense)
     return dense
@@ -135,7 +135,7 @@ def _addresses(rows: IndexArray) -> IndexArray:
 
 
 def _texts(texts: Sequence[str]) -> tuple[IndexArray, IndexArray]:
-    """The address and the length of each text; all stay for ever, in one piece."""
+    """The address and length of each text; immortal, in one allocation."""
     encoded = [text.encode() for text in texts]
     sizes = np.array([len(text) for text in encoded], np.int64)
     first, _ = text_at("\0".join(texts))
@@ -149,7 +149,7 @@ def _fill_all(record: str, records: IndexArray, **values: IndexArray | int) -> N
 
 
 class Client:
-    """What JAX talks to: all devices of this process."""
+    """The PJRT client: all devices of this process."""
 
     def __init__(self, handles: Handles, count: int, version: str) -> None:
         self.devices = Devices(count)
@@ -188,7 +188,7 @@ def the_client() -> Client:
 
 
 def start(handles: Handles, count: int, version: str) -> Client:
-    """Make the client."""
+    """Create the client."""
     _CLIENT[:] = [Client(handles, count, version)]
     return _CLIENT[0]
 
@@ -208,7 +208,7 @@ def _lookup_addressable(handles: Handles, args: Any) -> None:
 def _numbered(number: int) -> int:
     devices = the_client().devices
     if not 0 <= number < len(devices):
-        raise Refused(INVALID, f"there is no device {number}: devices are 0 to {len(devices) - 1}")
+        raise Refused(INVALID, f"unknown device {number}: devices are 0 to {len(devices) - 1}")
     return int(devices.handles[number])
 
 
@@ -218,17 +218,17 @@ def _assignment(handles: Handles, args: Any) -> None:
     if count > have:
         raise Refused(
             INVALID,
-            f"{count} devices are asked for, but there are {have}: set WEFT_DEVICES={count}",
+            f"{count} devices requested, but there are {have}: set WEFT_DEVICES={count}",
         )
     (ctypes.c_int32 * count).from_address(args.default_assignment)[:] = list(range(count))
 
 
 def _initialize(handles: Handles, args: Any) -> None:
-    """Nothing is left to be done."""
+    """Nothing to initialize."""
 
 
 def attributes() -> tuple[int, int]:
-    """The version of StableHLO that is read: that of jaxlib, which reads it."""
+    """The client's attributes: the StableHLO version of jaxlib, which parses programs."""
     from jaxlib.mlir.dialects import stablehlo
 
     version = [int(part) for part in stablehlo.get_current_version().split(".")]
@@ -241,7 +241,7 @@ def attributes() -> tuple[int, int]:
     return ctypes.addressof(named), 1
 
 
-_NUMBERS = 2  # the type of a named value that is a list of numbers
+_NUMBERS = 2  # PJRT_NamedValue type: int64 list
 
 
 SLOTS: tuple[tuple[str, SlotFunction], ...] = (

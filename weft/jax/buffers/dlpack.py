@@ -1,7 +1,7 @@
-"""DLPack: arrays shared with other libraries in memory of the host, without a copy.
+"""DLPack: zero-copy exchange of host memory with other libraries.
 
-JAX has this in compiled code, for platforms whose names it knows. For Weft's devices, whose memory
-is the host's, tensors are made and read here.
+JAX implements it natively for the platforms it knows. For Weft's devices, whose memory is the
+host's, tensors are built and read here.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from weft.jax.native.lending import LENT_AT
 from weft.jax.native.records import LENT
 from weft.patches import replace_in_jax
 
-_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # of kinds of numbers
-_NARROW: dict[int, np.dtype[Any]] = {  # types of ml_dtypes, by their codes
+_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # DLPack type codes
+_NARROW: dict[int, np.dtype[Any]] = {  # ml_dtypes by DLPack code
     4: np.dtype(ml_dtypes.bfloat16),
     7: np.dtype(ml_dtypes.float8_e3m4),
     8: np.dtype(ml_dtypes.float8_e4m3),
@@ -36,14 +36,14 @@ _NARROW: dict[int, np.dtype[Any]] = {  # types of ml_dtypes, by their codes
     13: np.dtype(ml_dtypes.float8_e5m2fnuz),
     14: np.dtype(ml_dtypes.float8_e8m0fnu),
 }
-_ALIGNED = 16  # bytes, as all that numpy allocates
-_CPU = 1  # the kind of device whose memory is the host's
-_SPOKEN = (1, 0)  # the version of DLPack in which a tensor says its version and flags
+_ALIGNED = 16  # bytes: numpy's own alignment
+_CPU = 1  # kDLCPU
+_SPOKEN = (1, 0)  # the first DLPack version with version and flags fields
 _READ_ONLY, _COPIED = 1, 2  # flags
 
 
 class _Tensor(ctypes.Structure):
-    """Where elements are, and of which type, sizes and strides."""
+    """DLTensor: address, element type, sizes and strides."""
 
     _fields_ = [
         ("data", ctypes.c_size_t),
@@ -60,7 +60,7 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
-    """A tensor that a library hands to another, which calls the deleter with it in the end."""
+    """DLManagedTensor: a tensor with a deleter that the consumer calls."""
 
     _fields_ = [
         ("tensor", _Tensor),
@@ -70,7 +70,7 @@ class _Managed(ctypes.Structure):
 
 
 class _Versioned(ctypes.Structure):
-    """The same since DLPack 1.0, where it can be read-only; asked for since JAX 0.12."""
+    """DLManagedTensorVersioned of DLPack 1.0, with a read-only flag; requested since JAX 0.12."""
 
     _fields_ = [
         ("major", ctypes.c_uint32),
@@ -83,14 +83,14 @@ class _Versioned(ctypes.Structure):
 
 
 def _names(name: bytes) -> tuple[Any, Any]:
-    """The name of a capsule that holds a tensor, and of one whose tensor was taken."""
+    """The names of a capsule before and after its tensor is consumed."""
     return ctypes.create_string_buffer(name), ctypes.create_string_buffer(b"used_" + name)
 
 
 _NAMES = {_Managed: _names(b"dltensor"), _Versioned: _names(b"dltensor_versioned")}
 
 
-# Out
+# Export
 
 
 def tensor_of(
@@ -100,7 +100,7 @@ def tensor_of(
     max_version: tuple[int, int] | None = None,
     copied: bool = False,
 ) -> Any:
-    """A capsule with an array, which is held until the consumer calls the deleter."""
+    """A capsule of an array, which is kept alive until the consumer calls the deleter."""
     shape = (ctypes.c_int64 * max(1, array.ndim))(*array.shape)
     steps = [step // array.itemsize for step in array.strides]
     strides = (ctypes.c_int64 * max(1, array.ndim))(*steps)
@@ -110,7 +110,7 @@ def tensor_of(
     managed = kind.from_address(record + LENT_AT)
     if isinstance(managed, _Versioned):
         managed.major, managed.minor = _SPOKEN
-        managed.flags = _READ_ONLY | (_COPIED if copied else 0)  # arrays of JAX are immutable
+        managed.flags = _READ_ONLY | (_COPIED if copied else 0)  # JAX arrays are immutable
     tensor = managed.tensor
     tensor.data = array.ctypes.data if array.size else 0
     tensor.device, tensor.rank = _CPU, array.ndim
@@ -132,11 +132,11 @@ def _code(dtype: np.dtype[Any]) -> int:
     return code
 
 
-# In
+# Import
 
 
 class _Lender:
-    """Who is told when no array refers to a tensor's memory any longer."""
+    """Calls the deleter when no array refers to the tensor's memory any longer."""
 
     __slots__ = ("_deleter", "_tensor")
 
@@ -149,7 +149,7 @@ class _Lender:
 
 
 def array_in(capsule: Any) -> Array:
-    """The array in a capsule, as long as something refers to it."""
+    """The array of a capsule."""
     kind = _kind(capsule)
     whole, used = _NAMES[kind]
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -173,12 +173,12 @@ def array_in(capsule: Any) -> Array:
     memory: Any = (ctypes.c_char * (reach + dtype.itemsize)).from_address(
         tensor.data + tensor.offset
     )
-    memory.lender = lender  # arrays refer to the memory, and it refers to the lender
+    memory.lender = lender  # array -> memory -> lender
     return np.ndarray(shape, dtype, memory, strides=strides)
 
 
 def _kind(capsule: Any) -> type[_Managed] | type[_Versioned]:
-    """Which of the two structures a capsule holds, by its name."""
+    """The struct type of a capsule, by its name."""
     is_named = ctypes.pythonapi.PyCapsule_IsValid
     is_named.argtypes = [ctypes.py_object, ctypes.c_void_p]
     versioned = is_named(capsule, ctypes.addressof(_NAMES[_Versioned][0]))
@@ -208,11 +208,11 @@ def _byte_strides(tensor: _Tensor, shape: tuple[int, ...], itemsize: int) -> tup
     return tuple([math.prod(shape[n + 1 :]) * itemsize for n in range(len(shape))])
 
 
-# In JAX's place
+# Replacements of JAX's functions
 
 
 class _Exchange:
-    """JAX's compiled functions, but for the two that are asked about Weft's devices."""
+    """JAX's native module with the two DLPack functions extended to Weft's devices."""
 
     def __init__(self, theirs: Any, handles: Handles) -> None:
         self._theirs, self._handles = theirs, handles
@@ -223,7 +223,7 @@ class _Exchange:
     def buffer_to_dlpack_managed_tensor(
         self, array: Any, stream: Any = None, **versioned: Any
     ) -> Any:
-        """A capsule with an array of one device; since JAX 0.12 of a version that is asked for."""
+        """A capsule of a single-device array; since JAX 0.12 of the requested version."""
         if array.platform() != PLATFORM:
             return self._theirs.buffer_to_dlpack_managed_tensor(array, stream=stream, **versioned)
         return tensor_of(self._handles, np.asarray(array), **versioned)
@@ -231,7 +231,7 @@ class _Exchange:
     def dlpack_managed_tensor_to_buffer(
         self, capsule: Any, device: Any, stream: Any, copy: bool | None, *more: Any
     ) -> Any:
-        """An array of JAX's from a capsule; the memory is shared where it can be."""
+        """A JAX array from a capsule, zero-copy where possible."""
         if device.platform != PLATFORM:
             return self._theirs.dlpack_managed_tensor_to_buffer(
                 capsule, device, stream, copy, *more
@@ -241,7 +241,7 @@ class _Exchange:
         array = array_in(capsule)
         fits = array.ctypes.data % _ALIGNED == 0 and array.flags.c_contiguous
         if copy is False and not fits:
-            raise self._theirs.JaxRuntimeError(  # in the words that JAX looks for
+            raise self._theirs.JaxRuntimeError(  # JAX matches this text
                 f"INVALID_ARGUMENT: the memory is not aligned to {_ALIGNED} bytes in dense rows. "
             )
         if copy or not fits:
@@ -251,7 +251,7 @@ class _Exchange:
 
 
 def exchange_by_dlpack(handles: Handles) -> None:
-    """Have JAX's DLPack functions work with Weft's devices."""
+    """Make JAX's DLPack functions support Weft's devices."""
     import jax
 
     replace_in_jax("jax._src.dlpack:_jax", partial(_Exchange, handles=handles))
@@ -261,14 +261,14 @@ def exchange_by_dlpack(handles: Handles) -> None:
 
 
 def _with_host(theirs: dict[Any, str]) -> dict[Any, str]:
-    """JAX's platforms by the kind of memory, with Weft for that of the host."""
+    """JAX's platforms by DLPack device type, with Weft for host memory."""
     from jax._src import dlpack
 
     return {**theirs, dlpack.DLDeviceType.kDLCPU: PLATFORM}
 
 
 def _told(theirs: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The kind of memory that an array of JAX's is in, also on Weft's devices."""
+    """The DLPack device of a JAX array, also on Weft's devices."""
     from jax._src import dlpack
 
     @functools.wraps(theirs)

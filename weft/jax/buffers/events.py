@@ -1,4 +1,4 @@
-"""Events: JAX asks whether something is done, waits for it, or wants to be called then."""
+"""Events: completion state, waiting, and callbacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LIVE = FIELDS["record"]["live"]
 
 
 def event_of(handles: Handles, awaited: Awaited) -> int:
-    """A handle of the event that something is there."""
+    """An event handle for a future."""
     if awaited.is_ready and awaited.error is None:
         return handles.ready
     event = handles.keep(EVENT, awaited)
@@ -23,7 +23,7 @@ def event_of(handles: Handles, awaited: Awaited) -> int:
 
 
 def follow(handles: Handles, awaited: Awaited, event: int) -> None:
-    """Have an event, or a family, settled when something is there; it is held until then."""
+    """Settle an event or a family's record when a future completes; kept alive until then."""
     words(event)[_LIVE] += 1
     awaited.then(partial(_settle, handles, awaited, event))
 

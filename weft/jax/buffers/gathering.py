@@ -1,4 +1,4 @@
-"""Gathering: buffers that were made one by one become one value, and its buffers from then on."""
+"""Gathering: separately created buffers are assembled into one array, whose buffers they become."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LIVE, _ORDER = FIELDS["family"]["live"], FIELDS["family"]["order"]
 
 
 def gathered(handles: Handles, loaded: LoadedExecutable, lists: int, index: int) -> PjrtArray:
-    """The value of an argument whose buffers are of several families, or in another order."""
+    """The value of an argument whose buffers belong to several arrays, or are in another order."""
     devices = (_Pointer * loaded.count).from_address(lists)
     at, order = index * ctypes.sizeof(_Pointer), loaded.orders[index]
     buffers = [_Pointer.from_address(device + at).value for device in devices]
     if (known := _one_family(handles, buffers, order)) is not None:
         return known
     every = [value_of(handles, buffer) for buffer in buffers]
-    if order is not None:  # from that of the partitions to that of the stack
+    if order is not None:  # from partition order to stack order
         every = [every[order.index(place)] for place in range(len(every))]
     places = loaded.distinct(index)
     parts = [every[place] for place in places]
@@ -48,15 +48,15 @@ def gathered(handles: Handles, loaded: LoadedExecutable, lists: int, index: int)
 
 
 def _hide(handles: Handles, family: int) -> None:
-    """Have native code ask Python where a value is, as that may change."""
+    """Make native code look the value up in Python, as it may move."""
     handles.native.hide(family)
-    value_at(handles, family)  # after that: what was lent before stays
+    value_at(handles, family)  # after it: earlier external references keep their memory
 
 
 def _one_family(
     handles: Handles, buffers: Sequence[int], order: tuple[int, ...] | None
 ) -> PjrtArray | None:
-    """The value that all buffers are of, in their order: since the last time, perhaps."""
+    """The common array of all buffers in their order, if there is one by now."""
     family = words(buffers[0])[_FAMILY]
     value = value_at(handles, family)
     if value.order != order:
@@ -69,7 +69,7 @@ def _one_family(
 def _alone(
     every: Sequence[tuple[PjrtArray, int]], representatives: Sequence[int]
 ) -> dict[int, PjrtArray]:
-    """By their places the values of one piece each, in the memory that the distinct piece is in."""
+    """Single-piece values by place, for the representative of each distinct piece."""
     found: dict[int, PjrtArray] = {}
     for place, (value, _) in enumerate(every):
         held, stands = value.held, every[representatives[place]][0].held
@@ -81,7 +81,7 @@ def _alone(
 
 
 def _can_move(buffers: Sequence[int], values: Iterable[PjrtArray]) -> bool:
-    """Whether nobody sees it if buffers belong to a new family: each is the only one of its own."""
+    """Whether the buffers can be moved unobserved: each is the only one of its array."""
     if any(value.lent is not None or value.is_part for value in values):
         return False
     families = [words(buffer)[_FAMILY] for buffer in buffers]
@@ -91,7 +91,7 @@ def _can_move(buffers: Sequence[int], values: Iterable[PjrtArray]) -> bool:
 def _move(
     handles: Handles, loaded: LoadedExecutable, index: int, buffers: Sequence[int], made: PjrtArray
 ) -> None:
-    """Have buffers belong to a new family, which holds the old ones as long as it lives."""
+    """Reassign buffers to a new array, which keeps the old ones alive."""
     line = words(buffers[0])
     record = ctypes.create_string_buffer(template(*loaded.piece(index), READY))
     given = (ctypes.addressof(record), line[_DEVICE], line[_MEMORY])

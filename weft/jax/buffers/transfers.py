@@ -1,4 +1,4 @@
-"""Transfers: buffers that JAX has before their elements, which come piece by piece, or an error."""
+"""Asynchronous host-to-device transfers: buffers that are filled chunk by chunk, or fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.jax.native.slots import SlotFunction
 
 
 class Awaiting:
-    """One buffer that is to be filled."""
+    """A buffer that is being filled."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape, self.dtype = shape, dtype
@@ -30,7 +30,7 @@ class Awaiting:
         self.room: Array = HOST_MEMORY.allocate(shape, dtype, self.nbytes)
 
     def fill(self, data: int, offset: int, size: int, is_last: bool) -> None:
-        """Take some of the bytes."""
+        """Copy a chunk."""
         if not 0 <= offset <= offset + size <= self.nbytes:
             raise Refused(INVALID, f"bytes {offset} to {offset + size} of {self.nbytes}")
         ctypes.memmove(address_of(self.room) + offset, data, size)
@@ -39,7 +39,7 @@ class Awaiting:
 
 
 class HostTransfer:
-    """Buffers on one device that are filled by and by."""
+    """A transfer manager: buffers of one device that are being filled."""
 
     def __init__(self, space: Space, buffers: list[Awaiting]) -> None:
         self.space, self.buffers = space, buffers
@@ -97,7 +97,7 @@ def _size(handles: Handles, args: Any) -> None:
 
 
 def _metadata(handles: Handles, args: Any) -> None:
-    """What is told about the transfer is for profilers of other devices."""
+    """Ignored: metadata is for profilers of other devices."""
 
 
 SLOTS: tuple[tuple[str, SlotFunction], ...] = (

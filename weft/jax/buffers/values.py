@@ -1,4 +1,4 @@
-"""Values: what a family of buffers stands for, the pieces of one array on its devices."""
+"""Values behind buffers: the pieces of one sharded array on its devices (a family of buffers)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from weft.mesh.parts import Atoms, atoms_of
 
 ONE_DEVICE: Atoms = atoms_of(1, ())
 
-# PJRT's numbers of element types.
+# PJRT_Buffer_Type numbers of element types.
 _NAMES = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 "
     "complex64 complex128 float8_e5m2 float8_e4m3fn float8_e4m3b11fnuz float8_e5m2fnuz "
@@ -43,20 +43,20 @@ NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 
 def dtype_at(number: int) -> np.dtype[Any]:
-    """The numpy type of one of PJRT's numbers."""
+    """The numpy type of a PJRT_Buffer_Type."""
     if found := DTYPES.get(number):
         return found
-    raise WeftError(f"JAX's element type {number} is not known", help="convert the array first")
+    raise WeftError(f"unknown PJRT element type {number}", help="convert the array first")
 
 
 class PjrtArray(Awaited):
-    """One array: its pieces, in the order of the devices that its buffers are on."""
+    """One sharded array: its pieces, in the order of its buffers' devices."""
 
-    lent: Stacked | None = None  # what somebody outside reads while JAX holds a buffer
-    when_released: tuple[Callable[[], None], ...] = ()  # what is done when JAX lets go of it
-    _ordered: dict[int, Array] | None = None  # pieces in the order of dims that JAX asks for
-    _whole: PjrtArray | None = None  # whose memory this is a part of
-    # What it was put together with, and what came of that.
+    lent: Stacked | None = None  # external references by buffer
+    when_released: tuple[Callable[[], None], ...] = ()  # called when JAX releases the array
+    _ordered: dict[int, Array] | None = None  # copies of pieces in requested layouts
+    _whole: PjrtArray | None = None  # the array whose memory this one is a part of
+    # Cache: the parts it was gathered with, and the result.
     _gathered: tuple[list[tuple[ref[PjrtArray], int]], PjrtArray] | None = None
 
     def __init__(
@@ -66,14 +66,14 @@ class PjrtArray(Awaited):
     ) -> None:
         self.held = stacked
         self._ready = stacked is not None
-        self.order = order  # the place in the stack of each device's piece; None: one after another
+        self.order = order  # index in the stack of each device's piece; None: identity
 
     def piece(self, place: int) -> Array:
-        """The piece of one of the devices, which no donation overwrites while the view is held."""
+        """One device's piece; the view pins it against donation."""
         return self.pinned().piece(place if self.order is None else self.order[place])
 
     def in_order(self, place: int, dims: tuple[int, ...]) -> Array:
-        """The piece of one of the devices with other dims slowest, held for who reads it there."""
+        """One device's piece with its dims permuted, kept alive for its reader."""
         if self._ordered is None:
             self._ordered = {}
         if place not in self._ordered:
@@ -81,15 +81,15 @@ class PjrtArray(Awaited):
         return self._ordered[place]
 
     def share(self) -> None:
-        """Say that others read the memory, so that it must not be written to."""
+        """Mark the memory as externally shared, so that it is not overwritten."""
         self.wait()
-        with self.changing:  # a donor deletes it first, and then asks
+        with self.changing:  # order: a donor deletes first, and checks this afterwards
             self.stacked.owned = False
             if self._whole is not None and not self._whole.is_deleted:
                 self._whole.share()
 
     def lend(self) -> tuple[Stacked, Lease]:
-        """The pieces for a reader, and what pins their memory; that of the whole, too."""
+        """The pieces for a reader and the lease that pins their memory; that of the whole, too."""
         self.wait()
         with self.changing:
             stacked, lease = super().lend()
@@ -99,31 +99,31 @@ class PjrtArray(Awaited):
 
     @property
     def is_part(self) -> bool:
-        """Whether its memory is that of another value, too, to which other things may happen."""
+        """Whether its memory is part of another array's, which may be donated."""
         return self._whole is not None
 
     def borrow(self) -> Stacked:
-        """The pieces, for somebody who reads them from now on, whatever JAX does with them."""
+        """The pieces, readable from now on even if JAX deletes the array."""
         self.wait()
-        with self.changing:  # it may join a whole meanwhile, in another thread
+        with self.changing:  # another thread may join it to a whole meanwhile
             self.share()
             return self.stacked
 
     def join(self, whole: PjrtArray, piece: Array) -> None:
-        """Be a part of a value that it was copied into, and give up its own memory."""
+        """Become a part of an array that it was copied into, and free its own memory."""
         if self.lent is None and not self.is_deleted:
-            with self.changing:  # whoever shares this shares that, too
+            with self.changing:  # existing external references carry over
                 self._whole = whole
                 self.held = one_for_all(piece, ONE_DEVICE)
 
     def remember(self, parts: Sequence[tuple[PjrtArray, int]], made: PjrtArray) -> None:
-        """Remember what pieces of values, the first of them this one's, were put together to."""
+        """Cache the array gathered from these pieces, the first of which is this one's."""
         self._gathered = [(ref(value), place) for value, place in parts], made
 
     def gathered_from(
         self, parts: Sequence[tuple[PjrtArray, int]], order: tuple[int, ...] | None
     ) -> PjrtArray | None:
-        """What pieces of values were put together to before."""
+        """The cached array gathered from these pieces."""
         if self._gathered is None:
             return None
         known, made = self._gathered
@@ -134,7 +134,7 @@ class PjrtArray(Awaited):
         return None
 
     def released(self) -> None:
-        """JAX holds no buffer any longer."""
+        """Called when JAX holds no buffer any longer."""
         for let_go in self.when_released:
             let_go()
 
@@ -150,10 +150,10 @@ def template(
     kind: Kind | None = None,
     native: bool = False,
 ) -> bytes:
-    """The record of a family that is to have this shape, type and layout: row-major if not told.
+    """The initial record of a family with this shape, type and layout (default row-major).
 
-    With a kind its pieces lie as that says, and whoever uses it says where; `native` means that
-    Python does not know of it.
+    With a kind, its pieces are laid out accordingly and the user of the template sets the address;
+    `native` marks families without a Python object.
     """
     line = (ctypes.c_int64 * (SIZE // 8))()
     fields = FIELDS["family"]
@@ -164,7 +164,8 @@ def template(
     line[fields["nbytes"]] = math.prod(shape) * dtype.itemsize
     line[fields["order"]] = layout_at(minor_to_major or tuple(reversed(range(len(shape)))))
     if len(shape) <= MOST_DIMS:
-        line[8 : 8 + len(shape)] = list(shape)  # and `dims` is 0: the sizes are in the record
+        # and `dims` is 0: the sizes are inline in the record
+        line[8 : 8 + len(shape)] = list(shape)
     else:
         line[fields["dims"]] = numbers_at(tuple(shape))
     if kind is not None:
@@ -173,13 +174,13 @@ def template(
     return bytes(line)
 
 
-_NUMBERED: dict[Kind, int] = {}  # what native code calls kinds
+_NUMBERED: dict[Kind, int] = {}  # native numbers of kinds
 _KINDS: list[Kind] = []
-_ONE_AT_A_TIME = threading.RLock()  # for a moment each
+_ONE_AT_A_TIME = threading.RLock()  # held briefly
 
 
 def number_of(kind: Kind) -> int:
-    """What native code calls a kind; never 0."""
+    """The native number of a kind; never 0."""
     if (known := _NUMBERED.get(kind)) is not None:
         return known
     with _ONE_AT_A_TIME:
@@ -190,7 +191,7 @@ def number_of(kind: Kind) -> int:
 
 
 def step_of(kind: Kind) -> int | None:
-    """How far pieces are from each other that lie one after another, or are all the same."""
+    """The stride between pieces in bytes; 0 if all devices share one."""
     lead, sizes = len(kind.atoms.sizes), kind.atoms.sizes
     head = kind.shape[:lead]
     if all(size == 1 for size in head):
@@ -202,14 +203,14 @@ def step_of(kind: Kind) -> int | None:
 
 @cache
 def layout_at(minor_to_major: tuple[int, ...]) -> int:
-    """A layout that stays for ever: the address of its dims, before which its text is."""
+    """An immortal layout: the address of its dims, preceded by its text."""
     text = text_at(f"{{{','.join(map(str, minor_to_major))}}}")
     return numbers_at((*text, *minor_to_major)) + 16
 
 
 @cache
 def numbers_at(numbers: tuple[int, ...]) -> int:
-    """A list of numbers that stays for ever: its address."""
+    """The address of an immortal list of numbers."""
     held = (ctypes.c_int64 * max(1, len(numbers)))(*numbers)
     FOR_EVER.append(held)
     return ctypes.addressof(held)
@@ -218,7 +219,7 @@ def numbers_at(numbers: tuple[int, ...]) -> int:
 def single(
     handles: Handles, value: PjrtArray, shape: Sequence[int], dtype: Any, space: Space
 ) -> int:
-    """A family of one buffer: the handle of the buffer."""
+    """The buffer handle of a new single-device array."""
     ready = value.is_ready and value.error is None
     made = _template_at(tuple(shape), dtype, READY if ready else PENDING)
     place = (ctypes.addressof(made), space.device, space.handle)
@@ -234,7 +235,7 @@ def _template_at(shape: tuple[int, ...], dtype: np.dtype[Any], state: int) -> An
 
 
 def note(handles: Handles, value: PjrtArray, family: int) -> None:
-    """Have a family stand for a value, and say when it is ready."""
+    """Associate a value with a family, and publish when it is ready."""
     handles.kept[family] = value
     if value.is_ready and value.error is None:
         words(family)[_STATE] = READY
@@ -250,20 +251,20 @@ _free.argtypes, _free.restype = [ctypes.c_size_t], None
 
 
 def copied(array: Array) -> Stacked:
-    """An array of one device, in memory of its own."""
+    """A single-device array in its own memory."""
     made = HOST_MEMORY.allocate(array.shape, array.dtype, array.nbytes)
     made[...] = array
     return one_for_all(made, ONE_DEVICE, owned=True)
 
 
 def show(value: PjrtArray, family: int) -> None:
-    """Say where the elements are of a family whose record says already of what kind they are."""
+    """Publish the address of a family whose record already has its kind."""
     assert value.held is not None, "what is shown is there"
     words(family)[_DATA] = address_of(value.held.data)
 
 
 def value_of(handles: Handles, buffer: int) -> tuple[PjrtArray, int]:
-    """The value of a buffer, and which of its pieces the buffer is."""
+    """The value of a buffer, and the index of its piece."""
     record, names = words(buffer), FIELDS["buffer"]
     if record[names["deleted"]]:
         raise deleted()
@@ -271,10 +272,10 @@ def value_of(handles: Handles, buffer: int) -> tuple[PjrtArray, int]:
 
 
 def value_at(handles: Handles, family: int) -> PjrtArray:
-    """The value that a family stands for."""
+    """The value of a family."""
     found: PjrtArray | None = handles.kept.get(family)
     if found is None:
-        with _ONE_AT_A_TIME:  # who comes second finds what the first has made
+        with _ONE_AT_A_TIME:  # the second thread finds the first one's object
             found = handles.kept.get(family) or _adopted(handles, family)
             handles.kept[family] = found
     share_lent(found, family)
@@ -282,13 +283,13 @@ def value_at(handles: Handles, family: int) -> PjrtArray:
 
 
 def share_lent(value: PjrtArray, family: int) -> None:
-    """Hold what native code has lent to others."""
+    """Pin memory that native code has lent out."""
     if value.lent is None and value.held is not None and words(family)[_LENT]:
         value.lent = value.borrow()
 
 
 def _adopted(handles: Handles, family: int) -> PjrtArray:
-    """The value of a family that Python did not know of, whose memory is Python's from now on."""
+    """The value of a natively created family; Python owns its memory from now on."""
     address: int = handles.native.disown(family)
     if not address:
         raise deleted()
@@ -299,7 +300,7 @@ def _adopted(handles: Handles, family: int) -> PjrtArray:
 
 
 class _Memory:
-    """Bytes that native code has asked the system for, and that go back there."""
+    """Memory allocated by native code, freed with this object."""
 
     def __init__(self, address: int, nbytes: int) -> None:
         self.address = address
@@ -315,7 +316,7 @@ class _Memory:
 
 
 def deleted() -> WeftError:
-    """The refusal of a buffer that is gone."""
+    """The error for a deleted buffer."""
     return WeftError(
         "Array has been deleted: the buffer has been deleted or donated",
         help="keep a copy, or do not donate what is still needed",

@@ -1,1 +1,1 @@
-"""Patches: what stands in JAX's place; `weft/patches.py` lists it all."""
+"""Patches: functions that replace JAX's own; `weft/patches.py` lists them."""

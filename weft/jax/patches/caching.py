@@ -1,8 +1,8 @@
-"""JAX's own cache of compiled programs: the platform's name, and Python functions in programs.
+"""Patches of JAX's compilation cache: the platform's name, and programs with Python callbacks.
 
-A program names the Python functions that it calls by their numbers in this process, and by their
-indices in the program. JAX's cache keys have the indices only. A program that is read from the
-cache is bound to the functions of the program that was looked up.
+A program refers to its Python callbacks by process-wide numbers and by indices in the program.
+JAX's cache keys contain the indices only. A cached program is bound to the callbacks of the program
+that was looked up.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _PROCESS = os.urandom(16)  # in keys of programs that must not be shared between
 
 
 class _Cached:
-    """What JAX looks at to see whether programs of a platform can be stored."""
+    """The attributes by which JAX decides whether a platform's programs can be cached."""
 
     platform = "cpu"
     supports_executable_serialization = True
 
 
 def use_cache() -> None:
-    """Have JAX store programs of Weft in its cache, if it has one."""
+    """Enable JAX's cache for Weft's programs."""
     replace_in_jax("jax._src.compilation_cache:is_cache_used", _used)
     replace_in_jax("jax._src.compiler:_cache_write", _written)
     replace_in_jax("jax._src.compiler:compile_or_get_cached", _looking_up)
@@ -37,7 +37,7 @@ def use_cache() -> None:
 
 
 def functions_looked_up() -> dict[int, int] | None:
-    """The numbers of a program's Python functions by index, while JAX looks it up in its cache."""
+    """The callback numbers by index of the program that JAX is looking up."""
     computation = _LOOKED_UP.get()
     if computation is None:
         return None
@@ -46,23 +46,24 @@ def functions_looked_up() -> dict[int, int] | None:
 
 
 def _used(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """JAX's own answer, with Weft among the platforms that it lists."""
+    """JAX's check, with Weft added to the supported platforms."""
 
     def is_cache_used(backend: Any) -> bool:
         from jax._src import compilation_cache
 
         if backend.platform != PLATFORM:
             return theirs(backend)
-        there = compilation_cache._cache is not None  # a folder, or what a program has put there
+        there = compilation_cache._cache is not None  # a folder, or a cache object set by the user
         is_wanted = there or compilation_cache.is_persistent_cache_enabled()
-        # JAX is asked in any case, and counts who uses a cache; keys are only made for one.
+        # JAX is always called, as it counts cache users; keys are computed only if there is a
+        # cache.
         return theirs(_Cached()) and is_wanted
 
     return is_cache_used
 
 
 def _looking_up(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """JAX's own way to compile or read a program, which is known meanwhile."""
+    """JAX's compile-or-load, with the program recorded meanwhile."""
 
     def compile_or_get_cached(backend: Any, computation: Any, *rest: Any, **named: Any) -> Any:
         before = _LOOKED_UP.set(computation if backend.platform == PLATFORM else None)
@@ -75,7 +76,7 @@ def _looking_up(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _hashing(theirs: Callable[..., None]) -> Callable[..., None]:
-    """JAX's own hash of a program, without the numbers of Python functions."""
+    """JAX's hash of a program, without callback numbers."""
 
     def hash_computation(hashed: Any, module: Any, *rest: Any) -> None:
         from jaxlib.mlir import ir
@@ -91,7 +92,7 @@ def _hashing(theirs: Callable[..., None]) -> Callable[..., None]:
                 if "index" in config:
                     kept = {a.name: a.attr for a in config if a.name != "function"}
                     op.attributes["backend_config"] = ir.DictAttr.get(kept)
-                else:  # a sharding that is told while compiling, so in every process
+                else:  # an inspected sharding, delivered while compiling: needed in every process
                     hashed.update(_PROCESS)
             theirs(hashed, copy, *rest)
 
@@ -99,7 +100,7 @@ def _hashing(theirs: Callable[..., None]) -> Callable[..., None]:
 
 
 def _own_calls(module: Any) -> Iterator[Any]:
-    """The calls of a program that name Python functions of this process."""
+    """The calls in a program that refer to Python callbacks of this process."""
     from jaxlib.mlir import ir
 
     from weft.ops.custom_calls.callbacks import CALLS, INSPECT
@@ -118,12 +119,12 @@ def _own_calls(module: Any) -> Iterator[Any]:
 
 
 def _written(theirs: Callable[..., None]) -> Callable[..., None]:
-    """JAX's own way to store; JAX 0.10 stores no programs that call Python."""
+    """JAX's cache write; JAX 0.10 stores no programs with callbacks."""
 
     def write(
         key: str, seconds: float, name: str, backend: Any, executable: Any, *callbacks: Any
     ) -> None:
-        # JAX 0.10 passes the callbacks of the program, later versions do not
+        # JAX 0.10 passes the program's callbacks, later versions do not
         if callbacks and backend.platform == PLATFORM and functions_looked_up():
             _log_not_written(name)
         else:
@@ -133,7 +134,7 @@ def _written(theirs: Callable[..., None]) -> Callable[..., None]:
 
 
 def _log_not_written(name: str) -> None:
-    """Log what JAX 0.10 logs of programs that call Python; later versions store their own."""
+    """Log JAX 0.10's message for programs with callbacks; later versions store them."""
     from jax._src import compiler, config
 
     level = logging.WARNING if config.explain_cache_misses.value else logging.DEBUG

@@ -1,4 +1,4 @@
-"""What JAX does for devices of its own only: calls of Python, inside of programs and outside."""
+"""Patches for Python callbacks, which JAX supports on its own devices only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.patches import replace_in_jax
 
 
 def emit_callbacks() -> None:
-    """Have whoever lowers primitives of their own to calls of Python do so for Weft, too."""
+    """Make `emit_python_callback` support Weft, for primitives with custom lowerings."""
     replace_in_jax("jax._src.callback:emit_python_callback", _emitting)
     replace_in_jax("jax.interpreters.mlir:emit_python_callback", _emitting)
 
@@ -35,7 +35,8 @@ def _emitting(theirs: Callable[..., Any]) -> Callable[..., Any]:
             given = (callback, token, operands, operand_avals, result_avals)
             found: tuple[Sequence[Any], Any, Any] = theirs(ctx, *given, **kind, **more)
             return found
-        from weft.capture.jax.callbacks import emit_call  # here: jax.devices() does not need it
+        # imported late: jax.devices() does not need it
+        from weft.capture.jax.callbacks import emit_call
 
         inner = ctx.replace(avals_in=operand_avals, avals_out=result_avals)
         kind = {"has_side_effect": has_side_effect, "on_pieces": partitioned}
@@ -49,14 +50,14 @@ def _numpy_results(callback: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> tuple[Any, ...]:
         from jax._src.dtypes import canonicalize_value
 
-        made = callback(*map(np.array, args))  # copies: it may keep what it is given
+        made = callback(*map(np.array, args))  # copies: the callback may keep its arguments
         return tuple([canonicalize_value(np.asarray(value)) for value in made])
 
     return call
 
 
 def call_back_at_once() -> None:
-    """Have `jax.debug` call back directly: JAX itself looks for a CPU device of its own first."""
+    """Make `jax.debug` call back directly: JAX itself looks for a CPU device first."""
     replace_in_jax("jax._src.debugging:debug_callback_impl", _at_once)
     replace_in_jax("jax._src.debugging:debug_callback_p.impl", _at_once)
 
@@ -68,7 +69,7 @@ def _at_once(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
         known = xla_bridge.backends()
         before = dispatch.runtime_tokens.current_tokens.get(params["effect"])
-        if PLATFORM in known and before is not None:  # programs that come first in its order
+        if PLATFORM in known and before is not None:  # programs that precede it in its effect order
             before.block_until_ready()
         if PLATFORM not in known or "cpu" in known:
             theirs(*args, callback=callback, **params)

@@ -1,4 +1,4 @@
-"""`jax.export`: calls of Weft's own in exported programs, and programs exported for CPUs."""
+"""Patches of `jax.export`: Weft's custom calls, and programs exported for CPUs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from weft.patches import replace_in_jax, table_of_jax
 
 
 def allow_own_calls() -> None:
-    """Tell JAX that what matrices are decomposed by keeps its meaning."""
+    """Register Weft's linear algebra calls as stable for export."""
     stable = "jax._src.export._export:_CUSTOM_CALL_TARGETS_GUARANTEED_STABLE"
     table_of_jax(stable).update(name for name in CALLS if name.startswith("weft."))
 
 
 def call_as_on_cpu() -> None:
-    """Run programs that were exported for CPUs and not for Weft as they run on CPUs.
+    """Run programs that were exported for CPUs, and not for Weft, like on CPUs.
 
-    A routine of JAX's CPU in them that Weft does not have is refused by its name when the program
-    is compiled.
+    A CPU custom call in them that Weft lacks is an error at compile time, with its name.
     """
     from jax._src.export import _export
     from jax._src.interpreters import mlir

@@ -1,4 +1,4 @@
-"""Guards of transfers: JAX sees what comes from a device only if that is not the host itself."""
+"""Patches for transfer guards: JAX checks transfers only from devices other than the host."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from weft.patches import replace_in_jax
 
 
 def heed_guards(native: Native) -> None:
-    """Have arrays copied to the host, where JAX looks, while anybody guards such transfers.
+    """Make device-to-host transfers go through JAX's check while a guard is active.
 
-    So it is where they are allowed, too: what was copied then need not be copied again.
+    Also under an `allow` guard: the copy is cached, so that later transfers are free.
     """
     replace_in_jax("jax._src.config:_update_transfer_guard", partial(_heeding, native=native))
 
@@ -23,7 +23,7 @@ def heed_guards(native: Native) -> None:
 def _heeding(theirs: Callable[..., None], native: Native) -> Callable[..., None]:
     from jax._src.lib import guard_lib
 
-    guarded: set[int] = set()  # the threads whose transfers are; 0 for all
+    guarded: set[int] = set()  # guarded thread ids; 0 for all threads
 
     def heed(state: Any) -> None:
         who = 0 if state is guard_lib.global_state() else threading.get_ident()

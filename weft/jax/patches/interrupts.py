@@ -1,10 +1,10 @@
-"""Signals wait while JAX is inside of Weft: a Ctrl-C must not leave anything half done.
+"""Deferred signals: a Ctrl-C inside of Weft must not leave state half-updated.
 
-Python calls a program's handlers of signals between any two steps of the main thread, and they may
-raise: KeyboardInterrupt, or what the program wants. Inside of Weft a signal is remembered instead,
-and handled as soon as JAX is back in the user's program. What the main thread does there takes a
-moment; while it waits for other threads, which compile and compute, it is as with JAX's own
-devices. A Python function that a program calls may last: a second signal is handled inside of it.
+Python runs signal handlers between any two bytecodes of the main thread, and they may raise:
+KeyboardInterrupt, or any other exception. Inside of Weft a signal is queued instead, and handled
+when control returns to the user's program. The main thread is there only briefly; while it waits
+for threads that compile or compute, it behaves as with JAX's own devices. A user callback may take
+long: a second signal is handled inside of it.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ _NAMES = "SIGINT SIGTERM SIGALRM SIGUSR1 SIGUSR2 SIGHUP SIGQUIT SIGVTALRM SIGPRO
 _WATCHED = tuple([int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name)])
 SignalHandler = Callable[[int, FrameType | None], Any]
 
-# What Python's own function calls, which then looks long for a name of what it found.
+# The C function behind `signal.signal`, without its slow enum lookup.
 _handler_of: Callable[[int], Any] = getattr(
     sys.modules.get("_signal"), "getsignal", signal.getsignal
 )
 
 
 class Deferred:
-    """What Python calls for a signal, in the place of a handler that it calls later."""
+    """The handler that Python calls; it defers to the user's handler."""
 
     def __init__(self, shield: Shield, handler: SignalHandler) -> None:
         self.shield, self.__wrapped__ = shield, handler
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
-        """Handle the signal, or remember it inside of Weft."""
+        """Handle the signal, or queue it inside of Weft."""
         if self.shield.takes(number, self.__wrapped__):
             return None
         return self.__wrapped__(number, frame)
 
 
 class Shield:
-    """Keeps handlers of signals out of Weft."""
+    """Defers signal handlers while the main thread is inside of Weft."""
 
     def __init__(self, state: Any) -> None:
         self.state = state
-        self._deferring: list[Any] = []  # the handlers that signals have, once they are deferred
-        self._waiting: dict[int, SignalHandler] = {}  # by the number of the signal
-        self._calling: list[int] = []  # how deep inside of Weft functions of the user's are called
+        self._deferring: list[Any] = []  # original handlers by signal, once deferred
+        self._waiting: dict[int, SignalHandler] = {}  # queued signals by number
+        self._calling: list[int] = []  # nesting depth of user callbacks inside of Weft
         self._act = self.act
         state[_ACT] = pointer_to(self._act)
 
     def raise_up(self) -> None:
-        """Take the place of the program's handlers, whatever they are now; cheap if it has."""
+        """Install deferring handlers over the program's current ones; cheap if done."""
         if [*map(_handler_of, _WATCHED)] != self._deferring and self.is_inside():
             for number in _WATCHED:
                 handler = _handler_of(number)
@@ -66,12 +66,12 @@ class Shield:
             self._deferring = [*map(_handler_of, _WATCHED)]
 
     def is_inside(self) -> bool:
-        """Whether this is the main thread, which is where signals are handled, inside of Weft."""
+        """Whether this is the main thread, which handles signals, inside of Weft."""
         here = threading.current_thread() is threading.main_thread()
         return here and bool(self.state[_DEPTH])
 
     def takes(self, number: int, handler: SignalHandler) -> bool:
-        """Remember a signal inside of Weft; not if it comes to a function of the user's again."""
+        """Queue a signal inside of Weft, unless it is repeated during a user callback."""
         depth = self.state[_DEPTH]
         if not depth or (depth in self._calling[-1:] and self._taken(number)):
             return False
@@ -80,13 +80,13 @@ class Shield:
         return True
 
     def _taken(self, number: int) -> SignalHandler | None:
-        """The handler of a signal that was remembered, which it is no longer."""
+        """Dequeue a signal; returns its handler."""
         handler = self._waiting.pop(number, None)
         self.state[_REMEMBERED] = int(bool(self._waiting))
         return handler
 
     def act(self) -> None:
-        """Handle the signals that were remembered; the main thread does, between two steps."""
+        """Handle queued signals, on the main thread."""
         while self._waiting and not self.state[_DEPTH]:
             number = next(iter(self._waiting))
             handler = self._taken(number)
@@ -95,7 +95,7 @@ class Shield:
 
     @contextmanager
     def lowered(self) -> Iterator[None]:
-        """Let a second signal through while a function of the user's runs."""
+        """Let a second signal through during a user callback."""
         if not self.is_inside():
             yield
             return
@@ -106,15 +106,15 @@ class Shield:
             self._calling.pop()
 
 
-LONG = 3600.0  # seconds that no compilation takes
-_held: list[tuple[float, Any]] = []  # programs whose compilation was interrupted, and when
+LONG = 3600.0  # seconds; longer than any compilation
+_held: list[tuple[float, Any]] = []  # modules whose compilation was interrupted, and when
 
 
 def hold_interrupted() -> None:
-    """Have JAX hold the programs that it goes on compiling after an interrupt.
+    """Keep modules alive that JAX continues to compile after an interrupt.
 
-    It compiles in a thread of its own, which reads the program until it is done; whoever waits for
-    that lets go of the program when it is interrupted.
+    JAX compiles in a separate thread that reads the module until it is done; an interrupted waiter
+    would free the module under it.
     """
     replace_in_jax("jax._src.compiler:backend_compile_and_load", _holding)
 
@@ -125,7 +125,7 @@ def _holding(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
         try:
             return theirs(backend, module, *more, **named)
-        except JaxRuntimeError:  # it is done
+        except JaxRuntimeError:  # finished
             raise
         except BaseException:
             now = time.monotonic()

@@ -1,4 +1,4 @@
-"""What JAX asks about a program that is not compiled yet: its costs."""
+"""Patch of `Lowered.cost_analysis()`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from weft.patches import replace_in_jax
 
 
 def count_lowered() -> None:
-    """Have `Lowered.cost_analysis()` count programs for Weft, as `Compiled.cost_analysis()` does.
+    """Make `Lowered.cost_analysis()` work for Weft, like `Compiled.cost_analysis()`.
 
-    JAX asks the clients of its own platforms alone. What is counted is the whole program, before
-    it is split and optimized.
+    JAX supports its own platforms only. The counts are of the global program, before partitioning
+    and optimization.
     """
     replace_in_jax("jax._src.interpreters.pxla:MeshComputation.cost_analysis", _counting)
 
@@ -23,7 +23,7 @@ def _counting(theirs: Callable[[Any], dict[str, float]]) -> Callable[[Any], dict
     def cost_analysis(lowering: Any) -> dict[str, float]:
         if lowering.compile_args["backend"].platform != PLATFORM:
             return theirs(lowering)
-        # Here: jax.devices() does not need them.
+        # imported late: jax.devices() does not need them
         from weft.capture.normalize.tokens import tokens_as_values
         from weft.capture.stablehlo.bytecode import read_bytecode
         from weft.cost.counted import counted

@@ -1,4 +1,4 @@
-"""What JAX lowers otherwise for Weft: callbacks, decompositions, and what donation allows."""
+"""Lowering rules of JAX's primitives for Weft: callbacks, decompositions, and donation."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from weft.patches import table_of_jax
 
 
 class _Rules(dict[Any, Any]):
-    """How primitives are lowered for Weft, those of parts of JAX that are imported late, too.
+    """The table of lowering rules for Weft, including those of JAX modules imported late.
 
-    A primitive of a user's that is lowered for some platforms only is lowered as for CPUs. The
-    rules are imported when JAX first looks for one: jax.devices() does not need them.
+    A user's primitive with platform-specific rules only is lowered as for CPUs. The rules are
+    imported at the first lookup: jax.devices() does not need them.
     """
 
-    known: object = None  # what has been entered
+    known: object = None  # rules registered so far
 
     def __contains__(self, primitive: object) -> bool:
         from weft.capture.jax.lowerings import lowering_rules
@@ -31,7 +31,7 @@ class _Rules(dict[Any, Any]):
         return super().__contains__(primitive) or self._is_as_on_cpu(primitive)
 
     def _is_as_on_cpu(self, primitive: Any) -> bool:
-        """Whether only platforms have rules for a primitive, and CPUs one; that is entered."""
+        """Whether a primitive has platform rules only, one for CPUs; registers that one."""
         from jax._src.interpreters import mlir
 
         on_cpu = mlir._platform_specific_lowerings["cpu"].get(primitive)
@@ -54,7 +54,7 @@ class _Rules(dict[Any, Any]):
 
 
 def register_lowerings() -> None:
-    """Tell JAX how its primitives are lowered for Weft, where it has no rule for all platforms."""
+    """Register lowering rules where JAX has no platform-independent one."""
     rules = table_of_jax("jax._src.interpreters.mlir:_platform_specific_lowerings")
     if not isinstance(rules[PLATFORM], _Rules):
         rules[PLATFORM] = _Rules()

@@ -1,1 +1,1 @@
-"""Programs: what JAX hands over, compiled and run."""
+"""Programs: compilation and execution of JAX's programs."""

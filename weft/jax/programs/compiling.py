@@ -1,4 +1,4 @@
-"""Compiling: what JAX hands over becomes a program through the same pipeline as everything."""
+"""Compilation of JAX's programs, through the common pipeline."""
 
 from __future__ import annotations
 
@@ -31,49 +31,50 @@ from weft.pipeline import OPTIMIZED, Program, compile_module
 from weft.run import LocalProgram
 from weft.trace import Trace
 
-_SOON = 32  # steps at most between a call and the ends of the Python functions that it calls,
+# bounds for a synchronous call: program steps up to the last callback, and bytes that they touch
+_SOON = 32
 _LITTLE = 1 << 20  # and bytes that they go through
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What JAX asks for, besides the program."""
+    """JAX's compile request, besides the program."""
 
     replicas: int
     partitions: int
-    devices: tuple[int, ...]  # by partition; empty if any will do
+    devices: tuple[int, ...]  # device numbers by partition; empty if unassigned
     options: PjrtOptions
 
 
 @dataclass(frozen=True, slots=True)
 class PjrtExecutable:
-    """A compiled program, and all that JAX may ask about it."""
+    """A compiled program, with its metadata for JAX."""
 
-    code: bytes  # as JAX gave it, or as it was stored
+    code: bytes  # JAX's name, or the stored one
     options: bytes
     asked: Asked
     program: Program
-    fingerprint: bytes  # of what it was compiled from; also of one that was stored and loaded
+    fingerprint: bytes  # of its source; also after deserialization
 
     @property
     def local(self) -> LocalProgram:
-        """What runs."""
+        """The loaded program."""
         return self.program.local
 
     @property
     def module(self) -> Module:
-        """The program of one device."""
+        """The local program."""
         return self.program.module
 
     @property
     def name(self) -> str:
-        """What JAX calls it."""
+        """JAX's name of it."""
         return self.program.module.name or "main"
 
     def runs_at_once(self) -> bool:
-        """Whether a call waits for it: it ends before it could be enqueued, or calls Python soon.
+        """Whether a call runs synchronously: it is shorter than enqueuing, or calls Python soon.
 
-        So does JAX on its own devices: a function that fails is then told where it was called.
+        JAX's own devices do the same: an exception of a callback is then raised at the call.
         """
         local = self.local
         if not local.callbacks:
@@ -83,14 +84,14 @@ class PjrtExecutable:
 
     @property
     def results(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        """The shape and type of each device's piece of every result."""
+        """The local shape and type of every result."""
         types = self.local.result_types
         assert all(isinstance(type, TensorType) for type in types), "JAX keeps tokens to itself"
         return [(t.sizes, t.dtype.numpy) for t in types if isinstance(t, TensorType)]
 
 
 def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
-    """Compile a program that JAX hands over."""
+    """Compile a program of JAX."""
     if format != "mlir":
         raise Refused(UNIMPLEMENTED, f"programs in the format {format!r}; StableHLO is read")
     notify_of_ignored_flags(len(the_client().devices))
@@ -119,7 +120,7 @@ def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
         tell_shardings(program)
     if how.explain:
         explain(program, asked.replicas * asked.partitions, also_nothing=how.explain_nothing)
-    # What it came from is not kept.
+    # the source module is dropped
     last = Program({OPTIMIZED: program.module}, program.executable, program.local)
     made = PjrtExecutable(code, options, asked, last, _fingerprint(code, options))
     if how.dump is not None:
@@ -128,7 +129,7 @@ def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
 
 
 def _fingerprint(code: bytes, options: bytes) -> bytes:
-    """What stands for a compiled program; JAX asks for it at every compilation, so it is quick."""
+    """The fingerprint of a compiled program; cheap, as JAX requests it at every compilation."""
     made = hashlib.sha256(json.dumps(makers()).encode())
     made.update(options)
     made.update(code)
@@ -136,7 +137,7 @@ def _fingerprint(code: bytes, options: bytes) -> bytes:
 
 
 def _check_partitioner(module: Module) -> None:
-    """Refuse shardings of GSPMD, which JAX has replaced by Shardy: they would not be honoured."""
+    """Raise for GSPMD shardings, which Weft would ignore; JAX has replaced them by Shardy."""
     for function in module.functions.values():
         borders = [(attrs, function.loc) for attrs in (*function.arg_attrs, *function.res_attrs)]
         nodes = [(node.attrs, node.loc) for node in function.body.nodes if node.attrs]
@@ -150,13 +151,13 @@ def _check_partitioner(module: Module) -> None:
 
 
 def _check_calls(program: Program) -> None:
-    """Refuse calls of what only libraries of other platforms know, before anything runs."""
+    """Raise for unknown custom calls, before anything runs."""
     if not program.local.calls_host:
         return
     for node in program.module.nodes():
         if isinstance(node.op, CustomCall) and node.op.known is None:
             raise Unsupported(
-                f"custom call {node.op.call_target_name!r}: Weft does not know what it does",
+                f"custom call {node.op.call_target_name!r}: unknown to Weft",
                 help="write it with other functions, or call Python: jax.pure_callback",
                 loc=node.loc,
                 node=node_text(node),
@@ -164,10 +165,11 @@ def _check_calls(program: Program) -> None:
 
 
 def asked_in(options: bytes) -> Asked:
-    """What the options of a compilation say."""
+    """Parse compile options."""
     from jaxlib import _jax
 
-    whole = _jax.CompileOptions.ParseFromString(options)  # held while its parts are looked at
+    # keeps the parent message of its parts alive
+    whole = _jax.CompileOptions.ParseFromString(options)
     built = whole.executable_build_options
     assigned = built.device_assignment
     devices = () if assigned is None else device_numbers(assigned.serialize())

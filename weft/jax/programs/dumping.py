@@ -1,7 +1,7 @@
-"""`xla_dump_to`: the program before and after optimizations, and its kernels, as files.
+"""`xla_dump_to`: files of the program before and after optimization, and its kernels.
 
-The names of the files are XLA's, so that tools which read its dumps find them: the program as HLO
-where it has such a form, else as StableHLO. XLA's `xla_dump_hlo_pass_re` names stages here.
+File names follow XLA, so that tools for its dumps find them: HLO where the program has that form,
+else StableHLO. `xla_dump_hlo_pass_re` matches names of stages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STDOUT = "-"
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """Where programs are written, which, in what formats, and which of their stages."""
+    """Dump options: folder, programs, formats and stages."""
 
     folder: str
     modules: str
@@ -39,16 +39,16 @@ class Dump:
     formats: tuple[str, ...]
 
     def wants(self, name: str) -> bool:
-        """Whether a program of that name is written."""
+        """Whether a program is dumped."""
         return _matches(_MODULES, self.modules, name)
 
     def wants_stage(self, name: str) -> bool:
-        """Whether a stage of a program is written, too."""
+        """Whether a stage is dumped."""
         return bool(self.stages) and _matches(_STAGES, self.stages, name)
 
 
 def _matches(option: str, pattern: str, name: str) -> bool:
-    """Whether a name matches what an option says; to XLA, too, a wrong pattern matches nothing."""
+    """Whether a name matches an option's pattern; as in XLA, an invalid pattern matches nothing."""
     try:
         return bool(re.search(pattern, name))
     except re.error as error:
@@ -57,7 +57,7 @@ def _matches(option: str, pattern: str, name: str) -> bool:
 
 
 def dump_in(options: Mapping[str, OptionValue]) -> Dump | None:
-    """What options of XLA say about dumps; None if nothing is written."""
+    """The dump options among XLA's; None if dumping is off."""
     folder = str(options.get(_TO, ""))
     if not folder:
         return None
@@ -70,7 +70,7 @@ def dump_in(options: Mapping[str, OptionValue]) -> Dump | None:
 def dump(
     wanted: Dump, executable: PjrtExecutable, before: Module | None, stages: Mapping[str, Module]
 ) -> None:
-    """Write a program that was compiled, or one that was loaded, of which there is no before."""
+    """Dump a compiled program; a deserialized one has no `before`."""
     if not wanted.wants(executable.name):
         return
     prefix = f"module_{next(_COUNT):04}.{re.sub(r'[^A-Za-z0-9_.-]+', '_', executable.name)}"
@@ -87,12 +87,12 @@ def dump(
 
 
 def _forms(stage: str, text: str, formats: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """A module in the formats that were asked for."""
+    """A module in the requested formats."""
     from jaxlib import _jax
 
     try:
         made: Any = _jax.mlir.mlir_module_to_xla_computation(text)
-    except (_jax.JaxRuntimeError, ValueError, RuntimeError):  # HLO has no form of it
+    except (_jax.JaxRuntimeError, ValueError, RuntimeError):  # no HLO form
         yield f"{stage}.mlir", text.encode()
         return
     if "text" in formats:

@@ -1,4 +1,4 @@
-"""Executables: compiled programs on their devices, and what JAX asks about them."""
+"""Executables: compiled programs on devices, and their metadata for JAX."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _Pointer = ctypes.c_size_t
 
 
 class Described:
-    """What JAX may ask about an executable, where native code can read it."""
+    """An executable's metadata, in memory that native code reads."""
 
     def __init__(self, executable: PjrtExecutable) -> None:
         self.executable, self.results = executable, executable.results
@@ -50,34 +50,34 @@ class Described:
         self.kinds, self.kind_sizes = self._kinds(self.outside)
 
     def _kinds(self, side: Sequence[BufferFormat]) -> tuple[int, int]:
-        """The kinds of memory at one side of the program: their texts, and how long these are."""
+        """The memory kinds of arguments or results: texts and lengths."""
         kinds = [self.bytes(border.memory.encode()) for border in side]
         texts, sizes = [at for at, _ in kinds], [size for _, size in kinds]
         return self.words(_Pointer, texts), self.words(_Pointer, sizes)
 
     def remembered(self, name: str, make: Callable[[PjrtExecutable], Any]) -> Any:
-        """What is only made when it is asked for, and then kept."""
+        """A lazily computed, cached attribute."""
         if name not in self.asked:
             self.asked[name] = make(self.executable)
         return self.asked[name]
 
     def words(self, kind: Any, numbers: Sequence[int]) -> int:
-        """The address of numbers."""
+        """The address of an array of numbers."""
         self.held.append((kind * max(1, len(numbers)))(*numbers))
         return ctypes.addressof(self.held[-1])
 
     def bytes(self, content: bytes) -> tuple[int, int]:
-        """The address and the length of bytes."""
+        """The address and length of bytes."""
         self.held.append(ctypes.create_string_buffer(content, len(content) + 1))
         return ctypes.addressof(self.held[-1]), len(content)
 
 
 class LoadedExecutable:
-    """An executable on devices: all that a call needs, worked out once."""
+    """An executable on devices, with everything precomputed that a call needs."""
 
-    let_go: Callable[[], None]  # of the executable behind it
-    calls = 0  # how often Python was asked to run it
-    recipe: object = None  # how native code runs it
+    let_go: Callable[[], None]  # reference count of the executable behind it
+    calls = 0  # number of calls through Python
+    recipe: object = None  # its native call descriptor
 
     def __init__(self, described: Described, client: Client) -> None:
         self.described, executable, self.client = described, described.executable, client
@@ -100,7 +100,7 @@ class LoadedExecutable:
         self.orders = [border.order for border in described.inside]
         self.result_orders = [border.order for border in described.outside]
         self.at_once = executable.runs_at_once()
-        # Lists of families, one for each argument and for each result.
+        # Scratch lists of families, one for each argument and result.
         self.families_in = _Pointer * max(1, len(self.program.arg_types))
         self.families_out = _Pointer * max(1, len(self.results))
         direct = self.program.direct
@@ -113,7 +113,7 @@ class LoadedExecutable:
         self.heads = [self.program.layout.shape(union(mask)) for mask in self.program.masks]
 
     def _shown(self) -> dict[int, Kind]:
-        """The results that native code may read where they are made, and of what kind they are."""
+        """The results whose memory native code may read, and their kinds."""
         return {
             n: kind
             for n, kind in self.program.known
@@ -124,7 +124,7 @@ class LoadedExecutable:
         }
 
     def _templates(self, state: int, kinds: Mapping[int, Kind]) -> int:
-        """The records of the results' families, one after another."""
+        """The initial records of the results' families, contiguous."""
         pairs = zip(self.results, self.described.outside, strict=True)
         made = [
             template(*result, state, border.minor_to_major, kinds.get(n))
@@ -133,7 +133,7 @@ class LoadedExecutable:
         return self.described.bytes(b"".join(made))[0]
 
     def places(self, devices: Sequence[Device]) -> tuple[int, int]:
-        """The devices of results, and their memories: one after another, a row for each result."""
+        """Result devices and memories, one row for each result."""
         known = self.client.devices
         on = self.described.words(_Pointer, [int(known.handles[d.id]) for d in devices])
         kinds = [border.memory for border in self.described.outside]
@@ -141,25 +141,25 @@ class LoadedExecutable:
         return on, self.described.words(_Pointer, memories)
 
     def elsewhere(self, device: Device) -> tuple[int, int]:
-        """The same on another device, for a program that runs on any one."""
+        """The same program on another device, for portable single-device programs."""
         if device.id not in self._elsewhere:
             self._elsewhere[device.id] = self.places([device])
         return self._elsewhere[device.id]
 
     def released(self) -> None:
-        """JAX has let go of it: it lets go of what is behind it."""
+        """Called when JAX releases it: releases the executable behind it."""
         self.let_go()
 
     # Arguments
 
     def fit(self, index: int, stacked: Stacked) -> Stacked:
-        """An argument as the program takes it: along digits that it is equal along, once."""
+        """An argument in the program's digits: stored once where it is replicated."""
         head, atoms = self.heads[index], self.program.atoms
         if stacked.atoms == atoms and stacked.data.shape[: len(head)] == head:
             return stacked
         try:
             moved = stacked.to(atoms)
-        except WeftError:  # the digits cross each other
+        except WeftError:  # the digits do not subdivide each other
             pieces = stacked.pieces()
             return self.stack(index, [pieces[place] for place in self.distinct(index)])
         if moved.data.shape[: len(head)] == head:
@@ -168,20 +168,20 @@ class LoadedExecutable:
         return Stacked(np.broadcast_to(data, (*head, *moved.shape)), atoms)
 
     def fitted(self, stacks: Sequence[Stacked | None]) -> Sequence[Stacked | None]:
-        """All arguments as the program takes them; mostly they are so already."""
+        """All arguments in the program's digits; usually unchanged."""
         if [stacked and stacked.kind for stacked in stacks] == self.kinds:
             return stacks
         return [stacked and self.fit(n, stacked) for n, stacked in enumerate(stacks)]
 
     def distinct(self, index: int) -> list[int]:
-        """The places of the pieces of an argument that are not equal to those at other places."""
+        """The places of an argument's distinct pieces."""
         sizes, head = self.program.atoms.sizes, self.heads[index]
         places = np.arange(math.prod(sizes)).reshape(sizes)
         found: list[int] = places[tuple([slice(size) for size in head])].reshape(-1).tolist()
         return found
 
     def representatives(self, index: int) -> list[int]:
-        """For every place the one of the distinct piece that is there, too."""
+        """For every place, the place of its representative piece."""
         sizes, head = self.program.atoms.sizes, self.heads[index]
         places = np.arange(math.prod(sizes)).reshape(sizes)
         chosen = places[tuple([slice(size) for size in head])]
@@ -189,7 +189,7 @@ class LoadedExecutable:
         return found
 
     def piece(self, index: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """The shape and type of each device's piece of an argument."""
+        """The local shape and type of an argument."""
         type = self.program.arg_types[index]
         assert isinstance(type, TensorType), "arguments are tensors"
         return type.sizes, type.dtype.numpy
@@ -209,12 +209,12 @@ class LoadedExecutable:
 
 
 def _forwarded(program: LocalProgram, donated: Sequence[int]) -> list[int]:
-    """The results that lie in arguments, which stay what they are: JAX asks for copies of them."""
+    """Results that alias arguments which stay alive: JAX expects copies of them."""
     return [n for n, argument in program.lent.items() if argument not in donated]
 
 
 def load(handles: Handles, executable: PjrtExecutable) -> int:
-    """A handle of an executable on its devices."""
+    """The handle of an executable loaded on its devices."""
     described = Described(executable)
     loaded = LoadedExecutable(described, the_client())
     behind = _handle(handles, described, described)

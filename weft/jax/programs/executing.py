@@ -1,4 +1,4 @@
-"""Executing: one call carries the buffers of all devices, and runs in lockstep."""
+"""Execution: one call takes the buffers of all devices and runs in lockstep."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from weft.jax.programs.recipes import give_recipe
 from weft.run.execute import Run, take_over
 
 _Pointer = ctypes.c_size_t
-_OFTEN = 2  # calls after which native code is told how to do the next ones
-_DELETED = 1  # what the native code says of an argument one of whose buffers is deleted
+_OFTEN = 2  # calls through Python before native code takes over
+_DELETED = 1  # returned by native code for a deleted buffer
 
 
 class Execution(Run):
-    """One run of a program, and the event that it has ended."""
+    """One run of a program, and its completion event."""
 
     def __init__(
         self,
@@ -42,18 +42,18 @@ class Execution(Run):
         self.done = Awaited().helped_by(DEFAULT.help)
 
     def abandon(self, error: BaseException) -> None:
-        """Say that an interrupt has kept it from running."""
+        """Fail the results because of an interrupt."""
         super().abandon(error)
         if not self.done.is_ready:
             self.done.fail(error)
 
     def __call__(self) -> None:
-        """Run; an error is told to whoever asks for the results."""
+        """Run; an error is stored in the results."""
         try:
             with span("run", self.loaded.described.executable.name):
                 made = _results(self.loaded, self._stacks())
             self._resolve(made)
-        except BaseException as error:  # noqa: BLE001  # it is raised where results are fetched
+        except BaseException as error:  # noqa: BLE001  # re-raised when results are fetched
             for result in self.results:
                 result.fail(error)
             self.done.fail(error)
@@ -87,7 +87,7 @@ def _execute(handles: Handles, args: Any) -> None:
 def _arguments(
     handles: Handles, loaded: LoadedExecutable, lists: int, count: int
 ) -> list[PjrtArray]:
-    """The values that are passed, a piece of each on every device."""
+    """The argument values, from the buffers of all devices."""
     if not count:
         return []
     found = loaded.families_in()
@@ -115,7 +115,7 @@ def _donated(loaded: LoadedExecutable, options: int) -> Sequence[int]:
 
 
 def _delete(handles: Handles, values: list[PjrtArray], donated: Sequence[int], args: Any) -> None:
-    """Mark what is donated as deleted, and hold what was lent to others before that."""
+    """Mark donated arguments as deleted; external references keep their memory."""
     first: Any = (_Pointer * args.num_args).from_address(
         _Pointer.from_address(args.argument_lists).value
     )
@@ -127,7 +127,7 @@ def _delete(handles: Handles, values: list[PjrtArray], donated: Sequence[int], a
 
 
 def _check_clashes(values: Sequence[PjrtArray], donated: Sequence[int]) -> None:
-    """Refuse an array that is donated and passed a second time."""
+    """Raise if a donated array is passed twice."""
     first: dict[int, int] = {}
     given = {id(values[n]) for n in donated}
     for n, value in enumerate(values):
@@ -149,7 +149,7 @@ def _check_clashes(values: Sequence[PjrtArray], donated: Sequence[int]) -> None:
 def _run(
     loaded: LoadedExecutable, values: list[PjrtArray], donated: Sequence[int]
 ) -> tuple[list[PjrtArray], Awaited | None]:
-    """The results, and the event that they are there, if they are not."""
+    """The results, and their completion event if they are pending."""
     program = loaded.program
     for n in program.donated:
         if n not in donated:
@@ -161,7 +161,8 @@ def _run(
     results = [PjrtArray(order=order) for order in loaded.result_orders]
     for result in results:
         result.helped_by(DEFAULT.help)
-    with DEFAULT.lock:  # a donor beside the queue sees the task, or the task the deleted value
+    # under the lock: a synchronous run sees this task, or this task sees the deleted value
+    with DEFAULT.lock:
         task = Execution(loaded, dict(enumerate(values)), dict(enumerate(results)))
         _give_up(values, donated)
         if queued := not DEFAULT.is_inside:
@@ -174,7 +175,7 @@ def _run(
 def _run_at_once(
     loaded: LoadedExecutable, values: list[PjrtArray], donated: Sequence[int]
 ) -> list[PjrtArray] | None:
-    """The results of a run beside the queue; None if an argument is not ready."""
+    """The results of a synchronous run; None if an argument is not ready."""
     DEFAULT.beside.append(None)
     try:
         held = [value.held for value in values]
@@ -189,18 +190,18 @@ def _run_at_once(
 
 
 def _results(loaded: LoadedExecutable, stacks: Sequence[Stacked | None]) -> Sequence[Stacked]:
-    """What the program makes of arguments, which are brought into the order that it takes."""
+    """Run the program on converted arguments."""
     try:
         made = loaded.program(*loaded.fitted(stacks))
         return _copied(loaded, made) if loaded.forwarded else made
-    except MemoryError:  # what is computed has named its line: this is about what goes in and out
+    except MemoryError:  # errors of ops have their lines; this one concerns arguments and results
         memory = loaded.program.memory()
         needed = memory.arguments + memory.results
         raise loaded.program.shortage("arguments and results", needed) from None
 
 
 def _copied(loaded: LoadedExecutable, made: Sequence[Stacked]) -> Sequence[Stacked]:
-    """The results in memory of their own, also where the program gives back an argument."""
+    """The results in their own memory, also where the program returns an argument."""
     listed = [*made]
     for n in loaded.forwarded:
         data = listed[n].data
@@ -211,14 +212,14 @@ def _copied(loaded: LoadedExecutable, made: Sequence[Stacked]) -> Sequence[Stack
 
 
 def _lent(value: PjrtArray) -> PjrtArray:
-    """The same pieces, not to be written to."""
+    """The same pieces, read-only."""
     made = PjrtArray(order=value.order)
     value.claim()
 
     def lend() -> None:
         try:
             stacked = value.take_claimed()
-        except BaseException as error:  # noqa: BLE001  # told to who waits for it
+        except BaseException as error:  # noqa: BLE001  # set on the value
             made.fail(error)
         else:
             made.resolve(Stacked(stacked.data, stacked.atoms))
@@ -235,7 +236,7 @@ def _give_up(values: list[PjrtArray], donated: Sequence[int]) -> None:
 def _hand_out(
     handles: Handles, loaded: LoadedExecutable, results: list[PjrtArray], ready: bool, args: Any
 ) -> None:
-    """Buffers for the results, on the devices of the program or on the one that was asked for."""
+    """Create buffers for the results, on the program's devices or the requested one."""
     if not results:
         return
     on, inside = loaded.on_at, loaded.inside_at

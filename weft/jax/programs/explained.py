@@ -1,4 +1,4 @@
-"""What devices send each other in a program that JAX has compiled, told as it is compiled."""
+"""Explanations of collectives, printed when JAX compiles a program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.pipeline import Program
 
 
 def explain(program: Program, devices: int, *, also_nothing: bool) -> None:
-    """Print the collectives of a program with the user's lines, or, if asked, that it has none."""
+    """Print a program's collectives with source lines, or, if requested, that there are none."""
     told = f"weft: {program.module.name or 'main'} on {devices} devices"
     rows = sent_by_line(program.module)
     if rows:

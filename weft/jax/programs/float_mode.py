@@ -1,7 +1,7 @@
-"""The processor's floating-point mode while the compiler runs: IEEE's, subnormal numbers kept.
+"""IEEE floating-point mode during compilation: no flushing of subnormals.
 
-jaxlib's threads flush subnormal numbers to zero, and Python code that runs in them would, too: a
-constant of a program would lose its value while it is read or folded.
+jaxlib's threads run with flush-to-zero, which would affect Python code in them: subnormal constants
+would become 0 while a program is parsed or folded.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-_ROOM = 64  # bytes that are enough for any processor's `fenv_t`
+_ROOM = 64  # bytes; enough for any platform's `fenv_t`
 _DEFAULT = ctypes.c_void_p(-1)  # FE_DFL_ENV, of glibc, musl and Apple's libm on x86-64 and arm64
 
 
 @cache
 def _libm() -> Any:
-    """The C library's mathematics; None where it is not found or lacks the functions."""
+    """The C math library; None if not found, or without these functions."""
     for name in (None, ctypes.util.find_library("m")):
         try:
             found = ctypes.CDLL(name)
-            found.fegetenv, found.fesetenv  # noqa: B018  # looked up now
+            found.fegetenv, found.fesetenv  # noqa: B018  # attribute access resolves the symbol
         except (OSError, AttributeError, TypeError):
             continue
         return found
@@ -32,7 +32,7 @@ def _libm() -> Any:
 
 @contextmanager
 def ieee_arithmetic() -> Iterator[None]:
-    """Compute as IEEE says in this thread, and as before when this ends."""
+    """Set IEEE mode in this thread for the duration of the context."""
     libm = _libm()
     if libm is None:
         yield

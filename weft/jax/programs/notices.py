@@ -1,4 +1,4 @@
-"""Notices: what a user should know and need not act on, printed to stderr once per process."""
+"""Notices: information without required action, printed to stderr once per process."""
 
 from __future__ import annotations
 

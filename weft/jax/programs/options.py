@@ -1,4 +1,4 @@
-"""The options that JAX passes through: `jax.jit(f, compiler_options={"weft_opt_level": 2})`."""
+"""Compiler options: `jax.jit(f, compiler_options={"weft_opt_level": 2})`."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from weft.targets import is_target, target_names
 
 @dataclass(frozen=True, slots=True)
 class PjrtOptions:
-    """How a program is compiled."""
+    """Compile options of a program."""
 
     level: Level = 1
     explain: bool = False
-    explain_nothing: bool = False  # also that nothing is sent
+    explain_nothing: bool = False  # report also that nothing is sent
     target: str | None = None
     fold_sums: bool = True
     tune: Tune | None = None
     excess_precision: bool = True
     dump: Dump | None = None
     machine: Machine | None = None
-    numbers: Mapping[str, int] = field(default_factory=dict)  # of weft.optimize.Options
+    numbers: Mapping[str, int] = field(default_factory=dict)  # fields of weft.optimize.Options
 
 
 def options_in(given: Iterable[tuple[str, OptionValue]]) -> PjrtOptions:
-    """The options that are given by name, and those in XLA_FLAGS; unknown ones are refused."""
+    """Parse options by name and those in XLA_FLAGS; unknown ones are errors."""
     flags = flags_in_environment()
     chosen = PjrtOptions(explain=EXPLAIN.value())
     listed = [*((name, value) for name, value in flags.items() if name in _READ), *sorted(given)]
@@ -60,7 +60,7 @@ def options_in(given: Iterable[tuple[str, OptionValue]]) -> PjrtOptions:
 
 
 def notify_of_ignored_flags(devices: int) -> None:
-    """Say which flags of XLA_FLAGS have no effect."""
+    """Print which flags of XLA_FLAGS have no effect."""
     notify_of_flags([*_READ, *HONOURED], devices)
 
 
@@ -68,7 +68,7 @@ def _level(name: str, value: OptionValue) -> dict[str, Any]:
     number = _number(name, value)
     if number not in LEVELS:
         raise WeftError(
-            f"While setting option {name}, {value!r} is no level",
+            f"While setting option {name}, unknown level {value!r}",
             help="; ".join([f"{level}: {about}" for level, about in LEVELS.items()]),
         )
     return {"level": number}
@@ -103,8 +103,8 @@ def _explain(name: str, value: OptionValue) -> dict[str, Any]:
 def _target(name: str, value: OptionValue) -> dict[str, Any]:
     if not is_target(str(value)):
         raise WeftError(
-            f"While setting option {name}, {value!r} is no target",
-            help=f"targets are {', '.join(target_names())}",
+            f"While setting option {name}, unknown target {value!r}",
+            help=f"expected {', '.join(target_names())}",
         )
     return {"target": value}
 
@@ -112,8 +112,8 @@ def _target(name: str, value: OptionValue) -> dict[str, Any]:
 def _tune(name: str, value: OptionValue) -> dict[str, Any]:
     if value not in TUNES:
         raise WeftError(
-            f"While setting option {name}, {value!r} is no way of tuning",
-            help=f"there are {', '.join(TUNES)}",
+            f"While setting option {name}, unknown tune mode {value!r}",
+            help=f"expected {', '.join(TUNES)}",
         )
     return {"tune": value}
 

@@ -1,4 +1,4 @@
-"""A stack of its own for the compiler: a program may be called from deep inside of another."""
+"""A fresh stack for the compiler: a program may be compiled from deep inside of another."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import TypeVar
 from weft.jax.programs.float_mode import ieee_arithmetic
 
 _T = TypeVar("_T")
-_SHALLOW = 9  # frames below which a stack is as good as a new one
+_SHALLOW = 9  # frames; below it the stack counts as fresh
 
 
 def on_own_stack(call: Callable[[], _T]) -> _T:
-    """The result of a call with IEEE's arithmetic, in a new thread if this stack is in use.
+    """The result of a call in IEEE mode, in a new thread if this stack is deep.
 
-    jaxlib 0.11 and later compile in the thread that calls a program: what is left there of
-    Python's recursion limit is the caller's. jaxlib 0.10 has a thread for it, which flushes
-    subnormal numbers.
+    jaxlib 0.11 and later compile on the caller's thread, with whatever is left of Python's
+    recursion limit. jaxlib 0.10 has a separate thread, which flushes subnormals.
     """
     with ieee_arithmetic():
         return _on_own_stack(call)
@@ -33,13 +32,13 @@ def _on_own_stack(call: Callable[[], _T]) -> _T:
     def run() -> None:
         try:
             made.append(call())
-        except BaseException as error:  # noqa: BLE001  # it is raised again where it is waited for
+        except BaseException as error:  # noqa: BLE001  # re-raised by the waiter
             raised.append(error)
 
     thread = threading.Thread(target=run, name="weft compile", daemon=True)
     try:
         thread.start()
-    except RuntimeError:  # no memory for one, or the process ends
+    except RuntimeError:  # out of memory, or the process exits
         return call()
     thread.join()
     if raised:

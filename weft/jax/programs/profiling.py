@@ -1,4 +1,4 @@
-"""JAX's profile (`jax.profiler.trace`): what Weft compiles and runs, and when."""
+"""Trace annotations in JAX's profile (`jax.profiler.trace`) for compilations and runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def span(what: str, name: str) -> AbstractContextManager[Any]:
-    """The time of what is done inside, in JAX's profile if one is being made."""
+    """A trace annotation, if a profile is being recorded."""
     kind = _trace_me()
     return kind(f"weft {what} {name}") if kind.is_enabled() else _NOTHING
 

@@ -1,4 +1,4 @@
-"""What an exception of a Python function says to those who ran the program that called it."""
+"""Messages for exceptions raised by Python callbacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def told_of(error: BaseException) -> str:
-    """The exception, the lines of the user's that led to it, and the line of the program."""
+    """The exception, the user's stack frames, and the source line of the program."""
     first, *notes = traceback.format_exception_only(error)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_inner_folders())]
@@ -19,7 +19,7 @@ def told_of(error: BaseException) -> str:
 
 @cache
 def _inner_folders() -> tuple[str, ...]:
-    """The folders of Weft and JAX, whose lines help nobody."""
+    """The folders of Weft and JAX, whose frames are omitted."""
     found = [str(Path(__file__).parents[2])]
     for name in ("jax", "jaxlib"):
         spec = importlib.util.find_spec(name)

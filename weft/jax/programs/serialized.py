@@ -1,8 +1,8 @@
-"""Compiled programs as bytes: an executable's container, and what JAX may ask about it.
+"""Serialized programs: an executable's container, and the metadata for JAX.
 
-Beside the tiled program, which is verified and loaded, lie the options that it was compiled with
-and the optimized program, from which texts and costs are told. With other options that matter to
-kernels the optimized program is tiled anew.
+Besides the tiled program, which is verified and loaded, it holds the compile options and the
+optimized program, the source of texts and costs. If options differ that affect kernels, the
+optimized program is tiled again.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ OPTIONS, MODULE, MADE_BY, FINGERPRINT = "options", "optimized", "made-by", "fing
 
 
 def serialized(executable: PjrtExecutable) -> bytes:
-    """A compiled program as bytes; one that calls Python functions is tiled when it is read."""
+    """Serialize a compiled program; one with Python callbacks is tiled again when loaded."""
     made = executable.program.executable
-    assert made is not None, "it was compiled to run"
+    assert made is not None, "the program was compiled to run"
     optimized = executable.module.text(locations=True).encode()
     notes = {
         OPTIONS: executable.options,
@@ -59,7 +59,7 @@ def serialized(executable: PjrtExecutable) -> bytes:
 
 
 def check_storable(executable: PjrtExecutable, functions: Mapping[int, int] | None) -> None:
-    """Refuse a program that calls Python functions, unless JAX's cache binds these."""
+    """Raise for a program with Python callbacks, unless JAX's cache binds them."""
     if executable.local.callbacks and functions is None:
         raise _unbound(executable.name)
 
@@ -74,9 +74,9 @@ def _unbound(name: str) -> Unsupported:
 def restored(
     data: bytes, options: bytes | None, functions: Mapping[int, int] | None = None
 ) -> PjrtExecutable:
-    """A compiled program from its bytes, perhaps with other options for where it runs.
+    """Deserialize a compiled program, possibly with other options.
 
-    `functions` are the numbers of the Python functions that it calls, by index.
+    `functions` are the numbers of its Python callbacks, by index.
     """
     container = _opened(data)
     _check_makers(json.loads(container.text("note", MADE_BY)))
@@ -109,14 +109,14 @@ def restored(
 def _opened(data: bytes) -> Container:
     if not data.startswith(MAGIC):
         raise WeftError(
-            "these bytes are no program that Weft has stored",
-            help="give what serialize gave, on JAX_PLATFORMS=weft",
+            "these bytes are not a program serialized by Weft",
+            help="pass the result of serialize, on JAX_PLATFORMS=weft",
         )
     try:
         return open_container(data)
     except WeftError as error:
         raise WeftError(
-            f"a stored program is damaged: {error.message}", help="compile and store it anew"
+            f"a stored program is corrupt: {error.message}", help="compile and store it again"
         ) from None
 
 
@@ -126,7 +126,7 @@ def _of_kernels(options: PjrtOptions) -> Sequence[object]:
 
 
 def _loaded(container: Container, module: Module, options: PjrtOptions) -> Program:
-    """The tiled program as it was stored."""
+    """The tiled program as stored."""
     trace = Trace(TRACE.value(), module.name)
     trace.write(OPTIMIZED, module)
     with trace.timed("read"):
@@ -150,10 +150,10 @@ def _check_makers(found: dict[str, str]) -> None:
         versions = " and ".join([f"{name} {version}" for name, version in found.items()])
         raise WeftError(
             f"a stored program was made by {versions}",
-            help="compile it anew: programs are read by the versions that have written them",
+            help="compile it again: programs can be loaded only by the versions that stored them",
         )
 
 
 def _read(text: bytes) -> Module:
-    """The optimized program, as it was written."""
+    """The optimized program from its text."""
     return absorb_composites(read_module(read_in_process(text), BY_NAME))

@@ -1,4 +1,4 @@
-"""XLA's own options: XLA itself says which there are, and a notice says which have no effect."""
+"""XLA's options: validation by XLA itself, and notices about those without effect."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ OptionValue: TypeAlias = bool | int | float | str
 FLAGS = "XLA_FLAGS"
 _COUNT = "xla_force_host_platform_device_count"
 _PROBE = "module @options { func.func @main() { return } }"
-_LAST: tuple[str, OptionValue] = ("no_option_of_this_name", 0)  # refused when all others are taken
+# rejected by XLA after all others are accepted
+_LAST: tuple[str, OptionValue] = ("no_option_of_this_name", 0)
 
 
 def flags_in_environment() -> dict[str, str]:
-    """The flags of XLA_FLAGS by name, which may stand in a file; `true` for those without value."""
+    """The flags of XLA_FLAGS by name, possibly from a file; `true` for those without value."""
     return _parsed(os.environ.get(FLAGS, "").strip())
 
 
@@ -32,7 +33,7 @@ def _parsed(text: str) -> dict[str, str]:
     if text and not text.startswith("-"):
         try:
             text = Path(text).read_text()
-        except OSError:  # XLA takes such a file for an empty one
+        except OSError:  # XLA treats an unreadable file as empty
             return {}
     found: dict[str, str] = {}
     for word in shlex.split(text):
@@ -42,7 +43,7 @@ def _parsed(text: str) -> dict[str, str]:
 
 
 def notify_of_flags(honoured: Iterable[str], devices: int) -> None:
-    """Say which flags of XLA_FLAGS have no effect on Weft."""
+    """Print which flags of XLA_FLAGS have no effect on Weft."""
     flags = flags_in_environment()
     count = flags.get(_COUNT)
     if count is not None and count != str(devices) and not os.environ.get(DEVICES.name):
@@ -55,7 +56,7 @@ def notify_of_flags(honoured: Iterable[str], devices: int) -> None:
 
 
 def check_xla_options(given: Sequence[tuple[str, OptionValue]], own: Iterable[str]) -> None:
-    """Refuse the options that XLA refuses, in its words."""
+    """Raise for options that XLA rejects, with its message."""
     told = _refusal(tuple([(name, value, type(value)) for name, value in given]))
     if told is None:
         return
@@ -70,15 +71,16 @@ def check_xla_options(given: Sequence[tuple[str, OptionValue]], own: Iterable[st
 
 @cache
 def _refusal(given: tuple[tuple[str, OptionValue, type], ...]) -> str | None:
-    """What XLA's CPU compiler says against options, if it does; nothing is compiled.
+    """XLA's error for these options from its CPU compiler, if any; nothing is compiled.
 
-    Their types are part of the key: XLA takes True, and refuses 1.
+    Types are part of the cache key: XLA accepts True and rejects 1.
     """
     from jaxlib import _jax
 
     client = _cpu_client()
     options = _jax.CompileOptions()
-    options.executable_build_options.debug_options.xla_dump_to = ""  # it is no program
+    # the error about the empty program, past option parsing
+    options.executable_build_options.debug_options.xla_dump_to = ""
     options.env_option_overrides = [*((name, value) for name, value, _ in given), _LAST]
     try:
         client.compile_and_load(_PROBE, _jax.DeviceList((client.local_devices()[0],)), options)
@@ -89,7 +91,7 @@ def _refusal(given: tuple[tuple[str, OptionValue, type], ...]) -> str | None:
 
 
 def _cpu_client() -> Any:
-    """JAX's client of its CPU, which programs for Weft's devices have beside them."""
+    """JAX's CPU client, which exists beside Weft's."""
     from jax._src import xla_bridge
 
     known: Mapping[str, Any] = xla_bridge._backends
@@ -105,9 +107,9 @@ def _own_cpu_client() -> Any:
 
 @cache
 def _xla_names() -> tuple[str, ...]:
-    """The names of XLA's options that jaxlib shows."""
+    """The names of XLA's options in jaxlib."""
     from jaxlib import _jax
 
-    whole = _jax.CompileOptions()  # held: its parts die with it
+    whole = _jax.CompileOptions()  # keeps its parts alive
     options = whole.executable_build_options.debug_options
     return tuple([name for name in dir(options) if name.startswith("xla_")])

@@ -1,1 +1,1 @@
-"""Questions: what JAX asks about programs, and what it is told."""
+"""Queries: the metadata that JAX requests about programs."""

@@ -1,7 +1,7 @@
-"""The program of one device as JAX shows it: StableHLO that jaxlib turns into HLO.
+"""The local program in the form that JAX shows: StableHLO that jaxlib converts to HLO.
 
-Collectives name lists of devices, what StableHLO has no word for is written out, and attributes say
-how arguments and results are split.
+Collectives have explicit device groups, ops without a StableHLO form are decomposed, and attributes
+hold the shardings of arguments and results.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from weft.ops.distributed.collective import CollectiveOp, device_lists
 if TYPE_CHECKING:
     from weft.jax.programs.compiling import PjrtExecutable
 
-_DIALECTS = ("stablehlo.", "chlo.", "func.")  # whose ops have a form in HLO
+_DIALECTS = ("stablehlo.", "chlo.", "func.")  # dialects with a form in HLO
 
 
 def device_program(executable: PjrtExecutable) -> str:
-    """The program of one device; its outline where HLO has no form of it."""
+    """The local program; its outline if it has no HLO form."""
     module = _plain(executable)
     if all(node.op.name.startswith(_DIALECTS) for node in module.nodes()):
         text = module.text(locations=True)
@@ -36,7 +36,7 @@ def device_program(executable: PjrtExecutable) -> str:
 
 
 def _plain(executable: PjrtExecutable) -> Module:
-    """The optimized module in words that all tools know."""
+    """The optimized module in standard dialects."""
     module = executable.module
     rules = (partial(_listed, module), partial(_written_out, module), _at_once)
     module = rewrite(module, *rules)
@@ -48,7 +48,7 @@ def _plain(executable: PjrtExecutable) -> Module:
 
 
 def _listed(module: Module, node: Node) -> Rewritten:
-    """Groups along axes of a mesh -> lists of devices."""
+    """Groups along mesh axes -> explicit device groups."""
     op = node.op
     if not isinstance(op, CollectiveOp) or not isinstance(op.replica_groups, MeshAxes):
         return None
@@ -58,7 +58,7 @@ def _listed(module: Module, node: Node) -> Rewritten:
 
 
 def _written_out(module: Module, node: Node) -> Rewritten:
-    """An op of ours -> what it decomposes into; asynchronous pairs are one node at their end."""
+    """A composite -> its decomposition; asynchronous pairs become one node at their end."""
     if not node.op.composite or isinstance(node.op, AsyncStart | AsyncDone):
         return None
     given = {"regions": node.regions} if node.regions else {}
@@ -79,7 +79,7 @@ def _at_once(node: Node) -> Rewritten:
 
 
 def _without_notes(module: Module) -> Module:
-    """The module without what passes have written at its nodes."""
+    """The module without annotations of passes."""
 
     def plain(node: Node) -> Rewritten:
         kept = tuple([(name, text) for name, text in node.attrs if not name.startswith("weft.")])
@@ -91,7 +91,7 @@ def _without_notes(module: Module) -> Module:
 
 
 def _inlined(module: Module, region: Region, node: Node) -> tuple[Value, ...]:
-    """The results of a region on a node's operands."""
+    """Inline a region on a node's operands."""
     inside = Rebuild(module, ())
     inside.became.update(zip(region.args, node.operands, strict=True))
     made = inside.region(region)
@@ -102,7 +102,7 @@ def _inlined(module: Module, region: Region, node: Node) -> tuple[Value, ...]:
 
 
 def _bare(function: Function) -> Function:
-    """A function without attributes that only Weft and JAX know."""
+    """A function without attributes private to Weft and JAX."""
     kept = tuple([_known(attrs) for attrs in function.arg_attrs])
     return replace(function, arg_attrs=kept, res_attrs=(), attrs=())
 
@@ -112,7 +112,7 @@ def _known(attrs: Attrs) -> Attrs:
 
 
 def _attributes(executable: PjrtExecutable) -> list[tuple[str, str]]:
-    """How many run it, and how what goes in and out is split."""
+    """The module attributes: partition count, and shardings of arguments and results."""
     local = executable.local
     whole = result_tiles(local)
     output = whole[0] if len(whole) == 1 else "{" + ", ".join(whole) + "}"
@@ -120,14 +120,14 @@ def _attributes(executable: PjrtExecutable) -> list[tuple[str, str]]:
         (PARTITIONS, f"{executable.asked.partitions} : i32"),
         (REPLICAS, f"{executable.asked.replicas} : i32"),
     ]
-    if whole:  # HLO cannot say that nothing is split
+    if whole:  # HLO has no form for an unsharded token
         found.append(("mhlo.spmd_output_sharding", STRING.write(output)))
     quoted = ", ".join(map(STRING.write, argument_tiles(local)))
     return [*found, ("mhlo.spmd_parameters_shardings", f"[{quoted}]")]
 
 
 def _converts(text: str) -> bool:
-    """Whether jaxlib finds an HLO form of a program."""
+    """Whether jaxlib can convert a program to HLO."""
     from jaxlib import _jax
 
     try:
@@ -138,7 +138,7 @@ def _converts(text: str) -> bool:
 
 
 def outline(executable: PjrtExecutable) -> str:
-    """What a program takes and gives, and one call between."""
+    """An outline of a program: its signature around one opaque call."""
     local = executable.local
     takes, gives = local.arg_types, local.result_types
     given = ", ".join([f"%arg{n}: {type}" for n, type in enumerate(takes)])

@@ -1,4 +1,4 @@
-"""Extensions: functions that JAX finds beside the table, about layouts and shardings."""
+"""PJRT extensions: layouts and shardings of executables."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _shardings(handles: Handles, args: Any, side: int) -> tuple[int, int, int]:
 
     both = described.remembered("shardings", lambda e: [*map(write, all_tiles(e.local))])
     found: tuple[int, int, int] = both[side]
-    return found if found[2] else (0, 0, 0)  # JAX takes a list of none for one that is missing
+    return found if found[2] else (0, 0, 0)  # JAX treats an empty list as missing
 
 
 SLOTS: tuple[tuple[str, SlotFunction], ...] = (

@@ -1,4 +1,4 @@
-"""What JAX asks about a compiled program: its text, its costs, its memory, and itself as bytes."""
+"""Executable queries: text, costs, memory, fingerprints and serialization."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from weft.jax.programs.serialized import check_storable, restored, serialized
 from weft.jax.questions.device_program import device_program
 
 _FORMAT: list[tuple[int, int]] = []
-_FLOAT = 3  # the type of a named value that is a number with a fraction
+_FLOAT = 3  # PJRT_NamedValue type: float
 
 
 def _optimized(handles: Handles, args: Any) -> None:
-    """The text, asked for twice: how long it is, and then all of it."""
+    """The program's text; requested twice, first for its size."""
     described: Described = handles.kept[args.executable]
     program: Any = api().structs["Program"].from_address(args.program)
     code = described.remembered("text", lambda e: device_program(e).encode())
@@ -31,7 +31,7 @@ def _optimized(handles: Handles, args: Any) -> None:
     program.format, program.format_size = _FORMAT[0]
     if program.code:
         ctypes.memmove(program.code, code, len(code))
-        described.asked.pop("text", None)  # it is long, and may never be asked for again
+        described.asked.pop("text", None)  # freed at once: long, and rarely requested again
     program.code_size = len(code)
 
 
@@ -42,7 +42,7 @@ def _costs(handles: Handles, args: Any) -> None:
 
 
 def _named(described: Described, numbers: dict[str, float]) -> Any:
-    """Numbers by name, as PJRT lists them."""
+    """Numbers by name, as PJRT_NamedValues."""
     kind: Any = api().structs["NamedValue"]
     made = (kind * len(numbers))()
     for entry, (name, number) in zip(made, numbers.items(), strict=True):
@@ -108,7 +108,7 @@ def _deserialize(handles: Handles, args: Any) -> None:
 
 
 def _topology(handles: Handles, args: Any) -> None:
-    """What programs are compiled for: devices that are all alike."""
+    """The topology that programs are compiled for: uniform devices."""
     args.fingerprint = len(the_client().devices)
 
 

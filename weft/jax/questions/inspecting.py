@@ -1,4 +1,4 @@
-"""`jax.debug.inspect_array_sharding`: who asks is told when it is known how a value is split."""
+"""`jax.debug.inspect_array_sharding`: callbacks that receive a value's final sharding."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from weft.pipeline import Program
 
 
 def inspect_lowering(ctx: Any, value: Any, *, callback: Callable[..., Any]) -> list[Any]:
-    """A call that says whom to tell; where all axes are manual, and on one device, they are told.
+    """A custom call with the callback; if all axes are manual, or on one device, it is called here.
 
-    Inside of a part where some axes are manual, values are split by the others.
+    In a partially manual region, values are split by the remaining axes.
     """
     from jax._src import sharding_impls
 
@@ -47,7 +47,7 @@ def inspect_lowering(ctx: Any, value: Any, *, callback: Callable[..., Any]) -> l
 
 
 def _mesh(abstract: Any, devices: Any) -> Any:
-    """The mesh that a sharding is told on."""
+    """The mesh of the reported sharding."""
     from jax._src import mesh
 
     if abstract is None:
@@ -56,7 +56,7 @@ def _mesh(abstract: Any, devices: Any) -> Any:
 
 
 def _tell(callback: Callable[..., Any], mesh: Any, devices: Any, proto: bytes) -> None:
-    """Call back with a sharding of JAX; an empty message says that all devices have the whole."""
+    """Call back with a JAX sharding; an empty message means replicated."""
     from jax._src import sharding_impls
     from jax._src.lib import xla_client
 
@@ -71,7 +71,7 @@ def _tell(callback: Callable[..., Any], mesh: Any, devices: Any, proto: bytes) -
 
 
 def tell_shardings(program: Program) -> None:
-    """Tell those who asked in a program how values are split."""
+    """Call back with the shardings of inspected values."""
     sharded = program.stage("sharded")
     for node in sharded.nodes():
         if isinstance(node.op, CustomCall) and node.op.call_target_name == INSPECT:

@@ -1,14 +1,14 @@
-"""The few protocol buffers that JAX exchanges with a plugin, read and written by hand."""
+"""Encoding and decoding of the few protocol buffers in PJRT."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-_FIXED = {1: 8, 5: 4}  # bytes of the kinds that are always as long
+_FIXED = {1: 8, 5: 4}  # byte sizes of fixed-width wire types
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A number of a varying length, and where it ends."""
+    """A varint, and its end."""
     found = shift = 0
     while True:
         byte = data[at]
@@ -20,7 +20,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message: their numbers, with numbers or bytes."""
+    """The fields of a message: numbers, with integers or bytes."""
     at = 0
     while at < len(data):
         tag, at = _number(data, at)
@@ -45,14 +45,14 @@ def _varint(number: int) -> bytes:
 
 
 def field(number: int, value: int | bytes) -> bytes:
-    """A field of a message."""
+    """Encode a field."""
     if isinstance(value, int):
         return _varint(number << 3) + _varint(value)
     return _varint(number << 3 | 2) + _varint(len(value)) + value
 
 
 def packed(numbers: Sequence[int]) -> bytes:
-    """Numbers one after another."""
+    """Encode packed varints."""
     return b"".join([_varint(number) for number in numbers])
 
 

@@ -1,4 +1,4 @@
-"""How arguments and results are split, in the words that JAX reads back: tiles of devices."""
+"""Shardings of arguments and results as HLO tile assignments, which JAX parses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _tiles(
 
 
 def proto(tiles: Tiles) -> bytes:
-    """Tiles as an OpSharding."""
+    """A tile assignment as an OpSharding."""
     if tiles.kind != OTHER:
         return field(1, tiles.kind) if tiles.kind else b""
     made = field(1, OTHER) + field(3, packed(tiles.shape))
