@@ -64,10 +64,10 @@ again = serialized.restored(data, None)
 assert again.local.arg_types == described.executable.local.arg_types
 assert again.fingerprint == described.executable.fingerprint
 for wrong, what in (
-    (b"something else", "these bytes are no program that Weft has stored"),
-    (data[:-1], "a stored program is damaged"),
-    (data[:100] + b"?" + data[101:], "a stored program is damaged"),
-    (b"", "these bytes are no program"),
+    (b"something else", "these bytes are not a program serialized by Weft"),
+    (data[:-1], "a stored program is corrupt"),
+    (data[:100] + b"?" + data[101:], "a stored program is corrupt"),
+    (b"", "these bytes are not a program"),
 ):
     try:
         serialized.restored(wrong, None)

@@ -48,7 +48,7 @@ def _weak(given: Any) -> Array:
         made = np.asarray(given)
     except ValueError as error:
         raise WeftError(
-            f"{_shown(given)} cannot be converted to an array: {error}",
+            f"{_shown(given)} is not an array: {error}",
             help="give every row the same number of elements",
         ) from None
     if isinstance(given, bool | int | float | complex | list | tuple):

@@ -1,4 +1,4 @@
-"""Emit: the kernels of an executable become text of a target."""
+"""Emit: an executable's kernels as text of a target."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def emit(executable: Executable, target: Target | None) -> Executable:
-    """The executable with the text that each of its kernels becomes, by the kernel's name."""
-    if target is None:  # numpy, node by node
+    """The executable with the emitted text of each kernel, by the kernel's name."""
+    if target is None:  # numpy has no kernels
         return replace(executable, texts={})
-    from weft.executable.text import kernel_names  # what runs kernels only is in this folder, too
+    from weft.executable.text import kernel_names  # not needed by programs that only run
 
     names = kernel_names(executable.tiled)
     return replace(executable, texts=_Texts(target, {name: k for k, name in names.items()}))
@@ -24,7 +24,7 @@ def emit(executable: Executable, target: Target | None) -> Executable:
 
 @dataclass(frozen=True, slots=True)
 class _Texts(Mapping[str, str]):
-    """Texts of kernels, each had from the target when it is read: a program may have megabytes."""
+    """Emitted texts, produced on access: a program may have megabytes of them."""
 
     target: Target
     kernels: Mapping[str, Launch]

@@ -1,1 +1,1 @@
-"""The LLVM target: kernels for CPUs, written as LLVM text and compiled in the process."""
+"""The LLVM target: kernels for CPUs, emitted as LLVM IR and compiled in the process."""

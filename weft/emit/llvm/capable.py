@@ -1,4 +1,4 @@
-"""What this target computes, as data: ops by their types, and whole kernels."""
+"""Capabilities of this target: ops by their types, and whole kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KNOWN: dict[tuple[type[Op], tuple[DType, ...], tuple[DType, ...]], str | None] 
 
 
 def can(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
-    """Why no kernel computes an op of such types, or None if one does."""
+    """Why no kernel computes an op on these types, or None if one does."""
     if isinstance(op, CONSTANTS):
         return _can(op, given, made)
     key = (type(op), given, made)
@@ -58,7 +58,7 @@ def _refuses_step(step: Step, kernel: Kernel) -> str | None:
         case Apply(op=op, args=args, dtype=dtype):
             return refuses(op, tuple([_dtype(kernel, n) for n in args]), dtype)
         case Reduce(how=how, dtype=dtype):
-            # Sums of what has to be rounded are held in f32.
+            # Sums that must be rounded to a narrow type are accumulated in f32.
             narrow = how in ("add", "mul") and is_rounded(
                 dtype, excess_precision=kernel.excess_precision
             )

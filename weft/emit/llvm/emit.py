@@ -10,7 +10,7 @@ from weft.kernels.kernel import Kernel
 
 
 def emit(kernel: Kernel, processor: Processor | None = None) -> Emitted:
-    """A kernel as LLVM text: functions that run its tasks, and how to call them."""
+    """Emit a kernel as LLVM IR: functions that run its tasks, and their calling convention."""
     processor = processor or host()
     if kernel.schedule.kind == "packed":
         return emit_product(kernel, processor)

@@ -1,4 +1,4 @@
-"""What a target makes of a kernel: text, and how its functions are to be called."""
+"""Emitted kernels: LLVM IR and the calling convention of its functions."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from dataclasses import astuple, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A function of the text that runs tasks begin..end: void f(operands, scratch, begin, end).
+    """A function that runs tasks begin..end: void f(operands, scratch, begin, end).
 
     `operands` points to an array of pointers: one for each operand of the kernel, then one to the
-    bytes that the tasks of all phases share (if there are any). `scratch` points to bytes that one
-    thread has for itself. The phases of a kernel run one after another.
+    workspace shared by the tasks of all phases (if any). `scratch` is thread-private memory. The
+    phases of a kernel run one after another, with a barrier between them.
     """
 
     function: str
     tasks: int
-    chunk: int = 1  # tasks that one thread takes at a time
+    chunk: int = 1  # tasks that a thread claims at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The text of a kernel for a target, and its phases."""
+    """The LLVM IR of a kernel, and its phases."""
 
     text: str
     phases: tuple[Phase, ...]
-    scratch: int = 0  # bytes a thread needs, aligned to 64
-    shared: int = 0  # bytes that all tasks of a launch share, aligned to 64
-    brief: bool = False  # so little to do that compiling it soon is worth more than fast code
+    scratch: int = 0  # bytes of scratch a thread, aligned to 64
+    shared: int = 0  # bytes of workspace shared by all tasks, aligned to 64
+    brief: bool = False  # short-running: compile time matters more than code quality
 
 
 def symbol(function: str, text: str) -> str:
-    """The name that a function of a text has in its object: no two texts share one."""
+    """The symbol of a function in its object: unique over all texts."""
     return f"{function}.{_digest(text)}"
 
 
-@functools.lru_cache(maxsize=8)  # a text has many functions, one after another
+@functools.lru_cache(maxsize=8)  # a text has many functions, looked up in a row
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def encode(emitted: Sequence[Emitted]) -> bytes:
-    """Texts as bytes, for the cache."""
+    """Serialize texts, for the cache."""
     return zlib.compress(json.dumps([astuple(made) for made in emitted]).encode(), 1)
 
 
 def decode(data: bytes) -> list[Emitted]:
-    """What was encoded. It is code: it must come from where nobody else can write."""
+    """Deserialize texts. They are code: the source must be trusted."""
     rows = json.loads(zlib.decompress(data))
     return [
         Emitted(text, tuple([Phase(*p) for p in phases]), *rest) for text, phases, *rest in rows

@@ -1,4 +1,4 @@
-"""How the loops of a kernel run on a CPU: in rows, in columns, or as a packed product."""
+"""CPU schedules of loops: by rows, by columns, or as a packed contraction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 from weft.kernels.attention import Attention
 from weft.kernels.kernel import Contract, Kernel, Load, Pick, Reduce, Schedule, Step, Store
 
-ParameterRanges: TypeAlias = Mapping[str, Sequence[int]]  # the values that options may have
+ParameterRanges: TypeAlias = Mapping[str, Sequence[int]]  # allowed values of options
 
 _LARGE = range(1, 1 << 40)
 _TRUTH = (0, 1)
@@ -27,12 +27,12 @@ OPTIONS: Mapping[str, ParameterRanges] = {"rows": _LOOPS, "columns": _LOOPS, "pa
 
 
 def schedule_of(kernel: Kernel) -> Schedule:
-    """Loops in the order of the first output's elements; reductions inside, or around vectors.
+    """The loops in the order of the first output; reductions innermost, or around vectors.
 
-    `rows`: tasks are points of the outer parallel factors; inside of one, passes along the inner
-    factors, the last of which is run in vectors. `columns`: vectors along a parallel factor, with
-    reductions as outer loops. `packed`: a product in blocks of packed operands, other steps at the
-    packing and at the end.
+    `rows`: tasks are points of the outer parallel factors; each runs passes along the inner
+    factors, vectorized along the last. `columns`: vectorized along a parallel factor, with
+    reductions as outer loops. `packed`: a blocked contraction of packed operands; other steps are
+    fused into the packing (prologue) and the store (epilogue).
     """
     count, steps = len(kernel.factors), kernel.steps
     rows = {n for s in steps if isinstance(s, Reduce | Pick | Contract) for n in s.over}
@@ -62,7 +62,7 @@ def schedule_of(kernel: Kernel) -> Schedule:
 
 
 def refuses_schedule(kernel: Kernel | Attention) -> str | None:
-    """Why a kernel does not run as it says on a CPU, or None if it does."""
+    """Why a kernel's schedule is invalid on a CPU, or None if it is valid."""
     if isinstance(kernel, Attention):
         return refuses_options(kernel.options, _ATTENTION)
     schedule = kernel.schedule
@@ -72,7 +72,7 @@ def refuses_schedule(kernel: Kernel | Attention) -> str | None:
 
 
 def refuses_options(options: Iterable[tuple[str, int]], known: ParameterRanges) -> str | None:
-    """Why options are none of those that are known, or None if they are."""
+    """Why options are invalid, or None if they are valid."""
     for name, value in options:
         if name not in known:
             return f"there is no option {name[:40]!r}"
@@ -82,7 +82,7 @@ def refuses_options(options: Iterable[tuple[str, int]], known: ParameterRanges) 
 
 
 def _is_window(kernel: Kernel, rows: set[int]) -> bool:
-    """Whether a reduction is along a window that moves: neighbours read the same elements again."""
+    """Whether a reduction runs along a sliding window: neighbours read the same elements again."""
     sizes = [factor.size for factor in kernel.factors]
     for step in kernel.steps:
         if not isinstance(step, Load):
@@ -96,7 +96,7 @@ def _is_window(kernel: Kernel, rows: set[int]) -> bool:
 
 
 def _stride(factor: int, steps: tuple[Step, ...]) -> int:
-    """How far apart elements are along a factor, in what is read most; far if nothing is."""
+    """The stride along a factor in the widest load; large if there is none."""
     loads = [s for s in steps if isinstance(s, Load)]
     most = max((_span(s) for s in loads), default=0)
     found = [abs(s.at.strides[factor]) for s in loads if _span(s) == most and s.at.strides[factor]]
@@ -104,5 +104,5 @@ def _stride(factor: int, steps: tuple[Step, ...]) -> int:
 
 
 def _span(load: Load) -> int:
-    """How many factors a load runs over."""
+    """The number of factors that a load runs over."""
     return sum(map(bool, load.at.strides))

@@ -1,4 +1,4 @@
-"""The table of ops for this target: for every op one answer, and no hole."""
+"""The op table of this target: one cell for every op, without holes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOOPS, PRODUCT, ALONE = (Cell("emitted", where) for where in ("loops", "product"
 
 
 def numpy(why: str) -> Cell:
-    """Left to numpy."""
+    """Computed by numpy."""
     return Cell("library", "numpy", why)
 
 
@@ -43,7 +43,7 @@ def runtime(why: str) -> Cell:
 
 
 def unsupported(why: str) -> Cell:
-    """Refused."""
+    """Unsupported."""
     return Cell("unsupported", "", why)
 
 
@@ -51,7 +51,7 @@ def _all(families: Iterable[ModuleType], cell: Cell) -> dict[type[Op], Cell]:
     return {op: cell for family in families for op in family.OPS}
 
 
-# What a later row says is meant: first whole families, then single ops.
+# Later rows override earlier ones: first whole families, then single ops.
 TABLE: dict[type[Op], Cell] = {
     **_all([transcendental, special], numpy("no vector form of the function yet")),
     **_all([broadcasting], numpy("frameworks write the broadcast as an op of its own")),

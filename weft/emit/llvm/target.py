@@ -22,7 +22,7 @@ from weft.kernels.group import Launch
 from weft.kernels.kernel import Kernel, Schedule
 from weft.target import Limits, Target
 
-# Measured on several processors, whose caches differ little in what matters here.
+# Measured on several processors, whose caches are similar enough for these limits.
 LIMITS = Limits(
     steps=160,
     near=1 << 16,
@@ -40,7 +40,7 @@ LIMITS = Limits(
 class LLVM(Target):
     """CPUs, through LLVM.
 
-    All but `emitted`, `text`, `load` and candidates can be had without llvmlite.
+    Everything but `emitted`, `text`, `load` and `candidates` works without llvmlite.
     """
 
     name = "llvm"
@@ -49,7 +49,7 @@ class LLVM(Target):
     forms = MappingProxyType({"llvm": "ll", "asm": "s"})
 
     def can(self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
-        """Why no kernel computes an op of such types, or None if one does."""
+        """Why no kernel computes an op on these types, or None if one does."""
         return can(op, given, made)
 
     def takes(self, kernel: Launch) -> str | None:
@@ -57,42 +57,42 @@ class LLVM(Target):
         return takes(kernel)
 
     def schedule(self, kernel: Kernel) -> Schedule:
-        """How the loops of a kernel run."""
+        """The schedule of a kernel's loops."""
         return schedule_of(kernel)
 
     def candidates(self, kernel: Launch) -> ProductCandidates | None:
-        """Ways to compute a product for which nobody has said how."""
+        """Candidate schedules of a contraction without options."""
         if not isinstance(kernel, Kernel) or not has_llvm():
             return None
         is_open = kernel.schedule.kind == "packed" and not kernel.schedule.options
         return ProductCandidates(kernel) if is_open else None
 
     def text(self, kernel: Launch, form: str = "llvm") -> str:
-        """The LLVM text of a kernel, or its assembly."""
+        """The LLVM IR of a kernel, or its assembly."""
         made = emitted(kernel).text
         return assembly(made) if form == "asm" else made
 
     @property
     def identity(self) -> str | None:
-        """The processor that texts are written for."""
+        """The processor that kernels are emitted for."""
         return repr(host()) if has_llvm() else None
 
     def remember(self, kernels: Sequence[Launch], name: str) -> None:
-        """Keep the texts of kernels under a name, for other processes of the same user."""
+        """Cache the texts of kernels under a name."""
         remember(kernels, name)
 
     def recall(self, kernels: Sequence[Launch], name: str) -> None:
-        """Take the texts that an earlier process has kept of these kernels, if it has."""
+        """Load the texts of these kernels from the cache, if present."""
         recall(kernels, name)
 
     def packed(self, kernels: Sequence[Launch]) -> dict[str, bytes]:
-        """What kernels become: text for this processor, and machine code."""
+        """The packed form of kernels: text for this processor, and machine code."""
         made = [emitted(kernel) for kernel in kernels]
         text = text_identity().encode() + b"\n" + encode(made)
         return {"emitted": text, "code": packed(made)}
 
     def adopt(self, kernels: Sequence[Launch], text: bytes) -> bool:
-        """Use the texts of a trusted file, if they are what this version emits here."""
+        """Use the texts of a trusted file, if this version would emit the same here."""
         made_for, _, rest = text.partition(b"\n")
         if made_for != text_identity().encode():
             return False
@@ -100,9 +100,9 @@ class LLVM(Target):
         return True
 
     def load(self, kernels: Sequence[Launch]) -> Sequence[LoadedKernel]:
-        """Kernels in memory."""
+        """Load kernels."""
         return load([emitted(kernel) for kernel in kernels])
 
     def commands(self) -> CommandList:
-        """An empty list of commands."""
+        """An empty launch queue."""
         return CommandList()

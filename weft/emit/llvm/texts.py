@@ -1,4 +1,4 @@
-"""The texts of kernels, kept while they are likely to be asked for again."""
+"""The in-memory cache of emitted texts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from weft.kernels.group import Launch
 from weft.kernels.kernel import Kernel
 from weft.kernels.single_node import SingleNode
 
-TEXTS: dict[Launch, Emitted] = {}  # of the kernels that this process has met lately
-MOST_TEXTS, MOST_CHARACTERS = 1024, 1 << 24  # that are kept
-FEW_POINTS, FEW_BYTES = 1 << 10, 1 << 13  # of kernels whose calls take longer than they do
+TEXTS: dict[Launch, Emitted] = {}  # texts of recently used kernels
+MOST_TEXTS, MOST_CHARACTERS = 1024, 1 << 24  # characters kept
+FEW_POINTS, FEW_BYTES = 1 << 10, 1 << 13  # below both, a launch takes longer than its kernel
 
 
 def emitted(kernel: Launch) -> Emitted:
-    """The text of a kernel."""
+    """The emitted text of a kernel, cached."""
     found = TEXTS.get(kernel)
     if found is None:
         made = emitted_for(kernel, host())
@@ -37,12 +37,12 @@ def emitted(kernel: Launch) -> Emitted:
 
 
 def remember(kernels: Sequence[Launch], name: str) -> None:
-    """Keep the texts of kernels in the user's cache."""
+    """Write the texts of kernels to the disk cache."""
     the_store().put(_key(name), encode([emitted(kernel) for kernel in kernels]))
 
 
 def recall(kernels: Sequence[Launch], name: str) -> None:
-    """Take the texts that an earlier process has kept, as far as the cache has them."""
+    """Load texts from the disk cache, where present."""
     store, key = the_store(), _key(name)
     stored = store.get(key)
     if stored is None:
@@ -54,7 +54,7 @@ def recall(kernels: Sequence[Launch], name: str) -> None:
 
 
 def adopt(kernels: Sequence[Launch], data: bytes) -> None:
-    """Take texts that were encoded elsewhere, of which whoever loads them knows that they are."""
+    """Use texts serialized elsewhere, whose origin the caller trusts."""
     try:
         TEXTS.update(zip(kernels, decode(data), strict=True))
     except (ValueError, TypeError, zlib.error) as error:
@@ -70,8 +70,8 @@ def _key(name: str) -> Key:
 
 
 def _make_room(characters: int) -> None:
-    """Forget texts, the oldest first, to have room for one of so many characters."""
-    kept = [*TEXTS.items()]  # at once: other threads compile, too
+    """Evict the oldest texts to make room for so many characters."""
+    kept = [*TEXTS.items()]  # in one step: other threads compile, too
     total = characters + sum([len(made.text) for _, made in kept])
     for left, (kernel, made) in zip(range(len(kept), 0, -1), kept, strict=True):
         if left < MOST_TEXTS and total <= MOST_CHARACTERS:
@@ -81,13 +81,13 @@ def _make_room(characters: int) -> None:
 
 
 def _is_brief(kernel: Launch) -> bool:
-    """Whether a kernel has so little to do that its code need not be good."""
+    """Whether a kernel is so short-running that unoptimized code will do."""
     points = math.prod([f.size for f in kernel.factors]) if isinstance(kernel, Kernel) else 0
     return points <= FEW_POINTS and sum([o.nbytes for o in kernel.operands]) <= FEW_BYTES
 
 
 def emitted_for(kernel: Launch, processor: Processor) -> Emitted:
-    """The text of a kernel for any processor, which need not be this machine's."""
+    """The text of a kernel for any processor, not only this machine's."""
     match kernel:
         case Kernel():
             return emit(kernel, processor)

@@ -1,9 +1,9 @@
-"""Collectives between processes that have several devices each, or one.
+"""Collectives between processes with one or several devices each.
 
-Devices of a process meet first: a sum is taken along the stack, and one partial sum goes to every
-other process of the group. A piece that several devices of a process want, or that several have, is
-sent to it once. Everything is a stack whose leading dims of other processes' devices have size 1;
-what the processes send is joined along these dims.
+They are hierarchical: devices of a process reduce along the stack first, and one partial sum goes
+to every other process of the group. A piece that several devices of a process need, or hold, is
+sent once. Values are stacks whose leading dims for other processes' devices have size 1; received
+stacks are concatenated along these dims.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from weft.ops.distributed.collective import (
 from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
 
 Step: TypeAlias = Callable[[Array], Array]
-Cut: TypeAlias = Callable[[Array, int], Array]  # what the nth process gets of an array
-PeerParts: TypeAlias = Sequence[Array]  # what every process has sent, this one, too
+Cut: TypeAlias = Callable[[Array, int], Array]  # the part of an array for the nth process
+PeerParts: TypeAlias = Sequence[Array]  # the parts of all processes, this one included
 
 
 class Workers(collective.Lockstep):
-    """The collectives of a process that has some of the devices: messages go to the others."""
+    """The collectives of a process that holds some of the devices, over a transport."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
 
     def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
-        """The function of a collective, or of a node that asks where its devices are."""
+        """The function of a collective, or of a node that reads its devices' positions."""
         if leaves(site):
             assert self.process is not None
             return across(site, self.process, stream)
@@ -55,14 +55,14 @@ class Workers(collective.Lockstep):
 
 
 def leaves(site: Site) -> bool:
-    """Whether devices of other processes, or some that follow no digits, meet in a node."""
+    """Whether a node communicates with other processes, or its groups follow no digits."""
     if not site.op.collective or not site.layout.absent:
         return False
     return meeting_dims(site.op, site.layout, site.world) is None
 
 
 def across(site: Site, process: Process, stream: str | None) -> HostKernel:
-    """The kernel of a collective that leaves the process."""
+    """The kernel of a collective over several processes."""
     peers = peers_of(site, process, stream)
     assert peers is not None, "there are other processes"
     found = None
@@ -76,15 +76,15 @@ def across(site: Site, process: Process, stream: str | None) -> HostKernel:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One operand: what of it is sent to which process, and the result of what all have sent."""
+    """One operand: the parts to send by process, and the result from all parts."""
 
-    first: Step  # along the stack, before anything is sent
+    first: Step  # local reduction along the stack, before sending
     cut: Cut
     last: Callable[[PeerParts], Array]
 
 
 def _together(site: Site, peers: Peers) -> HostKernel | None:
-    """A collective in which groups follow digits; None if it has to be done group by group."""
+    """A collective whose groups follow digits; None if it has to run group by group."""
     digits = site.world.meets_along(site.op)
     if digits is None:
         return None
@@ -135,7 +135,7 @@ class _Route:
         self.sizes = [site.world.atoms.sizes[d] for d in self.absent]
         self.count = math.prod(self.sizes)
         self.indices = [*np.ndindex(*self.sizes)]
-        # The same program where these processes are one: their devices are in the stack.
+        # The same program if these processes were one: their devices are in the stack.
         more = layout.mask(self.absent)
         rest = tuple([d for d in layout.absent if d not in digits])
         whole = Layout(layout.atoms, absent=rest)
@@ -143,7 +143,7 @@ class _Route:
         self.joined_site = replace(site, layout=whole, given=given)
 
     def join(self, parts: PeerParts) -> Array:
-        """One stack of what the processes have sent."""
+        """Concatenate the parts of all processes into one stack."""
         lead, absent = self.site.lead, self.absent
         head = [size for d, size in enumerate(parts[0].shape[:lead]) if d not in absent]
         local = parts[0].shape[lead:]
@@ -154,7 +154,7 @@ class _Route:
         return found.transpose(*order, *range(lead, lead + len(local)))
 
     def piece(self, dim: int) -> Cut:
-        """The piece for the devices of a process along a local dim; theirs lie in their order."""
+        """The piece of a local dim for the devices of a process, in their order."""
         axis, sizes = self.site.lead + dim, self.site.world.atoms.sizes
         opened = [sizes[d] for d in self.digits]
         windows = []
@@ -184,7 +184,7 @@ def _first(parts: PeerParts) -> Array:
 
 
 def _fold(site: Site, index: int, op: type[Op]) -> Callable[[PeerParts], Array]:
-    """The partial results of all processes combined, in the order of the group."""
+    """Combine the partial results of all processes, in group order."""
     dtype = site.operand(index).dtype
     ufunc, narrow = ufunc_of(op, dtype), not is_native(dtype)
     assert ufunc is not None, "partial results are combined so"
@@ -255,14 +255,14 @@ _MOVES = (CollectivePermute, PermuteAlongAxes)
 
 
 def _permute(site: Site, peers: Peers) -> HostKernel | None:
-    """Values that move along digits; None if it has to be done group by group."""
+    """A permute along digits; None if it has to run pair by pair."""
     digits, sources = site.world.moves(site.op)  # type: ignore[arg-type]
     if digits is None:
         return None
     route = _Route(site, digits)
     listed, here = peers.along(route.absent)
     ways = [_Way(site, n, route, sources, here) for n in range(len(site.given))]
-    # Whatever varies less has fewer rows, but moves between the same processes.
+    # A value that varies less has fewer rows, but moves between the same processes.
     others = [(n, peer) for n, peer in enumerate(listed) if n != here]
     targets = [(n, peer) for n, peer in others if any(len(way.sent[n]) for way in ways)]
     senders = [(n, peer) for n, peer in others if any(len(way.got[n]) for way in ways)]
@@ -297,7 +297,7 @@ def _permute(site: Site, peers: Peers) -> HostKernel | None:
 
 
 class _Way:
-    """How the rows of one operand move: a row for each device along the digits, if it varies."""
+    """The row movement of one operand: a row for each device along the digits, if it varies."""
 
     def __init__(self, site: Site, index: int, route: _Route, sources: Array, here: int) -> None:
         atoms, mask, lead = site.world.atoms, site.mask(index), site.lead
@@ -308,10 +308,10 @@ class _Way:
         self.back = np.argsort([*route.stacked, *self.rest])
         process, row = _numbers(route, mask)
         source = np.asarray(sources)
-        where = np.where(source >= 0, process[source], -1)  # the process that sends
+        where = np.where(source >= 0, process[source], -1)  # source process
         rows = row[source]
         mine = process == here
-        # By process, the rows that this one sends to it, and those that it gets of it.
+        # By process: the rows to send to it, and those to receive from it.
         self.sent = [np.unique(rows[(where == here) & (process == n)]) for n in range(route.count)]
         self.got = [np.unique(rows[mine & (where == n)]) for n in range(route.count)]
         starts = np.cumsum([0, *map(len, self.got)])
@@ -331,7 +331,7 @@ class _Way:
         return opened.reshape(math.prod(opened.shape[:count]), *opened.shape[count:])
 
     def placed(self, parts: PeerParts) -> Array:
-        """The rows that the devices of this process get, as a stack."""
+        """The received rows of this process's devices, as a stack."""
         table = np.concatenate(parts)
         if self.has_holes:
             table = np.concatenate([table, np.zeros_like(table, shape=(1, *table.shape[1:]))])
@@ -340,13 +340,13 @@ class _Way:
 
 
 def _numbers(route: _Route, mask: int) -> tuple[Array, Array]:
-    """For every index along the digits the process, and the row of a value that varies so."""
+    """The process and row number for every index along the digits."""
     varying = [d for d in route.stacked if mask >> d & 1]
     return _along(route.absent, route), _along(varying, route)
 
 
 def _along(digits: Sequence[int], route: _Route) -> Array:
-    """For every index along the digits of a route the number that some of them make."""
+    """The number that some digits make, for every index along the digits of a route."""
     sizes = [route.site.world.atoms.sizes[d] for d in route.digits]
     grid = np.indices(sizes).reshape(len(sizes), -1)
     found = np.zeros(math.prod(sizes), np.int64)

@@ -1,7 +1,7 @@
-"""Collectives without a kernel on stacks: by their own references, one group at a time.
+"""Collectives without a stacked form: by their references, one group at a time.
 
-So are those that follow no digits, or in which devices of a process go different ways, where groups
-have devices in other processes: every process sends what its devices bring, once to each process.
+Used for groups that follow no digits, and for divergent code. Where groups span processes, every
+process sends its devices' operands once to each other process.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from weft.kernels.host import HostKernel, in_two
 from weft.ops.distributed.collective import CollectiveBroadcast, CollectivePermute
 
 Mine: TypeAlias = Mapping[int, Values]  # by device of this process
-GroupLists: TypeAlias = Mapping[Peer, Sequence[int]]  # devices, by process
+GroupLists: TypeAlias = Mapping[Peer, Sequence[int]]  # devices by process
 
 
 def rows_of(site: Site, active: Array | None, process: Process | None) -> Array:
-    """The place in the mesh of every row of a stack that is spelled out."""
+    """The mesh position of every row of a broadcast stack."""
     layout, atoms = site.layout, site.world.atoms
     kept = [np.arange(atoms.sizes[a]) * atoms.strides[a] for a in layout.kept]
     if layout.absent:
@@ -46,12 +46,12 @@ def rows_of(site: Site, active: Array | None, process: Process | None) -> Array:
 
 
 def _place(site: Site, process: Process | None) -> int:
-    """The place in the mesh of a device of this process; any will do as long as none is told."""
+    """The mesh position of a device of this process; arbitrary if it is unknown."""
     return 0 if process is None else int(site.world.places()[process.device])
 
 
 def by_group(site: Site, process: Process | None, stream: str | None = None) -> HostKernel:
-    """Run a collective for one group of devices at a time."""
+    """Run a collective one group of devices at a time."""
     node, world, lead = site.node, site.world, site.lead
     sends = isinstance(node.op, CollectivePermute) and bool(site.layout.absent)
     peers = peers_of(site, process, stream)
@@ -91,7 +91,7 @@ def by_group(site: Site, process: Process | None, stream: str | None = None) -> 
 def _started(
     site: Site, peers: Peers | None, mine: Mine, sent: GroupLists, awaited: GroupLists
 ) -> object:
-    """The exchange of whole operands of devices; None where nothing leaves the process."""
+    """The exchange of whole operands; None if nothing leaves the process."""
     if peers is None or not (sent or awaited):
         return None
     types = [site.operand(n) for n in range(len(site.node.operands))]
@@ -107,7 +107,7 @@ def _flat(array: Array, head: tuple[int, ...], lead: int) -> Array:
 
 
 class _Groups:
-    """Groups of devices that all bring something."""
+    """Groups in which every device contributes."""
 
     def __init__(self, site: Site, peers: Peers | None) -> None:
         self.site, self.peers = site, peers
@@ -115,14 +115,14 @@ class _Groups:
         self.groups = [tuple(group) for group in site.world.groups(node.op)]
         calls = tuple([plain_region(site, n) for n in range(len(node.regions))])
         self.extra = {"regions": calls} if calls else {}
-        self.first = isinstance(node.op, CollectiveBroadcast)  # only the first is asked
+        self.first = isinstance(node.op, CollectiveBroadcast)  # the first one is representative
 
     def present(self, mine: Mine) -> list[Group]:
-        """The groups with devices that are here."""
+        """The groups with devices of this process."""
         return [group for group in self.groups if any(d in mine for d in group)]
 
     def messages(self, mine: Mine) -> tuple[GroupLists, GroupLists]:
-        """The devices whose operands are sent to other processes, and those that are awaited."""
+        """The devices whose operands are sent to other processes, and those to receive."""
         sent: dict[Peer, dict[int, None]] = {}
         awaited: dict[Peer, dict[int, None]] = {}
         for group in self.present(mine):
@@ -138,7 +138,7 @@ class _Groups:
         return _lists(sent), _lists(awaited)
 
     def results(self, mine: Mine, known: Mine) -> Mine:
-        """What devices of this process get."""
+        """The results of this process's devices."""
         made: dict[int, Values] = {}
         for group in self.present(mine):
             members = [known.get(d, known[group[0]]) if self.first else known[d] for d in group]
@@ -150,7 +150,7 @@ class _Groups:
 
 
 class _Pairs:
-    """Devices of which one sends to another."""
+    """Source and target pairs of devices."""
 
     def __init__(self, site: Site, peers: Peers | None) -> None:
         self.site, self.peers, world = site, peers, site.world
@@ -160,7 +160,7 @@ class _Pairs:
         self.source = {target: devices[source] for target, source in pairs if source >= 0}
 
     def messages(self, mine: Mine) -> tuple[GroupLists, GroupLists]:
-        """The devices whose operands are sent to other processes, and those that are awaited."""
+        """The devices whose operands are sent to other processes, and those to receive."""
         sent: dict[Peer, dict[int, None]] = {}
         awaited: dict[Peer, dict[int, None]] = {}
         for target, source in self.source.items():
@@ -175,7 +175,7 @@ class _Pairs:
         return _lists(sent), _lists(awaited)
 
     def results(self, mine: Mine, known: Mine) -> Mine:
-        """What devices of this process get."""
+        """The results of this process's devices."""
         return {
             d: known[self.source[d]] if d in self.source else tuple(map(np.zeros_like, mine[d]))
             for d in mine
@@ -183,12 +183,12 @@ class _Pairs:
 
 
 def _lists(found: Mapping[Peer, Iterable[int]]) -> GroupLists:
-    """Devices in the order that sender and receiver agree on."""
+    """Devices in an order that sender and receiver agree on."""
     return {peer: sorted(devices) for peer, devices in found.items()}
 
 
 def _alone(site: Site, device: int, values: Values) -> Values:
-    """What a device gets that is in no group."""
+    """The result of a device that is in no group."""
     op = site.op
     if not hasattr(op, "alone"):
         raise WeftError(
@@ -200,13 +200,13 @@ def _alone(site: Site, device: int, values: Values) -> Values:
 
 
 def _all_there(node: Node, group: Sequence[int], mine: Mine, peers: Peers | None) -> None:
-    """Refuse a group of which devices of this process went another way, or are none at all."""
+    """Raise if devices of a group diverged, or do not exist."""
     if any(d not in mine and (peers is None or not peers.has(d)) for d in group):
         raise not_all_there(node, group, [d for d in group if d in mine])
 
 
 def not_all_there(node: Node, group: Sequence[int], present: Sequence[int]) -> WeftError:
-    """The error for a collective that part of a group never comes to."""
+    """The error for a collective that part of its group never reaches."""
     gone = [d for d in group if d not in present]
     return WeftError(
         f"{node.op.name}: devices {list(present)[:8]} meet here, but devices {gone[:8]} of their "

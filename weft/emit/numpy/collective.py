@@ -1,4 +1,4 @@
-"""Collectives on stacks: sums, copies and transposes along the leading dims; nobody waits."""
+"""Collectives on stacks: sums, copies and transposes along the leading dims; no device blocks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SAME = HostKernel(lambda x: x, shares=True)
 
 
 def spread(site: Site, index: int, dims: Sequence[int]) -> ArrayStep:
-    """The operand spelled out along leading dims that it does not vary along."""
+    """The operand broadcast along leading dims that it does not vary along."""
     layout, mask = site.layout, site.mask(index)
     missing = {d: layout.size(d) for d in dims if not mask >> d & 1}
     if not missing:
@@ -69,7 +69,7 @@ def spread(site: Site, index: int, dims: Sequence[int]) -> ArrayStep:
 
 
 def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> HostKernel | None:
-    """Combine an operand along leading dims; None if numpy has no function for it."""
+    """Reduce an operand along leading dims; None if numpy has no function for it."""
     dtype, layout, mask = site.operand(index).dtype, site.layout, site.mask(index)
     ufunc = ufunc_of(op, dtype)
     if ufunc is None:
@@ -103,7 +103,7 @@ def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Host
 
 
 def repeated(ufunc: Any, dtype: DType, times: int) -> ArrayStep | None:
-    """A value combined with itself: what a group of equal values gives."""
+    """A value combined with itself: the reduction of a group of equal values."""
     if times == 1 or ufunc in (
         np.maximum,
         np.minimum,
@@ -121,18 +121,18 @@ def repeated(ufunc: Any, dtype: DType, times: int) -> ArrayStep | None:
 
 
 def _times(x: Array, count: int) -> Array:
-    """A value added up so many times; of a complex one each part by itself, for infinities."""
+    """A value added up so many times; complex parts separately, so that infinities stay."""
     if x.dtype.kind == "c":
         made = np.empty_like(x)
         made.real, made.imag = x.real * count, x.imag * count
         return made
-    if x.dtype == np.float16:  # which does not hold every count
+    if x.dtype == np.float16:  # f16 cannot represent every count
         return np.asarray(np.multiply(x, np.float32(count)).astype(x.dtype))
     return np.asarray(np.multiply(x, np.asarray(count).astype(x.dtype)))
 
 
 def all_reduce(site: Site, process: Process | None) -> HostKernel:
-    """Sums along the leading dims of a group; equal parts are multiplied instead."""
+    """Sums along the leading dims of a group; replicated values are multiplied by its size."""
     dims = group_dims(site.op, site.layout, site.world)
     names = site.node.regions[0].body.combiners
     op = NAMED.get(names[0] or "")
@@ -144,19 +144,19 @@ def all_reduce(site: Site, process: Process | None) -> HostKernel:
 
 
 def changes_type(site: Site) -> bool:
-    """Whether a reduction gives values of another element type."""
+    """Whether a reduction changes the element type."""
     return any(
         site.operand(n).dtype is not site.result(n).dtype for n in range(len(site.node.operands))
     )
 
 
 def _grouped(site: Site, process: Process | None) -> HostKernel:
-    """By the reference, one group at a time, on what the result is said to vary along."""
+    """By the reference, one group at a time, reduced to the result's mask."""
     return windowed(site, by_group(site, process))
 
 
 def windowed(site: Site, kernel: HostKernel) -> HostKernel:
-    """A kernel in two whose results are spelled out, on what they are said to vary along."""
+    """A split kernel with broadcast results, reduced to their masks."""
     masks = [site.out(n) for n in range(len(site.node.results))]
     everything = site.layout.everything
     begin, finish = kernel.begin, kernel.finish
@@ -175,13 +175,13 @@ def windowed(site: Site, kernel: HostKernel) -> HostKernel:
 
 
 def _window(site: Site, index: int = 0) -> tuple[slice, ...]:
-    """What of a stack that is spelled out a result varies along; of the rest, the first."""
+    """The window of a broadcast stack that a result's mask keeps: elsewhere the first index."""
     mask = site.out(index)
     return tuple([slice(None) if mask >> d & 1 else slice(0, 1) for d in range(site.lead)])
 
 
 def reduce_scatter(site: Site, process: Process | None) -> HostKernel:
-    """The sums, of which each device sees its own piece; nothing is copied for that."""
+    """The sums, of which each device sees its own piece as a view."""
     dims = group_dims(site.op, site.layout, site.world)
     where, combiner = scattered(site)
     if dims is None or combiner is None or changes_type(site):
@@ -197,7 +197,7 @@ def reduce_scatter(site: Site, process: Process | None) -> HostKernel:
 
 
 def scattered(site: Site) -> tuple[Sequence[int], type[Op] | None]:
-    """The dim along which each operand is scattered, and the op that combines."""
+    """The scatter dim of each operand, and the reduction op."""
     op = site.op
     if isinstance(op, ReduceScatter):
         combiner = NAMED.get(site.node.regions[0].body.combiners[0] or "")
@@ -220,14 +220,14 @@ def own_pieces(
     index: int = 0,
     sizes: Sequence[int] | None = None,
 ) -> ArrayStep:
-    """A view in which each device sees its piece along some local dims.
+    """A view in which each device sees its own piece along some local dims.
 
-    `mask` is what the value varies along; a leading dim that it varies along already and that also
-    splits it gives a diagonal. `sizes` are those of a local value, the operand's if not given.
+    `mask` is the value's mask; a leading dim that is in it and also splits the value gives a
+    diagonal. `sizes` are local sizes, by default the operand's.
     """
     lead, layout = site.lead, site.layout
     used = {d for dims in splits.values() for d in dims}
-    # Leading dims of size 1 make room for the pieces' dims.
+    # Leading dims of size 1 make room for the dims of pieces.
     before = [d for d in range(lead) if d not in used or mask >> d & 1]
     labels, shape = list(before), []
     kept = []
@@ -250,7 +250,7 @@ def own_pieces(
 
 
 def all_slice(site: Site, process: Process | None) -> HostKernel:
-    """A view of the pieces."""
+    """A view of each device's own piece."""
     op = site.op
     assert isinstance(op, AllSlice)
     splits: dict[int, Sequence[int]] = {}
@@ -268,7 +268,7 @@ def all_slice(site: Site, process: Process | None) -> HostKernel:
 
 
 def all_gather(site: Site, process: Process | None) -> HostKernel:
-    """The leading dims of a group become part of a local dim."""
+    """The leading dims of a group are merged into a local dim."""
     op, dims, lead = site.op, group_dims(site.op, site.layout, site.world), site.lead
     assert isinstance(op, AllGather)
     if dims is None:
@@ -278,12 +278,12 @@ def all_gather(site: Site, process: Process | None) -> HostKernel:
 
 
 def gathered(site: Site, index: int, dims: Sequence[int], axis: int) -> HostKernel:
-    """An operand whose leading dims become part of a local one."""
+    """An operand whose leading dims are merged into a local one."""
     lead, layout, full = site.lead, site.layout, spread(site, index, dims)
     sizes = site.result(index).sizes
     rank = lead + len(sizes)
     order = [d for d in range(axis) if d not in dims] + [*dims, *range(axis, rank)]
-    if order == sorted(order) and not layout.has_rows:  # the pieces lie side by side already
+    if order == sorted(order) and not layout.has_rows:  # the pieces are contiguous already
         mask = site.mask(index) & ~layout.mask(dims)
         shape = layout.shape(mask) + sizes
         return HostKernel(lambda x: full(x).reshape(shape), shares=True)
@@ -313,7 +313,7 @@ def rearranged(moved: ArrayStep, shape: Callable[[Array], tuple[int, ...]]) -> H
 
 
 def all_to_all(site: Site, process: Process | None) -> HostKernel:
-    """A transpose: the pieces' dim takes the place of the devices' dims, and the other way."""
+    """A transpose: the dim of pieces swaps with the device dims."""
     op, dims = site.op, group_dims(site.op, site.layout, site.world)
     assert isinstance(op, AllToAll)
     if dims is None:
@@ -324,15 +324,15 @@ def all_to_all(site: Site, process: Process | None) -> HostKernel:
 def exchanged(
     site: Site, index: int, dims: Sequence[int], split: Sequence[int], op: AllToAll
 ) -> HostKernel:
-    """An operand of which every device gets pieces of those along the leading dims.
+    """An operand of which every device gets pieces of the devices along the leading dims.
 
-    The operand has pieces for the devices along the `split` ones of these, which are all of them
-    but where other processes have kept theirs.
+    The operand has pieces for the devices along the `split` dims: all of them, unless other
+    processes hold some.
     """
     lead, layout, full = site.lead, site.layout, spread(site, index, dims)
     given, sizes = site.operand(index).sizes, site.result(index).sizes
     opened: list[int] = []
-    places: list[int] = []  # of each local dim, after it is taken apart
+    places: list[int] = []  # position of each local dim after the reshape
     pieces: dict[int, int] = {}
     for dim, size in enumerate(given):
         if dim == op.split_dimension:
@@ -358,7 +358,7 @@ def exchanged(
 
 
 def collective_broadcast(site: Site, process: Process | None) -> HostKernel:
-    """The first of each group stands for all."""
+    """The first device of each group stands for all."""
     dims = group_dims(site.op, site.layout, site.world)
     if dims is None:
         return _grouped(site, process)
@@ -367,12 +367,12 @@ def collective_broadcast(site: Site, process: Process | None) -> HostKernel:
 
 
 def permute(site: Site, process: Process | None) -> HostKernel:
-    """Values move along leading dims; a value that does not vary along them stays."""
+    """A permute along leading dims; a replicated value is unchanged."""
     found = moves(site.op, site.layout, site.world)
     if found is None:
         return _grouped(site, process)
     dims, sources = found
-    if not dims and sources[0] < 0:  # nothing is sent at all
+    if not dims and sources[0] < 0:  # nothing is sent
         return each([HostKernel(np.zeros_like)] * len(site.given))
     moved = site.layout.mask(dims)
     parts = [
@@ -406,13 +406,13 @@ def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> HostKe
     return HostKernel(along_one, along_one) if len(dims) == 1 else HostKernel(along_several)
 
 
-# Who a device is
+# Device numbers
 
 
 def _reading_places(
     site: Site, process: Process | None, index: Callable[[Array], Array]
 ) -> HostKernel:
-    """Numbers that follow from where devices stand."""
+    """Numbers derived from device positions."""
     layout, mask = site.layout, site.out()
     window = _window(site)
     held = site.result().dtype.numpy
@@ -440,7 +440,7 @@ def replica_id(site: Site, process: Process | None) -> HostKernel:
 
 
 def axis_index(site: Site, process: Process | None) -> HostKernel:
-    """Where devices stand along axes."""
+    """Device positions along axes."""
     op, world = site.op, site.world
     assert isinstance(op, AxisIndex)
     dims = world.axis_dims(op.over.mesh, op.over.axes)
@@ -451,7 +451,7 @@ def axis_index(site: Site, process: Process | None) -> HostKernel:
 
 
 def _with_device(site: Site, process: Process | None) -> HostKernel:
-    """By the reference, on every device, which is told who it is."""
+    """By the reference, once for each device, given its number."""
     node, lead = site.node, site.lead
     has_rows, partitions = site.layout.has_rows, site.world.grid[1]
     type, window = site.result(), _window(site)
@@ -489,10 +489,10 @@ KERNELS: dict[type[Op], Callable[[Site, Process | None], HostKernel]] = {
 
 
 class Lockstep:
-    """The collectives of a process that has all devices: along the stack."""
+    """The collectives of a process that holds all devices: along the stack."""
 
     process: Process | None = None
 
     def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
-        """The function of a collective, or of a node that asks where its devices are."""
+        """The function of a collective, or of a node that reads its devices' positions."""
         return KERNELS[type(site.op)](site, self.process)

@@ -1,7 +1,7 @@
-"""Products on stacks: one matrix product for all devices, as few and as large ones as can be.
+"""Contractions on stacks: few and large matrix products for all devices.
 
-A leading dim along which both operands vary is a batch of products; one along which only the left
-(right) operand varies makes its matrices taller (wider), so that the device axis costs nothing.
+A leading dim along which both operands vary is a batch dim; one along which only the left (right)
+operand varies is merged into its rows (columns), so that the device dim costs nothing.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ ProductFunction = Callable[[Array, Array], Array]
 
 @dataclass(frozen=True)
 class Form:
-    """Where the dims of two stacked operands go in a matrix product, and where they come from."""
+    """How the dims of two stacked operands map to a matrix product and back."""
 
-    left: tuple[int, ...]  # the left operand's dims: dropped, batch, rows, summed
-    right: tuple[int, ...]  # the right operand's dims: dropped, batch, summed, columns
-    back: tuple[int, ...]  # the order of the product's dims that is the result's
+    left: tuple[int, ...]  # left dims in order: dropped, batch, rows, summed
+    right: tuple[int, ...]  # right dims in order: dropped, batch, summed, columns
+    back: tuple[int, ...]  # permutation of the product's dims to the result's
     lead: int
-    dropped: tuple[int, int]  # leading dims of size 1 that come first on each side
+    dropped: tuple[int, int]  # leading dims of size 1, dropped on each side
     batch: int
     rows: int
     columns: int
     summed: int
 
     def matrices(self, lhs: Array, rhs: Array) -> tuple[Array, Array, tuple[int, ...]]:
-        """The operands as stacks of matrices, and the shape that their product is to have."""
+        """The operands as stacks of matrices, and the shape of their product."""
         a, b = lhs.transpose(self.left), rhs.transpose(self.right)
         left, right = a.shape[self.dropped[0] :], b.shape[self.dropped[1] :]
         batch, rows = left[: self.batch], left[self.batch : self.batch + self.rows]
@@ -58,16 +58,16 @@ class Form:
 
     @property
     def _multiply(self) -> Callable[..., Array]:
-        """What multiplies matrices; where nothing is summed, zeros keep their signs."""
+        """The matrix product; over an empty sum, elementwise, so that zeros keep their signs."""
         return np.matmul if self.summed else np.multiply
 
     def placed(self, product: Array) -> Array:
-        """A product with its dims in the result's order; leading dims of size 1 are back."""
+        """A product with its dims permuted to the result's, dropped leading dims restored."""
         missing = len(self.back) - product.ndim
         return product.reshape(product.shape + (1,) * missing).transpose(self.back)
 
     def into(self, lhs: Array, rhs: Array, out: Array) -> None:
-        """Write the product into an array, directly if its memory lies as the product's would."""
+        """Write the product into an array, directly if its strides match."""
         a, b, shape = self.matrices(lhs, rhs)
         target = out.transpose(np.argsort(self.back)).reshape((*a.shape[:-1], b.shape[-1]))
         if np.may_share_memory(target, out):
@@ -79,7 +79,7 @@ class Form:
 def form(
     lead: int, masks: tuple[int, int], ranks: tuple[int, int], dims: DotDims, summed: int = 0
 ) -> Form:
-    """How a dot of stacks is a matrix product; `summed` leading dims are summed over as well."""
+    """The matrix form of a stacked dot; `summed` leading dims are reduced as well."""
     left, right = masks
     both, one, other = left & right & ~summed, left & ~right, right & ~left
     gone = [d for d in range(lead) if not left >> d & 1]
@@ -93,7 +93,7 @@ def form(
     rhs = [*missing, *bits(both), *shift_right, *inner]
     rhs += [lead + d for d in dims.rhs_contracting_dimensions]
     rhs += [*bits(other), *(lead + d for d in free_right)]
-    # The product's dims, by the name that they have in the result.
+    # The product's dims by their position in the result.
     batch = len(dims.lhs_batching_dimensions)
     names = [*bits(both), *(lead + n for n in range(batch)), *bits(one)]
     names += [lead + batch + n for n in range(len(free_left))] + [*bits(other)]
@@ -114,7 +114,7 @@ def form(
 
 
 def computed_in(lhs: DType, rhs: DType, out: DType) -> np.dtype[np.generic]:
-    """The type in which sums of products are formed: BLAS has f32, f64 and complex ones."""
+    """The accumulation type: BLAS has f32, f64 and complex."""
     kinds = {lhs.kind, rhs.kind, out.kind}
     if "complex" in kinds:
         wide = max(d.bits for d in (lhs, rhs, out) if d.is_complex)
@@ -127,7 +127,7 @@ def computed_in(lhs: DType, rhs: DType, out: DType) -> np.dtype[np.generic]:
 
 
 def typed(product: ProductFunction, lhs: DType, rhs: DType, out: DType) -> ProductFunction:
-    """A product of operands as they are given, in the type that is wanted."""
+    """A product with conversions of operands and result."""
     held = computed_in(lhs, rhs, out)
     if lhs.numpy == rhs.numpy == out.numpy == held:
         return product
@@ -147,7 +147,7 @@ def typed(product: ProductFunction, lhs: DType, rhs: DType, out: DType) -> Produ
 
 
 def dot_dims(site: Site) -> DotDims:
-    """The dims of a product, as dot_general says them."""
+    """The dims of a product, as in dot_general."""
     op = site.op
     if isinstance(op, Dot):
         return op.dims(site.operand(0).rank)
@@ -156,7 +156,7 @@ def dot_dims(site: Site) -> DotDims:
 
 
 def dot(site: Site) -> HostKernel:
-    """A matrix product, summed over devices as well where a collective would do it next."""
+    """A matrix product, also summed over devices where an all_reduce follows."""
     lhs, rhs, out = site.operand(0), site.operand(1), site.result()
     summed = site.summed_here()
     shape = form(
@@ -167,7 +167,7 @@ def dot(site: Site) -> HostKernel:
 
 
 def convolution(site: Site) -> HostKernel:
-    """What the window sees at every place, times the kernel: one product."""
+    """im2col: the windows at every position, times the kernel, as one product."""
     op, lead = site.op, site.lead
     assert isinstance(op, Convolution)
     lhs, rhs = site.operand(0), site.operand(1)
@@ -202,7 +202,7 @@ def _after(lead: int, dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def _grouped(seen: Array, lead: int, groups: int, by_batch: bool) -> Array:
-    """What windows see, with a dim of groups before that of the batch."""
+    """Windows with a group dim before the batch dim."""
     head, (batch, features, *rest) = seen.shape[:lead], seen.shape[lead:]
     if by_batch:
         return seen.reshape(*head, groups, batch // groups, features, *rest)

@@ -1,4 +1,4 @@
-"""Kernels that read and write at places which may differ from device to device."""
+"""Indexing kernels: reads and writes at indices that may vary between devices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
 Slices = tuple[slice, ...]
 
 
-# Slices at places that the program computes
+# Slices at dynamic indices
 
 
 def _start(array: Array, room: int) -> int:
@@ -32,7 +32,7 @@ def _start(array: Array, room: int) -> int:
 
 
 def dynamic_slice(site: Site) -> HostKernel:
-    """A view where all devices look at one place; else one copy, or one a device."""
+    """A view if all devices use one index; else one copy, or one for each device."""
     op, lead = site.op, site.lead
     assert isinstance(op, DynamicSlice)
     rooms = [size - n for size, n in zip(site.operand(0).sizes, op.slice_sizes, strict=True)]
@@ -61,14 +61,14 @@ def dynamic_slice(site: Site) -> HostKernel:
 
 
 def _head(x: Array, starts: tuple[Array, ...], lead: int) -> tuple[int, ...]:
-    """The leading dims that a slice is said to vary along: of starts that cannot matter, too."""
+    """The leading dims of a slice's mask, also those of starts that do not matter."""
     return np.broadcast_shapes(x.shape[:lead], *[s.shape for s in starts])
 
 
 def _taken(
     site: Site, dim: int, rooms: list[int], window: Callable[[tuple[Array, ...]], Slices]
 ) -> HostKernel:
-    """Devices look at different places along one dim of a value that they share there."""
+    """Devices read at different indices along one dim of a value that they share."""
     op, lead = site.op, site.lead
     assert isinstance(op, DynamicSlice)
     length = np.arange(op.slice_sizes[dim])
@@ -80,7 +80,7 @@ def _taken(
         cut[dim] = slice(None)
         seen = x[(slice(None),) * lead + tuple(cut)]
         made = seen.take(places, axis=lead + dim)  # lead, before, devices, length, after
-        # Each leading dim is there twice, once with size 1: put the two side by side and merge.
+        # Each leading dim appears twice, once with size 1: put the two side by side and merge.
         where = lead + dim
         order = [n for d in range(lead) for n in (d, where + d)]
         rest = [n for n in range(made.ndim) if n not in order]
@@ -109,7 +109,7 @@ def _each_window(
 
 
 def dynamic_update_slice(site: Site) -> HostKernel:
-    """The operand, copied unless nobody else reads it, with one part written over."""
+    """The operand, copied unless it is its last use, with a window overwritten."""
     lead, rank = site.lead, site.operand(0).rank
     rooms = [size - n for size, n in zip(site.operand(0).sizes, site.operand(1).sizes, strict=True)]
     sizes = site.operand(1).sizes
@@ -146,7 +146,7 @@ def dynamic_update_slice(site: Site) -> HostKernel:
 
 
 def batched(windows: Windows, lead: int) -> Windows:
-    """Windows with the leading dims as further batching dims."""
+    """A gather's dimension numbers with the leading dims as batching dims."""
 
     def up(dims: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(lead + d for d in dims)
@@ -163,7 +163,7 @@ def batched(windows: Windows, lead: int) -> Windows:
 
 
 def gathered(site: Site) -> HostKernel:
-    """Rows are taken by numpy; other windows are read element by element, all devices at once."""
+    """Whole rows by numpy's take; other windows element by element, all devices at once."""
     op, lead = site.op, site.lead
     assert isinstance(op, Gather)
     windows = gather_windows(op.dimension_numbers)
@@ -180,7 +180,7 @@ def gathered(site: Site) -> HostKernel:
 
 
 def _row_axis(site: Site, windows: Windows, sizes: tuple[int, ...]) -> int | None:
-    """The dim along which whole rows are taken, if that is all that a gather does."""
+    """The dim of a gather that only takes whole rows, or None."""
     operand, indices = site.operand(0), site.operand(1)
     simple = len(windows.start_map) == 1 and not windows.operand_batching
     if not simple or windows.inserted != windows.start_map or 0 in operand.sizes:
@@ -199,7 +199,7 @@ def _rows(site: Site, windows: Windows, axis: int) -> HostKernel:
     target = [*windows.batch(rank), *windows.window]
     dtype = site.operand(1).dtype
     held = dtype.numpy
-    last = min(room - 1, int(dtype.limits[1]))  # the indices may be short numbers
+    last = min(room - 1, int(dtype.limits[1]))  # the indices may have few bits
 
     def run(x: Array, indices: Array) -> Array:
         at = indices[..., 0] if flat else indices
@@ -219,7 +219,7 @@ def _rows(site: Site, windows: Windows, axis: int) -> HostKernel:
 
 
 def scattered(site: Site) -> HostKernel:
-    """The reference's, with the leading dims as batching dims; sums by numpy."""
+    """The reference with the leading dims as batching dims; sums by numpy."""
     op, lead, count = site.op, site.lead, len(site.node.results)
     assert isinstance(op, Scatter)
     body = site.node.regions[0]
@@ -266,7 +266,7 @@ def _combine(out: list[Array], new: list[Array], target: Array, source: Array, r
 
 
 def last_dims(site: Site) -> HostKernel:
-    """The reference on whole stacks: it takes any number of dims before those it looks at."""
+    """The reference on whole stacks: it accepts any number of dims before its own."""
     op, lead = site.op, site.lead
     return HostKernel(lambda *arrays: op.reference(*spread(arrays, lead)))
 

@@ -1,4 +1,4 @@
-"""What has no kernel on stacks runs device by device, by its own reference."""
+"""The fallback: ops without a stacked kernel run device by device, by their references."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _MEETING = "move the collective out of the reduction, sort or scatter"
 
 
 def finished(steps: Generator[Any, Any, tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The results of a reference that must not wait for other devices."""
+    """Run a reference that must not block on other devices."""
     try:
         next(steps)
     except StopIteration as end:
         results: tuple[Any, ...] = end.value
         return results
-    raise Unsupported("devices meet inside a region that runs by itself", help=_MEETING)
+    raise Unsupported("a collective inside a region that runs device by device", help=_MEETING)
 
 
 @dataclass
 class OneDevice:
-    """What a control op may ask of the device that runs it."""
+    """The device context of control ops."""
 
     module: Module
     device: tuple[int, int]
@@ -53,7 +53,7 @@ class OneDevice:
         return PlainRegion(body, dict(zip(body.args, values, strict=True)), self)()
 
     def refuse(self, what: str) -> NoReturn:
-        """Say that a thing is not done in lockstep."""
+        """Raise: not available in lockstep."""
         raise Unsupported(
             f"{what} in a program that runs in lockstep",
             help="pass values as arguments and results, or use collectives",
@@ -62,21 +62,21 @@ class OneDevice:
     def parallel(
         self, programs: tuple[tuple[str, ...], ...], infeed: tuple[str, ...], *values: Any
     ) -> tuple[Any, ...]:
-        """Refused: programs side by side are for the evaluator."""
+        """Unsupported: MPMD programs run in the evaluator only."""
         self.refuse("interpreter.run_parallel")
 
     def everywhere(self, region: RegionCall, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Refused: a local program has been partitioned already."""
+        """Unsupported: a local program is already partitioned."""
         raise WeftError(
             "sdy.manual_computation in a local program", help="partition the program first"
         )
 
     def feed(self) -> str:
-        """Refused: nothing is fed in."""
+        """Unsupported: there is no infeed."""
         self.refuse("stablehlo.infeed")
 
     def channel(self, key: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        """A list that nobody reads, for probes and calls of Python; messages are refused."""
+        """A discarded list for probes and callbacks; messages are unsupported."""
         if key[0] in ("probe", "host call"):
             return []
         self.refuse("stablehlo.send or stablehlo.recv")
@@ -84,7 +84,7 @@ class OneDevice:
 
 @dataclass
 class PlainRegion:
-    """A region that a reference may run, with the values it can see, on one device."""
+    """A region with its captured values, on one device."""
 
     region: Region
     values: dict[Value, Any]
@@ -106,11 +106,11 @@ class PlainRegion:
 
     @property
     def combiners(self) -> tuple[str | None, ...]:
-        """The op that each result is of two arguments, if it is one."""
+        """The op of each result that is a binary combiner of two arguments."""
         return self.region.body.combiners
 
     def each(self, *arrays: Array) -> tuple[Array, ...]:
-        """Run a region on scalars for every element of arrays that have one shape."""
+        """Run a scalar region for every element of arrays of one shape."""
         shape = np.broadcast_shapes(*[a.shape for a in arrays])
         if is_elementwise(self.region):
             return tuple([np.broadcast_to(r, shape) for r in self(*arrays)])
@@ -124,17 +124,17 @@ class PlainRegion:
 
 
 def is_elementwise(region: Region) -> bool:
-    """Whether a region on scalars treats every element alike when it is run on arrays."""
+    """Whether a scalar region can run on whole arrays elementwise."""
     return all(node.op.elementwise and not node.regions for node in region.nodes)
 
 
 def run_node(
     node: Node, operands: Sequence[Any], values: dict[Value, Any], device: OneDevice
 ) -> tuple[Any, ...]:
-    """The results of a node on one device, by its reference."""
+    """Run a node on one device, by its reference."""
     op = node.op
     if op.collective:
-        raise Unsupported(f"{op.name} inside a region that runs by itself", help=_MEETING)
+        raise Unsupported(f"{op.name} inside a region that runs device by device", help=_MEETING)
     regions = tuple([PlainRegion(r, values, device) for r in node.regions])
     if op.control:
         return finished(op.reference(*operands, regions=regions, run=device))
@@ -147,7 +147,7 @@ STAY = nullcontext()
 
 
 def plain_region(site: Site, index: int = 0) -> PlainRegion:
-    """A region of a node, for references that run it on whole stacks; it reads nothing outside."""
+    """A region of a node, for references on whole stacks; it captures nothing."""
     return PlainRegion(site.node.regions[index], {}, OneDevice(site.module, NOWHERE))
 
 
@@ -196,7 +196,7 @@ def _at(array: Any, index: tuple[int, ...]) -> Any:
 def store(
     outs: tuple[Any, ...] | None, made: Sequence[Any], head: tuple[int, ...], index: tuple[int, ...]
 ) -> tuple[Any, ...]:
-    """Results with those at an index written, in room for all of them."""
+    """Write results at an index, allocating them first."""
     if outs is None:
         outs = tuple(
             None if m is None else np.empty(head + np.shape(m), np.asarray(m).dtype) for m in made
@@ -208,7 +208,7 @@ def store(
 
 
 def empty(site: Site, head: tuple[int, ...]) -> tuple[Any, ...]:
-    """Results for no devices at all, which a part of a program may run on."""
+    """Results for zero devices, in divergent code without active rows."""
     types = [v.type for v in site.node.results]
     return tuple(
         np.empty(head + t.sizes, t.dtype.numpy) if isinstance(t, TensorType) else None

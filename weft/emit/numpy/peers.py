@@ -1,4 +1,4 @@
-"""The other processes of a program, as a collective of one of them sees them."""
+"""Peer processes of a collective."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from weft.ops.distributed.collective import CollectivePermute
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """The processes of a program, and what reaches them."""
+    """The processes of a program, and the transport to them."""
 
     site: Site
     process: Process
     meeting: Meeting
-    processes: Mapping[int, Peer]  # by device, of those elsewhere
+    processes: Mapping[int, Peer]  # process by device, for other processes' devices
 
     @property
     def transport(self) -> Transport:
-        """What moves bytes between them."""
+        """The transport between them."""
         return self.process.transport
 
     def has(self, device: int) -> bool:
-        """Whether another process has a device."""
+        """Whether another process holds a device."""
         return device in self.processes
 
     def peer(self, device: int) -> Peer:
-        """The process that has a device."""
+        """The process that holds a device."""
         return self.processes[device]
 
     def apart(self, group: Group) -> Mapping[Peer, list[int]]:
-        """The devices of a group that other processes have, by process."""
+        """The devices of a group that other processes hold, by process."""
         found: dict[Peer, list[int]] = {}
         for device in group:
             if device in self.processes:
@@ -46,7 +46,7 @@ class Peers:
         return found
 
     def along(self, digits: Sequence[int]) -> tuple[list[Peer], int]:
-        """The processes that differ in some absent digits, in order, and which of them this is."""
+        """The processes that differ in some absent digits, in order, and the index of this one."""
         world, atoms = self.site.world, self.site.world.atoms
         place = int(world.places()[self.process.device])
         own = [int(digit) for digit in atoms.digits(np.asarray(place))]
@@ -62,7 +62,7 @@ class Peers:
 
 
 def peers_of(site: Site, process: Process | None, stream: str | None) -> Peers | None:
-    """The other processes; None if there are none, or this one is not told who it is."""
+    """The peers; None if there are none, or this process's identity is unknown."""
     world, absent = site.world, site.layout.absent
     if process is None or not absent:
         return None
@@ -87,13 +87,13 @@ def _processes(mesh: Mesh, atoms: Atoms, absent: tuple[int, ...]) -> Mapping[Pee
 def _elsewhere(
     mesh: Mesh, atoms: Atoms, absent: tuple[int, ...], device: int
 ) -> Mapping[int, Peer]:
-    """The processes of the devices that are in another one than a device is."""
+    """The processes of the devices that this device's process does not hold."""
     found = _processes(mesh, atoms, absent)
     return {d: peer for peer, group in found.items() if device not in group for d in group}
 
 
 def _groups(site: Site) -> list[Group]:
-    """The devices that meet: pairs where one sends to another."""
+    """The groups of devices; for a permute, its pairs."""
     world, op = site.world, site.op
     if not isinstance(op, CollectivePermute):
         return [tuple(group) for group in world.groups(op)]

@@ -1,4 +1,4 @@
-"""Elementwise kernels: broadcasting along the leading dims makes numpy's functions right as is."""
+"""Elementwise kernels: numpy's functions, which broadcast along the leading dims."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from weft.ops.elementwise.transcendental import (
 from weft.ops.numerics.arithmetic import ORDERS
 from weft.ops.shape import Constant
 
-NumpyUfunc = Any  # np.add and its like: they take the array for their result last
+NumpyUfunc = Any  # ufunc signature: the output array comes last
 
 
 def _rsqrt(x: Array, out: Array | None = None) -> Array:
@@ -70,7 +70,7 @@ def _logistic(x: Array, out: Array | None = None) -> Array:
     return np.divide(1, made, made)
 
 
-# By the kind of the elements: what numpy computes as the reference does.
+# By element kind: the numpy functions that agree with the reference.
 _NUMBERS: dict[type[Op], NumpyUfunc] = {
     Add: np.add,
     Subtract: np.subtract,
@@ -117,9 +117,9 @@ BOOLEANS: dict[type[Op], NumpyUfunc] = {
     Xor: np.logical_xor,
     Not: np.logical_not,
 }
-# Products and quotients of complex numbers are the reference's: numpy's lose infinities.
+# Complex products and quotients use the reference: numpy's lose infinities.
 COMPLEX: dict[type[Op], NumpyUfunc] = {Add: np.add, Subtract: np.subtract, Negate: np.negative}
-# numpy wants their third argument by name.
+# numpy takes the output of these by keyword.
 INTO: dict[NumpyUfunc, Callable[..., object]] = {
     np.maximum: lambda a, b, out: np.maximum(a, b, out=out),
     np.minimum: lambda a, b, out: np.minimum(a, b, out=out),
@@ -135,7 +135,7 @@ def is_native(dtype: DType) -> bool:
 
 
 def ufunc_of(op: type[Op], dtype: DType) -> NumpyUfunc | None:
-    """The numpy function that an op is on elements of a type."""
+    """The numpy function of an op on an element type, or None."""
     match dtype.kind:
         case "float":
             return FLOATS.get(op)
@@ -160,7 +160,7 @@ def in_single(ufunc: NumpyUfunc, dtype: DType) -> Callable[..., Array]:
 
 
 def aligned(run: Callable[..., Any], site: Site) -> Callable[..., Any]:
-    """The function with operands of no dims spread over those of the others."""
+    """The function with scalar operands broadcast to the rank of the others."""
     types = [v.type for v in site.node.operands]
     ranks = [t.rank for t in types if isinstance(t, TensorType)]
     rank = max(ranks, default=0)
@@ -175,7 +175,7 @@ def aligned(run: Callable[..., Any], site: Site) -> Callable[..., Any]:
 
 
 def pointwise(site: Site) -> HostKernel:
-    """A numpy function where there is one, else the op's own reference on the whole stack."""
+    """A numpy function if there is one, else the op's reference on the whole stack."""
     op, dtype = site.op, site.operand(0).dtype
     ufunc = ufunc_of(type(op), dtype)
     if ufunc is None:
@@ -186,7 +186,7 @@ def pointwise(site: Site) -> HostKernel:
 
 
 def reference(site: Site) -> HostKernel:
-    """The op's own reference, which treats every element alike."""
+    """The op's reference, which is elementwise."""
     op = site.op
 
     def run(*arrays: Array) -> Array:
@@ -196,7 +196,7 @@ def reference(site: Site) -> HostKernel:
 
 
 def broadcasting(site: Site) -> HostKernel:
-    """The elementwise op on operands whose dims are put in place; numpy stretches them."""
+    """The op with the broadcast of its operands folded in; numpy stretches them."""
     op, lead = site.op, site.lead
     assert isinstance(op, Broadcasting)
     types = [site.operand(n) for n in range(len(site.given))]
@@ -220,7 +220,7 @@ def broadcasting(site: Site) -> HostKernel:
 
 
 def compare(site: Site) -> HostKernel:
-    """One comparison, unless the order is total or the elements have none in numpy."""
+    """A comparison, unless the order is total or numpy has none for the elements."""
     op, dtype = site.op, site.operand(0).dtype
     assert isinstance(op, Compare)
     if op.compare_type == "TOTALORDER" or dtype.is_complex or not is_native(dtype):
@@ -230,14 +230,14 @@ def compare(site: Site) -> HostKernel:
 
 
 def is_finite(site: Site) -> HostKernel:
-    """numpy's own test, for elements it knows."""
+    """numpy's test, for elements it supports."""
     if not is_native(site.operand(0).dtype):
         return reference(site)
     return HostKernel(np.isfinite, np.isfinite)
 
 
 def select(site: Site) -> HostKernel:
-    """np.where; into an array, the one choice and then the other."""
+    """np.where; with an output array, two masked copies."""
 
     def into(chosen: Array, yes: Array, no: Array, out: Array) -> None:
         np.copyto(out, no)
@@ -247,7 +247,7 @@ def select(site: Site) -> HostKernel:
 
 
 def aligned_into(into: Callable[..., None], site: Site) -> Callable[..., None]:
-    """The same as `aligned`, for a function that takes the array for its result last."""
+    """`aligned` for functions with an output array."""
     if site.operand(0).rank == site.operand(1).rank:
         return into
     tail = (1,) * site.operand(1).rank
@@ -259,7 +259,7 @@ def aligned_into(into: Callable[..., None], site: Site) -> Callable[..., None]:
 
 
 def convert(site: Site) -> HostKernel:
-    """A cast of numpy's, where it rounds and wraps as the reference does."""
+    """A numpy cast, where it rounds and wraps like the reference."""
     op, source = site.op, site.operand(0).dtype
     assert isinstance(op, Convert)
     target, held = op.out.dtype, op.out.dtype.numpy
@@ -279,13 +279,13 @@ def _casts_alike(source: DType, target: DType) -> bool:
     if source is target:
         return True
     if source.is_float and target.is_float:
-        return is_native(target) or source.bits <= 32  # from f64 it would round twice
+        return is_native(target) or source.bits <= 32  # f64 would round twice
     exact = source.kind in ("bool", "int", "uint") and is_native(source)
     return exact and target.kind in ("int", "uint", "float") and is_native(target)
 
 
 def constant(site: Site) -> HostKernel:
-    """The elements, once for all devices."""
+    """The constant, once for all devices."""
     value = site.op.reference()
     made = np.asarray(value).reshape((1,) * site.lead + value.shape)
     return HostKernel(lambda: made, shares=True)

@@ -1,4 +1,4 @@
-"""Folds on stacks: numpy's own where there is one, else the reference's, all devices at once."""
+"""Reductions on stacks: by numpy, else by the reference on all devices at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.ops.window import ReduceWindow, SelectAndScatter
 
 
 def reduce(site: Site) -> HostKernel:
-    """One fold of numpy for each operand, if each is folded by one plain op."""
+    """One numpy reduction for each operand, if each region is a plain op."""
     op = site.op
     assert isinstance(op, Reduce)
     count = len(site.node.results)
@@ -42,7 +42,7 @@ def reduce(site: Site) -> HostKernel:
 
     def run(*arrays: Array) -> tuple[Array, ...]:
         pairs = zip(runs, arrays[:count], arrays[count:], strict=True)
-        # Each is folded by itself, but all are taken to vary along what any of them does.
+        # Each is reduced by itself, but all have the union of the masks.
         return tuple(spread(tuple([one(a, init) for one, a, init in pairs]), site.lead))
 
     return HostKernel(run)
@@ -68,7 +68,7 @@ def _folded(
 
 
 def _written(site: Site, dims: tuple[int, ...]) -> Callable[..., object] | None:
-    """The same fold, into an array, where it begins without an initial value."""
+    """The same reduction with an output array, if it needs no initial value."""
     dtype = site.result().dtype
     ufunc = ufunc_of(NAMED.get(site.node.regions[0].body.combiners[0] or "", Op), dtype)
     known = is_native(dtype) and is_identity(site.node.operands[1], ufunc, dtype)
@@ -81,7 +81,7 @@ def _written(site: Site, dims: tuple[int, ...]) -> Callable[..., object] | None:
 def _narrow(
     ufunc: Any, dtype: DType, axes: tuple[int, ...], tail: tuple[int, ...]
 ) -> Callable[[Array, Array], Array]:
-    """A fold of narrow floats, in f32."""
+    """A reduction of narrow floats, in f32."""
 
     def run(x: Array, init: Array) -> Array:
         folded = ufunc.reduce(x.astype(np.float32), axis=axes)
@@ -92,7 +92,7 @@ def _narrow(
 
 
 def is_identity(value: Value, ufunc: Any, dtype: DType) -> bool:
-    """Whether a fold may begin without this initial value."""
+    """Whether this initial value is the identity element of the reduction."""
     node = value.node
     if node is None or not isinstance(node.op, Constant) or not node.op.value.is_splat:
         return False
@@ -107,7 +107,7 @@ def is_identity(value: Value, ufunc: Any, dtype: DType) -> bool:
 
 
 def by_reference(site: Site) -> HostKernel:
-    """The reference's fold on whole stacks, if the region treats every element alike."""
+    """The reference's reduction on whole stacks, if the region is elementwise."""
     op, lead, count = site.op, site.lead, len(site.node.results)
     assert isinstance(op, Reduce)
     if captured(site.node) or not is_elementwise(site.node.regions[0]):
@@ -147,7 +147,7 @@ def _rows(x: Array, lead: int, kept: list[int]) -> list[int]:
 
 
 def spread(arrays: tuple[Array, ...], lead: int) -> list[Array]:
-    """Arrays spelled out along all leading dims that any of them varies along."""
+    """Arrays broadcast along all leading dims of any of them."""
     head = np.broadcast_shapes(*[a.shape[:lead] for a in arrays])
     return [np.broadcast_to(a, head + a.shape[lead:]) for a in arrays]
 
@@ -168,7 +168,7 @@ def sort(site: Site) -> HostKernel:
 
 
 def top_k(site: Site) -> HostKernel:
-    """The reference looks at the last dim only."""
+    """The reference acts on the last dim only."""
     return HostKernel(site.op.reference)
 
 

@@ -1,4 +1,4 @@
-"""Kernels that move elements: views where numpy has them, with the leading dims left in place."""
+"""Data movement kernels: views where possible, with the leading dims in place."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from weft.ops.slicing import pad as padded
 
 
 def reshape(site: Site) -> HostKernel:
-    """A view, unless the dims do not lie in order."""
+    """A view, unless the array is not contiguous."""
     sizes, lead = site.result().sizes, site.lead
     return HostKernel(lambda x: x.reshape(x.shape[:lead] + sizes), shares=True)
 
 
 def transpose(site: Site) -> HostKernel:
-    """A view with the dims in another order."""
+    """A transposed view."""
     op, lead = site.op, site.lead
     assert isinstance(op, Transpose)
     order = (*range(lead), *(lead + d for d in op.permutation))
@@ -43,14 +43,14 @@ def transpose(site: Site) -> HostKernel:
 
 
 def broadcast_in_dim(site: Site) -> HostKernel:
-    """A view that repeats elements without copying them."""
+    """A broadcast view."""
     op = site.op
     assert isinstance(op, BroadcastInDim)
     return _broadcast(site, op.broadcast_dimensions)
 
 
 def broadcast(site: Site) -> HostKernel:
-    """The same, for new major dims."""
+    """A broadcast view with new major dims."""
     added = site.result().rank - site.operand(0).rank
     return _broadcast(site, tuple(range(added, site.result().rank)))
 
@@ -79,7 +79,7 @@ def _broadcast(site: Site, dims: tuple[int, ...]) -> HostKernel:
 
 
 def cut(site: Site) -> HostKernel:
-    """A view of a part."""
+    """A sliced view."""
     op = site.op
     assert isinstance(op, Slice)
     dims = zip(op.start_indices, op.limit_indices, op.strides, strict=True)
@@ -88,7 +88,7 @@ def cut(site: Site) -> HostKernel:
 
 
 def reverse(site: Site) -> HostKernel:
-    """A view that runs backwards."""
+    """A reversed view."""
     op, lead = site.op, site.lead
     assert isinstance(op, Reverse)
     dims = tuple(lead + d for d in op.dimensions)
@@ -96,7 +96,7 @@ def reverse(site: Site) -> HostKernel:
 
 
 def concatenate(site: Site) -> HostKernel:
-    """The operands one behind the other, each spelled out along what any of them varies along."""
+    """The operands concatenated, each broadcast to the union of the masks."""
     op, lead, out = site.op, site.lead, site.out()
     assert isinstance(op, Concatenate)
     axis = lead + op.dimension
@@ -114,7 +114,7 @@ def concatenate(site: Site) -> HostKernel:
 
 
 def pad(site: Site) -> HostKernel:
-    """The operand put into an array of the padding value."""
+    """The operand copied into an array of the padding value."""
     op, lead = site.op, site.lead
     assert isinstance(op, Pad)
     given = (op.edge_padding_low, op.edge_padding_high, op.interior_padding)
@@ -139,7 +139,7 @@ def counted(site: Site) -> HostKernel:
 
 
 def bitcast(site: Site) -> HostKernel:
-    """The same bits: another view of the bytes, where every element has whole ones."""
+    """A view of the same bytes, for elements of whole bytes."""
     op, lead = site.op, site.lead
     assert isinstance(op, BitcastConvert)
     source, target, sizes = site.operand(0).dtype, op.out.dtype, op.out.sizes
@@ -160,7 +160,7 @@ def bitcast(site: Site) -> HostKernel:
 
 
 def dimension_size(site: Site) -> HostKernel:
-    """A number that is known."""
+    """A static size."""
     op, lead = site.op, site.lead
     assert isinstance(op, GetDimensionSize)
     size = site.operand(0).sizes[op.dimension]
@@ -168,7 +168,7 @@ def dimension_size(site: Site) -> HostKernel:
 
 
 def same(site: Site) -> HostKernel:
-    """The operands themselves."""
+    """The operands unchanged."""
     if len(site.node.results) == 1:
         return HostKernel(lambda x: x, shares=True)
     return HostKernel(lambda *xs: xs, shares=True)

@@ -1,4 +1,4 @@
-"""The table of kernels: for every op one answer, of which `kinds` says what it is."""
+"""The table of host kernels: one entry for every op; `kinds` classifies them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KERNELS: dict[type[Op], Maker] = {
     **reduce.KERNELS,
     **index.KERNELS,
 }
-# What the compiler itself turns into instructions.
+# Handled by the compiler itself.
 CONTROL: frozenset[type[Op]] = frozenset(
     {
         *(While, If, Case, Call, Composite, NamedComputation),
@@ -60,7 +60,7 @@ REFUSED: dict[type[Op], str] = {
 def kernel_of(
     site: Site, collectives: Collectives | None = None, stream: str | None = None
 ) -> HostKernel:
-    """The kernel for a node where it stands; without others, collectives are lockstep's."""
+    """The kernel of a node in its context; collectives default to lockstep."""
     op = type(site.op)
     if op in collective.KERNELS:
         return (collectives or collective.Lockstep()).kernel(site, stream)
@@ -70,12 +70,12 @@ def kernel_of(
 
 
 def kinds() -> dict[str, HostSupport]:
-    """For every op, whether it has a kernel on stacks, or runs one device at a time."""
+    """For every op, whether it has a stacked kernel or runs device by device."""
     return {op.name: kind_of(op) for op in OPS}
 
 
 def kind_of(op: type[Op]) -> HostSupport:
-    """How an op runs."""
+    """The kind of an op's kernel."""
     if op in KERNELS or op in collective.KERNELS:
         return "stacked"
     if op in CONTROL:

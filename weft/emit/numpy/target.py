@@ -1,4 +1,4 @@
-"""The numpy target: a function for every node, made once for nodes that are alike."""
+"""The numpy target: host kernels, cached by equal nodes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from weft.kernels.host import Collectives, HostKernel
 
 
 class Numpy:
-    """What computes nodes one by one; it remembers the functions of one program.
+    """Computes nodes one by one, caching the functions of one program.
 
-    The collectives are those of a process that has all devices, unless others are given.
+    Collectives default to lockstep, for a process that holds all devices.
     """
 
     name = "numpy"
@@ -27,7 +27,7 @@ class Numpy:
         self._kernels: dict[object, HostKernel] = {}
 
     def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
-        """The function of a node; nodes that are alike have one."""
+        """The function of a node, cached by equal nodes."""
         node = site.node
         rest = (site.layout, site.given, site.made, site.summed, site.spread_by_readers, stream)
         key: object = (node, *rest)
@@ -35,30 +35,31 @@ class Numpy:
             key = (node.op, node.operand_types, node.types, *rest)
         found = self._kernels.get(key)
         if found is None:
-            from weft.emit.numpy.table import kernel_of  # many programs have no such node
+            # imported late: many programs have no such node
+            from weft.emit.numpy.table import kernel_of
 
             found = self._kernels[key] = kernel_of(site, self.collectives, stream)
         return found
 
     def traits(self, site: Site) -> Traits:
-        """What the memory plan has to know of a node."""
+        """The properties that the memory planner reads."""
         return self.kernel(site).traits
 
     def compute(self, site: Site, operands: Sequence[Any]) -> tuple[Any, ...]:
-        """The results of a node."""
+        """Compute a node."""
         with np.errstate(all="ignore"):
             made = self.kernel(site).run(*operands)
         return made if isinstance(made, tuple) else (made,)
 
     def adds(self, dtype: DType) -> bool:
-        """Whether arrays of a type are added up by one function."""
+        """Whether arrays of a type are added by one ufunc."""
         from weft.emit.numpy.pointwise import ufunc_of
         from weft.ops.elementwise.pointwise import Add
 
         return ufunc_of(Add, dtype) is not None
 
     def repeats(self, op: Op, dtype: DType) -> bool:
-        """Whether the function of an op repeats the elements of an operand by itself."""
+        """Whether an op's function broadcasts operands by itself."""
         from weft.emit.numpy.pointwise import is_native, ufunc_of
         from weft.ops.elementwise.pointwise import Compare
 

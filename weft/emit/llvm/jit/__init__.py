@@ -1,1 +1,1 @@
-"""Machine code from LLVM text: compiled in the process, kept on disk, linked."""
+"""The JIT: LLVM IR compiled in the process, cached on disk, linked."""

@@ -1,4 +1,4 @@
-"""BLAS libraries on this machine: numpy's own and the system's, for kernels to call."""
+"""BLAS libraries on this machine: numpy's own and the system's, callable by kernels."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ import numpy as np
 from weft.emit.llvm.jit.processor import binding
 from weft.ir.types import Array
 
-ROW_MAJOR, AS_IT_LIES, TURNED = 101, 111, 112  # as CBLAS numbers them
+ROW_MAJOR, AS_IT_LIES, TURNED = 101, 111, 112  # CBLAS enums
 _LETTERS = {"float": "s", "double": "d"}
 _DTYPES = {"float": np.float32, "double": np.float64}
 _MAPS = Path("/proc/self/maps")
 _SYSTEMS = ("libmkl_rt.so.2", "libmkl_rt.so", "libopenblas.so.0", "libcblas.so.3")
-# What comes before and after a name, and the bits of an integer there, if the name tells.
+# Symbol prefixes and suffixes, and the integer width they imply, if any.
 _SPELLINGS = (("scipy_", "64_", 64), ("", "64_", 64), ("scipy_", "", 32), ("", "", 32))
 
 
 @dataclass(frozen=True, slots=True)
 class Blas:
-    """A library: its name and version, the bits of its integers, and where its functions are."""
+    """A BLAS library: name, version, integer width, and function addresses."""
 
     name: str
     bits: int
-    products: tuple[tuple[str, int], ...]  # by the LLVM type of elements
-    threads: tuple[int, int] | None = None  # what tells how many it uses, and what changes that
+    products: tuple[tuple[str, int], ...]  # gemm address by LLVM element type
+    threads: tuple[int, int] | None = None  # addresses of the getter and setter of its thread count
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The LLVM types that it multiplies."""
+        """The LLVM element types that it multiplies."""
         return tuple([kind for kind, _ in self.products])
 
     def symbols(self) -> dict[str, str]:
-        """The names by which kernels call it, by what they are for; LLVM knows them from now on."""
+        """The symbols by which kernels call it; registers them with LLVM."""
         found = dict(self.products)
         if self.threads is not None:
             found |= dict(zip(("get", "set"), self.threads, strict=True))
@@ -50,7 +50,7 @@ class Blas:
 
 @functools.cache
 def libraries() -> tuple[Blas, ...]:
-    """All that are found, numpy's own first; those that lose NaNs are left out."""
+    """All usable libraries, numpy's first; those that lose NaNs are excluded."""
     found: dict[str, Blas] = {}
     for path in _paths():
         try:
@@ -64,7 +64,7 @@ def libraries() -> tuple[Blas, ...]:
 
 
 def _paths() -> Iterator[str]:
-    """Where numpy's library is, then names of the system's that may not be there."""
+    """The path of numpy's library, then well-known system names."""
     folders = Path(np.__file__).parent
     mapped = _MAPS.read_text().split() if _MAPS.exists() else []
     beside = [folders.parent / "numpy.libs", folders / ".dylibs"]
@@ -76,7 +76,7 @@ def _paths() -> Iterator[str]:
 
 
 def _described(library: ctypes.CDLL, file: str) -> Blas | None:
-    """What a library has; None if it is no BLAS with products by rows."""
+    """The properties of a library; None if it is no CBLAS."""
     for before, after, bits in _SPELLINGS:
         named = {kind: f"{before}cblas_{letter}gemm{after}" for kind, letter in _LETTERS.items()}
         if not all(hasattr(library, name) for name in named.values()):
@@ -107,7 +107,7 @@ def _address(library: ctypes.CDLL, name: str) -> int:
 
 
 def _keeps_nan(blas: Blas) -> bool:
-    """Whether 0 * NaN is NaN: some libraries leave out what is multiplied by 0."""
+    """Whether 0 * NaN is NaN: some libraries skip zero factors."""
     for kind in blas.kinds:
         zeros, lost = np.zeros((2, 2), _DTYPES[kind]), np.full((2, 2), np.nan, _DTYPES[kind])
         for left, right in ((zeros, lost), (lost, zeros)):
@@ -119,7 +119,7 @@ def _keeps_nan(blas: Blas) -> bool:
 
 
 def multiply(blas: Blas, left: Array, right: Array, out: Array) -> None:
-    """out = left @ right, of whole matrices of one type, row by row in memory."""
+    """out = left @ right for row-major matrices of one type."""
     kind = next(kind for kind, dtype in _DTYPES.items() if out.dtype == dtype)
     real = ctypes.c_float if kind == "float" else ctypes.c_double
     whole = ctypes.c_int64 if blas.bits == 64 else ctypes.c_int32

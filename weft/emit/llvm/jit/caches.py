@@ -1,4 +1,4 @@
-"""The data caches of a core, whose sizes blocks of products are fitted to."""
+"""Sizes of a core's data caches, for the blocking of contractions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ctypes
 import sys
 from pathlib import Path
 
-USUAL = (32 << 10, 512 << 10)  # bytes of the first and of the second cache, where nothing is known
+USUAL = (32 << 10, 512 << 10)  # default L1 and L2 sizes in bytes
 _LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
-# macOS names those of its fast cores first; older systems have one kind of core.
+# macOS: the performance cores' first; older systems have one kind.
 _MACOS = (
     ("hw.perflevel0.l1dcachesize", "hw.l1dcachesize"),
     ("hw.perflevel0.l2cachesize", "hw.l2cachesize"),
@@ -16,7 +16,7 @@ _MACOS = (
 
 
 def cache_sizes() -> tuple[int, int]:
-    """The bytes of this machine's first and second data cache, or usual ones."""
+    """The L1 and L2 data cache sizes of this machine, or defaults."""
     if sys.platform == "darwin":
         near, middle = (next(filter(None, map(_macos, names)), None) for names in _MACOS)
         return near or USUAL[0], middle or USUAL[1]
@@ -34,7 +34,7 @@ def cache_sizes() -> tuple[int, int]:
 
 
 def _macos(name: str) -> int:
-    """A number that macOS knows by name; 0 if it does not."""
+    """A sysctl number of macOS; 0 if unknown."""
     value, size = ctypes.c_int64(0), ctypes.c_size_t(8)
     ask = ctypes.CDLL(None).sysctlbyname
     given = (ctypes.byref(value), ctypes.byref(size))

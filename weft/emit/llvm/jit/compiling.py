@@ -1,4 +1,4 @@
-"""Compiling texts, several at the same time."""
+"""Parallel compilation of texts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from weft.emit.llvm.jit.objects import SourceText
 from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.pool.thread_count import thread_count
 
-# Texts of this many characters compile in about 20 ms; with less to do threads do not pay.
+# Texts of this size compile in about 20 ms; for less, threads do not pay off.
 _WORTH_THREADS = 40_000
 
 
 def compiled(sources: dict[int, SourceText], processor: Processor) -> Iterator[tuple[int, bytes]]:
-    """The object of each text, as they come; the longest texts are begun first."""
+    """The objects of texts as they complete; the longest texts start first."""
     threads = min(thread_count(), len(sources))
     if threads < 2 or sum(map(_effort, sources.values())) < _WORTH_THREADS:
         for place, source in sources.items():
@@ -37,7 +37,7 @@ def compiled(sources: dict[int, SourceText], processor: Processor) -> Iterator[t
 
 
 def _effort(source: SourceText) -> int:
-    """How long a text takes, as if all were compiled with care."""
+    """The estimated compile time of a text, as if fully optimized."""
     return len(source.text) // (3 if source.brief else 1)
 
 
@@ -45,7 +45,7 @@ _IDLE: dict[tuple[Processor, bool], list[Compiler]] = {}
 
 
 def _object(source: SourceText, processor: Processor) -> bytes:
-    """The object of a text, by a compiler that nobody else uses now."""
+    """Compile a text with an idle compiler."""
     idle = _IDLE.setdefault((processor, source.brief), [])
     try:
         compiler = idle.pop()

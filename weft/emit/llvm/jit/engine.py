@@ -10,9 +10,9 @@ How to run kernels, from emitted texts to a native call:
     commands.pointers[at] = other.ctypes.data  # operand 0 of the first command is elsewhere now
     commands.run()
 
-`pointers` is a numpy array of all operands of all commands; `at` is where a command's begin. Bytes
-that tasks share (`Emitted.shared`) and scratch are the pool's: nobody passes them. Commands keep
-the code of their kernels alive, but not the arrays: whoever passes an address keeps the array.
+`pointers` is a numpy array of all operands of all commands; `at` is the index of a command's first.
+Workspace (`Emitted.shared`) and scratch belong to the pool and are not passed. Commands keep the
+code of their kernels alive, but not the arrays: the caller does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from weft.emit.llvm.jit.processor import llvm_lock
 
 @dataclass(frozen=True, slots=True)
 class LoadedPhase:
-    """A function in memory: its address, how many tasks it has, and how many make a chunk."""
+    """A loaded function: its address, task count, and tasks a chunk."""
 
     address: int
     tasks: int
@@ -41,7 +41,7 @@ class LoadedPhase:
 
 @dataclass(frozen=True, slots=True)
 class LoadedKernel:
-    """A kernel that can be run; its code lives as long as this does."""
+    """A callable kernel; keeps its code alive."""
 
     phases: tuple[LoadedPhase, ...]
     scratch: int
@@ -50,12 +50,12 @@ class LoadedKernel:
 
 
 _LOCK = threading.RLock()
-_HELD = ExitStack()  # during a fork: LLVM's lock
+_HELD = ExitStack()  # LLVM's lock, held during a fork
 _LINKED: WeakValueDictionary[str, Linked] = WeakValueDictionary()
 
 
 def load(emitted: Sequence[Emitted], progress: Progress | None = None) -> list[LoadedKernel]:
-    """Compile, link and find the functions of kernels; `progress` is told (done, total)."""
+    """Compile, link and look up the functions of kernels; `progress` receives (done, total)."""
     with _LOCK:
         linked = {e.text: found for e in emitted if (found := _LINKED.get(e.text))}
         missing = _sources([e for e in emitted if e.text not in linked])
@@ -68,17 +68,17 @@ def load(emitted: Sequence[Emitted], progress: Progress | None = None) -> list[L
 
 
 def objects_of(emitted: Sequence[Emitted]) -> list[bytes]:
-    """The objects of kernels, one for each different text."""
+    """The objects of kernels, one for each distinct text."""
     return objects([*_sources(emitted).values()])
 
 
 def _sources(emitted: Sequence[Emitted]) -> dict[str, SourceText]:
-    """The different texts; a kernel that writes nothing has none."""
+    """The distinct texts; a kernel without outputs has none."""
     return {e.text: SourceText(e.phases[0].function, e.text, e.brief) for e in emitted if e.phases}
 
 
 def _loaded(emitted: Emitted, linked: Linked | None) -> LoadedKernel:
-    if linked is None:  # a kernel that writes nothing
+    if linked is None:  # a kernel without outputs
         return LoadedKernel((), 0, 0, None)
     names = [symbol(phase.function, emitted.text) for phase in emitted.phases]
     phases = tuple(
@@ -89,7 +89,7 @@ def _loaded(emitted: Emitted, linked: Linked | None) -> LoadedKernel:
 
 
 def _before_fork() -> None:
-    """Wait until no thread is inside of LLVM: a child would find its locks held by nobody."""
+    """Wait until no thread is inside of LLVM: in a child its locks would stay held."""
     _LOCK.acquire()
     _HELD.enter_context(llvm_lock())
 

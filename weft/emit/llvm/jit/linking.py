@@ -1,4 +1,4 @@
-"""Linking: objects become functions in this process that can be called."""
+"""Linking: objects become callable functions in this process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from weft.emit.llvm.jit.processor import binding, host, target_machine
 from weft.errors import WeftError
 
-_SYMBOL_TABLE = 2  # the type of a section of an ELF file
+_SYMBOL_TABLE = 2  # ELF section type
 
 
 class Linked:
-    """Objects in memory; their functions live as long as this does."""
+    """Linked objects; keeps their functions alive."""
 
     def __init__(self, objects: Iterable[bytes]) -> None:
         llvm = binding()
@@ -25,24 +25,24 @@ class Linked:
         self._engine.finalize_object()
 
     def addresses(self, symbols: Sequence[str]) -> tuple[int, ...]:
-        """Where functions begin."""
+        """The addresses of functions."""
         found = tuple(self._engine.get_function_address(symbol) for symbol in symbols)
-        assert all(found), f"a function is missing of {symbols}"
+        assert all(found), f"a symbol is missing of {symbols}"
         return found
 
 
 def _check_symbols(code: bytes) -> None:
-    """Refuse an object that calls what is not in this process: LLVM would call address 0."""
+    """Raise for undefined symbols: LLVM would call address 0."""
     for name in undefined_symbols(code):
         if binding().address_of_symbol(name) is None:
             raise WeftError(
-                f"a kernel calls {name}, which is not in this process",
-                help="this is a bug in weft, or the processor lacks what the kernel was made for",
+                f"a kernel calls {name}, which is not defined in this process",
+                help="this is a bug in weft, or the processor lacks a feature of the kernel",
             )
 
 
 def undefined_symbols(code: bytes) -> Iterator[str]:
-    """The symbols that a 64-bit ELF object does not define; of other formats nothing is known."""
+    """The undefined symbols of a 64-bit ELF object; empty for other formats."""
     if code[:6] != b"\x7fELF\x02\x01":
         return
     (table,) = struct.unpack_from("<Q", code, 40)

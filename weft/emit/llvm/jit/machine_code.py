@@ -1,4 +1,4 @@
-"""Machine code from LLVM text: objects to link, assembly and optimized text to read."""
+"""Machine code from LLVM IR: objects to link, assembly and optimized IR to read."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from weft.errors import WeftError
 
 
 def compile_text(text: str, processor: Processor | None = None) -> bytes:
-    """The object of a text; its functions are called as `symbol` says."""
+    """The object of a text; `symbol` gives the names of its functions."""
     return Compiler(processor or host()).object(text)
 
 
 def assembly(text: str, processor: Processor | None = None) -> str:
-    """The assembly that a text becomes."""
+    """The assembly of a text."""
     return Compiler(processor or host()).assembly(text)
 
 
 def optimized(text: str, processor: Processor | None = None) -> str:
-    """The text as LLVM's passes leave it."""
+    """The text after LLVM's passes."""
     return Compiler(processor or host()).optimized(text)
 
 
 class Compiler:
-    """LLVM set up for a processor. Several can work at the same time, each in its own thread."""
+    """An LLVM pipeline for a processor. Compilers run in parallel, each in its own thread."""
 
     def __init__(self, processor: Processor, *, brief: bool = False) -> None:
         llvm = binding()
         self._machine = target_machine(processor, 0 if brief else 2)
         self._processor = processor
-        # Other processors have no estimates of a quotient, or too coarse ones.
+        # Other processors lack reciprocal estimates, or theirs are too coarse.
         self._estimates = processor.has("avx512f")
         self._layout = str(self._machine.target_data)
-        # Kernels are written as vectors and blocks already: of LLVM's usual passes none makes them
-        # faster (measured on whole steps), and together they take as long as making the code.
+        # Kernels are emitted vectorized and blocked: LLVM's default passes make none of them faster
+        # (measured on whole steps), and take as long as code generation.
         options = llvm.create_pipeline_tuning_options(speed_level=1)
         self._builder = llvm.create_pass_builder(self._machine, options)
         self._passes = llvm.create_new_module_pass_manager()
@@ -50,7 +50,7 @@ class Compiler:
         self._emit = unlocked("LLVMPY_TargetMachineEmitToMemory")
 
     def object(self, text: str) -> bytes:
-        """The object of a text; its functions are called as `symbol` says."""
+        """The object of a text; `symbol` gives the names of its functions."""
         module = self._passed(text)
         for function in module.functions:
             if not function.is_declaration and function.linkage.name == "external":
@@ -61,24 +61,24 @@ class Compiler:
         return self._emitted(module, to_object=True)
 
     def assembly(self, text: str) -> str:
-        """The assembly that a text becomes."""
+        """The assembly of a text."""
         return self._emitted(self._passed(text), to_object=False).decode()
 
     def optimized(self, text: str) -> str:
-        """The text as LLVM's passes leave it."""
+        """The text after LLVM's passes."""
         return str(self._passed(text))
 
     def _passed(self, text: str) -> Any:
-        """A module of the text, verified, after the passes."""
+        """The verified module of a text, after the passes."""
         try:
             exact = text if self._estimates else text.replace(QUICK_DIVISION, "fdiv")
             whole = supplied(exact, self._processor)
-            # What a context has seen it keeps: each module has its own.
+            # A context retains everything it has parsed: each module gets its own.
             module = binding().parse_assembly(whole, binding().create_context())
             module.verify()
         except RuntimeError as error:
             raise WeftError(
-                f"LLVM does not accept the text of a kernel: {str(error).strip()}",
+                f"LLVM rejects the text of a kernel: {str(error).strip()}",
                 help="this is a bug in weft; `weft kernels` shows the text",
             ) from error
         module.triple = self._machine.triple
@@ -93,7 +93,8 @@ class Compiler:
             buffer = self._emit(self._machine, module, int(to_object), problem)
             if not buffer:
                 raise WeftError(
-                    f"LLVM makes no code of a kernel: {problem}", help="this is a bug in weft"
+                    f"LLVM cannot generate code for a kernel: {problem}",
+                    help="this is a bug in weft",
                 )
         try:
             start, size = (
@@ -108,9 +109,9 @@ class Compiler:
 def unlocked(name: str) -> Callable[..., Any]:
     """A function of llvmlite's library without the lock that llvmlite holds around every call.
 
-    LLVM allows threads to work at the same time if each has a context, a target machine and passes
-    of its own, as every Compiler has. If llvmlite does not tell where its library is, the function
-    is the one with the lock: compilers then wait for each other.
+    LLVM is thread-safe if each thread has its own context, target machine and passes, as every
+    Compiler has. If llvmlite's library cannot be located, the locked function is used: compilers
+    then run one at a time.
     """
     from llvmlite.binding import ffi
 

@@ -1,7 +1,7 @@
-"""Whether this process may use matrix tiles: registers that Linux gives to those who ask.
+"""Permission to use matrix tiles (AMX), which Linux grants to processes on request.
 
-Processors advertise them; the system has to keep them when threads take turns. A process asks
-once, for all of its threads, those that run already included.
+Processors advertise them, but the system must save their state on context switches. A process
+requests them once for all of its threads, running ones included.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import functools
 import platform
 import sys
 
-_ARCH_PRCTL = 158  # the number of the system call
+_ARCH_PRCTL = 158  # syscall number
 _SUPPORTED, _PERMITTED, _REQUEST = 0x1021, 0x1022, 0x1023  # ARCH_..._XCOMP_... of asm/prctl.h
-_CONFIGURATION, _DATA = 17, 18  # parts of a thread's state
+_CONFIGURATION, _DATA = 17, 18  # XSTATE component bits
 _NEEDED = 1 << _CONFIGURATION | 1 << _DATA
 
 
 @functools.cache
 def tiles_permitted() -> bool:
-    """Ask for matrix tiles: whether the system keeps their state, and gives them to us."""
+    """Request AMX: whether the system supports and grants it."""
     if sys.platform != "linux" or platform.machine() != "x86_64" or sys.maxsize < 1 << 32:
         return False
-    # The system's parts are those that it has switched on (what XGETBV tells): a processor may
-    # advertise more than a hypervisor lets it have.
+    # The system's components are those enabled in XCR0 (XGETBV): a processor may advertise more
+    # than a hypervisor allows.
     if _asked(_SUPPORTED) & _NEEDED != _NEEDED:
         return False
     libc = ctypes.CDLL(None)
@@ -32,7 +32,7 @@ def tiles_permitted() -> bool:
 
 
 def _asked(what: int) -> int:
-    """Parts of a thread's state, a bit for each; 0 if the system does not know the question."""
+    """A mask of XSTATE components; 0 if the system call is unknown."""
     found = ctypes.c_ulong(0)
     failed = ctypes.CDLL(None).syscall(_ARCH_PRCTL, what, ctypes.byref(found))
     return 0 if failed else found.value

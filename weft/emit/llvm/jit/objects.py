@@ -1,4 +1,4 @@
-"""Objects of texts: from the cache, or compiled, several at the same time."""
+"""Objects of texts: from the cache, or compiled in parallel."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from weft.emit.llvm.jit.processor import Processor, host, llvm_version
 
 Progress = Callable[[int, int], None]
 
-# What every object depends on besides its text and processor, part of the key of a cached one: a
-# number for each change of the functions that are supplied, and of how texts are compiled.
+# Part of every object's cache key, besides text and processor: incremented with each change of the
+# supplied functions or of the compilation pipeline.
 PIPELINE = "bodies 2, always inline, sroa, code 2"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """A text to compile: the name that the cache shows, and whether code is wanted soon."""
+    """A text to compile: its name in the cache, and whether compile time matters most."""
 
     name: str
     text: str
@@ -27,7 +27,7 @@ class SourceText:
 
 
 def object_key(source: SourceText, processor: Processor) -> Key:
-    """What an object is made of, and what the cache knows it by."""
+    """The cache key of an object."""
     return Key(
         "kernel",
         source.name,
@@ -48,7 +48,7 @@ def objects(
     processor: Processor | None = None,
     store: DiskStore | None = None,
 ) -> list[bytes]:
-    """The objects of texts; `progress` is told (done, total) as they come."""
+    """The objects of texts; `progress` receives (done, total)."""
     processor, store = processor or host(), store or the_store()
     keys = [object_key(source, processor) for source in sources]
     found = [store.get(key) for key in keys]
@@ -57,7 +57,7 @@ def objects(
     if progress is not None and done:
         progress(done, len(sources))
     if missing:
-        from weft.emit.llvm.jit.compiling import compiled  # what is known needs no compiler
+        from weft.emit.llvm.jit.compiling import compiled  # cache hits need no compiler
 
         for place, code in compiled({n: sources[n] for n in missing}, processor):
             found[place] = code

@@ -1,6 +1,6 @@
-"""Kernels as bytes: machine code that is linked as it is, by whoever runs the same versions.
+"""Packed kernels: machine code as bytes, linked unchanged by the same versions.
 
-It is code. It comes from the user's own cache, or from a file whose maker the user trusts.
+It is executable code: from the user's own cache, or from a trusted file.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from weft.errors import WeftError
 
 
 def text_identity() -> str:
-    """What the text of a kernel depends on besides the kernel."""
+    """The cache key of a kernel's text, besides the kernel."""
     return f"{host()!r}, weft {code_digest()}"
 
 
 def code_identity() -> str:
-    """What machine code depends on besides."""
+    """The cache key of machine code, besides the text."""
     return f"LLVM {llvm_version()}, {text_identity()}"
 
 
 def packed(emitted: Sequence[Emitted]) -> bytes:
-    """The machine code of kernels: a line of JSON, and the objects one after another."""
+    """The machine code of kernels: a line of JSON, and the concatenated objects."""
     codes = objects_of(emitted)
     rows = [
         ([(symbol(p.function, e.text), p.tasks, p.chunk) for p in e.phases], e.scratch, e.shared)
@@ -42,7 +42,7 @@ def packed(emitted: Sequence[Emitted]) -> bytes:
 
 
 def unpacked(data: bytes) -> PackedCode | None:
-    """What runs kernels that were packed; None if they are for another processor or version."""
+    """The runtime of packed kernels; None if processor or version differ."""
     line, _, rest = data.partition(b"\n")
     try:
         head = json.loads(line)
@@ -78,16 +78,16 @@ def _loaded(head: Any, rest: bytes) -> list[LoadedKernel]:
 
 
 class PackedCode:
-    """Runs the kernels of one program, whose code was there: it needs no compiler."""
+    """Runs precompiled kernels of one program without a compiler."""
 
     memory: Memory = HOST_MEMORY
-    stream: Stream | None = None  # kernels have run when a call returns
+    stream: Stream | None = None  # synchronous
 
     def __init__(self, loaded: Sequence[LoadedKernel]) -> None:
         self.loaded = loaded
 
     def load(self, kernels: Sequence[Any]) -> list[LoadedKernel]:
-        """Kernels in memory; the different ones come in the order in which they were packed."""
+        """Load kernels; distinct ones are in the order of packing."""
         different = dict.fromkeys(kernels)
         if len(different) != len(self.loaded):
             raise WeftError(
@@ -98,5 +98,5 @@ class PackedCode:
         return [known[kernel] for kernel in kernels]
 
     def commands(self) -> CommandList:
-        """An empty list of commands."""
+        """An empty launch queue."""
         return CommandList()

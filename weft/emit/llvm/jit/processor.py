@@ -1,4 +1,4 @@
-"""The processor that code is made for, and LLVM, which makes and links it."""
+"""Processors as code generation targets, and LLVM's initialization."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from weft.errors import Unsupported, missing_extra
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """What code is made for: a triple, the name of a CPU, and features as LLVM writes them.
+    """A code generation target: triple, CPU name, and features in LLVM's notation.
 
-    Text is made of a kernel and a processor alone, which need not be this machine's.
+    Emission depends on the kernel and the processor alone, which need not be this machine's.
     """
 
     triple: str
     cpu: str = "generic"
     features: str = ""
-    caches: tuple[int, int] = USUAL  # bytes of a core's first and second data cache
+    caches: tuple[int, int] = USUAL  # L1 and L2 data cache sizes in bytes
 
     def has(self, feature: str) -> bool:
-        """Whether a feature is named as present: `avx512bf16`."""
+        """Whether a feature is enabled, such as `avx512bf16`."""
         return f"+{feature}" in self.features.split(",")
 
 
-# Processors of 64-bit ARM: vectors of 128 bits, and what all of a kind have.
+# 64-bit ARM: 128-bit vectors, and the common features of each family.
 ARM_LINUX = Processor("aarch64-unknown-linux-gnu", "generic", "+neon")
 ARM_SERVER = Processor(
     "aarch64-unknown-linux-gnu", "neoverse-n2", "+neon,+fullfp16,+bf16,+dotprod,+i8mm,+lse"
@@ -41,11 +41,11 @@ ARM_MACOS = Processor("arm64-apple-macosx14.0.0", "apple-m1", "+neon,+fullfp16,+
 
 @functools.cache
 def host() -> Processor:
-    """The processor of this machine, with full-width vectors, and matrix tiles if we get them."""
+    """The processor of this machine, with full-width vectors, and AMX if granted."""
     llvm = binding()
     features = llvm.get_host_cpu_features()
-    # Tiles are advertised where a hypervisor forbids them, or the system has not been asked; 256
-    # bits are preferred for reasons of frequency that newer processors no longer have.
+    # AMX may be advertised although a hypervisor forbids it or the system has not granted it; LLVM
+    # prefers 256-bit vectors because of frequency limits that newer processors no longer have.
     tiles = any(on and name.startswith("amx") for name, on in features.items())
     tiles = tiles and tiles_permitted()
     named = {name: on and (tiles or not name.startswith("amx")) for name, on in features.items()}
@@ -56,7 +56,7 @@ def host() -> Processor:
 
 
 def binding() -> Any:
-    """llvmlite's binding of LLVM, ready for this machine's code."""
+    """llvmlite's binding of LLVM, initialized for this machine."""
     return _binding()
 
 
@@ -68,7 +68,7 @@ def _binding() -> Any:
         raise missing_extra("llvmlite", "cpu", "making kernels for CPUs") from error
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()  # kernels may have instructions as assembly
+    llvm.initialize_native_asmparser()  # kernels may contain inline assembly
     return llvm
 
 
@@ -79,7 +79,7 @@ def has_llvm() -> bool:
 
 
 def llvm_lock() -> AbstractContextManager[None]:
-    """What keeps other threads out of LLVM; nothing as long as nobody has used it."""
+    """LLVM's lock; a no-op before LLVM is first used."""
     if "llvmlite.binding" not in sys.modules:
         return nullcontext()
     from llvmlite.binding import ffi
@@ -89,12 +89,12 @@ def llvm_lock() -> AbstractContextManager[None]:
 
 
 def llvm_version() -> str:
-    """The version of LLVM that compiles: `22.1.0`."""
+    """The version of LLVM: `22.1.0`."""
     return ".".join(str(part) for part in binding().llvm_version_info)
 
 
 def target_machine(processor: Processor, level: int = 2) -> Any:
-    """LLVM's own object for a processor; an execution engine takes one for itself."""
+    """LLVM's target machine for a processor; an execution engine takes ownership of one."""
     llvm = binding()
     if processor.triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
         llvm.initialize_all_targets()
@@ -103,7 +103,7 @@ def target_machine(processor: Processor, level: int = 2) -> Any:
         target = llvm.Target.from_triple(processor.triple)
     except RuntimeError as error:
         raise Unsupported(
-            f"this LLVM makes no code for {processor.triple}: {error}",
+            f"this LLVM has no target {processor.triple}: {error}",
             help="llvmlite's packages have the targets of common processors only",
         ) from error
     return target.create_target_machine(

@@ -1,7 +1,7 @@
-"""Functions that texts call by name, and whose bodies the compiler supplies for its processor.
+"""Supplied functions: called by name in texts, with bodies that depend on the processor.
 
-Text is for no processor in particular. What some processors have an instruction for, and others
-need several for, is a call in it; the body that it gets is put in its place.
+Emitted text is portable. An operation that is one instruction on some processors and several on
+others is a call in it; the compiler adds the body, which is inlined.
 """
 
 from __future__ import annotations
@@ -17,53 +17,53 @@ from weft.emit.llvm.writer.vector import Vector, Vectors, suffix, vector_type
 
 _DECLARED = re.compile(r"^declare \S[^@]* @weft\.(\w+)\.(?:v(\d+))?(f32|f64)\(.*\)$", re.MULTILINE)
 _KINDS = {"f32": "float", "f64": "double"}
-_REGISTER = {"float": 16, "double": 8}  # lanes of 512 bits
-_LIFT = {"float": 64, "double": 128}  # the exponent that makes subnormal numbers normal
-_AS_SET = "i32 4"  # rounding as the mode says
-_SUBNORMAL = "i32 32"  # the class of floats
+_REGISTER = {"float": 16, "double": 8}  # lanes of a 512-bit register
+_LIFT = {"float": 64, "double": 128}  # the exponent that normalizes subnormals
+_AS_SET = "i32 4"  # rounding mode: as in MXCSR
+_SUBNORMAL = "i32 32"  # vfpclass bit
 
 SuppliedBody: TypeAlias = Callable[..., Vector]  # (v, *vectors) -> vector
 
 
 class Features(Protocol):
-    """What a processor can do."""
+    """A processor's features."""
 
     def has(self, feature: str) -> bool:
-        """Whether a feature is named as present."""
+        """Whether a feature is enabled."""
         ...
 
 
-# What texts call
+# Calls in texts
 
 
 def scale(v: Vectors, x: Vector, n: Vector) -> Vector:
-    """x times 2^n, rounded once; n is a whole number as a float, or NaN if x is.
+    """x * 2^n, rounded once; n is an integral float, or NaN if x is.
 
-    It is not above the largest exponent by more than one, and not below that of the least
-    subnormal number by more than a few.
+    n exceeds the largest exponent by at most 1, and the exponent of the least subnormal by at most
+    a few.
     """
     return _called(v, "scale", x, n)
 
 
 def scale_normal(v: Vectors, x: Vector, n: Vector) -> Vector:
-    """The same where 2^n is a normal number, and 0 where it is not."""
+    """The same where 2^n is normal, else 0."""
     return _called(v, "scale_normal", x, n)
 
 
 def larger(v: Vectors, a: Vector, b: Vector) -> Vector:
-    """The larger one, +0 above -0; of a number and NaN either."""
+    """The maximum, +0 above -0; with a NaN, either operand."""
     return _called(v, "larger", a, b)
 
 
 def smaller(v: Vectors, a: Vector, b: Vector) -> Vector:
-    """The smaller one, -0 below +0; of a number and NaN either."""
+    """The minimum, -0 below +0; with a NaN, either operand."""
     return _called(v, "smaller", a, b)
 
 
 def estimate(v: Vectors, x: Vector) -> Vector:
-    """1 / x of normal numbers, of which at least half of the bits are right.
+    """An estimate of 1 / x for normal x, with at least half of the mantissa's bits.
 
-    Without excess precision it is the quotient, which does not depend on how many lanes there are.
+    Without excess precision it is the true quotient, so that results do not depend on vector width.
     """
     if not v.code.excess_precision:
         return v.div(v.constant(1.0, x.kind), x)
@@ -71,7 +71,7 @@ def estimate(v: Vectors, x: Vector) -> Vector:
 
 
 def bf16_bits(v: Vectors, x: Vector) -> Vector:
-    """f32 rounded to the nearest bf16, to even if there are two, as integers."""
+    """f32 rounded to nearest-even bf16, as integers."""
     return _called(v, "bf16", x, made="i16")
 
 
@@ -83,11 +83,11 @@ def _called(v: Vectors, name: str, *args: Vector, made: str = "") -> Vector:
     return Vector(v.code.call(type, full, *((a.type, a.text) for a in args)), kind, first.width)
 
 
-# What the compiler makes of the calls
+# Bodies by the compiler
 
 
 def supplied(text: str, processor: Features) -> str:
-    """The text with a body for every such function that it declares."""
+    """The text with a body for every supplied function that it declares."""
     found = list(_DECLARED.finditer(text))
     if not found:
         return text
@@ -100,7 +100,7 @@ def supplied(text: str, processor: Features) -> str:
 
 
 def _function(code: Writer, name: str, kind: str, width: int, processor: Features) -> str:
-    """The text of one function; what it declares is left with the code."""
+    """The text of one function; its declarations stay with the code."""
     code.lines.clear()
     code.block = "entry"
     arity, features, registers, quick, anywhere = _BODIES[name]
@@ -115,9 +115,9 @@ def _function(code: Writer, name: str, kind: str, width: int, processor: Feature
 
 
 def _scale_anywhere(v: Vectors, x: Vector, n: Vector) -> Vector:
-    """Half of 2^n, or far more of it where it is subnormal, and then what is missing."""
+    """Two factors for 2^n: half of it, or much more where it is subnormal, and then the rest."""
     layout, lift = LAYOUTS[x.kind], _LIFT[x.kind]
-    # Of NaN any integer will do: x is NaN, too.
+    # fptosi of NaN is poison; freeze makes it some integer, and the result is NaN anyway.
     whole = v.cast("fptosi", n, layout.integer)
     whole = Vector(v.code.let(f"freeze {whole.typed}"), whole.kind, whole.width)
     low = v.compare("slt", whole, v.constant(4 - layout.bias, layout.integer))
@@ -146,7 +146,7 @@ def _smaller_anywhere(v: Vectors, a: Vector, b: Vector) -> Vector:
 
 
 def _scale_registers(v: Vectors, x: Vector, n: Vector) -> Vector:
-    """Lanes that are 0 are left out: to round there would take a hundred times as long."""
+    """Lanes that are 0 are masked out: a subnormal assist there takes a hundred times as long."""
     some = v.compare("uge", n, v.constant(_LEAST[n.kind], n.kind))
     return _by_register(v, "scalef", "", x, n, some)
 
@@ -157,7 +157,7 @@ def _scale_normal_registers(v: Vectors, x: Vector, n: Vector) -> Vector:
 
 
 def _larger_registers(v: Vectors, a: Vector, b: Vector) -> Vector:
-    return _by_register(v, "range", "i32 5, ", a, b)  # the larger one, with its sign
+    return _by_register(v, "range", "i32 5, ", a, b)  # vrange: the maximum, with its own sign
 
 
 def _smaller_registers(v: Vectors, a: Vector, b: Vector) -> Vector:
@@ -165,7 +165,7 @@ def _smaller_registers(v: Vectors, a: Vector, b: Vector) -> Vector:
 
 
 def _estimate_registers(v: Vectors, x: Vector) -> Vector:
-    """An estimate of 14 bits, which are not half of a double's."""
+    """An estimate of 14 bits, fewer than half of a double's."""
     if x.kind == "double":
         return _estimate_anywhere(v, x)
     type = vector_type(x.kind, _REGISTER[x.kind])
@@ -179,7 +179,7 @@ def _estimate_registers(v: Vectors, x: Vector) -> Vector:
 
 
 def _bf16_anywhere(v: Vectors, x: Vector) -> Vector:
-    """The upper halves, after adding just less than half of a lower one, or half to odd ones."""
+    """The upper half after adding just less than half a unit, or exactly half to odd ones."""
     bits = v.cast("bitcast", x, "i32")
     last = v.binary("and", bits, v.constant(0x10000, "i32"))
     even = v.compare("eq", last, v.constant(0, "i32"))
@@ -189,7 +189,7 @@ def _bf16_anywhere(v: Vectors, x: Vector) -> Vector:
 
 
 def _upper_halves(v: Vectors, x: Vector) -> Vector:
-    """The upper 16 bits of every 32: every second lane, which is one instruction."""
+    """The upper 16 bits of each 32: every second lane, one instruction."""
     if x.width == 1:
         return v.cast("trunc", v.binary("lshr", x, v.constant(16, "i32")), "i16")
     halves = Vector(v.code.let(f"bitcast {x.typed} to <{2 * x.width} x i16>"), "i16", 2 * x.width)
@@ -197,7 +197,7 @@ def _upper_halves(v: Vectors, x: Vector) -> Vector:
 
 
 def _bf16_registers(v: Vectors, x: Vector) -> Vector:
-    """The processor's own rounding, which takes subnormal numbers for 0, where there are none."""
+    """The processor's conversion, which flushes subnormals, where there are none."""
     code, parts = v.code, _parts(v, x)
     test, lanes = "llvm.x86.avx512.fpclass.ps.512", vector_type("i1", parts[0].width)
     code.declare(f"declare {lanes} @{test}({parts[0].type}, i32 immarg)")
@@ -221,7 +221,7 @@ def _bf16_registers(v: Vectors, x: Vector) -> Vector:
 
 
 def _rounded_pairs(v: Vectors, parts: Sequence[Vector]) -> Vector:
-    """Two registers of f32 at a time as one of bf16."""
+    """Two f32 registers at a time as one of bf16."""
     type, width = parts[0].type, 2 * parts[0].width
     full, made = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", vector_type("bfloat", width)
     v.code.declare(f"declare {made} @{full}({type}, {type})")
@@ -237,7 +237,7 @@ def _rounded_pairs(v: Vectors, parts: Sequence[Vector]) -> Vector:
 def _by_register(
     v: Vectors, name: str, how: str, a: Vector, b: Vector, some: Vector | None = None
 ) -> Vector:
-    """An instruction of AVX-512 on each register of two vectors, 0 in lanes that are left out."""
+    """An AVX-512 instruction on each register of two vectors; masked-out lanes are 0."""
     lanes = _REGISTER[a.kind]
     type = vector_type(a.kind, lanes)
     full = f"llvm.x86.avx512.mask.{name}.p{a.kind[0] if a.kind == 'double' else 's'}.512"
@@ -252,7 +252,7 @@ def _by_register(
 
 
 def _mask(v: Vectors, some: Vector, begin: int, lanes: int) -> str:
-    """Some of the lanes of a comparison as an integer."""
+    """Some lanes of a comparison as a mask register."""
     part = some if some.width == lanes else v.shuffle(some, some, range(begin, begin + lanes))
     return v.code.let(f"bitcast {part.typed} to i{lanes}")
 
@@ -266,7 +266,7 @@ def _parts(v: Vectors, x: Vector) -> list[Vector]:
 
 
 def _joined(v: Vectors, parts: Sequence[Vector]) -> Vector:
-    """Vectors one after another as one."""
+    """Vectors concatenated."""
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2
@@ -274,12 +274,12 @@ def _joined(v: Vectors, parts: Sequence[Vector]) -> Vector:
     return v.shuffle(low, high, range(low.width + high.width))
 
 
-# The least exponents of which a number below 2 may still be rounded to a subnormal one.
+# The least exponents for which a number below 2 may round to a subnormal.
 _LEAST = {"float": -150.0, "double": -1075.0}
 _LEAST_NORMAL = {"float": -126.0, "double": -1022.0}
 _AVX512 = ("avx512f", "avx512dq")
-# For each name how many arguments it has, which features its quick body needs and how many
-# registers at a time, and its two bodies.
+# By name: the number of arguments, the features and register width of the fast body, and both
+# bodies.
 _BODIES: dict[str, tuple[int, tuple[str, ...], int, SuppliedBody, SuppliedBody]] = {
     "scale": (2, _AVX512, 1, _scale_registers, _scale_anywhere),
     "scale_normal": (2, _AVX512, 1, _scale_normal_registers, _scale_normal_anywhere),

@@ -10,7 +10,7 @@ from weft.emit.llvm.loops.passes import SinkGroup, arrange, busiest, reached
 from weft.emit.llvm.loops.plan import LoopPlan
 from weft.emit.llvm.loops.reduce import HeldSums, begin, combined, finish, update
 from weft.emit.llvm.loops.values import Kept, StepValues
-from weft.emit.llvm.writer.access import turns
+from weft.emit.llvm.writer.access import boundaries
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import larger, plus, smaller
 from weft.emit.llvm.writer.storage import Held, is_narrow
@@ -163,7 +163,7 @@ class Loops:
         for n in reached(self.kernel.steps, sinks, self.at.ready):
             step = self.kernel.steps[n]
             if isinstance(step, Load | Store | Choose):
-                found |= {cut for guard in step.guards for cut in turns(guard, factor)}
+                found |= {cut for guard in step.guards for cut in boundaries(guard, factor)}
         inside = sorted(c for c in found if 0 < c < self.kernel.factors[factor].size)
         return inside if (len(inside) + 1) * self.copies <= COPIES else []
 

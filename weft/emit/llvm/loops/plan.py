@@ -9,7 +9,7 @@ from functools import cached_property
 from weft.emit.llvm.loops.cost import REGISTER_LANES, per_point, steps_cost
 from weft.emit.llvm.loops.simplify import needed
 from weft.emit.llvm.loops.turned import TILE, Turned, find_turned
-from weft.emit.llvm.writer.access import turns
+from weft.emit.llvm.writer.access import boundaries
 from weft.emit.llvm.writer.storage import register_kind
 from weft.emit.llvm.writer.vector import BITS
 from weft.kernels.kernel import Choose, Kernel, Load, Pick, Reduce, Store
@@ -146,7 +146,7 @@ def _cuts(kernel: Kernel, store: int, vector: int) -> list[int]:
         for n in needed(kernel.steps, [store])
         if isinstance(step := kernel.steps[n], Load | Choose)
         for guard in step.guards
-        for cut in turns(guard, vector)
+        for cut in boundaries(guard, vector)
     ]
 
 

@@ -16,7 +16,6 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.access import (
     LaneIndex,
     LoopPoint,
-    announce,
     base_of,
     both,
     counted,
@@ -24,6 +23,7 @@ from weft.emit.llvm.writer.access import (
     kind_of,
     known,
     limits,
+    prefetch,
     read,
     shifted,
     write,
@@ -211,7 +211,7 @@ class StepValues:
         """Have the elements that follow a place come in for later, if there are many."""
         operand, ahead = self.kernel.operands[step.operand], self.ahead(step)
         if v.width > 1 and operand.nbytes >= FAR and ahead:
-            announce(v, self.pointers[step.operand], place, step.dtype, ahead)
+            prefetch(v, self.pointers[step.operand], place, step.dtype, ahead)
 
     def ahead(self, step: Load) -> int:
         """How many bytes after the ones that are read others should be fetched for later.

@@ -1,1 +1,1 @@
-"""Elementwise ops and the functions they call, on vectors."""
+"""Elementwise ops and math functions on vectors."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from weft.emit.llvm.math.libm_fallback import with_libm_fallback
 from weft.emit.llvm.math.polynomial import (
     LAYOUTS,
     bits_of,
@@ -15,7 +16,6 @@ from weft.emit.llvm.math.polynomial import (
     where,
     with_sign,
 )
-from weft.emit.llvm.math.seldom import seldom
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
 
@@ -23,8 +23,8 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 class Circular:
     """Constants of the circular functions for a float type."""
 
-    half_pi: tuple[float, float, float]  # in three parts
-    limit: float  # up to here they are enough
+    half_pi: tuple[float, float, float]  # in three parts: Cody-Waite reduction
+    limit: float  # valid range of that reduction
     sine: tuple[float, ...]  # of (sin(x) - x) / x^3, in x^2
     cosine: tuple[float, ...]  # of (cos(x) - 1 + x^2 / 2) / x^4, in x^2
     arc_sine: tuple[float, ...]  # of (asin(x) - x) / x^3, in x^2, up to 0.541
@@ -149,9 +149,9 @@ def _cosine(v: Vectors, r: Vector) -> Vector:
 
 
 def _far(v: Vectors, name: str, x: Vector, near: Vector) -> Vector:
-    """For numbers so large that three parts of pi are not enough, the C library's function."""
+    """Large arguments, beyond the Cody-Waite range, use libm."""
     far = v.compare("ogt", magnitude(v, x), v.constant(_TABLE[x.kind].limit, x.kind))
-    return seldom(v, far, name, near, x)
+    return with_libm_fallback(v, far, name, near, x)
 
 
 # Inverses
@@ -187,7 +187,7 @@ def atan(v: Vectors, x: Vector) -> Vector:
 
 
 def _from(v: Vectors, whole: float, x: Vector) -> Vector:
-    """whole - x, for a multiple of pi, of which the type has not all bits."""
+    """whole - x, for a multiple of pi in two parts."""
     high, low, _ = _TABLE[x.kind].half_pi
     times = round(whole / (math.pi / 2))
     rest = v.sub(v.constant(times * low, x.kind), x)

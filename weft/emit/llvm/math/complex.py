@@ -24,7 +24,7 @@ ComplexFunction = Callable[..., Held]
 
 
 def in_double(function: ComplexFunction) -> ComplexFunction:
-    """A function of complex<f64> for complex<f32>, too."""
+    """A complex<f64> function for complex<f32>, too."""
 
     def run(v: Vectors, *args: Held) -> Held:
         if args[0][0].kind == "double":
@@ -58,7 +58,7 @@ def _choose(v: Vectors, condition: Vector, yes: Held, no: Held) -> Held:
 
 
 def _sizes(v: Vectors, z: Held) -> tuple[Vector, Vector]:
-    """The larger and the smaller size of the parts; NaN is either."""
+    """The larger and the smaller magnitude of the parts; NaN is either."""
     x, y = (magnitude(v, part) for part in z)
     steep = v.compare("ogt", y, x)
     return v.select(steep, y, x), v.select(steep, x, y)
@@ -100,7 +100,7 @@ def _turned(v: Vectors, a: Held, b: Held) -> Held:
 
 
 def _divide(v: Vectors, a: Held, b: Held) -> Held:
-    """The quotient, without needless overflow; what is infinite stays so (C, annex G)."""
+    """The quotient, without spurious overflow; infinities follow C, annex G."""
     one = _number(v, 1.0)
     above = _power_below(v, a)
     below = v.div(one, _power_below(v, b))
@@ -108,7 +108,7 @@ def _divide(v: Vectors, a: Held, b: Held) -> Held:
     square = v.fma(y[0], y[0], v.mul(y[1], y[1]))
     turned = _turned(v, x, y)
     found: Held = (v.div(turned[0], square), v.div(turned[1], square))
-    # Scaled back in an order in which nothing overflows that the result does not.
+    # The order of scaling back avoids intermediate overflow.
     large = v.compare("oge", above, one)
     for factor in (v.select(large, above, below), v.select(large, below, above)):
         found = _times(v, found, factor)
@@ -117,7 +117,7 @@ def _divide(v: Vectors, a: Held, b: Held) -> Held:
 
 
 def _divide_special(v: Vectors, a: Held, b: Held) -> Held:
-    """The quotients of zeros and infinities that plain arithmetic makes NaN."""
+    """Quotients of zeros and infinities, where plain arithmetic yields NaN."""
     nan = _number(v, math.nan)
     turned = _turned(v, _unit(v, a), _unit(v, b))
     large = v.binary("and", _is_infinite(v, a), _is_finite(v, b))
@@ -153,7 +153,7 @@ def _sign(v: Vectors, z: Held) -> Held:
 
 
 def _exp(v: Vectors, z: Held) -> Held:
-    """e^x (cos(y) + i sin(y)): NaN if the angle is infinite, whatever the size."""
+    """e^x (cos(y) + i sin(y)): NaN if the angle is infinite, for any magnitude."""
     x, y = z
     size = exp(v, x)
     real, imag = v.mul(size, cos(v, y)), v.mul(size, sin(v, y))
@@ -170,7 +170,7 @@ def _log(v: Vectors, z: Held) -> Held:
     middle = v.binary(
         "and", v.compare("ogt", size, _number(v, 0.5)), v.compare("olt", size, _number(v, 2.0))
     )
-    # Of very large and very small numbers the size is infinite or coarse: scaled, it is not.
+    # |z| of very large and very small numbers overflows or is coarse, unless scaled.
     power = _power_below(v, z)
     scaled = _size(v, _times(v, z, v.div(one, power)))
     far = v.add(log(v, scaled), log(v, power))

@@ -1,4 +1,4 @@
-"""The error function and its kin, of vectors in f32 and f64."""
+"""The error function, its complement and inverse, of vectors in f32 and f64."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ _LOGARITHM = (  # of -log(erfc(x)) from 1 to 4
     -0.021837888285517693, 0.0029476138297468424, -0.0001863746001617983,
 )
 # fmt: on
-# For each piece of the inverse, from the last: below which depth it holds, whether it is one of the
-# depth's root, of which number it is a polynomial's origin, and the polynomial.
+# The pieces of the inverse, from the last: the depth below which each holds, whether it is in the
+# depth's square root, the origin of its polynomial, and the polynomial.
 ErrorPiece: TypeAlias = tuple[float | None, bool, float, tuple[float, ...]]
 _INVERSE: dict[str, tuple[ErrorPiece, ...]] = {
     "float": (
@@ -112,7 +112,7 @@ def _erf_near(v: Vectors, x: Vector) -> Vector:
 
 def erfc(v: Vectors, x: Vector) -> Vector:
     """1 - erf(x)."""
-    # Below -6.5 it is 2, and the powers that would not change that may be subnormal, thus slow.
+    # Below -6.5 it is 2; powers that cannot change that may be subnormal, thus slow.
     x = at_least(v, x, -6.5)
     size = magnitude(v, x)
     far = _erfc(v, size)
@@ -143,7 +143,7 @@ def _erfc(v: Vectors, size: Vector) -> Vector:
 
 
 def _two_parts(v: Vectors, x: Vector, series: Sequence[float]) -> tuple[Vector, Vector]:
-    """A polynomial, and what its last step loses by rounding."""
+    """A polynomial, and the rounding error of its last step."""
     first = v.constant(series[0], x.kind)
     most = horner(v, x, series[1:])
     whole = v.fma(most, x, first)

@@ -1,7 +1,7 @@
-"""Exponentials of vectors, and what is made of one: tanh, sinh, cosh.
+"""Exponentials of vectors, and functions derived from them: tanh, sinh, cosh.
 
-e^x is 2^n e^r with |r| <= log(2) / 2. Every function is right for NaN, infinities, signed zeros
-and subnormal numbers, has no branches, and is within 2 units in the last place in f32.
+e^x is 2^n e^r with |r| <= log(2) / 2. Every function handles NaN, infinities, signed
+zeros and subnormals, has no branches, and is within 2 ulp in f32.
 """
 
 from __future__ import annotations
@@ -97,23 +97,23 @@ def coarse_exp(v: Vectors, x: Vector) -> Vector:
 
 
 def _in_range(v: Vectors, x: Vector) -> Vector:
-    """x, at most a little above where e^x is infinite, and not far below where it is 0."""
+    """x clamped to just above overflow of e^x, and not far below underflow."""
     table = EXPONENTIAL[x.kind]
     return at_least(v, x if is_at_most_zero(v, x) else at_most(v, x, table.overflow), table.zero)
 
 
 def note_at_most_zero(v: Vectors, x: Vector) -> None:
-    """Remember that a number is negative, zero or NaN."""
+    """Record that a value is negative, zero or NaN."""
     v.code.facts[x.text, _AT_MOST_ZERO] = "yes"
 
 
 def is_at_most_zero(v: Vectors, x: Vector) -> bool:
-    """Whether it is known that a number is negative, zero or NaN."""
+    """Whether a value is known to be negative, zero or NaN."""
     return (x.text, _AT_MOST_ZERO) in v.code.facts
 
 
 def scaled(v: Vectors, x: Vector, shifted: Vector, doubled: Vector) -> Vector:
-    """2^n times half of a number, where n belongs to x: subnormal or 0 where it has to be."""
+    """2^n times half of a number, where n belongs to x; subnormal or 0 on underflow."""
     layout, table = LAYOUTS[x.kind], EXPONENTIAL[x.kind]
     tiny = v.compare("olt", x, v.constant(table.subnormal, x.kind))
     plain = v.constant(layout.power(-1), layout.integer)
@@ -126,7 +126,7 @@ def scaled(v: Vectors, x: Vector, shifted: Vector, doubled: Vector) -> Vector:
 
 
 def _mantissa(v: Vectors, r: Vector) -> Vector:
-    """2 e^r; twice, because 2^n of the largest powers has no exponent."""
+    """2 e^r; doubled, because 2^n of the largest powers has no exponent."""
     return horner(v, r, [2.0, *doubled_series(r.kind)])
 
 
@@ -170,7 +170,7 @@ def _whole(v: Vectors, shifted: Vector) -> Vector:
 
 
 def _large(v: Vectors, kind: str) -> Vector:
-    """A number to which only whole numbers can be added."""
+    """The shift 1.5 * 2^mantissa: adding it rounds to an integer."""
     return v.constant(1.5 * 2.0 ** LAYOUTS[kind].mantissa, kind)
 
 
@@ -181,7 +181,7 @@ def _rest(v: Vectors, x: Vector, n: Vector, times: float) -> Vector:
 
 
 def _exponent(v: Vectors, shifted: Vector) -> Vector:
-    """n in the place of a float's exponent: all but the low bits of a shifted n are shifted out."""
+    """n moved into a float's exponent field: the high bits of a shifted n are shifted out."""
     layout = LAYOUTS[shifted.kind]
     return v.binary("shl", bits_of(v, shifted), v.constant(layout.mantissa, layout.integer))
 

@@ -1,4 +1,4 @@
-"""The gamma function's kin and a Bessel function, of vectors, computed in f64."""
+"""lgamma, digamma and a Bessel function, of vectors, computed in f64."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _bessel_i1e(v: Vectors, x: Vector) -> Vector:
 
 
 def _chebyshev(v: Vectors, x: Vector, coefficients: Sequence[float]) -> Vector:
-    """Clenshaw's scheme, the highest term first."""
+    """Clenshaw's recurrence, the highest term first."""
     before = last = now = _number(v, 0.0)
     for coefficient in coefficients:
         before, last = last, now

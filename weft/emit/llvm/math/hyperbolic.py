@@ -1,4 +1,4 @@
-"""The inverses of the hyperbolic functions, of vectors; f32 is computed in f64."""
+"""Inverse hyperbolic functions of vectors; f32 is computed in f64."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LARGE = 2.0**60  # above, log(1 + x) is log(x)
 
 
 def in_double(function: Callable[[Vectors, Vector], Vector]) -> Callable[[Vectors, Vector], Vector]:
-    """A function of f64 for f32, too."""
+    """An f64 function for f32, too."""
 
     def run(v: Vectors, x: Vector) -> Vector:
         if x.kind == "float":

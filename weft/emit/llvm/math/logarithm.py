@@ -56,14 +56,14 @@ def log(v: Vectors, x: Vector) -> Vector:
 
 
 def log1p(v: Vectors, x: Vector) -> Vector:
-    """log(1 + x), exact near 0: what 1 + x lost by rounding is added to the mantissa's rest."""
+    """log(1 + x), accurate near 0: the rounding error of 1 + x is added to the mantissa's rest."""
     layout = LAYOUTS[x.kind]
     one = v.constant(1.0, x.kind)
     y = v.add(x, one)
     large = v.compare("ogt", x, one)
     lost = v.select(large, v.sub(one, v.sub(y, x)), v.sub(x, v.sub(y, one)))
     n, f = _split(v, y)
-    # Beyond 2^64 nothing is lost, and 2^-n may have no exponent.
+    # Beyond 2^64 there is no rounding error, and 2^-n may have no exponent.
     few = v.cast("fptosi", at_most(v, at_least(v, n, -64.0), 64.0), layout.integer)
     bias = v.constant(layout.bias, layout.integer)
     amount = v.constant(layout.mantissa, layout.integer)
@@ -88,7 +88,7 @@ def _log_of(v: Vectors, n: Vector, f: Vector) -> Vector:
 
 
 def _log_special(v: Vectors, x: Vector, found: Vector) -> Vector:
-    """-inf at 0, NaN below, and inf and NaN as they are."""
+    """-inf at 0, NaN below; inf and NaN unchanged."""
     found = where(v, "olt", x, math.inf, found, x)
     found = where(v, "oeq", x, 0.0, v.constant(-math.inf, x.kind), found)
     return where(v, "olt", x, 0.0, v.constant(math.nan, x.kind), found)
@@ -111,7 +111,7 @@ def _split(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
 
 
 def sqrt(v: Vectors, x: Vector) -> Vector:
-    """The square root, rounded once."""
+    """The square root, correctly rounded."""
     return v.intrinsic("sqrt", x)
 
 
@@ -121,7 +121,7 @@ def rsqrt(v: Vectors, x: Vector) -> Vector:
 
 
 def cbrt(v: Vectors, x: Vector) -> Vector:
-    """The cube root: a guess for the mantissa, refined by Halley's method, in f64."""
+    """The cube root: an estimate of the mantissa, refined by Halley's method, in f64."""
     if x.kind == "float":
         return v.cast("fptrunc", cbrt(v, v.cast("fpext", x, "double")), "float")
     size = magnitude(v, x)
@@ -142,7 +142,7 @@ def cbrt(v: Vectors, x: Vector) -> Vector:
     return v.select(special, x, found)
 
 
-# A line through the cube roots of 1/3 and 3 would do; this parabola is twice as near.
+# A line through the cube roots of 1/3 and 3 would do; this parabola halves the error.
 _CUBE_ROOT = (0.5, 0.55, -0.05)
 
 

@@ -1,7 +1,7 @@
-"""The logistic function of vectors, and what is one in disguise: 1 + tanh(x), 1 / (1 + e^-x).
+"""The logistic function of vectors, and expressions equal to it: 1 + tanh(x), 1 / (1 + e^-x).
 
 With x = n log(2) + r it is 2^n / (2^n + e^-r), in which nothing overflows. The coarse functions
-are exact to 13 bits, for floats that have no more than 8: estimates of quotients are enough.
+have 13 bits, for floats with at most 8: reciprocal estimates suffice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def logistic(v: Vectors, x: Vector) -> Vector:
     below = horner(v, r, _falling((1.0, 1.0, *EXPONENTIAL[x.kind].series), 1))
     power = scale(v, v.constant(1.0, x.kind), n)
     inverse = estimate(v, v.add(power, below))
-    # One minus the estimate's product with each of the two: their sum was rounded.
+    # One minus the estimate times each of the two addends: their sum is rounded.
     missing = v.fma(v.neg(below), inverse, v.constant(1.0, x.kind))
     missing = v.fma(v.neg(power), inverse, missing)
     return v.mul(power, v.fma(inverse, missing, inverse))
@@ -43,9 +43,9 @@ def coarse_logistic(v: Vectors, x: Vector) -> Vector:
 
 
 def one_plus_tanh(v: Vectors, x: Vector) -> Vector:
-    """1 + tanh(x), which is 2 / (1 + e^-2x): simpler than tanh, and exact far below 0.
+    """1 + tanh(x) = 2 / (1 + e^-2x): cheaper than tanh, and accurate far below 0.
 
-    Only where it would be subnormal it is 0, as it is of a tanh that is rounded to -1.
+    It is 0 where it would be subnormal, like 1 plus a tanh rounded to -1.
     """
     n, r = whole_and_rest(v, _between(v, x, 2), 2)
     below = horner(v, r, _falling((1.0, 1.0, *EXPONENTIAL[x.kind].series), 2))
@@ -63,7 +63,7 @@ def coarse_one_plus_tanh(v: Vectors, x: Vector) -> Vector:
 
 
 def _between(v: Vectors, x: Vector, times: int) -> Vector:
-    """x, not far beyond where the function of `times` x is 0 or 1."""
+    """x clamped near where the function of `times` x reaches 0 or 1."""
     table = EXPONENTIAL[x.kind]
     return at_most(v, at_least(v, x, table.zero / times), table.one / times)
 
@@ -73,7 +73,7 @@ def _falling(rising: tuple[float, ...], times: int) -> list[float]:
     return [c * (-times) ** k for k, c in enumerate(rising)]
 
 
-# Programs write these functions in other ways: what a value is made of is remembered for them
+# Programs spell these functions differently: the origin of a value is recorded to match them
 
 
 def noted_tanh(v: Vectors, x: Vector) -> Vector:
@@ -82,7 +82,7 @@ def noted_tanh(v: Vectors, x: Vector) -> Vector:
 
 
 def noted_coarse_tanh(v: Vectors, x: Vector) -> Vector:
-    """tanh(x), for what need not be exact."""
+    """tanh(x), coarse."""
     return _noted(v, tanh(v, x), _COARSE_TANH, x)
 
 

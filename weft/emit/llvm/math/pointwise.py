@@ -1,4 +1,4 @@
-"""Every elementwise op as instructions on vectors: a table of what is emitted, and of what not."""
+"""Elementwise ops as vector instructions: the table of emitters, and of unsupported cases."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from weft.ops.elementwise import broadcasting, convert, pointwise, special
 def apply(
     v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], out_dtype: DType
 ) -> Held:
-    """An elementwise op of values in registers; Unsupported if it has none for these types.
+    """An elementwise op on values in registers; Unsupported for types without an emitter.
 
-    Floats of fewer than 32 bits are computed in f32 and rounded to their type, but for bf16 where
-    it may keep more.
+    Floats of fewer than 32 bits are computed in f32 and rounded to their type, except for bf16 with
+    excess precision.
     """
     made = unrounded(v, op, args, arg_dtypes, out_dtype)
     if _is_exact(op, out_dtype):
@@ -36,7 +36,7 @@ def apply(
 
 
 def in_type(v: Vectors, held: Held, dtype: DType) -> Held:
-    """A value as another step may read it."""
+    """A value as other steps read it."""
     if not is_rounded(dtype, excess_precision=v.code.excess_precision):
         return held
     return (round_to(v, held[0], dtype),)
@@ -45,7 +45,7 @@ def in_type(v: Vectors, held: Held, dtype: DType) -> Held:
 def unrounded(
     v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], out_dtype: DType
 ) -> Held:
-    """An elementwise op whose result may have more bits than its type, as sums have on the way."""
+    """An elementwise op without the final rounding, for accumulation."""
     emit = EMIT.get(type(op))
     if emit is None or (isinstance(op, CONSTANTS) and not op.value.is_splat):
         raise refused(op, refuses(op, tuple(arg_dtypes), out_dtype) or "")
@@ -53,15 +53,15 @@ def unrounded(
 
 
 def _is_exact(op: Op, dtype: DType) -> bool:
-    """Whether an op of numbers of a narrow type gives such a number, or rounds by itself."""
+    """Whether an op on a narrow type needs no rounding, or rounds by itself."""
     if type(op) in _CHOICES:
         return True
-    # Small formats may have no -0, and a largest number that is no integer.
+    # Small formats may lack -0, or have a non-integral maximum.
     return dtype.bits == 16 and type(op) in _WHOLE
 
 
 def refuses(op: Op, given: tuple[DType, ...], made: DType) -> str | None:
-    """Why an op of such operands cannot be computed in registers; None if it can."""
+    """Why an op on these types cannot be emitted; None if it can."""
     emit = EMIT.get(type(op))
     if emit is None:
         return UNSUPPORTED.get(type(op), "it is not elementwise")
@@ -81,12 +81,12 @@ def _constant(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made
 
 
 def _broadcast(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
-    """The elementwise op; whoever loads the operands has stretched them."""
+    """The elementwise op; its operands were broadcast by their loads."""
     assert isinstance(op, broadcasting.Broadcasting)
     return unrounded(v, op.applied(), args, given, made)
 
 
-# Ops that are computed outside of kernels, and why.
+# Ops computed outside of kernels, and why.
 UNSUPPORTED: dict[type[Op], str] = {
     special.AsinAcosKernel: "a part of complex arc functions, of no use by itself",
     special.Polygamma: "a sum of many powers, which numpy computes as fast",

@@ -1,4 +1,4 @@
-"""Arithmetic, rounding, comparison and choice, element by element."""
+"""Arithmetic, rounding, comparison and selection, elementwise."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from weft.ops.elementwise import convert, special
 from weft.ops.elementwise import pointwise as ops
 
 
-def _may_join(v: Vectors) -> str:
-    """What lets a product and a sum become one instruction, which rounds once."""
+def _fma_flag(v: Vectors) -> str:
+    """The flag that allows contraction of a product and a sum into an FMA."""
     return " contract" if v.code.excess_precision else ""
 
 
@@ -29,15 +29,15 @@ def _add(v: Vectors, a: Vector, b: Vector) -> Vector:
     for one, other in ((a, b), (b, a)) if v.code.excess_precision else ():
         if one == v.constant(1.0, one.kind):
             return one_plus(v, other)
-    return v.binary(f"fadd{_may_join(v)}", a, b)
+    return v.binary(f"fadd{_fma_flag(v)}", a, b)
 
 
 def _subtract(v: Vectors, a: Vector, b: Vector) -> Vector:
-    return v.binary(f"fsub{_may_join(v)}", a, b)
+    return v.binary(f"fsub{_fma_flag(v)}", a, b)
 
 
 def _multiply(v: Vectors, a: Vector, b: Vector) -> Vector:
-    return v.binary(f"fmul{_may_join(v)}", a, b)
+    return v.binary(f"fmul{_fma_flag(v)}", a, b)
 
 
 def _square(v: Vectors, a: Vector) -> Vector:
@@ -72,7 +72,7 @@ def _rounding(name: str) -> Emit:
     return by_kind(real=real)
 
 
-# What looks at the bits of a number first rounds it to its type
+# Ops on the bits of a number round it to its type first
 
 
 def _asks(how: str, limit: float, *, of_size: bool) -> Emit:
@@ -105,8 +105,8 @@ def _compare(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made:
 
 
 def _total_key(v: Vectors, bits: Vector, dtype: DType) -> Vector:
-    """Integers in the order of the floats: sign and magnitude as two's complement."""
-    if dtype.name == "f8E8M0FNU":  # it has no sign
+    """Integers in the total order of the floats: sign-magnitude to two's complement."""
+    if dtype.name == "f8E8M0FNU":  # unsigned format
         return bits
     bits = v.binary("shl", bits, v.constant(bits.bits - dtype.bits, bits.kind))
     flipped = v.binary("xor", bits, v.constant((1 << bits.bits - 1) - 1, bits.kind))
@@ -140,7 +140,7 @@ def _no_neighbours(given: Sequence[DType], made: DType) -> str | None:
 
 
 def _next_after(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
-    """One more or one less in the bits; from a zero the least number of the right sign."""
+    """The adjacent bit pattern; from zero, the least number of the right sign."""
     a, b = (own_number(v, x[0], made) for x in args)
     bits = own_bits(v, a, made)
     one, sign = (v.constant(n, bits.kind) for n in (1, -(1 << bits.bits - 1)))

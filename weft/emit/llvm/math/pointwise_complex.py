@@ -43,21 +43,21 @@ def multiply(v: Vectors, a: Held, b: Held) -> Held:
 
 
 def square(v: Vectors, z: Held) -> Held:
-    """z z; its real part is never -0."""
+    """z * z; its real part is never -0."""
     x, y = z
     first = v.add(v.mul(v.sub(x, y), v.add(x, y)), v.constant(0.0, x.kind))
     product = v.mul(x, y)
     return first, v.add(product, product)
 
 
-# Dictionary order
+# Lexicographic order
 
 _STRICT = {"GE": "ogt", "GT": "ogt", "LE": "olt", "LT": "olt"}
 _LOOSE = {"GE": "oge", "GT": "ogt", "LE": "ole", "LT": "olt"}
 
 
 def compare(v: Vectors, direction: str, a: Held, b: Held) -> Vector:
-    """By real parts, and by imaginary parts where those are equal."""
+    """Lexicographic: by real parts, then by imaginary parts."""
     if direction == "NE":
         differ = [v.compare("une", x, y) for x, y in zip(a, b, strict=True)]
         return v.binary("or", *differ)
@@ -70,12 +70,12 @@ def compare(v: Vectors, direction: str, a: Held, b: Held) -> Vector:
 
 
 def maximum(v: Vectors, a: Held, b: Held) -> Held:
-    """The later one in dictionary order."""
+    """The lexicographic maximum."""
     return _choose(v, compare(v, "GT", a, b), a, b)
 
 
 def minimum(v: Vectors, a: Held, b: Held) -> Held:
-    """The earlier one in dictionary order."""
+    """The lexicographic minimum."""
     return _choose(v, compare(v, "LT", a, b), a, b)
 
 

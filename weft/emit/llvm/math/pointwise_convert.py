@@ -1,4 +1,4 @@
-"""Conversions between element types, and of their bits."""
+"""Conversions between element types, and bitcasts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weft.ops.shape import BitcastConvert
 
 
 def convert(v: Vectors, x: Held, given: DType, made: DType) -> Held:
-    """Numbers in another type: floats are rounded, or truncated to integers and saturated."""
+    """Conversion: floats are rounded; float to integer truncates and saturates."""
     if made.is_complex:
         real = convert(v, x[:1], given.real, made.real)[0]
         if given.is_complex:
@@ -48,7 +48,7 @@ def _convert(v: Vectors, x: Vector, given: DType, made: DType) -> Vector:
 
 
 def _to_integer(v: Vectors, x: Vector, given: DType, made: DType) -> Vector:
-    """Integers and booleans to integers, wrapping around."""
+    """Integers and booleans to integers, with wraparound."""
     kind = register_kind(made)
     extend = "sext" if given.kind == "int" else "zext"
     wide = v.cast(extend if made.bits > x.bits else "trunc", x, kind)
@@ -67,7 +67,7 @@ def _to_float(v: Vectors, x: Vector, given: DType, made: DType) -> Vector:
 
 
 def _double(v: Vectors, x: Vector, given: DType) -> Vector:
-    """Numbers as f64; integers too long for it are rounded to odd, so that no tie is made."""
+    """Numbers as f64; longer integers are rounded to odd, to avoid double rounding."""
     if x.is_float:
         return x
     signed = given.kind == "int"
@@ -83,7 +83,7 @@ def _double(v: Vectors, x: Vector, given: DType) -> Vector:
 
 
 def _odd(v: Vectors, x: Vector) -> Vector:
-    """f64 to f32 such that rounding the result to a narrower type is as good as rounding x.
+    """f64 to f32 by rounding to odd, so that a second rounding to a narrower type is exact.
 
     Every inexact result has an odd last bit (Boldo and Melquiond, 2008).
     """
@@ -97,12 +97,12 @@ def _odd(v: Vectors, x: Vector) -> Vector:
 
 
 def _saturated(v: Vectors, x: Vector, made: DType) -> Vector:
-    """Truncated toward zero; beyond the type's range its nearest number, and 0 for NaN."""
+    """Truncated toward zero; saturated out of range, and 0 for NaN."""
     kind = register_kind(made)
     signed = made.kind == "int"
     high = (1 << made.bits - signed) - 1
     low = -high - 1 if signed else 0
-    if made.bits <= LAYOUTS[x.kind].mantissa:  # floats have both ends
+    if made.bits <= LAYOUTS[x.kind].mantissa:  # both ends of the range are exact as floats
         x = v.select(v.compare("uno", x, x), v.constant(0.0, x.kind), x)
         near = at_most(v, at_least(v, x, low), high)
         if made.bits < 32:
@@ -150,7 +150,7 @@ def _other_width(given: Sequence[DType], made: DType) -> str | None:
 def _reduce_precision(
     v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType
 ) -> Held:
-    """Rounded to so many mantissa bits; too large is infinite, too small is zero."""
+    """Rounded to fewer mantissa bits; overflow is infinite, underflow is zero."""
     assert isinstance(op, ops.ReducePrecision)
     x = own_number(v, args[0][0], made)
     found = _round_mantissa(v, x, made, made.mantissa - op.mantissa_bits)
@@ -170,7 +170,7 @@ def _few_bits(given: Sequence[DType], made: DType) -> str | None:
 
 
 def _round_mantissa(v: Vectors, x: Vector, dtype: DType, dropped: int) -> Vector:
-    """Floats with the last bits of the mantissa rounded to zero, to even if there are two ways."""
+    """Round away the last mantissa bits, to nearest even."""
     if dropped <= 0:
         return x
     bits = own_bits(v, x, dtype)

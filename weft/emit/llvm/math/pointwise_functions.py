@@ -1,4 +1,4 @@
-"""Functions that no finite arithmetic gives, element by element."""
+"""Transcendental functions, elementwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integers and bits, element by element: what the reference says of zero, overflow and shifts."""
+"""Integer and bit ops, elementwise, with the reference's semantics of zero, overflow and shifts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.ops.elementwise import special
 
 
 def divide(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Vector:
-    """The quotient, truncated; x / 0 has all bits set, and the least number / -1 wraps."""
+    """The truncated quotient; x / 0 has all bits set, and the least number / -1 wraps."""
     found = _quotient(v, dtype, a, _safe(v, dtype, b))
     if dtype.kind == "int":
         found = v.select(_equals(v, b, -1), v.neg(a), found)
@@ -21,7 +21,7 @@ def divide(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Vector:
 
 
 def remainder(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Vector:
-    """What the truncated quotient leaves; x % 0 is x."""
+    """The remainder of truncated division; x % 0 is x."""
     safe = _safe(v, dtype, b)
     rest = v.sub(a, v.mul(_quotient(v, dtype, a, safe), safe))
     return v.select(_equals(v, b, 0), a, rest)
@@ -32,7 +32,7 @@ def _equals(v: Vectors, x: Vector, value: int) -> Vector:
 
 
 def _safe(v: Vectors, dtype: DType, divisor: Vector) -> Vector:
-    """1 in the place of divisors that the processor may refuse."""
+    """Divisors with 1 in place of those that trap."""
     bad = _equals(v, divisor, 0)
     if dtype.kind == "int":
         bad = v.binary("or", bad, _equals(v, divisor, -1))
@@ -40,7 +40,7 @@ def _safe(v: Vectors, dtype: DType, divisor: Vector) -> Vector:
 
 
 def _quotient(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Vector:
-    """a / b. Short integers are divided as floats, which vectors can do and which is exact."""
+    """a / b. Short integers are divided as floats, which is vectorizable and exact."""
     signed = dtype.kind == "int"
     if v.width == 1 or a.bits == 64 or not b.text.startswith("%"):
         return v.binary("sdiv" if signed else "udiv", a, b)
@@ -53,7 +53,7 @@ def _quotient(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Vector:
 
 
 def power(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Vector:
-    """a multiplied b times, wrapping around; of a negative power, the truncated inverse."""
+    """a^b with wraparound; for negative b, the truncated inverse."""
     zero, one = v.constant(0, a.kind), v.constant(1, a.kind)
     negative = v.compare("slt", b, zero) if dtype.kind == "int" else None
     exponent = b if negative is None else v.select(negative, zero, b)
@@ -80,12 +80,12 @@ def _inverse(v: Vectors, a: Vector, b: Vector) -> Vector:
 
 
 def shift_left(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Vector:
-    """Zeros come in from below; as many as the width or more, and nothing is left."""
+    """Shift left with zeros; 0 for a count of the width or more."""
     return _shift(v, dtype, "shl", a, b)
 
 
 def shift_right_logical(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Vector:
-    """Zeros come in from above; as many as the width or more, and nothing is left."""
+    """Logical shift right; 0 for a count of the width or more."""
     return _shift(v, dtype, "lshr", _bare(v, dtype, a), b)
 
 
@@ -97,7 +97,7 @@ def _shift(v: Vectors, dtype: DType, how: str, a: Vector, b: Vector) -> Vector:
 
 
 def shift_right_arithmetic(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Vector:
-    """Copies of the highest bit come in from above, in unsigned integers too."""
+    """Arithmetic shift right, of unsigned integers too."""
     amount = v.intrinsic("umin", b, v.constant(dtype.bits - 1, a.kind))
     spare = v.constant(a.bits - dtype.bits, a.kind)
     signed = v.binary("ashr", v.binary("shl", a, spare), spare) if a.bits > dtype.bits else a
@@ -105,14 +105,14 @@ def shift_right_arithmetic(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Ve
 
 
 def _bare(v: Vectors, dtype: DType, a: Vector) -> Vector:
-    """The bits of the type, zeros above them."""
+    """The bits of the type, zero-extended."""
     if a.bits == dtype.bits:
         return a
     return v.binary("and", a, v.constant((1 << dtype.bits) - 1, a.kind))
 
 
 def count_ones(v: Vectors, dtype: DType, a: Vector) -> Vector:
-    """The number of bits that are set."""
+    """Population count."""
     return v.intrinsic("ctpop", _bare(v, dtype, a))
 
 
@@ -125,7 +125,7 @@ def count_leading_zeros(v: Vectors, dtype: DType, a: Vector) -> Vector:
 
 
 def high_product(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Vector:
-    """The upper half of the product's bits."""
+    """The high half of the product."""
     wide = f"i{2 * a.bits}"
     x, y = (v.cast("sext" if dtype.kind == "int" else "zext", n, wide) for n in (a, b))
     amount = v.constant(dtype.bits, wide)

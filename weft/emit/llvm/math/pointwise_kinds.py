@@ -1,4 +1,4 @@
-"""How an elementwise op is emitted, by the kind of its operands."""
+"""Emitters of elementwise ops, by the kind of their operands."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OnVectors: TypeAlias = Callable[..., Vector]  # (v, *vectors) -> vector
 OnIntegers: TypeAlias = Callable[..., Vector]  # (v, type of the operands, *vectors) -> vector
 OnPairs: TypeAlias = Callable[..., Held]  # (v, *pairs) -> pair, or one vector
 
-_COARSE = "bf16"  # for which coarse functions are exact enough
-_POWERS = "f8E8M0FNU"  # powers of two, without sign or zero: scales, of which none computes
+_COARSE = "bf16"  # types for which coarse functions are accurate enough
+_POWERS = "f8E8M0FNU"  # powers of two without sign or zero: scales without arithmetic
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """How an op is emitted, and of which types it is not: the reason, or None where it is."""
+    """The emitter of an op, and why some types are unsupported: the reason, or None."""
 
     emit: Emitter
     refuses: Callable[[Sequence[DType], DType], str | None] = lambda given, made: None
@@ -44,9 +44,9 @@ def by_kind(
     integer: OnIntegers | None = None,
     boolean: OnVectors | None = None,
 ) -> Emit:
-    """An op that is one function of vectors for each kind of operand.
+    """An emitter with one vector function for each kind of operand.
 
-    `coarse` is for bf16, if `real` is more exact than it needs.
+    `coarse` is a cheaper function for bf16.
     """
     kinds = {"float": real, "int": integer, "uint": integer, "bool": boolean, "complex": complex}
 
@@ -73,7 +73,7 @@ def by_kind(
 
 
 def refused(op: Op, why: str) -> Unsupported:
-    """The error for an op that is not emitted."""
+    """The error for an op without an emitter."""
     return Unsupported(
         f"{op.name}: no kernel for CPUs computes it ({why})",
         help="run it outside of kernels, where it is computed with numpy",

@@ -1,4 +1,4 @@
-"""What functions of vectors are made of: polynomials, quotients, clamps, the bits of floats."""
+"""Building blocks of vector functions: polynomials, quotients, clamps, bits of floats."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
-# A division that may be an estimate with one step of Newton's method: nearly as exact as a true
-# one, and several times as fast. Only AVX-512 has estimates that are good enough.
+# A division that may be a reciprocal estimate with one Newton step: nearly as accurate, and several
+# times as fast. Only AVX-512 has good enough estimates.
 QUICK_DIVISION = "fdiv arcp ninf contract"
 
 
 @dataclass(frozen=True, slots=True)
 class FloatBits:
-    """The bits of a float: the integer of the same size, stored mantissa bits, exponent bias."""
+    """A float format: the integer type, stored mantissa bits, exponent bias."""
 
     integer: str
     mantissa: int
@@ -37,26 +37,26 @@ def horner(v: Vectors, x: Vector, coefficients: Sequence[float]) -> Vector:
 
 
 def odd_series(v: Vectors, x: Vector, coefficients: Sequence[float]) -> Vector:
-    """x + c0 x^3 + c1 x^5 + ..., nearly as exact as x."""
+    """x + c0 x^3 + c1 x^5 + ..., with nearly full accuracy."""
     square = v.mul(x, x)
     return v.fma(v.mul(x, square), horner(v, square, coefficients), x)
 
 
 def quotient(v: Vectors, a: Vector, b: Vector) -> Vector:
-    """a / b, for b that is neither 0 nor infinite nor subnormal; it may be 1 ulp off."""
+    """a / b, for b that is not 0, infinite or subnormal; within 1 ulp."""
     if a.kind == "float" and a.width % 16 == 0 and v.code.excess_precision:
         return v.binary(QUICK_DIVISION, a, b)
     return v.div(a, b)
 
 
 def at_least(v: Vectors, x: Vector, low: float) -> Vector:
-    """x, or the limit where x is below it; NaN stays."""
+    """max(x, low); NaN stays."""
     limit = v.constant(low, x.kind)
     return v.select(v.compare("olt", x, limit), limit, x)
 
 
 def at_most(v: Vectors, x: Vector, high: float) -> Vector:
-    """x, or the limit where x is above it; NaN stays."""
+    """min(x, high); NaN stays."""
     limit = v.constant(high, x.kind)
     return v.select(v.compare("ogt", x, limit), limit, x)
 
@@ -67,12 +67,12 @@ def magnitude(v: Vectors, x: Vector) -> Vector:
 
 
 def with_sign(v: Vectors, size: Vector, sign: Vector) -> Vector:
-    """A size with the sign of another number."""
+    """copysign."""
     return v.intrinsic("copysign", size, sign)
 
 
 def where(v: Vectors, how: str, x: Vector, limit: float, yes: Vector, no: Vector) -> Vector:
-    """One of two vectors, as x compares with a constant."""
+    """A select by comparing x with a constant."""
     return v.select(v.compare(how, x, v.constant(limit, x.kind)), yes, no)
 
 

@@ -7,16 +7,16 @@ import re
 import struct
 
 from weft.emit.llvm.math.exponential import exp
+from weft.emit.llvm.math.libm_fallback import one_by_one, with_libm_fallback
 from weft.emit.llvm.math.logarithm import log
 from weft.emit.llvm.math.polynomial import LAYOUTS, bits_of, magnitude, where, with_sign
-from weft.emit.llvm.math.seldom import one_by_one, seldom
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
 _CONSTANT = re.compile(r"(?:splat \(\w+ )?0x([0-9A-F]{16})\)?")
 
 
 def power(v: Vectors, x: Vector, y: Vector) -> Vector:
-    """x to the power of y: of f32 in f64, of f64 with the C library's function, lane by lane."""
+    """x^y: f32 in f64, f64 with libm, lane by lane."""
     if (found := _known_power(v, x, y)) is not None:
         return found
     if x.kind == "double":
@@ -27,9 +27,9 @@ def power(v: Vectors, x: Vector, y: Vector) -> Vector:
 
 
 def _power_special(v: Vectors, x: Vector, y: Vector, found: Vector) -> Vector:
-    """Signs and NaN of negative numbers, and the powers that are 1 whatever the other number is."""
+    """Signs and NaN of negative bases, and the powers that are 1 for any other operand."""
     one, infinity = v.constant(1.0, x.kind), v.constant(math.inf, x.kind)
-    whole = v.compare("oeq", v.intrinsic("trunc", y), y)  # infinity is
+    whole = v.compare("oeq", v.intrinsic("trunc", y), y)  # infinity counts as integral
     half = v.mul(y, v.constant(0.5, x.kind))
     odd = v.binary("and", whole, v.compare("one", v.intrinsic("trunc", half), half))
     found = v.select(odd, with_sign(v, found, x), found)
@@ -50,7 +50,7 @@ def _all(v: Vectors) -> Vector:
 
 
 def _known_power(v: Vectors, x: Vector, y: Vector) -> Vector | None:
-    """The powers that programs name most, where the exponent is a constant."""
+    """Common constant exponents."""
     match = _CONSTANT.fullmatch(y.text)
     if match is None:
         return None
@@ -66,18 +66,18 @@ def _known_power(v: Vectors, x: Vector, y: Vector) -> Vector | None:
         case -1.0:
             return v.div(one, x)
         case 0.5:
-            # Of -inf the power is inf, and of -0 it is 0.
+            # The power of -inf is inf, and of -0 it is 0.
             root = v.intrinsic("sqrt", v.add(x, v.constant(0.0, x.kind)))
             return where(v, "oeq", x, -math.inf, v.constant(math.inf, x.kind), root)
     return None
 
 
 def remainder(v: Vectors, x: Vector, y: Vector) -> Vector:
-    """x - trunc(x / y) y, exactly: for large quotients with the C library's function."""
+    """x - trunc(x / y) y, exactly; large quotients use libm."""
     ratio = v.div(x, y)
     whole = v.intrinsic("trunc", ratio)
     rest = v.fma(v.neg(whole), y, x)
-    # The rounded quotient may be the next integer; then the rest has the other sign.
+    # The rounded quotient may be one too large; then the rest has the wrong sign.
     sides = v.binary("xor", bits_of(v, rest), bits_of(v, x))
     beyond = v.compare("slt", sides, v.constant(0, sides.kind))
     back = v.add(rest, with_sign(v, magnitude(v, y), x))
@@ -90,4 +90,4 @@ def remainder(v: Vectors, x: Vector, y: Vector) -> Vector:
     limit = v.constant(2.0 ** LAYOUTS[x.kind].mantissa, x.kind)
     large = v.compare("oge", magnitude(v, whole), limit)
     exact = v.binary("and", finite, v.compare("one", y, zero))
-    return seldom(v, v.binary("and", large, exact), "fmod", rest, x, y)
+    return with_libm_fallback(v, v.binary("and", large, exact), "fmod", rest, x, y)

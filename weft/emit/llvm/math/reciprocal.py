@@ -1,18 +1,18 @@
-"""Division by a number that many share, as products."""
+"""Division by a common divisor, as multiplications."""
 
 from __future__ import annotations
 
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
-_FAR = {"float": 100, "double": 900}  # exponents from which on 1 / x may not be a normal number
+_FAR = {"float": 100, "double": 900}  # exponents from which 1 / x may not be normal
 _STEP = {"float": 64, "double": 512}
 
 
 def reciprocal(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
-    """Two factors that multiply to 1 / x, for any x: neither of them overflows or is subnormal.
+    """Two factors with product 1 / x, for any x: neither overflows or is subnormal.
 
-    A product with the first and then with the second is within 2 units in the last place of the
-    quotient, and right for zeros, infinities and NaN.
+    Multiplying by the first and then the second is within 2 ulp of the quotient, and handles zeros,
+    infinities and NaN.
     """
     size = v.intrinsic("fabs", x)
     far, step = _FAR[x.kind], _STEP[x.kind]

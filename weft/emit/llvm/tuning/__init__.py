@@ -1,1 +1,1 @@
-"""Candidates of a product, and the classes of shapes that they are measured for."""
+"""Tuning candidates of contractions, and the shape classes that they are measured for."""

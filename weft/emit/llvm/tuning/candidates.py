@@ -1,4 +1,4 @@
-"""Candidates for a class of products: what the cost model says, and what may be faster."""
+"""Candidates for a class of contractions: the cost model's choice, and alternatives."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from weft.target import AS_MODELLED
 
 CandidateOptions: TypeAlias = "dict[str, int]"
 
-BLAS = "blas "  # and then the name of the library
+BLAS = "blas "  # followed by the library's name
 _PAIR = re.compile(r"(\w+)=(\d+)")
 _MOST = 9
-_WORTH = 1 << 21  # multiplications that are worth it
-_SMALL = 1 << 20  # elements of a result that may be there several times
-_LEAST_PART = 256  # steps of the depth
+_WORTH = 1 << 21  # multiplications; fewer are not worth tuning
+_SMALL = 1 << 20  # elements of a result that may exist as several partial sums
+_LEAST_PART = 256  # depth steps
 
 
 @dataclass(frozen=True)
 class ProductCandidates:
-    """Ways to compute one product on this machine."""
+    """Candidate schedules of one contraction on this machine."""
 
     kernel: Kernel
     kind: ClassVar[str] = "product"
 
     @property
     def unworthy(self) -> str:
-        """Why nothing is to be gained by measuring, or nothing."""
+        """Why tuning cannot pay off, or an empty string."""
         is_small = math.prod([factor.size for factor in self.kernel.factors]) < _WORTH
         return "so little work is not measured" if is_small else ""
 
     @property
     def machine(self) -> str:
-        """What measurements depend on: the processor and the number of threads."""
+        """The machine properties that measurements depend on: processor and thread count."""
         return machine_name()
 
     @cached_property
@@ -54,26 +54,26 @@ class ProductCandidates:
 
     @property
     def shape_class(self) -> str:
-        """For which products one way is expected to be the best."""
+        """The class of contractions that share a best candidate."""
         return self._class.text
 
     def ways(self) -> dict[str, CandidateOptions]:
-        """All ways, what the model says first."""
+        """All candidates, the model's first."""
         return candidates(self._class, chip_of(host()))
 
     def options(self, name: str) -> CandidateOptions | None:
-        """The options of a way; None if it cannot be had in this process."""
+        """The options of a candidate; None if unavailable in this process."""
         return options_of(name)
 
 
 def machine_name() -> str:
-    """The processor and the number of threads."""
+    """Processor and thread count."""
     features = hashlib.sha256(host().features.encode()).hexdigest()[:8]
     return f"{host().cpu} ({features}), threads: {thread_count()}"
 
 
 def candidates(wanted: ProductClass, chip: Chip) -> dict[str, CandidateOptions]:
-    """Ways to compute products of a class, by name; the first one is what the model says."""
+    """Candidates of a class, by name; the first is the model's."""
     model = choose_blocking(wanted.shape, chip, {})
     found: dict[str, CandidateOptions] = {AS_MODELLED: {}}
     if wanted.by_library:
@@ -92,12 +92,12 @@ def candidates(wanted: ProductClass, chip: Chip) -> dict[str, CandidateOptions]:
 
 
 def name_of(options: CandidateOptions) -> str:
-    """`depth=512, parts=4`: options in words."""
+    """The name of options: `depth=512, parts=4`."""
     return ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
 
 
 def options_of(name: str) -> CandidateOptions | None:
-    """The options of a candidate's name; None if it cannot be had in this process."""
+    """The options of a candidate's name; None if unavailable in this process."""
     if name == AS_MODELLED:
         return {}
     if name.startswith(BLAS):
@@ -112,7 +112,7 @@ def options_of(name: str) -> CandidateOptions | None:
 
 
 def _others(wanted: ProductClass, chip: Chip, model: Blocking) -> Iterator[CandidateOptions]:
-    """Options that differ from the model in one choice each, the more promising ones first."""
+    """Options that differ from the model's in one choice, the most promising first."""
     shape = wanted.shape
     if shape.tiled:
         yield {"tiles": 0}

@@ -1,4 +1,4 @@
-"""Classes of products: shapes for which one way to compute them is expected to be the best."""
+"""Shape classes of contractions that share a best candidate."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from weft.kernels.kernel import Kernel
 
 @dataclass(frozen=True, slots=True)
 class ProductClass:
-    """What candidates are measured for: a rounded shape, and what comes before and after."""
+    """The unit of tuning: a rounded shape, and properties of prologue and epilogue."""
 
     shape: ProductShape
-    before: bool  # whether operands are computed while they are packed
-    after: bool  # whether there is more to do than to store the sums
-    by_library: bool  # whether a BLAS could do it
+    before: bool  # operands are computed during packing
+    after: bool  # the epilogue does more than store sums
+    by_library: bool  # a BLAS could compute it
 
     @property
     def text(self) -> str:
-        """`float 1x64x64x96, fma, left along depth, ...`: what the choice is remembered by."""
+        """The cache key: `float 1x64x64x96, fma, left along depth, ...`."""
         s = self.shape
         sizes = f"{s.batch}x{s.rows}x{s.columns}x{s.depth}"
         said = [f"{s.kind} {sizes}", s.multiply, f"left along {s.left_lines}"]

@@ -1,1 +1,1 @@
-"""Write LLVM text: code, vectors, storage, loop nests, addresses."""
+"""Writing LLVM IR: functions, vectors, storage, loop nests, addresses."""

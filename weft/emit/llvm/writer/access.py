@@ -1,4 +1,4 @@
-"""Where the steps of a loop read and write: places in buffers, conditions, and the way between."""
+"""Memory accesses of steps: buffer indices, guards, and address computation."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DType
 from weft.kernels.kernel import Affine, Guard, Shift
 
-LINE = 64  # bytes
+LINE = 64  # bytes of a cache line
 
 
 @dataclass(frozen=True, slots=True)
 class LoopPoint:
-    """Where loops stand: the index of each open factor, and the one that lanes count along."""
+    """The current loop point: the index of each open factor, and the vectorized one."""
 
     index: Mapping[int, str]
-    ranges: Mapping[int, tuple[int, int]]  # the indices that a factor has here: low..high-1
+    ranges: Mapping[int, tuple[int, int]]  # known index ranges of factors: low..high-1
     vector: int | None = None
-    mask: Vector | None = None  # the lanes that are inside of the vector's factor
+    mask: Vector | None = None  # lanes inside of the vectorized factor
 
     def stride(self, at: Affine) -> int:
-        """How far lanes are apart."""
+        """The stride between lanes."""
         return 0 if self.vector is None else at.strides[self.vector]
 
 
 @dataclass(frozen=True, slots=True)
 class LaneIndex:
-    """An index that is base + lane * stride, or one for each lane."""
+    """A vector index: base + lane * stride, or one for each lane."""
 
     base: str
     stride: int
@@ -46,7 +46,7 @@ class LaneIndex:
 
 
 def base_of(v: Vectors, at: Affine, point: LoopPoint) -> str:
-    """An affine number where lane 0 stands."""
+    """An affine index at lane 0."""
     base = ""
     for factor, stride in enumerate(at.strides):
         if stride and point.index[factor] != "0":
@@ -57,11 +57,11 @@ def base_of(v: Vectors, at: Affine, point: LoopPoint) -> str:
     return base or str(at.offset)
 
 
-# Conditions
+# Guards
 
 
 def limits(at: Affine, ranges: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
-    """The smallest and the largest value of an affine number."""
+    """The least and the greatest value of an affine index."""
     low = high = at.offset
     for factor, stride in enumerate(at.strides):
         if stride:
@@ -72,7 +72,7 @@ def limits(at: Affine, ranges: Mapping[int, tuple[int, int]]) -> tuple[int, int]
 
 
 def known(guards: Sequence[Guard], point: LoopPoint) -> bool | None:
-    """Whether all guards hold at every point here (True), one at none (False), or it depends."""
+    """Whether all guards hold throughout (True), one never does (False), or unknown (None)."""
     found: bool | None = True
     for guard in guards:
         low, high = limits(guard.index, point.ranges)
@@ -83,10 +83,10 @@ def known(guards: Sequence[Guard], point: LoopPoint) -> bool | None:
     return found
 
 
-def turns(guard: Guard, factor: int) -> list[int]:
-    """The indices of a factor from which on a guard holds, or holds no more.
+def boundaries(guard: Guard, factor: int) -> list[int]:
+    """The indices of a factor at which a guard begins or ceases to hold.
 
-    None if the guard depends on other factors, too.
+    Empty if the guard depends on other factors, too.
     """
     at = guard.index
     stride = at.strides[factor]
@@ -98,7 +98,7 @@ def turns(guard: Guard, factor: int) -> list[int]:
 
 
 def holds(v: Vectors, guards: Sequence[Guard], point: LoopPoint) -> Vector | None:
-    """Where all guards hold; None if they do everywhere."""
+    """The mask where all guards hold; None if everywhere."""
     found: Vector | None = None
     for guard in guards:
         low, high = limits(guard.index, point.ranges)
@@ -109,7 +109,7 @@ def holds(v: Vectors, guards: Sequence[Guard], point: LoopPoint) -> Vector | Non
         ):
             if not needed:
                 continue
-            # Bounds beyond what there is may be any number; those in between fit.
+            # Bounds out of range may be clamped; those in between fit the type.
             index = index or _compared(v, guard.index, point)
             bound = min(max(bound, low - 1), high + 1)
             found = both(v, found, v.compare(how, index, _constant(v, index, bound)))
@@ -117,7 +117,7 @@ def holds(v: Vectors, guards: Sequence[Guard], point: LoopPoint) -> Vector | Non
 
 
 def _compared(v: Vectors, at: Affine, point: LoopPoint) -> Vector:
-    """An affine number as a scalar if lanes do not differ, else in few bits."""
+    """An affine index as a scalar if it is uniform over lanes, else in a narrow type."""
     base, stride = base_of(v, at, point), point.stride(at)
     if stride == 0 or v.width == 1:
         return Vector(base, "i64")
@@ -125,13 +125,13 @@ def _compared(v: Vectors, at: Affine, point: LoopPoint) -> Vector:
 
 
 def kind_of(v: Vectors, stride: int, within: tuple[int, int]) -> str:
-    """The LLVM type that numbers within limits need; lanes beyond the end of a factor count on."""
+    """The narrowest LLVM type for these limits; lanes past the end of a factor count on."""
     most = max(abs(within[0]), abs(within[1])) + abs(stride) * v.width
     return "i32" if most < 1 << 31 else "i64"
 
 
 def counted(v: Vectors, base: str, stride: int, kind: str) -> Vector:
-    """base + lane * stride, given as i64, as integers of a type."""
+    """base + lane * stride in this integer type, from i64s."""
     start = Vector(base, "i64")
     if kind == "i32":
         start = Vector(v.code.let(f"trunc i64 {base} to i32"), "i32")
@@ -146,7 +146,7 @@ def _constant(v: Vectors, like: Vector, value: int) -> Vector:
 
 
 def both(v: Vectors, a: Vector | None, b: Vector | None) -> Vector | None:
-    """Both conditions, each a scalar, one for each lane, or none."""
+    """The conjunction of two masks, each a scalar, a vector, or None."""
     if a is None or b is None:
         return a or b
     if a.width != b.width:
@@ -158,13 +158,13 @@ def _wide(v: Vectors, condition: Vector) -> Vector:
     return condition if condition.width == v.width else v.splat(condition)
 
 
-# Reading and writing
+# Loads and stores
 
 
 def shifted(
     v: Vectors, place: LaneIndex, shift: Shift, index: Vector, signed: bool
 ) -> tuple[LaneIndex, Vector | None]:
-    """A place moved by an index known at run time, and where it may be read."""
+    """An index shifted by a dynamic one, and the mask of valid lanes."""
     one = v if index.width == v.width else Vectors(v.code, index.width)
     if index.bits < 64:
         index = one.cast("sext" if signed else "zext", index, "i64")
@@ -179,8 +179,8 @@ def shifted(
     return LaneIndex(place.base, place.stride, lanes), inside
 
 
-def announce(v: Vectors, base: str, place: LaneIndex, dtype: DType, ahead: int) -> None:
-    """Say early what will be read soon, so that memory works while other lanes are computed."""
+def prefetch(v: Vectors, base: str, place: LaneIndex, dtype: DType, ahead: int) -> None:
+    """Prefetch: request elements early, while other lanes are computed."""
     if place.stride != 1 or place.lanes is not None:
         return
     kind = storage.memory_kind(dtype)
@@ -192,7 +192,7 @@ def announce(v: Vectors, base: str, place: LaneIndex, dtype: DType, ahead: int) 
 
 
 def read(v: Vectors, base: str, place: LaneIndex, dtype: DType, mask: Vector | None) -> Held:
-    """Elements of a buffer, one for each lane; 0 where a mask does not hold."""
+    """Load elements, one for each lane; 0 where the mask does not hold."""
     if mask is not None:
         mask = _wide(v, mask)
     if v.width == 1 or (place.lanes is None and place.stride == 1):
@@ -214,7 +214,7 @@ def write(
     *,
     streaming: bool = False,
 ) -> None:
-    """Write the lanes to a buffer, where a mask holds."""
+    """Store the lanes to a buffer, where the mask holds."""
     if mask is not None:
         mask = _wide(v, mask)
     if v.width == 1 or place.stride == 1:
@@ -233,6 +233,6 @@ def _scalar(v: Vectors, place: LaneIndex) -> str:
 
 
 def _reversed(v: Vectors, a: Vector) -> Vector:
-    if a.text.startswith("<"):  # a constant stays one
+    if a.text.startswith("<"):  # a constant stays a constant
         return Vector(f"<{', '.join(reversed(a.text[1:-1].split(', ')))}>", a.kind, a.width)
     return v.shuffle(a, a, range(v.width)[::-1])

@@ -1,4 +1,4 @@
-"""Writing LLVM text: a function, its instructions, its loops, and what it declares."""
+"""Writing LLVM IR: a function, its instructions, loops, and declarations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class OpenLoop:
-    """A loop that is being written: its index, what it carries, and what it ends with."""
+    """A loop under construction: its index and loop-carried values."""
 
     def __init__(self, index: str, carried: Sequence[str]) -> None:
         self.index = index
@@ -15,12 +15,12 @@ class OpenLoop:
         self.next: tuple[str, ...] = ()
 
     def carry(self, *values: str) -> None:
-        """Say what the next round begins with; after the loop, `carried` is what it ended with."""
+        """Set the values for the next iteration; after the loop, `carried` are the final values."""
         self.next = values
 
 
 class Writer:
-    """One LLVM function; names are handed out, blocks follow each other."""
+    """One LLVM function; SSA names are generated, blocks are sequential."""
 
     def __init__(
         self,
@@ -34,18 +34,18 @@ class Writer:
         self.excess_precision = excess_precision  # see Kernel
         self.header = f"define {'internal ' if internal else ''}void @{name}({', '.join(params)})"
         self.lines: list[str] = []
-        self.declared: dict[str, None] = {}  # lines of the module: intrinsics, constants
-        self.facts: dict[tuple[str, str], str] = {}  # learned of a value: its name, topic -> text
+        self.declared: dict[str, None] = {}  # module-level lines: intrinsics, constants
+        self.facts: dict[tuple[str, str], str] = {}  # facts about a value: (name, topic) -> text
         self.block = "entry"
         self._count = 0
 
     def fresh(self, hint: str = "t") -> str:
-        """A name that nothing has yet, without its %."""
+        """A fresh SSA name, without its %."""
         self._count += 1
         return f"{hint}{self._count}"
 
     def let(self, text: str, hint: str = "t") -> str:
-        """An instruction with a result; its name."""
+        """An instruction with a result; returns its name."""
         name = f"%{self.fresh(hint)}"
         self.lines.append(f"  {name} = {text}")
         return name
@@ -55,17 +55,17 @@ class Writer:
         self.lines.append(f"  {text}")
 
     def declare(self, text: str) -> None:
-        """A line of the module, written once."""
+        """Add a module-level line, once."""
         self.declared[text] = None
 
     def call(self, type: str, name: str, *args: tuple[str, str], flags: str = "") -> str:
-        """A call of an intrinsic or another declared function, given (type, value) pairs."""
+        """A call of an intrinsic or another declared function, with (type, value) pairs."""
         self.declare(f"declare {type} @{name}({', '.join(t for t, _ in args)})")
         given = ", ".join(f"{t} {v}" for t, v in args)
         return self.let(f"call {flags + ' ' if flags else ''}{type} @{name}({given})")
 
     def start(self, label: str) -> None:
-        """Begin a block; the one before must have ended with a branch."""
+        """Start a basic block; the previous one must have ended with a branch."""
         self.lines.append(f"{label}:")
         self.block = label
 
@@ -79,10 +79,10 @@ class Writer:
         *,
         at_least_once: bool = False,
     ) -> Iterator[OpenLoop]:
-        """A loop of i64 from begin up to end, carrying (type, first value) pairs.
+        """A loop of i64 from begin to end, with loop-carried (type, initial value) pairs.
 
-        The body calls `carry` with what the next round begins with. After the loop `carried` are
-        the values it ended with.
+        The body calls `carry` with the values for the next iteration. After the loop `carried` are
+        the final values.
         """
         head, body, done = self.fresh("head"), self.fresh("body"), self.fresh("done")
         before = self.block
@@ -101,7 +101,7 @@ class Writer:
         made = OpenLoop(index, names)
         yield made
         last = made.next or tuple(names)
-        assert len(last) == len(names), "a loop carries on what it began with"
+        assert len(last) == len(names), "a loop carries as many values as it began with"
         following = self.let(f"add nsw i64 {index}, {step}", "n")
         back = self.block
         if at_least_once:
@@ -121,7 +121,7 @@ class Writer:
 
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:
-        """Instructions that run only where a condition holds; they leave no values behind."""
+        """Instructions under a condition; they yield no values."""
         yes, after = self.fresh("then"), self.fresh("after")
         self.do(f"br i1 {condition}, label %{yes}, label %{after}")
         self.start(yes)
@@ -130,11 +130,11 @@ class Writer:
         self.start(after)
 
     def text(self) -> str:
-        """The function."""
+        """The function's text."""
         return f"{self.header} {{\nentry:\n" + "\n".join([*self.lines, "  ret void", "}"]) + "\n"
 
 
 def module_text(*functions: Writer) -> str:
-    """A module of functions, with everything they declare."""
+    """A module of functions, with all declarations."""
     declared = dict.fromkeys(line for f in functions for line in f.declared)
     return "\n".join([*declared, "", *(f.text() for f in functions)])

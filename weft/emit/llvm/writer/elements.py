@@ -1,4 +1,4 @@
-"""Elements in memory as bits: one of them, runs of neighbours, runs of one value."""
+"""Elements in memory as raw bits: single ones, contiguous runs, fills."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VECTOR = 64  # bytes moved by one instruction
 
 
 def bits_of(operand: Operand) -> str:
-    """The integer that has the bits of an element."""
+    """The integer type of an element's size."""
     return f"i{8 * operand.dtype.numpy.itemsize}"
 
 
@@ -20,31 +20,31 @@ def bytes_of(operand: Operand) -> int:
 
 
 def address(code: Writer, base: str, offset: str | int, kind: str) -> str:
-    """Where an element is."""
+    """The address of an element."""
     return (
         base if str(offset) == "0" else code.let(f"getelementptr {kind}, ptr {base}, i64 {offset}")
     )
 
 
 def align(kind: str) -> int:
-    """The alignment that every buffer keeps: that of its elements, as numpy has it."""
+    """The alignment of every buffer: that of its elements, as in numpy."""
     return min(int(kind[1:]) // 8, 8)
 
 
 def take(code: Writer, base: str, offset: str | int, kind: str) -> str:
-    """An element."""
+    """Load an element."""
     place = address(code, base, offset, kind)
     return code.let(f"load {kind}, ptr {place}, align {align(kind)}")
 
 
 def put(code: Writer, value: str, base: str, offset: str | int, kind: str) -> None:
-    """Write an element."""
+    """Store an element."""
     place = address(code, base, offset, kind)
     code.do(f"store {kind} {value}, ptr {place}, align {align(kind)}")
 
 
 def copy_run(code: Writer, target: str, source: str, count: str | int, kind: str) -> None:
-    """Copy neighbouring elements from one address to another."""
+    """Copy contiguous elements."""
     size = int(kind[1:]) // 8
     length = str(count * size) if isinstance(count, int) else times(code, count, size)
     code.declare("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
@@ -55,7 +55,7 @@ def copy_run(code: Writer, target: str, source: str, count: str | int, kind: str
 
 
 def fill_run(code: Writer, base: str, begin: str, end: str, value: str, kind: str) -> None:
-    """Write one value to the elements begin..end of a buffer."""
+    """Fill elements begin..end of a buffer with one value."""
     width = max(1, VECTOR * 8 // int(kind[1:]))
     type = f"<{width} x {kind}>"
     one = code.let(f"insertelement {type} poison, {kind} {value}, i64 0")
@@ -70,7 +70,7 @@ def fill_run(code: Writer, base: str, begin: str, end: str, value: str, kind: st
 
 
 def stream_run(code: Writer, target: str, source: str, count: str | int, kind: str) -> None:
-    """Copy neighbouring elements past the caches, which pays where they do not fit in."""
+    """Copy contiguous elements with non-temporal stores, for data larger than the caches."""
     size = int(kind[1:]) // 8
     length = str(count * size) if isinstance(count, int) else times(code, count, size)
     place = code.let(f"ptrtoint ptr {target} to i64")

@@ -1,4 +1,4 @@
-"""Floats of 16 bits and fewer: their bits in memory, and their numbers in f32 registers."""
+"""Floats of 16 bits and fewer: their bits in memory, and f32 values in registers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HALF_BIAS, _HALF_MANTISSA = 15, 10
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A float format of up to 8 bits: |x| = mantissa * 2^(exponent - bias), and what is not one."""
+    """A float format of up to 8 bits: |x| = mantissa * 2^(exponent - bias); special values."""
 
     bits: int
     mantissa: int
@@ -24,16 +24,16 @@ class Format:
     largest: float
     has_infinity: bool
     has_nan: bool
-    has_negative_zero: bool  # else the bits of it are the only NaN
+    has_negative_zero: bool  # otherwise these bits are the only NaN
 
     @property
     def fits_half(self) -> bool:
-        """Whether half floats have its exponents, and none of them for infinity only."""
+        """Whether f16 covers its exponents, without the one reserved for infinity."""
         return self.has_infinity or self.bias <= _HALF_BIAS
 
     @property
     def sign(self) -> int:
-        """The bit of the sign."""
+        """The sign bit."""
         return 1 << (self.bits - 1)
 
     @property
@@ -44,7 +44,7 @@ class Format:
 
 @cache
 def format_of(dtype: DType) -> Format:
-    """The format of a float type of 4, 6 or 8 bits with a sign."""
+    """The format of a signed float type of 4, 6 or 8 bits."""
     info = finfo(dtype)
     ending = dtype.name.lstrip("f0123456789").lower().partition("m")[2].lstrip("0123456789b")
     return Format(
@@ -59,7 +59,7 @@ def format_of(dtype: DType) -> Format:
 
 
 def decode(v: Vectors, stored: Vector, dtype: DType) -> Vector:
-    """Bits in memory -> the same numbers as f32."""
+    """Bits in memory -> f32."""
     match dtype.name:
         case "f16":
             found = v.cast("fpext", v.cast("bitcast", stored, "half"), "float")
@@ -75,7 +75,7 @@ def decode(v: Vectors, stored: Vector, dtype: DType) -> Vector:
 
 
 def encode(v: Vectors, x: Vector, dtype: DType) -> Vector:
-    """f32 -> bits in memory, rounded to the nearest number, to even if there are two."""
+    """f32 -> bits in memory, rounded to nearest even."""
     kind = f"i{8 * dtype.numpy.itemsize}"
     if known := v.code.facts.get((x.text, dtype.name)):
         return Vector(known, kind, x.width)
@@ -91,19 +91,19 @@ def encode(v: Vectors, x: Vector, dtype: DType) -> Vector:
 
 
 def round_to(v: Vectors, x: Vector, dtype: DType) -> Vector:
-    """f32 rounded to a narrower type, and held as f32 again."""
+    """f32 rounded to a narrower type, still held as f32."""
     if (x.text, dtype.name) in v.code.facts:
         return x
     return decode(v, encode(v, x, dtype), dtype)
 
 
 def own_number(v: Vectors, x: Vector, dtype: DType) -> Vector:
-    """A float as its own type has it."""
+    """A float rounded to its own type."""
     return round_to(v, x, dtype) if dtype.bits < 32 else x
 
 
 def own_bits(v: Vectors, x: Vector, dtype: DType) -> Vector:
-    """A float as the integer of the bits that its own type has."""
+    """A float as the bits of its own type."""
     return encode(v, x, dtype) if dtype.bits < 32 else bits_of(v, x)
 
 
@@ -130,7 +130,7 @@ def _encode_power(v: Vectors, x: Vector) -> Vector:
     return v.cast("trunc", v.select(good, code, v.constant(255, "i32")), "i8")
 
 
-# Eight bits and fewer: the exponent is moved into that of a half float, whose bias is another
+# Eight bits and fewer: the exponent field moves into that of an f16, and is rebiased
 
 
 def _decode_small(v: Vectors, stored: Vector, form: Format) -> Vector:
@@ -148,7 +148,7 @@ def _decode_small(v: Vectors, stored: Vector, form: Format) -> Vector:
 
 
 def _from_code(v: Vectors, size: Vector, sign: Vector, form: Format) -> Vector:
-    """Exponent and mantissa, and a sign as a half float has it -> f32."""
+    """Exponent, mantissa, and an f16 sign -> f32."""
     if form.fits_half:
         placed = v.binary("shl", size, v.constant(_HALF_MANTISSA - form.mantissa, "i16"))
         half = v.cast("bitcast", v.binary("or", placed, sign), "half")
@@ -163,7 +163,7 @@ def _from_code(v: Vectors, size: Vector, sign: Vector, form: Format) -> Vector:
 
 
 def _to_code(v: Vectors, near: Vector, form: Format) -> Vector:
-    """Sizes that the format has -> exponent and mantissa."""
+    """Representable magnitudes -> exponent and mantissa."""
     if form.fits_half:
         scaled = v.mul(near, v.constant(2.0 ** (form.bias - _HALF_BIAS)))
         half = v.cast("bitcast", v.cast("fptrunc", scaled, "half"), "i16")
@@ -174,7 +174,7 @@ def _to_code(v: Vectors, near: Vector, form: Format) -> Vector:
 
 
 def _mark_special(v: Vectors, size: Vector, found: Vector, form: Format) -> Vector:
-    """NaN, and infinity if there is one, in the place of the sizes beyond the largest number."""
+    """NaN, and infinity if there is one, in place of magnitudes beyond the maximum."""
     above = v.constant(_code(form, form.largest) + 1, "i16")
     special = v.constant(math.inf if form.has_infinity else math.nan)
     signed = v.intrinsic("copysign", special, found)
@@ -203,7 +203,7 @@ def _encode_small(v: Vectors, x: Vector, form: Format) -> Vector:
 
 
 def _round_small(v: Vectors, size: Vector, form: Format) -> Vector:
-    """Sizes rounded to the format's mantissa: adding a large number drops the bits below."""
+    """Magnitudes rounded to the format: adding a large number rounds off the low bits."""
     exponent = v.binary("and", v.cast("bitcast", size, "i32"), v.constant(0xFF << 23, "i32"))
     least = v.constant((127 + form.least_exponent) << 23, "i32")
     exponent = v.intrinsic("umax", exponent, least)
@@ -215,7 +215,7 @@ def _round_small(v: Vectors, size: Vector, form: Format) -> Vector:
 def _with_special(
     v: Vectors, x: Vector, near: Vector, code: Vector, sign: Vector, form: Format
 ) -> Vector:
-    """The bits with their sign, and what becomes of NaN and of numbers that are too large."""
+    """The bits with their sign, with NaN and overflow handled."""
     nan = v.compare("uno", x, x)
     large = v.compare("ogt", near, v.constant(form.largest))
     top = _code(form, form.largest)

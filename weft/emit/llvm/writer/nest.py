@@ -1,4 +1,4 @@
-"""Loops over buffers in LLVM text: dims with their steps in each buffer, cut into tasks."""
+"""Loop nests over buffers in LLVM IR: dims with strides in each buffer, split into tasks."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from weft.emit.llvm.emitted import Phase
 from weft.emit.llvm.writer.code import Writer
 
 PARAMS = ("ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end")
-TASK = 1 << 15  # the bytes that one thread should move at a time: about a microsecond of work
+TASK = 1 << 15  # bytes that one task should move: about a microsecond of work
 
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """A dim to walk along: its size, and how many elements a step goes in each buffer."""
+    """A dim of a nest: its size, and its stride in each buffer."""
 
     size: int
     steps: tuple[int, ...]
 
 
 def merged(dims: Sequence[Along]) -> list[Along]:
-    """The same walk with fewer dims: those of size 1 gone, neighbours joined where they can be."""
+    """The same nest with fewer dims: size-1 dims dropped, contiguous neighbours merged."""
     made: list[Along] = []
     for dim in dims:
         if dim.size == 1:
@@ -42,7 +42,7 @@ def function(name: str, *, excess_precision: bool = True) -> Writer:
 
 
 def pointers(code: Writer, count: int, first: int = 0) -> list[str]:
-    """The buffers of a kernel, in order, from one of them on."""
+    """The buffers of a kernel, from one of them on."""
     found = []
     for n in range(first, first + count):
         place = code.let(f"getelementptr ptr, ptr %operands, i64 {n}")
@@ -80,7 +80,7 @@ def larger(code: Writer, a: str | int, b: str | int) -> str:
 
 
 def divided(code: Writer, number: str, by: int) -> tuple[str, str]:
-    """The quotient and the remainder of an i64 that is not negative, by a constant."""
+    """Quotient and remainder of a nonnegative i64 by a constant."""
     if by == 1:
         return number, "0"
     quotient = code.let(f"udiv i64 {number}, {by}")
@@ -88,7 +88,7 @@ def divided(code: Writer, number: str, by: int) -> tuple[str, str]:
 
 
 def located(code: Writer, number: str, dims: Sequence[Along], offsets: Sequence[str]) -> list[str]:
-    """The offsets at the point of that number, counted in row-major order."""
+    """The offsets at a point, by its row-major number."""
     found = list(offsets)
     for n, dim in reversed(list(enumerate(dims))):
         number, index = divided(code, number, dim.size) if n else ("0", number)
@@ -98,7 +98,7 @@ def located(code: Writer, number: str, dims: Sequence[Along], offsets: Sequence[
 
 @contextmanager
 def walk(code: Writer, dims: Sequence[Along], offsets: Sequence[str]) -> Iterator[list[str]]:
-    """Loops over all points of dims; gives the offsets at one."""
+    """Loops over all points of dims; yields the offsets."""
     if not dims:
         yield list(offsets)
         return
@@ -110,14 +110,14 @@ def walk(code: Writer, dims: Sequence[Along], offsets: Sequence[str]) -> Iterato
 
 
 def lanes_of(nbytes: int, size: int) -> int:
-    """How many elements of so many bytes make a vector, of a dim of that size."""
+    """The vector width for elements of so many bytes, in a dim of this size."""
     return max(1, min(64 // nbytes, 1 << max(size, 1).bit_length() - 1))
 
 
 def vectors_and_rest(code: Writer, begin: str, end: str, *widths: int) -> Iterator[tuple[int, str]]:
-    """Loops over begin..end, to be written in turn: in whole vectors, widest first, then singly.
+    """Loops over begin..end, yielded one by one: full vectors, widest first, then scalars.
 
-    Gives the width and the index of each; `end` is not before `begin`.
+    Yields width and index of each; `end` is not before `begin`.
     """
     for width in widths:
         if width > 1:
@@ -130,14 +130,14 @@ def vectors_and_rest(code: Writer, begin: str, end: str, *widths: int) -> Iterat
 
 
 def _whole(code: Writer, begin: str, end: str, width: int) -> str:
-    """Where the last whole vector ends."""
+    """The end of the last full vector."""
     count = code.let(f"sub nsw i64 {end}, {begin}")
     return plus(code, begin, code.let(f"and i64 {count}, {-width}"))
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Tasks that walk along one dim, the line, or a piece of it, at each point of outer dims."""
+    """Tasks that each walk one line (an inner dim) or a piece of it, at points of outer dims."""
 
     outer: tuple[Along, ...]
     line: Along
@@ -146,18 +146,18 @@ class Lines:
 
     @property
     def tasks(self) -> int:
-        """How many tasks there are."""
+        """The number of tasks."""
         return math.prod(d.size for d in self.outer) * -(-self.line.size // self.piece)
 
     def phase(self, function: str) -> Phase:
-        """The phase that runs the tasks."""
+        """The phase of these tasks."""
         return Phase(function, self.tasks, self.chunk)
 
     @contextmanager
     def each(
         self, code: Writer, begin: str = "%begin", end: str = "%end"
     ) -> Iterator[tuple[list[str], str, str]]:
-        """A loop over tasks; gives offsets at the line's begin, and the piece's begin and end."""
+        """A loop over tasks; yields the line's offsets, and the begin and end of the piece."""
         count = len(self.line.steps)
         with code.loop(begin, end) as task:
             pieces = -(-self.line.size // self.piece)
@@ -170,9 +170,9 @@ class Lines:
 
 
 def lines(dims: Sequence[Along], cost: int, whole: bool = False) -> Lines:
-    """Tasks over dims, the last of which is the line; `cost` is the bytes moved at a point.
+    """Tasks over dims, the last of which is the line; `cost` is the bytes moved a point.
 
-    With `whole` a line is never cut.
+    With `whole` a line is never split.
     """
     *outer, line = dims
     points = max(1, TASK // max(cost, 1))
@@ -181,5 +181,5 @@ def lines(dims: Sequence[Along], cost: int, whole: bool = False) -> Lines:
 
 
 def cut(outer: Sequence[Along], line: Along, piece: int, cost: int) -> Lines:
-    """Tasks of pieces of a line at the points of outer dims; `cost` as for `lines`."""
+    """Tasks of pieces of a line at points of outer dims; `cost` as for `lines`."""
     return Lines(tuple(outer), line, piece, max(1, TASK // max(1, cost * piece)))

@@ -1,8 +1,8 @@
-"""How elements of every type lie in memory, and how steps hold them in registers.
+"""The storage of elements in memory and in registers, by type.
 
-A step holds its value as one vector: floats of up to 32 bits as `float`, f64 as `double`,
-integers as themselves (those of 2 and 4 bits as `i8`, sign or zeros above), booleans as `i1`.
-A complex number is held as two vectors, its real and its imaginary parts.
+A value is one vector: floats of up to 32 bits as `float`, f64 as `double`, integers as themselves
+(those of 2 and 4 bits extended to `i8`), booleans as `i1`. A complex number is two vectors: its
+real and imaginary parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Held: TypeAlias = tuple[Vector, ...]  # one vector, or two for complex numbers
 
 
 def register_kind(dtype: DType) -> str:
-    """The LLVM type of an element (of a part of it, if complex) in registers."""
+    """The LLVM register type of an element (of one part, if complex)."""
     match dtype.real.kind:
         case "bool":
             return "i1"
@@ -28,24 +28,24 @@ def register_kind(dtype: DType) -> str:
 
 
 def is_narrow(dtype: DType) -> bool:
-    """Whether elements are floats that registers hold as longer ones."""
+    """Whether elements are floats that are widened in registers."""
     return dtype.is_float and dtype.bits < 32
 
 
 def memory_kind(dtype: DType) -> str:
-    """The LLVM type of an element (of a part of it, if complex) in memory."""
+    """The LLVM memory type of an element (of one part, if complex)."""
     if dtype.real.is_float and dtype.real.bits >= 32:
         return register_kind(dtype)
     return f"i{8 * dtype.numpy.itemsize}"
 
 
 def parts(dtype: DType) -> int:
-    """How many vectors hold a value."""
+    """The number of vectors a value."""
     return 2 if dtype.is_complex else 1
 
 
 def registers(dtype: DType, width: int) -> tuple[str, ...]:
-    """The LLVM types that hold a value, as loops carry them."""
+    """The LLVM types of a value, for loop-carried values."""
     return (vector_type(register_kind(dtype), width),) * parts(dtype)
 
 
@@ -64,7 +64,7 @@ def fill(v: Vectors, value: complex | float | int | bool, dtype: DType) -> Held:
 
 
 def load(v: Vectors, base: str, index: str | int, dtype: DType, mask: Vector | None = None) -> Held:
-    """Neighbouring elements from an index on; 0 where the mask does not hold (nothing is read)."""
+    """Load contiguous elements; 0 where the mask does not hold (no access there)."""
     kind = memory_kind(dtype)
     if dtype.is_complex:
         wide, pairs = _doubled(v, index)
@@ -75,7 +75,7 @@ def load(v: Vectors, base: str, index: str | int, dtype: DType, mask: Vector | N
 
 
 def load_splat(v: Vectors, base: str, index: str | int, dtype: DType) -> Held:
-    """One element in every lane."""
+    """Broadcast one element to all lanes."""
     one = Vectors(v.code, 1)
     return tuple(v.splat(part) for part in load(one, base, index, dtype))
 
@@ -83,7 +83,7 @@ def load_splat(v: Vectors, base: str, index: str | int, dtype: DType) -> Held:
 def gather(
     v: Vectors, base: str, indices: Vector, dtype: DType, mask: Vector | None = None
 ) -> Held:
-    """The elements at a vector of i64 indices; 0 where the mask does not hold."""
+    """Gather elements at a vector of i64 indices; 0 where the mask does not hold."""
     kind = memory_kind(dtype)
     if v.width == 1:
         return load(v, base, indices.text, dtype, mask)
@@ -104,10 +104,9 @@ def store(
     *,
     streaming: bool = False,
 ) -> None:
-    """Write neighbouring elements from an index on, where the mask holds.
+    """Store contiguous elements, where the mask holds.
 
-    `streaming` writes past the caches; the place must be aligned to the whole vector, or to 64
-    bytes.
+    `streaming` uses non-temporal stores; the address must be aligned to the vector, or to 64 bytes.
     """
     kind = memory_kind(dtype)
     if dtype.is_complex:
@@ -123,7 +122,7 @@ def store(
 def scatter(
     v: Vectors, value: Held, base: str, indices: Vector, dtype: DType, mask: Vector | None = None
 ) -> None:
-    """Write the lanes to a vector of i64 indices, where the mask holds; of equal ones the last."""
+    """Scatter the lanes to i64 indices, where the mask holds; the last of equal indices wins."""
     kind = memory_kind(dtype)
     if v.width == 1:
         store(v, value, base, indices.text, dtype, mask)
@@ -140,7 +139,7 @@ def scatter(
 
 
 def to_register(v: Vectors, stored: Vector, dtype: DType) -> Vector:
-    """Elements as they lie in memory -> as registers hold them. Not for complex numbers."""
+    """Memory to register representation. Not for complex numbers."""
     match dtype.kind:
         case "bool":
             return v.compare("ne", stored, v.constant(0, stored.kind))
@@ -153,7 +152,7 @@ def to_register(v: Vectors, stored: Vector, dtype: DType) -> Vector:
 
 
 def to_memory(v: Vectors, held: Vector, dtype: DType) -> Vector:
-    """Elements as registers hold them -> as they lie in memory. Not for complex numbers."""
+    """Register to memory representation. Not for complex numbers."""
     match dtype.kind:
         case "bool":
             return v.cast("zext", held, "i8")
@@ -166,7 +165,7 @@ def to_memory(v: Vectors, held: Vector, dtype: DType) -> Vector:
 
 
 def wrap(v: Vectors, x: Vector, dtype: DType) -> Vector:
-    """Integers with sign or zeros above their bits, where registers are wider than the type."""
+    """Integers wrapped to their type and extended to the register."""
     spare = x.bits - dtype.bits
     if spare == 0 or dtype.kind == "bool":
         return x
@@ -177,7 +176,7 @@ def wrap(v: Vectors, x: Vector, dtype: DType) -> Vector:
 
 
 def _doubled(v: Vectors, index: str | int) -> tuple[Vectors, str | int]:
-    """Vectors of both parts, and where the pair begins."""
+    """Vectors of both parts, and the index of the pair."""
     pairs = index * 2 if isinstance(index, int) else v.code.let(f"shl i64 {index}, 1")
     return Vectors(v.code, 2 * v.width), pairs
 
@@ -272,7 +271,7 @@ def _align(kind: str) -> int:
 
 
 def _call(v: Vectors, type: str, name: str, *args: tuple[str, str]) -> str:
-    """A call of a memory intrinsic, whose alignment must be a constant."""
+    """A call of a memory intrinsic, whose alignment is an immediate."""
     taken = ", ".join("i32 immarg" if t == "i32" else t for t, _ in args)
     v.code.declare(f"declare {type} @{name}({taken})")
     given = ", ".join(f"{t} {text}" for t, text in args)

@@ -1,4 +1,4 @@
-"""Vectors of numbers in LLVM text: arithmetic, comparisons, memory. Width 1 means scalars."""
+"""Vectors in LLVM IR: arithmetic, comparisons, memory. Width 1 means scalars."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """A value of LLVM: its text, the type of its elements, and how many there are."""
+    """An LLVM value: its text, element type, and lane count."""
 
     text: str
     kind: str  # i1, i8, ..., float, double
@@ -28,7 +28,7 @@ class Vector:
 
     @property
     def typed(self) -> str:
-        """The type and the value, as instructions want it."""
+        """The type and the value, as an operand."""
         return f"{self.type} {self.text}"
 
     @property
@@ -48,7 +48,7 @@ def vector_type(kind: str, width: int) -> str:
 
 
 def suffix(kind: str, width: int) -> str:
-    """How intrinsics name the type: v16f32, i32."""
+    """The type suffix of intrinsics: v16f32, i32."""
     name = SUFFIX.get(kind, kind)
     return name if width == 1 else f"v{width}{name}"
 
@@ -62,14 +62,14 @@ def float_text(value: float, kind: str = "float") -> str:
 
 
 def _only_lane(mask: Vector) -> int | None:
-    """The lane of a constant mask that has just one."""
+    """The lane of a constant one-lane mask."""
     if not mask.text.startswith("<") or mask.text.count("true") != 1:
         return None
     return mask.text.split(", ").index(next(t for t in mask.text.split(", ") if "true" in t))
 
 
 class Vectors:
-    """Instructions on vectors of one width in one function."""
+    """Vector instructions of one width in one function."""
 
     def __init__(self, code: Writer, width: int) -> None:
         self.code = code
@@ -78,14 +78,14 @@ class Vectors:
     # Constants
 
     def constant(self, value: float | int | bool, kind: str = "float") -> Vector:
-        """The same constant in every lane."""
+        """A splat constant."""
         text = float_text(float(value), kind) if kind in SUFFIX else str(int(value))
         if self.width > 1:
             text = f"splat ({kind} {text})"
         return Vector(text, kind, self.width)
 
     def splat(self, scalar: Vector) -> Vector:
-        """A scalar in every lane."""
+        """Broadcast a scalar."""
         if self.width == 1:
             return scalar
         type = vector_type(scalar.kind, self.width)
@@ -105,7 +105,7 @@ class Vectors:
     # Arithmetic
 
     def binary(self, instruction: str, a: Vector, b: Vector) -> Vector:
-        """An instruction of two vectors of one type: fadd, mul, and, shl, ..."""
+        """A binary instruction: fadd, mul, and, shl, ..."""
         return self._made(f"{instruction} {a.type} {a.text}, {b.text}", a.kind, a.width)
 
     def add(self, a: Vector, b: Vector) -> Vector:
@@ -118,7 +118,7 @@ class Vectors:
         return self.binary("fmul" if a.is_float else "mul", a, b)
 
     def div(self, a: Vector, b: Vector) -> Vector:
-        """A quotient of floating-point numbers."""
+        """A floating-point quotient."""
         return self.binary("fdiv", a, b)
 
     def fma(self, a: Vector, b: Vector, c: Vector) -> Vector:
@@ -131,11 +131,11 @@ class Vectors:
         return self.binary("sub", self.constant(0, a.kind), a)
 
     def maximum(self, a: Vector, b: Vector) -> Vector:
-        """The larger one; NaN if either is, and +0 above -0."""
+        """The maximum; NaN propagates, and +0 is above -0."""
         return self.intrinsic("maximum", a, b)
 
     def minimum(self, a: Vector, b: Vector) -> Vector:
-        """The smaller one; NaN if either is, and -0 below +0."""
+        """The minimum; NaN propagates, and -0 is below +0."""
         return self.intrinsic("minimum", a, b)
 
     def intrinsic(self, name: str, *args: Vector, flags: str = "") -> Vector:
@@ -161,20 +161,20 @@ class Vectors:
         return self._made(f"{instruction} {a.typed} to {to}", kind, a.width)
 
     def shuffle(self, a: Vector, b: Vector, order: Sequence[int]) -> Vector:
-        """Lanes of two vectors, numbered through, in another order."""
+        """A shuffle of two vectors' lanes, numbered through."""
         lanes = ", ".join(f"i32 {lane}" for lane in order)
         text = f"shufflevector {a.typed}, {b.typed}, <{len(order)} x i32> <{lanes}>"
         return self._made(text, a.kind, len(order))
 
     def total(self, name: str, a: Vector, flags: str = "") -> Vector:
-        """All lanes combined into a scalar: add, mul, smax, umin, and, or, fmaximum, fmax, ..."""
+        """A horizontal reduction: add, mul, smax, umin, and, or, fmaximum, fmax, ..."""
         if a.width == 1:
             return a
         full = f"llvm.vector.reduce.{name}.{suffix(a.kind, a.width)}"
         return Vector(self.code.call(a.kind, full, (a.type, a.text), flags=flags), a.kind)
 
     def total_sum(self, a: Vector) -> Vector:
-        """The sum of all lanes, in whatever order is fast."""
+        """The sum of all lanes, reassociated."""
         if a.width == 1:
             return a
         if not a.is_float:
@@ -184,7 +184,7 @@ class Vectors:
         return Vector(self.code.call(a.kind, full, *args, flags="reassoc"), a.kind)
 
     def transpose(self, rows: Sequence[Vector]) -> list[Vector]:
-        """A square of vectors, its rows made columns: halves interleaved, as often as needed."""
+        """Transpose a square of vectors, by interleaving halves log2(n) times."""
         assert len(rows) == self.width, "a square is transposed"
         half = self.width // 2
         made = list(rows)
@@ -205,13 +205,13 @@ class Vectors:
         return self.code.let(f"getelementptr {stored}, ptr {base}, i64 {index}")
 
     def load(self, address: str, kind: str, align: int | None = None) -> Vector:
-        """Neighbouring elements."""
+        """Load contiguous elements."""
         align = align or max(1, BITS[kind] // 8)
         type = vector_type(kind, self.width)
         return self._made(f"load {type}, ptr {address}, align {align}", kind, self.width)
 
     def load_masked(self, address: str, mask: Vector, kind: str) -> Vector:
-        """Neighbouring elements where a mask says so, 0 elsewhere (nothing is read there)."""
+        """Masked load; 0 elsewhere (no access there)."""
         type = vector_type(kind, self.width)
         name = f"llvm.masked.load.{suffix(kind, self.width)}.p0"
         align = max(1, BITS[kind] // 8)
@@ -222,7 +222,7 @@ class Vectors:
     def store(
         self, value: Vector, address: str, align: int | None = None, *, streaming: bool = False
     ) -> None:
-        """Write neighbouring elements; `streaming` past the caches (the address is aligned)."""
+        """Store contiguous elements; `streaming` is non-temporal (the address is aligned)."""
         align = align or max(1, value.bits // 8)
         hint = ", !nontemporal !0" if streaming else ""
         if streaming:
@@ -230,9 +230,9 @@ class Vectors:
         self.code.do(f"store {value.typed}, ptr {address}, align {align}{hint}")
 
     def store_masked(self, value: Vector, address: str, mask: Vector) -> None:
-        """Write neighbouring elements where a mask says so."""
+        """Masked store."""
         if (lane := _only_lane(mask)) is not None:
-            # LLVM 22 writes too much if it narrows what it stores through a mask of one lane.
+            # LLVM 22 miscompiles a narrowing store through a mask of one lane: it writes too much.
             one = self.code.let(f"extractelement {value.typed}, i64 {lane}")
             self.store(Vector(one, value.kind), self.at(address, lane, value.kind))
             return
@@ -244,7 +244,7 @@ class Vectors:
         self.code.do(f"call void @{name}({value.typed}, ptr {address}, i32 {align}, {mask.typed})")
 
     def first(self, count: str) -> Vector:
-        """The mask of the lanes below a number (an i64)."""
+        """The mask of lanes below a number (an i64)."""
         if count.isdecimal():
             lanes = ", ".join(
                 f"i1 {'true' if n < int(count) else 'false'}" for n in range(self.width)

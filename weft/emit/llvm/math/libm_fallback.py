@@ -1,12 +1,14 @@
-"""Functions of the C library for the lanes that vector code does not handle: seldom, and slow."""
+"""The libm fallback: scalar calls for lanes that vector code does not handle; rare and slow."""
 
 from __future__ import annotations
 
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
 
-def seldom(v: Vectors, lanes: Vector, name: str, common: Vector, *args: Vector) -> Vector:
-    """Where some lanes are marked, a function of the C library in them; else `common`."""
+def with_libm_fallback(
+    v: Vectors, lanes: Vector, name: str, common: Vector, *args: Vector
+) -> Vector:
+    """Lanes by libm where any lane is marked; else `common`."""
     code, before = v.code, v.code.block
     some = v.total("or", lanes)
     slow, after = code.fresh("slow"), code.fresh("after")
@@ -21,7 +23,7 @@ def seldom(v: Vectors, lanes: Vector, name: str, common: Vector, *args: Vector) 
 
 
 def one_by_one(v: Vectors, name: str, *args: Vector) -> Vector:
-    """A function of the C library (sin, fmod, ...) of every lane, in a loop through memory."""
+    """A libm function (sin, fmod, ...) of every lane, in a loop through memory."""
     first = args[0]
     if first.width == 1:
         return _call(v, name, args)
