@@ -16,7 +16,7 @@ HEADER_LIMIT = 1 << 16  # bytes; upper bound of a header
 class Key:
     """The cache key: all inputs of an entry, part by part; the name is informative."""
 
-    kind: str  # kernel, choice, ...
+    kind: str  # kernel, groups, texts, program, digest or choice: docs/cache.md
     name: str
     parts: tuple[tuple[str, str], ...]
 

@@ -151,7 +151,7 @@ def test_a_function_that_is_nowhere():
     text = declared + affine(1).text.replace("ret void", "call void @nowhere_at_all()\n  ret void")
     if "linux" not in host().triple:
         pytest.skip("objects are of another format")
-    with pytest.raises(WeftError, match="a kernel calls nowhere_at_all, which is not in this"):
+    with pytest.raises(WeftError, match="a kernel calls nowhere_at_all, which is not defined in this"):
         load([Emitted(text, (Phase("affine", 1),))])
 
 
@@ -231,7 +231,7 @@ def test_assembly_for_any_processor(processor, registers):
 
 
 def test_an_unknown_processor_is_refused():
-    with pytest.raises(Unsupported, match="no code for pdp11-none-none"):
+    with pytest.raises(Unsupported, match="no target pdp11-none-none"):
         assembly(WIDE, Processor("pdp11-none-none"))
 
 
