@@ -151,7 +151,9 @@ def test_a_function_that_is_nowhere():
     text = declared + affine(1).text.replace("ret void", "call void @nowhere_at_all()\n  ret void")
     if "linux" not in host().triple:
         pytest.skip("objects are of another format")
-    with pytest.raises(WeftError, match="a kernel calls nowhere_at_all, which is not defined in this"):
+    with pytest.raises(
+        WeftError, match="a kernel calls nowhere_at_all, which is not defined in this"
+    ):
         load([Emitted(text, (Phase("affine", 1),))])
 
 
