@@ -15,7 +15,17 @@ OPTIONAL = ("jax", "jaxlib", "torch", "llvmlite", "triton", "rich", "ray", "grpc
 
 def test_the_names_are_these_and_no_others():
     names = ["Array", "Compiled", "Mesh", "Module", "P", "Unsupported", "WeftError"]
-    names += ["__version__", "compile", "constrain", "devices", "evaluate", "load", "parse", "put"]
+    names += [
+        "__version__",
+        "compile",
+        "constrain",
+        "devices",
+        "evaluate",
+        "load",
+        "parse",
+        "put",
+        "train_step",
+    ]
     assert sorted(weft.__all__) == names
 
 
