@@ -15,7 +15,7 @@ help:
 	@echo "make demo      train a small Llama on 8 virtual devices, and look at the examples"
 	@echo "make test      the tests, at most 15 minutes on 2 cores"
 	@echo "make test-all  the same and the long ones"
-	@echo "make test-versions  JAX's door on every Python and JAX (PYTHONS='3.12' JAXES='0.11' for one)"
+	@echo "make test-versions  the JAX plugin on every Python and JAX (PYTHONS='3.12' JAXES='0.11' for one)"
 	@echo "make test-jax  JAX's own tests, of the checkout DIR of jax-ml/jax (FILES, ARGS)"
 	@echo "make mutants   change weft/ in 100 random places; how many do the tests see? (ARGS=--help)"
 	@echo "make lint      ruff and mypy --strict"

@@ -26,7 +26,7 @@ from weft.kernels.read import parse_kernel
 from weft.kernels.text import kernel_text
 from weft.optimize import STEPS
 
-CHANGES = ROOT / "CHANGELOG.md"
+OTHERS = [ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
 _CODE = re.compile(r"^```.*?^```$", re.M | re.S)
 _PATH = re.compile(
     r"(?<![\w/.-])((?:weft|tests|examples|benchmarks|docs|jax_plugins)/[\w/.<>-]*\w)"
@@ -85,7 +85,7 @@ def test_commands_work(place, command, shown, installed):
         )
 
 
-@pytest.mark.parametrize("page", [*PAGES, CHANGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for target, anchor in _LINK.findall(_CODE.sub("", page.read_text())):
         linked = page.parent / target if target else page
@@ -99,7 +99,7 @@ def anchors(page) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*PAGES, CHANGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: page.name)
 def test_paths_are_there(page):
     """Files and folders of the clone that a page names; `<family>` stands for any name."""
     for path in _PATH.findall(page.read_text()):
